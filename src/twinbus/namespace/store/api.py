@@ -1,0 +1,233 @@
+"""What a namespace asks of its storage: rows in, numbers out.
+
+The store keeps rows; it does not know what a lock, a credit or an AMQP section is. The machine above
+it never waits: it hands over a numbered set of changes and goes on; later the store reports
+`Committed(number)` and only then may anybody learn of those changes. The contract, which every store
+(SQLite, memory, the simulator's) keeps and `tests/unit/namespace/store_contract.py` checks:
+
+* Change sets are committed in the order of their numbers, each one whole or not at all. After a crash
+  the store holds exactly the effect of sets 1..n for some n at least the last one reported.
+* `Committed(n)` says that every set up to n is durable. Reports come in order; several sets may share one.
+* After `CommitFailed(n, reason)` no set numbered n or higher was written, and none will be: the store
+  refuses further work until `load()` is called again.
+* `RowsRead` shows one moment: the effect of the sets 1..as_of, neither more nor less.
+
+Times are whole milliseconds since 1970. Rows are tuples because a queue handles very many of them, and
+because a tuple is what the database takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import NamedTuple, Protocol
+
+STORE_FORMAT = 1
+"""Written into every store. A store with a higher number was made by a newer twinbus and is refused untouched."""
+
+
+class MessageState(IntEnum):
+    """Where a stored message stands. The numbers are on disk and on the wire: do not change them."""
+
+    ACTIVE = 0
+    DEFERRED = 1
+    SCHEDULED = 2
+
+
+class MessageRow(NamedTuple):
+    """One stored message. (entity_id, sequence) is its key; its payload is the encoded message, kept as sent."""
+
+    entity_id: int
+    sequence: int
+    state: MessageState
+    enqueue_sequence: int
+    """The number it got where it was first enqueued; differs from `sequence` after dead-lettering."""
+    enqueued_at_ms: int
+    expires_at_ms: int | None
+    """None: never. Only ACTIVE rows expire."""
+    due_at_ms: int | None
+    """When a SCHEDULED row wakes; None in the other states."""
+    delivery_count: int
+    """Deliveries that failed so far."""
+    message_id: str | None
+    session_id: str | None
+    dead_letter_source: str | None
+    payload: bytes
+
+
+class EntityRow(NamedTuple):
+    """One entity. Its settings are text to the store (JSON written by the machine)."""
+
+    entity_id: int
+    path: str
+    kind: str
+    parent_id: int | None
+    """The queue a dead-letter queue belongs to."""
+    settings: str
+    created_at_ms: int
+    updated_at_ms: int
+
+
+class EntitySummary(NamedTuple):
+    """What the machine must know of an entity's rows before reading any of them."""
+
+    active: int
+    deferred: int
+    scheduled: int
+    payload_bytes: int
+    first_active_sequence: int | None
+    first_expiry_ms: int | None
+    """Earliest `expires_at_ms` of the ACTIVE rows."""
+    first_due_ms: int | None
+    """Earliest `due_at_ms` of the SCHEDULED rows."""
+    next_sequence: int
+    """One more than the highest sequence ever committed for the entity, also if that row is gone; at first 1."""
+
+
+class StoredNamespace(NamedTuple):
+    entities: tuple[EntityRow, ...]
+    summaries: dict[int, EntitySummary]
+    """By entity id; every entity has one."""
+    next_entity_id: int
+    """One more than the highest entity id ever committed: ids are never used again."""
+    last_number: int
+    """The last committed change set. The next one submitted must be numbered one higher."""
+
+
+# --- changes ---------------------------------------------------------------------------------------
+
+
+class InsertMessages(NamedTuple):
+    """Store new rows; their keys are new."""
+
+    rows: tuple[MessageRow, ...]
+
+
+class ReplaceMessage(NamedTuple):
+    """Overwrite the row with the same key (delivery count, state, payload ...)."""
+
+    row: MessageRow
+
+
+class DeleteMessages(NamedTuple):
+    """Remove rows of one entity; every one of them exists."""
+
+    entity_id: int
+    sequences: tuple[int, ...]
+
+
+class PutEntity(NamedTuple):
+    """Create an entity or overwrite it by its id."""
+
+    row: EntityRow
+
+
+class DropEntity(NamedTuple):
+    """Remove an entity with all its rows. Gone for every reader at once, however long the clean-up takes."""
+
+    entity_id: int
+
+
+Change = InsertMessages | ReplaceMessage | DeleteMessages | PutEntity | DropEntity
+
+
+# --- reads -----------------------------------------------------------------------------------------
+
+
+class HeadRows(NamedTuple):
+    """ACTIVE rows of an entity from a sequence upwards."""
+
+    entity_id: int
+    from_sequence: int
+    rows_max: int
+    bytes_max: int
+
+
+class RangeRows(NamedTuple):
+    """Rows of an entity in any state from a sequence upwards."""
+
+    entity_id: int
+    from_sequence: int
+    rows_max: int
+    bytes_max: int
+
+
+class NamedRows(NamedTuple):
+    """Exactly these rows of an entity, as far as they exist, by ascending sequence."""
+
+    entity_id: int
+    sequences: tuple[int, ...]
+
+
+class ExpiredRows(NamedTuple):
+    """ACTIVE rows whose `expires_at_ms` is at or before the given time, earliest first."""
+
+    entity_id: int
+    until_ms: int
+    rows_max: int
+
+
+class DueRows(NamedTuple):
+    """SCHEDULED rows whose `due_at_ms` is at or before the given time, earliest first, then by sequence."""
+
+    entity_id: int
+    until_ms: int
+    rows_max: int
+
+
+RowRequest = HeadRows | RangeRows | NamedRows | ExpiredRows | DueRows
+
+
+# --- reports ---------------------------------------------------------------------------------------
+
+
+class Committed(NamedTuple):
+    number: int
+
+
+class CommitFailed(NamedTuple):
+    number: int
+    reason: str
+
+
+class RowsRead(NamedTuple):
+    request: RowRequest
+    rows: tuple[MessageRow, ...]
+    """At least one row if any fits the request, even one larger than `bytes_max`."""
+    complete: bool
+    """No further row fitted the request when it was read."""
+    next_time_ms: int | None
+    """For ExpiredRows and DueRows: the earliest such time among the rows not in `rows`; otherwise None."""
+    as_of: int
+
+
+class ReadFailed(NamedTuple):
+    """The rows could not be read; the machine stops trusting its index and is rebuilt."""
+
+    request: RowRequest
+    reason: str
+
+
+Report = Committed | CommitFailed | RowsRead | ReadFailed
+
+
+class Store(Protocol):
+    """Storage of one namespace. No call blocks on the disk except `load` and `close`."""
+
+    def load(self) -> StoredNamespace:
+        """Read what is there and make the store ready for work; called first, and again after a failure.
+
+        Raises `StoreError` when the disk still cannot be used.
+        """
+
+    def start(self, report: Callable[[Report], None]) -> None:
+        """Send reports there from now on, from any thread, one at a time; called once, after the first `load`."""
+
+    def submit(self, number: int, changes: tuple[Change, ...]) -> None:
+        """Queue a change set; `Committed` or `CommitFailed` follows."""
+
+    def request(self, request: RowRequest) -> None:
+        """Queue a read; `RowsRead` or `ReadFailed` follows."""
+
+    def close(self) -> None:
+        """Commit what was submitted, report it, release files and locks. Closing twice is harmless."""
