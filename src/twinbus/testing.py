@@ -1,0 +1,1 @@
+"""pytest fixtures: real namespaces on free ports."""
