@@ -1,0 +1,37 @@
+"""What time does: which entity has to be woken next.
+
+One alarm an entity. Setting an earlier one replaces it, a later one is ignored: an entity woken too
+early finds nothing to do and sets its alarm again.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+
+
+class Alarms:
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int]] = []
+        self._set: dict[int, int] = {}
+
+    def set(self, entity_id: int, at_ms: int | None) -> None:
+        if at_ms is None:
+            return
+        current = self._set.get(entity_id)
+        if current is None or at_ms < current:
+            self._set[entity_id] = at_ms
+            heappush(self._heap, (at_ms, entity_id))
+
+    def next_ms(self) -> int | None:
+        while self._heap and self._set.get(self._heap[0][1]) != self._heap[0][0]:
+            heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def take_due(self, now_ms: int) -> list[int]:
+        """The entities whose alarm rings, removed from the clock."""
+        due = []
+        while (at_ms := self.next_ms()) is not None and at_ms <= now_ms:
+            entity_id = heappop(self._heap)[1]
+            del self._set[entity_id]
+            due.append(entity_id)
+        return due

@@ -1,0 +1,165 @@
+"""What can be asked of a namespace, as values.
+
+`origin` is whatever the asker wants to see again on the reply; the machine never looks into it.
+A `path` is an entity's address: `orders`, or `orders/$deadletterqueue`; case does not matter.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any, NamedTuple
+
+from twinbus.namespace.entities.settings import QueueSettings
+from twinbus.namespace.message import Arrival
+
+
+class ReceiveMode(Enum):
+    PEEK_LOCK = "peek-lock"
+    RECEIVE_AND_DELETE = "receive-and-delete"
+
+
+class CreateQueue(NamedTuple):
+    path: str
+    settings: QueueSettings
+    origin: Any = None
+
+
+class DeleteQueue(NamedTuple):
+    path: str
+    origin: Any = None
+
+
+class Send(NamedTuple):
+    """Store these messages, all or none."""
+
+    path: str
+    arrivals: tuple[Arrival, ...]
+    origin: Any = None
+
+
+class CancelScheduled(NamedTuple):
+    """Remove scheduled messages before their time, all or none."""
+
+    path: str
+    sequences: tuple[int, ...]
+    origin: Any = None
+
+
+class OpenReceiver(NamedTuple):
+    receiver: int
+    """Chosen by the asker, unique among all receivers of the process."""
+    path: str
+    mode: ReceiveMode
+    origin: Any = None
+
+
+class Grant(NamedTuple):
+    """Let a receiver have messages until `credit_limit` of them, counted from its opening, were sent to it."""
+
+    receiver: int
+    credit_limit: int
+    drain: bool = False
+    """Use the credit now or give it back: `Drained` follows once nothing more is on its way."""
+
+
+class PauseReceiver(NamedTuple):
+    """Send nothing more for now, whatever the credit: the peer does not keep up."""
+
+    receiver: int
+
+
+class ResumeReceiver(NamedTuple):
+    receiver: int
+
+
+class CloseReceiver(NamedTuple):
+    """The receiver is gone. Locks it took stay until they are settled or end."""
+
+    receiver: int
+
+
+class Complete(NamedTuple):
+    """Processed: remove the message."""
+
+
+class Abandon(NamedTuple):
+    """Not processed: lend it again, with one more failed delivery counted."""
+
+    properties: dict[str, Any] | None = None
+    """Application properties to set on the message."""
+
+
+class Defer(NamedTuple):
+    """Set aside: from now on to be had by its sequence number only."""
+
+    properties: dict[str, Any] | None = None
+
+
+class DeadLetter(NamedTuple):
+    """Cannot be processed: move to the dead-letter queue."""
+
+    properties: dict[str, Any] | None = None
+    """Application properties to set, the reason and its description among them."""
+
+
+class Release(NamedTuple):
+    """Never looked at: lend it again as if nothing had happened."""
+
+
+Verdict = Complete | Abandon | Defer | DeadLetter | Release
+
+
+class Settle(NamedTuple):
+    path: str
+    tokens: tuple[bytes, ...]
+    verdict: Verdict
+    origin: Any = None
+
+
+class RenewLocks(NamedTuple):
+    path: str
+    tokens: tuple[bytes, ...]
+    origin: Any = None
+
+
+class Peek(NamedTuple):
+    """Look at up to `most` messages from a sequence number on, whatever their state, taking nothing."""
+
+    path: str
+    from_sequence: int
+    most: int
+    origin: Any = None
+
+
+class ReceiveDeferred(NamedTuple):
+    path: str
+    sequences: tuple[int, ...]
+    mode: ReceiveMode
+    origin: Any = None
+
+
+class Tick(NamedTuple):
+    """Time has passed: end locks, expire messages, wake scheduled ones."""
+
+
+Command = (
+    CreateQueue
+    | DeleteQueue
+    | Send
+    | CancelScheduled
+    | OpenReceiver
+    | Grant
+    | PauseReceiver
+    | ResumeReceiver
+    | CloseReceiver
+    | Settle
+    | RenewLocks
+    | Peek
+    | ReceiveDeferred
+    | Tick
+)
+
+
+def origin_of(command: object) -> Any:
+    """Who asked, for commands that want an answer; None for the others."""
+    return getattr(command, "origin", None)

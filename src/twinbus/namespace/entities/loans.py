@@ -1,0 +1,73 @@
+"""Messages lent to receivers under a lock.
+
+Locks live in memory only: they end with the process, and a token from before a restart is simply unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+
+from twinbus.namespace.store.api import MessageRow
+
+
+class Loan:
+    __slots__ = ("row", "token", "until_ms")
+
+    def __init__(self, row: MessageRow, token: bytes, until_ms: int) -> None:
+        self.row = row
+        self.token = token
+        self.until_ms = until_ms
+
+
+class Loans:
+    def __init__(self) -> None:
+        self._by_token: dict[bytes, Loan] = {}
+        self._lent: set[int] = set()
+        self._ends: list[tuple[int, bytes]] = []
+
+    def __len__(self) -> int:
+        return len(self._by_token)
+
+    def is_lent(self, sequence: int) -> bool:
+        return sequence in self._lent
+
+    def lend(self, row: MessageRow, token: bytes, until_ms: int) -> None:
+        self._by_token[token] = Loan(row, token, until_ms)
+        self._lent.add(row.sequence)
+        heappush(self._ends, (until_ms, token))
+
+    def find(self, token: bytes, now_ms: int) -> Loan | None:
+        """The loan of a token, if its lock still holds."""
+        loan = self._by_token.get(token)
+        return loan if loan is not None and loan.until_ms > now_ms else None
+
+    def end(self, loan: Loan) -> None:
+        del self._by_token[loan.token]
+        self._lent.discard(loan.row.sequence)
+
+    def renew(self, loan: Loan, until_ms: int) -> None:
+        loan.until_ms = until_ms
+        heappush(self._ends, (until_ms, loan.token))
+
+    def next_end_ms(self) -> int | None:
+        """When the next lock may end; a time that is too early is possible and harmless."""
+        self._drop_settled()
+        return self._ends[0][0] if self._ends else None
+
+    def take_ended(self, now_ms: int, most: int) -> Iterator[Loan]:
+        """Remove up to `most` loans whose lock has ended."""
+        while most > 0 and self._ends and self._ends[0][0] <= now_ms:
+            loan = self._by_token.get(heappop(self._ends)[1])
+            if loan is not None and loan.until_ms <= now_ms:
+                self.end(loan)
+                most -= 1
+                yield loan
+
+    def _drop_settled(self) -> None:
+        """Forget the ends of loans that were settled or renewed, so that the heap stays as small as the loans."""
+        if len(self._ends) > 2 * len(self._by_token) + 64:
+            self._ends = [(loan.until_ms, token) for token, loan in self._by_token.items()]
+            heapify(self._ends)
+        while self._ends and self._ends[0][1] not in self._by_token:
+            heappop(self._ends)

@@ -1,0 +1,425 @@
+"""A queue: messages in, loans out, and what becomes of them.
+
+Every method takes the time and a `Step` to put changes, replies and reads into. New messages become
+visible, and messages on their way back return, only when their change is committed: until then they
+wait in an `Afterwards`.
+
+A dead-letter queue is a queue too; it has no dead-letter queue of its own, and nothing in it expires.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from twinbus.errors import LockLost, NamespaceError, NotAllowed, QuotaExceeded
+from twinbus.namespace.commands import Abandon, Complete, DeadLetter, Defer, ReceiveMode, Release, Verdict
+from twinbus.namespace.entities.loans import Loan, Loans
+from twinbus.namespace.entities.receivers import Receiver, Receivers
+from twinbus.namespace.entities.recent import RecentChanges
+from twinbus.namespace.entities.settings import QueueSettings
+from twinbus.namespace.entities.window import Window, WindowLimits
+from twinbus.namespace.message import Arrival, time_to_live_ms, with_properties
+from twinbus.namespace.replies import Delivery, Drained, Step
+from twinbus.namespace.store.api import (
+    DeleteMessages,
+    DueRows,
+    EntityRow,
+    EntitySummary,
+    ExpiredRows,
+    HeadRows,
+    InsertMessages,
+    MessageRow,
+    MessageState,
+    ReplaceMessage,
+    RowsRead,
+)
+
+ENDED_LOCKS_PER_STEP = 500
+ROWS_PER_SWEEP = 100
+LATE_MS = 1_000
+"""A scheduled message that wakes up at most this late counts as enqueued on time."""
+
+LOCK_LOST = "the lock is unknown, was settled, or has ended; receive the message again"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueContext:
+    """What all queues of a namespace share."""
+
+    new_token: Callable[[], bytes]
+    window_limits: WindowLimits
+
+
+class Afterwards:
+    """What follows once a change set is committed."""
+
+    __slots__ = ("appearing", "delivered", "number", "returning")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.appearing: list[MessageRow] = []
+        self.returning: list[MessageRow] = []
+        self.delivered: list[Receiver] = []
+
+
+class Queue:
+    def __init__(
+        self,
+        row: EntityRow,
+        summary: EntitySummary,
+        context: QueueContext,
+        *,
+        committed: int,
+        dead_letter: Queue | None,
+    ) -> None:
+        self.row = row
+        self.settings = QueueSettings.from_text(row.settings)
+        self.dead_letter = dead_letter
+        self.receivers = Receivers()
+        self.loans = Loans()
+        self.recent = RecentChanges(committed)
+        self.active = summary.active
+        self.deferred = summary.deferred
+        self.scheduled = summary.scheduled
+        self.payload_bytes = summary.payload_bytes
+        self._context = context
+        self._window = Window(row.entity_id, context.window_limits, summary.first_active_sequence)
+        self._next_sequence = summary.next_sequence
+        self._next_expiry_ms = summary.first_expiry_ms
+        self._next_due_ms = summary.first_due_ms
+        self._afterwards: deque[Afterwards] = deque()
+
+    @property
+    def entity_id(self) -> int:
+        return self.row.entity_id
+
+    @property
+    def stored_bytes(self) -> int:
+        """What counts against the queue's maximum size: dead letters too."""
+        return self.payload_bytes + (self.dead_letter.payload_bytes if self.dead_letter else 0)
+
+    # --- in ---
+
+    def send(self, arrivals: tuple[Arrival, ...], now_ms: int, step: Step) -> tuple[int, ...]:
+        """Number and store messages, all or none; returns their sequences."""
+        self._check_quota(sum(len(arrival.payload) for arrival in arrivals))
+        rows = tuple([self._row_of(arrival, now_ms) for arrival in arrivals])
+        self.insert(rows, step)
+        return tuple([row.sequence for row in rows])
+
+    def _check_quota(self, new_bytes: int) -> None:
+        limit = self.settings.size_bytes_max
+        if self.stored_bytes + new_bytes > limit:
+            raise QuotaExceeded(
+                f"the queue '{self.row.path}' is full: it holds {self.stored_bytes} bytes of at most {limit}, "
+                f"and {new_bytes} more were sent; receive messages or raise its maximum size"
+            )
+
+    def _row_of(self, arrival: Arrival, now_ms: int) -> MessageRow:
+        due_at_ms = arrival.due_at_ms
+        is_scheduled = due_at_ms is not None and due_at_ms > now_ms
+        sequence = self.take_sequence()
+        return MessageRow(
+            self.row.entity_id,
+            sequence,
+            MessageState.SCHEDULED if is_scheduled else MessageState.ACTIVE,
+            sequence,
+            now_ms,
+            None if is_scheduled else self._expiry(arrival.ttl_ms, now_ms),
+            due_at_ms if is_scheduled else None,
+            0,
+            arrival.message_id,
+            arrival.session_id,
+            None,
+            arrival.payload,
+        )
+
+    def _expiry(self, ttl_ms: int | None, enqueued_at_ms: int) -> int | None:
+        """A message's own time to live, at most the queue's."""
+        ceiling = self.settings.default_ttl_ms
+        if ttl_ms is None or (ceiling is not None and ceiling < ttl_ms):
+            ttl_ms = ceiling
+        return None if ttl_ms is None else enqueued_at_ms + ttl_ms
+
+    def take_sequence(self) -> int:
+        sequence = self._next_sequence
+        self._next_sequence = sequence + 1
+        return sequence
+
+    def insert(self, rows: tuple[MessageRow, ...], step: Step) -> None:
+        """Write rows that carry this queue's sequences; they appear when committed."""
+        step.changes.append(InsertMessages(rows))
+        self._after(step).appearing.extend(rows)
+        for row in rows:
+            self._count(row, 1)
+
+    def _count(self, row: MessageRow, by: int) -> None:
+        self.payload_bytes += by * len(row.payload)
+        if row.state is MessageState.ACTIVE:
+            self.active += by
+        elif row.state is MessageState.DEFERRED:
+            self.deferred += by
+        else:
+            self.scheduled += by
+
+    def _after(self, step: Step) -> Afterwards:
+        if not self._afterwards or self._afterwards[-1].number != step.number:
+            self._afterwards.append(Afterwards(step.number))
+        return self._afterwards[-1]
+
+    # --- committed ---
+
+    def committed(self, number: int, now_ms: int, step: Step) -> None:
+        """Everything up to this number is durable: show it, and lend it out."""
+        while self._afterwards and self._afterwards[0].number <= number:
+            afterwards = self._afterwards.popleft()
+            for row in afterwards.appearing:
+                self._appear(row, afterwards.number)
+            for row in afterwards.returning:
+                self._give_back(row)
+            for receiver in afterwards.delivered:
+                receiver.undelivered -= 1
+        self.recent.committed(number)
+        self.lend(now_ms, step)
+
+    def _appear(self, row: MessageRow, number: int) -> None:
+        if row.state is MessageState.SCHEDULED:
+            self._next_due_ms = _earlier(self._next_due_ms, row.due_at_ms)
+        elif row.state is MessageState.ACTIVE:
+            self._next_expiry_ms = _earlier(self._next_expiry_ms, row.expires_at_ms)
+            self._window.arrive(row, number)
+
+    def _give_back(self, row: MessageRow) -> None:
+        # While it was lent the expiry sweep passed it over, so it has to be watched again.
+        self._next_expiry_ms = _earlier(self._next_expiry_ms, row.expires_at_ms)
+        self._window.give_back(row)
+
+    # --- out ---
+
+    def lend(self, now_ms: int, step: Step) -> None:
+        """Hand visible messages to receivers with credit, oldest first, receivers in turn."""
+        receivers, window = self.receivers, self._window
+        while (receiver := receivers.next_hungry()) is not None:
+            row = window.take()
+            if row is None:
+                break
+            if row.expires_at_ms is not None and row.expires_at_ms <= now_ms:
+                self._expire(row, step)
+                continue
+            receivers.served()
+            self._deliver(receiver, row, now_ms, step)
+        wanted = window.wanted_rows()
+        if wanted is not None:
+            step.reads.append(wanted)
+        self._finish_drains(step)
+
+    def _deliver(self, receiver: Receiver, row: MessageRow, now_ms: int, step: Step) -> None:
+        if receiver.mode is ReceiveMode.RECEIVE_AND_DELETE:
+            self.remove(row, step)
+            receiver.undelivered += 1
+            self._after(step).delivered.append(receiver)
+            step.replies.append(Delivery(receiver.name, row, None, None))
+            return
+        token, until_ms = self.lock(row, now_ms)
+        step.news.append(Delivery(receiver.name, row, token, until_ms))
+
+    def lock(self, row: MessageRow, now_ms: int) -> tuple[bytes, int]:
+        """Lend a message under a new lock; returns the token and the lock's end."""
+        token, until_ms = self._context.new_token(), now_ms + self.settings.lock_ms
+        self.loans.lend(row, token, until_ms)
+        return token, until_ms
+
+    def _finish_drains(self, step: Step) -> None:
+        """Tell draining receivers that nothing more is coming, unless something is: on its way, or on disk."""
+        if not self.receivers.draining or self._window.is_reading:
+            return
+        for receiver in [each for each in self.receivers.draining.values() if each.undelivered == 0]:
+            self.receivers.drained(receiver)
+            step.news.append(Drained(receiver.name))
+
+    # --- settled ---
+
+    def settle(
+        self, tokens: tuple[bytes, ...], verdict: Verdict, now_ms: int, step: Step
+    ) -> dict[bytes, NamespaceError]:
+        """Settle each loan; returns those that could not be, with the reason."""
+        failures: dict[bytes, NamespaceError] = {}
+        loans: list[Loan] = []
+        for token in tokens:
+            loan = self.loans.find(token, now_ms)
+            if loan is None:
+                failures[token] = LockLost(LOCK_LOST)
+            elif type(verdict) is DeadLetter and self.dead_letter is None:
+                failures[token] = NotAllowed("a message of a dead-letter queue cannot be dead-lettered again")
+            else:
+                self.loans.end(loan)
+                loans.append(loan)
+        if type(verdict) is Complete:
+            self._remove_all([loan.row for loan in loans], step)
+        else:
+            for loan in loans:
+                self._settle_one(loan.row, verdict, step)
+        return failures
+
+    def _settle_one(self, row: MessageRow, verdict: Verdict, step: Step) -> None:
+        match verdict:
+            case Release():
+                if row.state is MessageState.ACTIVE:
+                    self._give_back(row)
+            case Abandon(properties):
+                self._count_failure(row, row._replace(payload=with_properties(row.payload, properties)), step)
+            case Defer(properties):
+                payload = with_properties(row.payload, properties)
+                self._replace(row, row._replace(state=MessageState.DEFERRED, expires_at_ms=None, payload=payload), step)
+            case DeadLetter(properties):
+                self._bury(row, row._replace(payload=with_properties(row.payload, properties)), step)
+            case Complete():
+                self.remove(row, step)
+
+    def _count_failure(self, stored: MessageRow, row: MessageRow, step: Step) -> None:
+        """One more failed delivery: back in the queue, or to the dead letters when it was the last one allowed."""
+        failed = row._replace(delivery_count=row.delivery_count + 1)
+        if failed.delivery_count >= self.settings.max_delivery_count and self.dead_letter is not None:
+            text = f"The message was delivered {failed.delivery_count} times and never completed."
+            self._bury(stored, _noted(failed, "MaxDeliveryCountExceeded", text), step)
+            return
+        self._replace(stored, failed, step)
+        if failed.state is MessageState.ACTIVE:
+            self._after(step).returning.append(failed)
+
+    def _replace(self, old: MessageRow, new: MessageRow, step: Step) -> None:
+        step.changes.append(ReplaceMessage(new))
+        self.recent.note_change(new.sequence, step.number)
+        self._after(step)
+        self._count(old, -1)
+        self._count(new, 1)
+
+    def remove(self, row: MessageRow, step: Step) -> None:
+        self._remove_all([row], step)
+
+    def _remove_all(self, rows: list[MessageRow], step: Step) -> None:
+        if not rows:
+            return
+        step.changes.append(DeleteMessages(self.row.entity_id, tuple([row.sequence for row in rows])))
+        self._after(step)
+        for row in rows:
+            self.recent.note_removal(row.sequence, step.number)
+            self._count(row, -1)
+
+    def _bury(self, stored: MessageRow, row: MessageRow, step: Step) -> None:
+        """Move a stored message, as changed in `row`, to the dead-letter queue, in one change set."""
+        grave = self.dead_letter
+        if grave is None:
+            raise AssertionError("a dead-letter queue has no dead-letter queue")
+        self.remove(stored, step)
+        dead = row._replace(
+            entity_id=grave.entity_id,
+            sequence=grave.take_sequence(),
+            state=MessageState.ACTIVE,
+            expires_at_ms=None,
+            due_at_ms=None,
+            dead_letter_source=self.row.path,
+        )
+        grave.insert((dead,), step)
+
+    def renew(self, tokens: tuple[bytes, ...], now_ms: int) -> tuple[int, ...]:
+        """Give every lock its full time again, or none of them; returns the new ends."""
+        loans = [self.loans.find(token, now_ms) for token in tokens]
+        if None in loans:
+            raise LockLost(LOCK_LOST)
+        until_ms = now_ms + self.settings.lock_ms
+        for loan in loans:
+            if loan is not None:
+                self.loans.renew(loan, until_ms)
+        return (until_ms,) * len(loans)
+
+    # --- time passes ---
+
+    def next_wake_ms(self) -> int | None:
+        """When time next changes something here; too early is possible and harmless."""
+        return _earlier(_earlier(self.loans.next_end_ms(), self._next_expiry_ms), self._next_due_ms)
+
+    def tick(self, now_ms: int, step: Step) -> None:
+        for loan in self.loans.take_ended(now_ms, ENDED_LOCKS_PER_STEP):
+            self._end_lock(loan.row, now_ms, step)
+        # Rows that are lent come back from an expiry read too, and must not crowd out the others.
+        if self._next_expiry_ms is not None and self._next_expiry_ms <= now_ms:
+            self._next_expiry_ms = None
+            step.reads.append(ExpiredRows(self.entity_id, now_ms, ROWS_PER_SWEEP + len(self.loans)))
+        if self._next_due_ms is not None and self._next_due_ms <= now_ms:
+            self._next_due_ms = None
+            step.reads.append(DueRows(self.entity_id, now_ms, ROWS_PER_SWEEP))
+        self.lend(now_ms, step)
+
+    def _end_lock(self, row: MessageRow, now_ms: int, step: Step) -> None:
+        if row.expires_at_ms is not None and row.expires_at_ms <= now_ms:
+            self._expire(row, step)
+        else:
+            self._count_failure(row, row, step)
+
+    def _expire(self, row: MessageRow, step: Step) -> None:
+        """End a message whose time to live is over; it is neither lent nor in the window any more."""
+        if self.settings.dead_letter_on_expiration and self.dead_letter is not None:
+            self._bury(row, _noted(row, "TTLExpiredException", "The message's time to live was over."), step)
+        else:
+            self.remove(row, step)
+
+    # --- rows from disk ---
+
+    def rows_read(self, read: RowsRead, now_ms: int, step: Step) -> None:
+        """Use rows that this queue asked for by itself."""
+        rows = [row for row in read.rows if not self.recent.changed_since(row.sequence, read.as_of)]
+        match read.request:
+            case HeadRows(from_sequence=start):
+                last = read.rows[-1].sequence if read.rows else start - 1
+                self._window.refill(rows, read_until=last, complete=read.complete, as_of=read.as_of)
+            case ExpiredRows():
+                self._next_expiry_ms = _earlier(self._next_expiry_ms, read.next_time_ms)
+                self._expire_from_disk(rows, step)
+            case DueRows():
+                self._next_due_ms = _earlier(self._next_due_ms, read.next_time_ms)
+                self._wake(rows, now_ms, step)
+        self.recent.read_ended(read.request)
+        self.lend(now_ms, step)
+
+    def _expire_from_disk(self, rows: list[MessageRow], step: Step) -> None:
+        for row in rows:
+            if self.loans.is_lent(row.sequence):
+                continue
+            if self._window.holds(row.sequence):
+                self._window.discard(row.sequence)
+            self._expire(row, step)
+
+    def _wake(self, rows: list[MessageRow], now_ms: int, step: Step) -> None:
+        """Scheduled messages whose time has come are enqueued as if they had been sent now."""
+        self._remove_all(rows, step)
+        if rows:
+            self.insert(tuple([self._awake(row, now_ms) for row in rows]), step)
+
+    def _awake(self, row: MessageRow, now_ms: int) -> MessageRow:
+        sequence = self.take_sequence()
+        due_at_ms = row.due_at_ms or now_ms
+        enqueued_at_ms = due_at_ms if now_ms - due_at_ms <= LATE_MS else now_ms
+        return row._replace(
+            sequence=sequence,
+            enqueue_sequence=sequence,
+            state=MessageState.ACTIVE,
+            enqueued_at_ms=enqueued_at_ms,
+            expires_at_ms=self._expiry(time_to_live_ms(row.payload), enqueued_at_ms),
+            due_at_ms=None,
+        )
+
+
+def _noted(row: MessageRow, reason: str, description: str) -> MessageRow:
+    """A message with the reason for its dead-lettering written on it."""
+    note: dict[str, Any] = {"DeadLetterReason": reason, "DeadLetterErrorDescription": description}
+    return row._replace(payload=with_properties(row.payload, note))
+
+
+def _earlier(one_ms: int | None, other_ms: int | None) -> int | None:
+    if one_ms is None or other_ms is None:
+        return one_ms if other_ms is None else other_ms
+    return min(one_ms, other_ms)

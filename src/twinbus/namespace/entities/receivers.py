@@ -1,0 +1,80 @@
+"""Who reads from a queue, and whose turn it is."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from twinbus.namespace.commands import ReceiveMode
+
+
+class Receiver:
+    """One reader with its credit, counted from its opening so that a late grant cannot give credit twice."""
+
+    __slots__ = ("assigned", "credit_limit", "mode", "name", "paused", "queued", "undelivered")
+
+    def __init__(self, name: int, mode: ReceiveMode) -> None:
+        self.name = name
+        self.mode = mode
+        self.credit_limit = 0
+        self.assigned = 0
+        self.undelivered = 0
+        """Messages taken for it whose removal is not committed yet (receive-and-delete)."""
+        self.paused = False
+        self.queued = False
+        """Whether it stands in the line of the hungry."""
+
+    @property
+    def is_hungry(self) -> bool:
+        return self.assigned < self.credit_limit and not self.paused
+
+
+class Receivers:
+    """The receivers of one queue; those with credit take turns."""
+
+    def __init__(self) -> None:
+        self.all: dict[int, Receiver] = {}
+        self.draining: dict[int, Receiver] = {}
+        self._line: deque[Receiver] = deque()
+
+    def add(self, receiver: Receiver) -> None:
+        self.all[receiver.name] = receiver
+
+    def remove(self, name: int) -> None:
+        receiver = self.all.pop(name)
+        self.draining.pop(name, None)
+        receiver.credit_limit = receiver.assigned  # if it still stands in the line, it is passed over
+
+    def grant(self, receiver: Receiver, credit_limit: int, *, drain: bool) -> None:
+        receiver.credit_limit = max(credit_limit, receiver.assigned)
+        if drain:
+            self.draining[receiver.name] = receiver
+        else:
+            self.draining.pop(receiver.name, None)
+        self.queue_up(receiver)
+
+    def drained(self, receiver: Receiver) -> None:
+        """Give back what is left of a receiver's credit."""
+        receiver.assigned = receiver.credit_limit
+        del self.draining[receiver.name]
+
+    def queue_up(self, receiver: Receiver) -> None:
+        """Give a receiver with credit a place in the line."""
+        if receiver.is_hungry and not receiver.queued:
+            receiver.queued = True
+            self._line.append(receiver)
+
+    def next_hungry(self) -> Receiver | None:
+        """Whose turn it is; None if nobody has credit."""
+        while self._line:
+            receiver = self._line[0]
+            if receiver.is_hungry:
+                return receiver
+            receiver.queued = False
+            self._line.popleft()
+        return None
+
+    def served(self) -> None:
+        """The first in the line got a message: the next one's turn."""
+        self._line[0].assigned += 1
+        if len(self._line) > 1:
+            self._line.rotate(-1)

@@ -1,0 +1,65 @@
+"""Changes that a read from disk may not have seen yet.
+
+A read shows the disk as of some commit; the machine is ahead of it. Whatever was changed later than the
+read's moment is known better in memory, so rows that were touched since are left out of what was read.
+Notes are kept until no read under way can be older than them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from twinbus.namespace.store.api import RowRequest
+
+
+class RecentChanges:
+    def __init__(self, committed: int) -> None:
+        self._committed = committed
+        self._changed: dict[int, int] = {}
+        self._removed: dict[int, int] = {}
+        self._order: deque[tuple[int, int]] = deque()
+        self._reads: list[tuple[RowRequest, int]] = []
+
+    def note_change(self, sequence: int, number: int) -> None:
+        self._changed[sequence] = number
+        self._order.append((number, sequence))
+
+    def note_removal(self, sequence: int, number: int) -> None:
+        self.note_change(sequence, number)
+        self._removed[sequence] = number
+
+    def changed_since(self, sequence: int, as_of: int) -> bool:
+        return self._changed.get(sequence, 0) > as_of
+
+    def removed_since(self, sequence: int, as_of: int) -> bool:
+        return self._removed.get(sequence, 0) > as_of
+
+    def is_removed(self, sequence: int) -> bool:
+        return sequence in self._removed
+
+    def read_began(self, requests: Iterable[RowRequest]) -> None:
+        self._reads += ((request, self._committed) for request in requests)
+
+    def is_reading(self, request: RowRequest) -> bool:
+        return any(begun == request for begun, _ in self._reads)
+
+    def read_ended(self, request: RowRequest) -> None:
+        for index, (begun, _) in enumerate(self._reads):
+            if begun == request:
+                del self._reads[index]
+                break
+        self._forget()
+
+    def committed(self, number: int) -> None:
+        self._committed = number
+        self._forget()
+
+    def _forget(self) -> None:
+        seen_by_all = min((since for _, since in self._reads), default=self._committed)
+        while self._order and self._order[0][0] <= seen_by_all:
+            number, sequence = self._order.popleft()
+            if self._changed.get(sequence) == number:
+                del self._changed[sequence]
+            if self._removed.get(sequence) == number:
+                del self._removed[sequence]

@@ -1,0 +1,107 @@
+"""The part of a queue that is in memory: its head.
+
+A queue may hold millions of messages; memory holds a window at the front, bounded in rows and bytes.
+Messages that arrive while the window has room and nothing waits on disk join it directly. Otherwise
+they stay on disk, and the window is refilled from there when it is half empty. So every visible
+message with a sequence below `on_disk_from` is here (or lent), and every other one is on disk only.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+from twinbus.namespace.store.api import HeadRows, MessageRow
+
+
+@dataclass(frozen=True, slots=True)
+class WindowLimits:
+    rows_max: int = 4_000
+    bytes_max: int = 8 * 1024 * 1024
+
+
+class Window:
+    def __init__(self, entity_id: int, limits: WindowLimits, on_disk_from: int | None) -> None:
+        self._entity_id = entity_id
+        self._limits = limits
+        self.on_disk_from = on_disk_from
+        self._fresh: deque[MessageRow] = deque()
+        self._returned: list[tuple[int, MessageRow]] = []
+        self._discarded: set[int] = set()
+        self._bytes = 0
+        self._reading = False
+        self._last_spill = 0
+
+    def __len__(self) -> int:
+        return len(self._fresh) + len(self._returned) - len(self._discarded)
+
+    def arrive(self, row: MessageRow, number: int) -> None:
+        """Take in a message that has just become visible; its sequence is higher than any before."""
+        if self.on_disk_from is None and self._has_room():
+            self._fresh.append(row)
+            self._bytes += len(row.payload)
+            return
+        if self.on_disk_from is None:
+            self.on_disk_from = row.sequence
+        self._last_spill = number
+
+    def _has_room(self) -> bool:
+        return len(self._fresh) < self._limits.rows_max and self._bytes < self._limits.bytes_max
+
+    def give_back(self, row: MessageRow) -> None:
+        """Take back a message that was lent: it goes before everything with a higher sequence."""
+        heappush(self._returned, (row.sequence, row))
+        self._bytes += len(row.payload)
+
+    def holds(self, sequence: int) -> bool:
+        """Whether a visible message that is not lent is in memory."""
+        return self.on_disk_from is None or sequence < self.on_disk_from
+
+    def discard(self, sequence: int) -> None:
+        """Forget a message that the window holds."""
+        self._discarded.add(sequence)
+
+    def take(self) -> MessageRow | None:
+        """Remove and return the message with the lowest sequence."""
+        while True:
+            row = self._take_lowest()
+            if row is None or row.sequence not in self._discarded:
+                return row
+            self._discarded.remove(row.sequence)
+
+    def _take_lowest(self) -> MessageRow | None:
+        if self._returned and (not self._fresh or self._returned[0][0] < self._fresh[0].sequence):
+            row = heappop(self._returned)[1]
+        elif self._fresh:
+            row = self._fresh.popleft()
+        else:
+            return None
+        self._bytes -= len(row.payload)
+        return row
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether rows for the window are being read from disk."""
+        return self._reading
+
+    def wanted_rows(self) -> HeadRows | None:
+        """What to read to fill the window again; None if it is full enough, or being filled."""
+        limits = self._limits
+        if self.on_disk_from is None or self._reading:
+            return None
+        if len(self._fresh) * 2 > limits.rows_max or self._bytes * 2 > limits.bytes_max:
+            return None
+        self._reading = True
+        return HeadRows(
+            self._entity_id, self.on_disk_from, limits.rows_max - len(self._fresh), limits.bytes_max - self._bytes
+        )
+
+    def refill(self, rows: list[MessageRow], *, read_until: int, complete: bool, as_of: int) -> None:
+        """Take in rows that were read from disk; `read_until` is the last sequence the read has seen."""
+        self._reading = False
+        self._fresh.extend(rows)
+        self._bytes += sum(len(row.payload) for row in rows)
+        # What was committed after the read's moment may lie behind it on disk: look there again.
+        nothing_behind = complete and self._last_spill <= as_of
+        self.on_disk_from = None if nothing_behind else read_until + 1

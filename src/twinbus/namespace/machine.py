@@ -1,0 +1,326 @@
+"""The namespace machine: `apply(command, now) -> step`.
+
+Single-threaded and without I/O: time, chance and the store's reports come in as values, changes to
+write, replies and reads go out as values. The same machine runs in the server and in the simulator.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import ClassVar
+
+from twinbus.errors import EntityNotFound, MessageNotFound, NamespaceError, NotAllowed, OptionsError, ServerBusy
+from twinbus.namespace.clockwork import Alarms
+from twinbus.namespace.commands import (
+    CancelScheduled,
+    CloseReceiver,
+    Command,
+    CreateQueue,
+    DeleteQueue,
+    Grant,
+    OpenReceiver,
+    PauseReceiver,
+    Peek,
+    ReceiveDeferred,
+    ReceiveMode,
+    RenewLocks,
+    ResumeReceiver,
+    Send,
+    Settle,
+    Tick,
+    origin_of,
+)
+from twinbus.namespace.entities.queue import Queue, QueueContext
+from twinbus.namespace.entities.receivers import Receiver
+from twinbus.namespace.entities.window import WindowLimits
+from twinbus.namespace.registry import Registry
+from twinbus.namespace.replies import (
+    Done,
+    LentRow,
+    LocksRenewed,
+    MessagesFound,
+    ReceiverLost,
+    Refused,
+    Settled,
+    Step,
+)
+from twinbus.namespace.store.api import (
+    Committed,
+    DropEntity,
+    MessageRow,
+    MessageState,
+    NamedRows,
+    PutEntity,
+    RangeRows,
+    RowRequest,
+    RowsRead,
+    StoredNamespace,
+)
+
+PEEK_COUNT_MAX = 250
+PEEK_BYTES_MAX = 1024 * 1024
+WAITING_READS_MAX = 1_000
+
+
+class NamespaceMachine:
+    def __init__(
+        self, stored: StoredNamespace, *, new_token: Callable[[], bytes], window_limits: WindowLimits | None = None
+    ) -> None:
+        context = QueueContext(new_token, window_limits or WindowLimits())
+        self.registry = Registry(stored, context)
+        self._number = stored.last_number
+        self._committed = stored.last_number
+        self._receivers: dict[int, tuple[Queue, Receiver]] = {}
+        self._waiting: dict[RowRequest, deque[Peek | ReceiveDeferred | CancelScheduled]] = {}
+        self._waiting_count = 0
+        self._alarms = Alarms()
+        self._unconfirmed: deque[tuple[int, tuple[Queue, ...]]] = deque()
+        self._touched: dict[int, Queue] = {}
+        for queue in stored.entities:
+            self._touch(self.registry.by_id(queue.entity_id))
+        self._set_alarms()
+
+    def next_wake_ms(self) -> int | None:
+        """When to apply the next `Tick`; None: not before something else happens."""
+        return self._alarms.next_ms()
+
+    def apply(self, command: Command | Committed | RowsRead, now_ms: int) -> Step:
+        """Do what is asked. Refusals are replies; nothing a client sends makes this raise."""
+        step = Step(self._number + 1)
+        handler = self._HANDLERS[type(command)]
+        try:
+            handler(self, command, now_ms, step)
+        except (NamespaceError, OptionsError) as error:
+            refusal = error if isinstance(error, NamespaceError) else NotAllowed(str(error))
+            step.replies.append(Refused(origin_of(command), refusal))
+        self._finish(step)
+        return step
+
+    def _finish(self, step: Step) -> None:
+        if step.changes:
+            self._number = step.number
+            self._unconfirmed.append((step.number, tuple(self._touched.values())))
+        for request in step.reads:
+            queue = self.registry.by_id(request.entity_id)
+            if queue is not None:
+                queue.recent.read_began((request,))
+        self._set_alarms()
+
+    def _touch(self, queue: Queue | None) -> None:
+        if queue is None:
+            return
+        self._touched[queue.entity_id] = queue
+        if queue.dead_letter is not None:
+            self._touched[queue.dead_letter.entity_id] = queue.dead_letter
+
+    def _set_alarms(self) -> None:
+        for queue in self._touched.values():
+            self._alarms.set(queue.entity_id, queue.next_wake_ms())
+        self._touched.clear()
+
+    def _find(self, path: str) -> Queue:
+        queue = self.registry.find(path)
+        self._touch(queue)
+        return queue
+
+    # --- entities ---
+
+    def _create_queue(self, command: CreateQueue, now_ms: int, step: Step) -> None:
+        rows = self.registry.create(command.path, command.settings, self._committed, now_ms)
+        step.changes.extend(PutEntity(row) for row in rows)
+        step.replies.append(Done(command.origin))
+
+    def _delete_queue(self, command: DeleteQueue, now_ms: int, step: Step) -> None:
+        queue = self.registry.find(command.path)
+        if queue.dead_letter is None:
+            raise NotAllowed(f"'{command.path}' is a dead-letter queue: it goes with its queue")
+        error = EntityNotFound(f"The messaging entity '{queue.row.path}' was deleted.")
+        for gone in (queue, queue.dead_letter):
+            self.registry.remove(gone)
+            step.changes.append(DropEntity(gone.entity_id))
+            for name in gone.receivers.all:
+                del self._receivers[name]
+                step.replies.append(ReceiverLost(name, error))
+        step.replies.append(Done(command.origin))
+
+    # --- messages in ---
+
+    def _send(self, command: Send, now_ms: int, step: Step) -> None:
+        queue = self._find(command.path)
+        if queue.dead_letter is None:
+            raise NotAllowed(f"'{command.path}' is a dead-letter queue: it cannot be sent to")
+        step.replies.append(Done(command.origin, queue.send(command.arrivals, now_ms, step)))
+
+    # --- receivers ---
+
+    def _open_receiver(self, command: OpenReceiver, now_ms: int, step: Step) -> None:
+        queue = self._find(command.path)
+        receiver = Receiver(command.receiver, command.mode)
+        queue.receivers.add(receiver)
+        self._receivers[command.receiver] = (queue, receiver)
+        step.replies.append(Done(command.origin))
+
+    def _grant(self, command: Grant, now_ms: int, step: Step) -> None:
+        if command.receiver in self._receivers:
+            queue, receiver = self._receivers[command.receiver]
+            self._touch(queue)
+            queue.receivers.grant(receiver, command.credit_limit, drain=command.drain)
+            queue.lend(now_ms, step)
+
+    def _pause(self, command: PauseReceiver, now_ms: int, step: Step) -> None:
+        if command.receiver in self._receivers:
+            self._receivers[command.receiver][1].paused = True
+
+    def _resume(self, command: ResumeReceiver, now_ms: int, step: Step) -> None:
+        if command.receiver in self._receivers:
+            queue, receiver = self._receivers[command.receiver]
+            receiver.paused = False
+            self._touch(queue)
+            queue.receivers.queue_up(receiver)
+            queue.lend(now_ms, step)
+
+    def _close_receiver(self, command: CloseReceiver, now_ms: int, step: Step) -> None:
+        if command.receiver in self._receivers:
+            queue, receiver = self._receivers.pop(command.receiver)
+            queue.receivers.remove(receiver.name)
+
+    # --- loans ---
+
+    def _settle(self, command: Settle, now_ms: int, step: Step) -> None:
+        queue = self._find(command.path)
+        failures = queue.settle(command.tokens, command.verdict, now_ms, step)
+        step.replies.append(Settled(command.origin, failures))
+        queue.lend(now_ms, step)
+
+    def _renew(self, command: RenewLocks, now_ms: int, step: Step) -> None:
+        until_ms = self._find(command.path).renew(command.tokens, now_ms)
+        step.replies.append(LocksRenewed(command.origin, until_ms))
+
+    # --- commands that need rows from disk: asked for first, done when they are here ---
+
+    def _peek(self, command: Peek, now_ms: int, step: Step) -> None:
+        queue = self._find(command.path)
+        count = min(command.most, PEEK_COUNT_MAX)
+        self._wait_for(RangeRows(queue.entity_id, command.from_sequence, count, PEEK_BYTES_MAX), command, step)
+
+    def _need_named(self, command: ReceiveDeferred | CancelScheduled, now_ms: int, step: Step) -> None:
+        queue = self._find(command.path)
+        self._wait_for(NamedRows(queue.entity_id, command.sequences), command, step)
+
+    def _wait_for(self, request: RowRequest, command: Peek | ReceiveDeferred | CancelScheduled, step: Step) -> None:
+        if self._waiting_count >= WAITING_READS_MAX:
+            raise ServerBusy(f"{WAITING_READS_MAX} reads are waiting already; try again later")
+        self._waiting_count += 1
+        self._waiting.setdefault(request, deque()).append(command)
+        step.reads.append(request)
+
+    def _rows_read(self, read: RowsRead, now_ms: int, step: Step) -> None:
+        queue = self.registry.by_id(read.request.entity_id)
+        waiting = self._waiting.get(read.request)
+        if waiting is None:
+            if queue is not None and queue.recent.is_reading(read.request):
+                self._touch(queue)
+                queue.rows_read(read, now_ms, step)
+            return
+        command = waiting.popleft()
+        self._waiting_count -= 1
+        if not waiting:
+            del self._waiting[read.request]
+        self._resume_command(command, queue, read, now_ms, step)
+
+    def _resume_command(
+        self,
+        command: Peek | ReceiveDeferred | CancelScheduled,
+        queue: Queue | None,
+        read: RowsRead,
+        now_ms: int,
+        step: Step,
+    ) -> None:
+        try:
+            if queue is None:
+                raise EntityNotFound(f"The messaging entity '{command.path}' could not be found.")
+            self._touch(queue)
+            rows = [row for row in read.rows if not queue.recent.removed_since(row.sequence, read.as_of)]
+            queue.recent.read_ended(read.request)
+            self._WITH_ROWS[type(command)](self, command, queue, rows, now_ms, step)
+        except NamespaceError as error:
+            step.replies.append(Refused(command.origin, error))
+
+    def _peek_rows(self, command: Peek, queue: Queue, rows: list[MessageRow], now_ms: int, step: Step) -> None:
+        visible = [row for row in rows if row.expires_at_ms is None or row.expires_at_ms > now_ms]
+        step.replies.append(MessagesFound(command.origin, tuple(LentRow(row, None, None) for row in visible)))
+
+    def _lend_deferred(
+        self, command: ReceiveDeferred, queue: Queue, rows: list[MessageRow], now_ms: int, step: Step
+    ) -> None:
+        free = [row for row in rows if row.state is MessageState.DEFERRED and not queue.loans.is_lent(row.sequence)]
+        _check_all_found(command.sequences, free, "deferred, or are locked by another receiver")
+        found: list[LentRow] = []
+        for row in free:
+            if command.mode is ReceiveMode.RECEIVE_AND_DELETE:
+                queue.remove(row, step)
+                found.append(LentRow(row, None, None))
+            else:
+                found.append(LentRow(row, *queue.lock(row, now_ms)))
+        step.replies.append(MessagesFound(command.origin, tuple(found)))
+
+    def _cancel_rows(
+        self, command: CancelScheduled, queue: Queue, rows: list[MessageRow], now_ms: int, step: Step
+    ) -> None:
+        scheduled = [row for row in rows if row.state is MessageState.SCHEDULED]
+        _check_all_found(command.sequences, scheduled, "scheduled")
+        for row in scheduled:
+            queue.remove(row, step)
+        step.replies.append(Done(command.origin))
+
+    # --- time and the store ---
+
+    def _tick(self, command: Tick, now_ms: int, step: Step) -> None:
+        for entity_id in self._alarms.take_due(now_ms):
+            queue = self.registry.by_id(entity_id)
+            if queue is not None:
+                self._touch(queue)
+                queue.tick(now_ms, step)
+
+    def _commit(self, command: Committed, now_ms: int, step: Step) -> None:
+        self._committed = command.number
+        queues: dict[int, Queue] = {}
+        while self._unconfirmed and self._unconfirmed[0][0] <= command.number:
+            queues.update({queue.entity_id: queue for queue in self._unconfirmed.popleft()[1]})
+        for queue in queues.values():
+            if self.registry.by_id(queue.entity_id) is queue:
+                self._touch(queue)
+                queue.committed(command.number, now_ms, step)
+
+    _HANDLERS: ClassVar[dict[type, Callable[..., None]]] = {
+        CreateQueue: _create_queue,
+        DeleteQueue: _delete_queue,
+        Send: _send,
+        OpenReceiver: _open_receiver,
+        Grant: _grant,
+        PauseReceiver: _pause,
+        ResumeReceiver: _resume,
+        CloseReceiver: _close_receiver,
+        Settle: _settle,
+        RenewLocks: _renew,
+        Peek: _peek,
+        ReceiveDeferred: _need_named,
+        CancelScheduled: _need_named,
+        Tick: _tick,
+        Committed: _commit,
+        RowsRead: _rows_read,
+    }
+    _WITH_ROWS: ClassVar[dict[type, Callable[..., None]]] = {
+        Peek: _peek_rows,
+        ReceiveDeferred: _lend_deferred,
+        CancelScheduled: _cancel_rows,
+    }
+
+
+def _check_all_found(asked: tuple[int, ...], found: list[MessageRow], state: str) -> None:
+    missing = sorted(set(asked) - {row.sequence for row in found})
+    if missing:
+        raise MessageNotFound(
+            f"no such message; these sequence numbers are not {state}: {', '.join(map(str, missing))}"
+        )

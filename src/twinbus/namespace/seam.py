@@ -1,0 +1,162 @@
+"""The commit seam: between the machine that decides and the store that writes.
+
+A reply leaves only when the changes it speaks of are committed. When a commit fails, nothing that was
+decided since can be trusted: every waiting asker is refused, the machine is thrown away, and a new one
+is built from what the store really holds. The server and the simulator both run this very class.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from twinbus.errors import StoreUnavailable
+from twinbus.namespace.commands import Command, origin_of
+from twinbus.namespace.machine import NamespaceMachine
+from twinbus.namespace.replies import (
+    Delivery,
+    Done,
+    LocksRenewed,
+    MessagesFound,
+    Refused,
+    Reply,
+    Settled,
+    Step,
+)
+from twinbus.namespace.store.api import (
+    Change,
+    CommitFailed,
+    Committed,
+    InsertMessages,
+    ReadFailed,
+    ReplaceMessage,
+    Report,
+    RowsRead,
+    Store,
+    StoredNamespace,
+)
+
+_ROW_OVERHEAD_BYTES = 200
+"""What a row weighs in memory beside its payload, roughly."""
+
+
+class CommitSeam:
+    def __init__(
+        self,
+        store: Store,
+        build: Callable[[StoredNamespace], NamespaceMachine],
+        send: Callable[[Reply], None],
+        on_failure: Callable[[str], None],
+    ) -> None:
+        """`send` gets every reply as soon as it may leave; `on_failure` is told once when the store breaks."""
+        self._store = store
+        self._build = build
+        self._send = send
+        self._on_failure = on_failure
+        self._held: deque[tuple[int, int, list[Reply]]] = deque()
+        self._committed = self._loaded = 0
+        self.failure: str | None = None
+        """Why no work is taken at the moment; None while all is well."""
+        self.unwritten_bytes = 0
+        self.machine = self._load()
+
+    def _load(self) -> NamespaceMachine:
+        stored = self._store.load()
+        self._committed = self._loaded = stored.last_number
+        return self._build(stored)
+
+    def recover(self) -> None:
+        """Build the machine anew from the store after a failure; raises `StoreError` while it still fails."""
+        self.machine = self._load()
+        self.failure = None
+
+    def next_wake_ms(self) -> int | None:
+        return None if self.failure else self.machine.next_wake_ms()
+
+    def do(self, command: Command, now_ms: int) -> None:
+        """Carry out a command; its reply is sent when it is true for good."""
+        if self.failure is not None:
+            origin = origin_of(command)
+            if origin is not None:
+                self._send(Refused(origin, self._unavailable()))
+            return
+        self._carry_on(self.machine.apply(command, now_ms))
+
+    def report(self, report: Report, now_ms: int) -> None:
+        """Take in what the store says."""
+        if self.failure is not None:
+            return  # about a machine that is gone
+        match report:
+            case Committed(number):
+                self._commit(number, now_ms)
+            case RowsRead(as_of=as_of) if as_of < self._loaded:
+                pass  # read for a machine that is gone
+            case RowsRead():
+                # The read may have seen a commit whose own report is still on its way.
+                self._commit(report.as_of, now_ms)
+                self._carry_on(self.machine.apply(report, now_ms))
+            case CommitFailed(reason=reason) | ReadFailed(reason=reason):
+                self._fail(reason)
+
+    def _commit(self, number: int, now_ms: int) -> None:
+        if number <= self._committed:
+            return
+        self._committed = number
+        while self._held and self._held[0][0] <= number:
+            _, weight, replies = self._held.popleft()
+            self.unwritten_bytes -= weight
+            for reply in replies:
+                self._send(reply)
+        self._carry_on(self.machine.apply(Committed(number), now_ms))
+
+    def _carry_on(self, step: Step) -> None:
+        if step.changes:
+            weight = sum(map(_weight, step.changes))
+            self.unwritten_bytes += weight
+            self._held.append((step.number, weight, step.replies))
+            self._store.submit(step.number, tuple(step.changes))
+        else:
+            for reply in step.replies:
+                self._send(reply)
+        for reply in step.news:
+            self._send(reply)
+        for request in step.reads:
+            self._store.request(request)
+
+    def _fail(self, reason: str) -> None:
+        self.failure = reason
+        held, self._held = self._held, deque()
+        self.unwritten_bytes = 0
+        for _, _, replies in held:
+            for reply in replies:
+                self._refuse(reply)
+        self._on_failure(reason)
+
+    def _refuse(self, reply: Reply) -> None:
+        """Tell an asker that what it waited for did not happen."""
+        match reply:
+            case (
+                Done(origin=origin)
+                | Settled(origin=origin)
+                | LocksRenewed(origin=origin)
+                | MessagesFound(origin=origin)
+            ):
+                if origin is not None:
+                    self._send(Refused(origin, self._unavailable()))
+            case Refused():
+                self._send(reply)
+            case Delivery():
+                pass  # its removal was not written: it stays in the queue
+
+    def _unavailable(self) -> StoreUnavailable:
+        return StoreUnavailable(f"the namespace cannot write to its store and accepts nothing: {self.failure}")
+
+
+def _weight(change: Change) -> int:
+    match change:
+        case InsertMessages(rows):
+            return sum(len(row.payload) + _ROW_OVERHEAD_BYTES for row in rows)
+        case ReplaceMessage(row):
+            return len(row.payload) + _ROW_OVERHEAD_BYTES
+        case _:
+            return _ROW_OVERHEAD_BYTES
