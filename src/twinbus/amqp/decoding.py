@@ -36,6 +36,9 @@ Reader: TypeAlias = Callable[[Buffer, int, int], Read]
 
 ZERO_WIDTH_ITEMS_MAX = 65_536
 
+# A peer can choose uuids and described values that all have the same hash; a map of many would take quadratic time.
+SLOW_KEYS_MAX = 1024
+
 _U32 = struct.Struct(">I")
 _SIZE_AND_COUNT = struct.Struct(">II")
 
@@ -71,6 +74,48 @@ def skip(buffer: Buffer, offset: int = 0) -> int:
     if offset > len(buffer):
         raise cut_short(buffer, start)
     return offset
+
+
+def after_descriptor(buffer: Buffer, offset: int) -> int:
+    """Where the value of the described type at `offset` starts."""
+    if buffer[offset + 1] == 0x53:  # smallulong, as nearly everybody writes it
+        return offset + 3
+    return skip(buffer, offset + 1)
+
+
+def item_offsets(buffer: Buffer, offset: int) -> list[int]:
+    """Where the items of the list at `offset`, or keys and values of the map, start; then where the last one ends."""
+    try:
+        code = buffer[offset]
+        if code == 0x45:
+            return [offset + 1]
+        count, at, end = compound(buffer, offset + 1, code >= 0xD0)
+        _check_count(count, at, end)
+        return _step_over(buffer, at, count, end)
+    except (IndexError, struct.error):
+        raise cut_short(buffer, offset) from None
+
+
+def _step_over(buffer: Buffer, at: int, count: int, end: int) -> list[int]:
+    offsets = [at]
+    widths = WIDTHS
+    for _ in range(count):
+        width = widths[buffer[at]]
+        if width >= 0:
+            at += 1 + width
+        elif width == SIZE_BYTE:
+            at += 2 + buffer[at + 1]
+        else:
+            at = skip(buffer, at)
+        offsets.append(at)
+    if at != end:
+        raise DecodeError(f"entries at offset {offsets[0]} end at {at}, their size says {end}")
+    return offsets
+
+
+def _check_count(count: int, at: int, end: int) -> None:
+    if count > end - at:
+        raise DecodeError(f"count {count} before offset {at} does not fit into {end - at} bytes")
 
 
 def cut_short(buffer: Buffer, offset: int) -> DecodeError:
@@ -200,8 +245,7 @@ def _deeper(offset: int, depth: int) -> int:
 def _read_items(buffer: Buffer, offset: int, depth: int, wide: bool) -> tuple[list[Value], int]:
     depth = _deeper(offset, depth)
     count, at, end = compound(buffer, offset, wide)
-    if count > end - at:
-        raise DecodeError(f"count {count} at offset {offset} does not fit into {end - at} bytes")
+    _check_count(count, at, end)
     readers = READERS
     items = []
     for _ in range(count):
@@ -221,8 +265,13 @@ def _map_reader(wide: bool) -> Reader:
         items, end = _read_items(buffer, offset, depth, wide)
         if len(items) % 2:
             raise DecodeError(f"map at offset {offset} has a key without a value")
+        keys = items[::2]
+        if len(keys) > SLOW_KEYS_MAX and not all(isinstance(key, str | bytes | int) for key in keys):
+            raise DecodeError(
+                f"map at offset {offset} has more than {SLOW_KEYS_MAX} keys, not all text, bytes or integers"
+            )
         try:
-            return dict(zip(items[::2], items[1::2], strict=True)), end
+            return dict(zip(keys, items[1::2], strict=True)), end
         except TypeError:
             raise DecodeError(f"map at offset {offset} has a list or a map as key") from None
 
@@ -264,8 +313,7 @@ def _array_items(buffer: Buffer, at: int, count: int, end: int, depth: int) -> t
         if count > ZERO_WIDTH_ITEMS_MAX:
             raise DecodeError(f"array at offset {at} has {count} items of no width, at most {ZERO_WIDTH_ITEMS_MAX} may")
         return Repeated(ZERO_WIDTH[code], count), at
-    if count > end - at:
-        raise DecodeError(f"count {count} of the array at offset {at} does not fit into {end - at} bytes")
+    _check_count(count, at, end)
     read = READERS[code]
     items = []
     for _ in range(count):
