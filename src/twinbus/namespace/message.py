@@ -6,6 +6,7 @@ what the service adds (sequence number, times, delivery count, lock) is put in f
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -33,10 +34,10 @@ class Arrival(NamedTuple):
     """When it asks to be enqueued; None: at once."""
 
 
-def read_arrival(payload: bytes, new_message_id: str) -> Arrival:
+def read_arrival(payload: bytes, new_message_id: Callable[[], str]) -> Arrival:
     """Read what decides a message's fate; raises `DecodeError` if it is no message.
 
-    One without an id is given `new_message_id`: some clients cannot settle a message that has none.
+    One without an id is given a new one: some clients cannot settle a message that has none.
     """
     layout = sections.walk(payload)
     message_id, session_id = sections.read_properties(payload, layout, _DECIDING_FIELDS)
@@ -47,8 +48,8 @@ def read_arrival(payload: bytes, new_message_id: str) -> Arrival:
         if due_at_ms is not None and not isinstance(due_at_ms, int):
             raise DecodeError(f"{SCHEDULED_TIME} must be a timestamp, got {type(due_at_ms).__name__}")
     if message_id is None:
-        payload = sections.rewrite(payload, layout, set_properties={PropertyField.MESSAGE_ID: new_message_id})
-        message_id = new_message_id
+        message_id = new_message_id()
+        payload = sections.rewrite(payload, layout, set_properties={PropertyField.MESSAGE_ID: message_id})
     if session_id is not None and not isinstance(session_id, str):
         raise DecodeError(f"group-id must be a string, got {type(session_id).__name__}")
     return Arrival(

@@ -105,6 +105,8 @@ class Queue:
 
     def send(self, arrivals: tuple[Arrival, ...], now_ms: int, step: Step) -> tuple[int, ...]:
         """Number and store messages, all or none; returns their sequences."""
+        if not arrivals:
+            return ()
         self._check_quota(sum(len(arrival.payload) for arrival in arrivals))
         rows = tuple([self._row_of(arrival, now_ms) for arrival in arrivals])
         self.insert(rows, step)

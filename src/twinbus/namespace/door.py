@@ -1,0 +1,319 @@
+"""One connection's door: link events become commands, replies become frames.
+
+The only place that speaks both languages: links, deliveries and outcomes on one side; queues, locks and
+verdicts on the other. It does no I/O: the server feeds it the engine's events and sends the engine's output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import ClassVar, NamedTuple
+
+from twinbus.amqp.connection import Connection
+from twinbus.amqp.events import (
+    AttachRequested,
+    ConnectionClosed,
+    CreditChanged,
+    Detached,
+    DispositionArrived,
+    Event,
+    SessionEnded,
+    TransferArrived,
+)
+from twinbus.amqp.link import Link, ReceivingLink, SendingLink
+from twinbus.amqp.performatives import ACCEPTED, Outcome, Rejected
+from twinbus.errors import (
+    AmqpError,
+    MessageTooLarge,
+    NamespaceError,
+    NotAllowed,
+    ServerBusy,
+    TwinbusError,
+    Unauthorized,
+)
+from twinbus.namespace.commands import (
+    CloseReceiver,
+    Grant,
+    OpenReceiver,
+    PauseReceiver,
+    ReceiveMode,
+    ResumeReceiver,
+    Send,
+    Settle,
+)
+from twinbus.namespace.message import BATCH_FORMAT, Arrival, outgoing, read_arrival, unpack_batch
+from twinbus.namespace.nodes.answers import AnswerLink
+from twinbus.namespace.nodes.cbs import CBS_ADDRESS, put_token
+from twinbus.namespace.nodes.requests import read_request
+from twinbus.namespace.outcomes import amqp_error, confirmation_of, entity_path, verdict_of
+from twinbus.namespace.reception import Reception
+from twinbus.namespace.replies import Delivery, Done, Drained, ReceiverLost, Refused, Settled
+from twinbus.namespace.rights import Claim
+
+SESSION_FILTER = "com.microsoft:session-filter"
+SETTLED_BY_SENDER = 1
+CLAIMS_MAX = 1_000
+
+
+class Sending(NamedTuple):
+    """A link on which the peer sends to an entity."""
+
+    path: str
+
+
+class Receiving(NamedTuple):
+    """A link on which the peer receives from an entity."""
+
+    path: str
+    receiver: int
+
+
+class Asking(NamedTuple):
+    """A link on which the peer sends requests to a node."""
+
+    address: str
+
+
+class Door:
+    def __init__(self, connection: Connection, reception: Reception, flush: Callable[[], None]) -> None:
+        """`flush` sends what the engine has to say; called after replies that came from elsewhere."""
+        self._connection = connection
+        self._reception = reception
+        self.flush = flush
+        self._claims: dict[str, Claim] = {}
+        self._receivings: dict[int, Link] = {}
+        self.unwritten_bytes = 0
+        """Sent by this peer, taken in, and not yet written or refused."""
+
+    # --- from the peer ---
+
+    def take(self, events: list[Event], now_ms: int) -> None:
+        """Act on what the engine has seen."""
+        for event in events:
+            handler = self._HANDLERS.get(type(event))
+            if handler is not None:
+                handler(self, event, now_ms)
+
+    def leave(self, now_ms: int) -> None:
+        """The connection is gone: so are its receivers. Their locks stay until they end."""
+        for receiver in list(self._receivings):
+            self._close_receiver(receiver, now_ms)
+
+    def pause(self, now_ms: int) -> None:
+        """The peer does not keep up: deliver nothing more for now."""
+        for receiver in self._receivings:
+            self._reception.ask(PauseReceiver(receiver), now_ms)
+
+    def resume(self, now_ms: int) -> None:
+        for receiver in list(self._receivings):
+            self._reception.ask(ResumeReceiver(receiver), now_ms)
+
+    # --- links ---
+
+    def _attach(self, event: AttachRequested, now_ms: int) -> None:
+        link = event.link
+        try:
+            if isinstance(link, ReceivingLink):
+                self._let_send(link, now_ms)
+            elif isinstance(link, SendingLink):
+                self._let_receive(link, now_ms)
+        except TwinbusError as error:
+            link.refuse(amqp_error(error))
+
+    def _let_send(self, link: ReceivingLink, now_ms: int) -> None:
+        path = entity_path(link.target)
+        if path.lower() == CBS_ADDRESS:
+            link.context = Asking(CBS_ADDRESS)
+            link.accept()
+            link.keep_credit = 100
+            return
+        self._check_right(path, now_ms)
+        # Sending nothing is how one asks whether an entity can be sent to.
+        self._reception.ask(Send(path, (), partial(self._sender_checked, link, path)), now_ms)
+
+    def _sender_checked(self, link: ReceivingLink, path: str, reply: Done | Refused) -> None:
+        if isinstance(reply, Refused):
+            link.refuse(amqp_error(reply.error))
+            return
+        link.context = Sending(path)
+        link.accept(max_message_size=self._reception.limits.message_bytes_max)
+        link.keep_credit = self._reception.limits.sender_credit
+
+    def _let_receive(self, link: SendingLink, now_ms: int) -> None:
+        path = entity_path(link.source)
+        if path.lower() == CBS_ADDRESS:
+            link.context = AnswerLink(CBS_ADDRESS, link)
+            link.accept()
+            return
+        self._check_right(path, now_ms)
+        if link.source is not None and SESSION_FILTER in (link.source.filter or {}):
+            raise NotAllowed(f"'{path}' has no sessions: receive from it without a session")
+        receiver = self._reception.new_receiver(self, link)
+        is_settled = link.snd_settle_mode == SETTLED_BY_SENDER
+        mode = ReceiveMode.RECEIVE_AND_DELETE if is_settled else ReceiveMode.PEEK_LOCK
+        opened = partial(self._receiver_opened, link, Receiving(path, receiver))
+        self._reception.ask(OpenReceiver(receiver, path, mode, opened), now_ms)
+
+    def _receiver_opened(self, link: SendingLink, receiving: Receiving, reply: Done | Refused) -> None:
+        if isinstance(reply, Refused):
+            self._reception.forget_receiver(receiving.receiver)
+            link.refuse(amqp_error(reply.error))
+            return
+        link.context = receiving
+        self._receivings[receiving.receiver] = link
+        link.accept()
+
+    def _check_right(self, path: str, now_ms: int) -> None:
+        if self._connection.authenticated_as not in (None, "anonymous"):
+            return  # came in with name and key
+        if not any(claim.covers(path, now_ms) for claim in self._claims.values()):
+            raise Unauthorized(f"no valid token for '{path}' was put on this connection")
+
+    def _detached(self, event: Detached, now_ms: int) -> None:
+        self._forget(event.link, now_ms)
+
+    def _session_ended(self, event: SessionEnded, now_ms: int) -> None:
+        for link in event.session.links:
+            self._forget(link, now_ms)
+
+    def _connection_closed(self, event: ConnectionClosed, now_ms: int) -> None:
+        self.leave(now_ms)
+
+    def _forget(self, link: Link, now_ms: int) -> None:
+        if isinstance(link.context, Receiving):
+            self._close_receiver(link.context.receiver, now_ms)
+
+    def _close_receiver(self, receiver: int, now_ms: int) -> None:
+        if self._receivings.pop(receiver, None) is not None:
+            self._reception.forget_receiver(receiver)
+            self._reception.ask(CloseReceiver(receiver), now_ms)
+
+    # --- messages in ---
+
+    def _transfer(self, event: TransferArrived, now_ms: int) -> None:
+        place = event.link.context
+        if type(place) is Sending:
+            self._store(event, place.path, now_ms)
+        elif type(place) is Asking:
+            self._answer_request(event, now_ms)
+
+    def _store(self, event: TransferArrived, path: str, now_ms: int) -> None:
+        size = len(event.payload)
+        try:
+            self._check_load()
+            arrivals = self._arrivals(event)
+        except (NamespaceError, AmqpError) as error:
+            self._answer(event.link, event.delivery_id, event.settled, Rejected(amqp_error(error)))
+            return
+        self.unwritten_bytes += size
+        stored = partial(self._stored, event.link, event.delivery_id, event.settled, size)
+        self._reception.ask(Send(path, arrivals, stored), now_ms)
+
+    def _check_load(self) -> None:
+        limits = self._reception.limits
+        if (
+            self._reception.unwritten_bytes() > 2 * limits.unwritten_bytes
+            or self.unwritten_bytes > 2 * limits.unwritten_bytes_per_connection
+        ):
+            raise ServerBusy("more is being sent than can be written to disk; wait 10 seconds and send again")
+
+    def _arrivals(self, event: TransferArrived) -> tuple[Arrival, ...]:
+        payload, limit = event.payload, self._reception.limits.message_bytes_max
+        if len(payload) > limit:
+            raise MessageTooLarge(f"the message has {len(payload)} bytes, at most {limit} are allowed")
+        new_id = self._reception.new_message_id
+        if event.message_format == BATCH_FORMAT:
+            return tuple([read_arrival(message, new_id) for message in unpack_batch(payload)])
+        return (read_arrival(payload, new_id),)
+
+    def _stored(self, link: ReceivingLink, delivery_id: int, settled: bool, size: int, reply: Done | Refused) -> None:
+        self.unwritten_bytes -= size
+        outcome = Rejected(amqp_error(reply.error)) if isinstance(reply, Refused) else ACCEPTED
+        self._answer(link, delivery_id, settled, outcome)
+
+    def _answer(self, link: ReceivingLink, delivery_id: int, settled: bool, outcome: Outcome) -> None:
+        if not settled and link.attached:
+            link.settle(delivery_id, delivery_id, outcome)
+            self._reception.changed_doors.add(self)
+
+    # --- messages out ---
+
+    def _credit(self, event: CreditChanged, now_ms: int) -> None:
+        place = event.link.context
+        if type(place) is Receiving:
+            self._reception.ask(Grant(place.receiver, event.credit_limit, event.drain), now_ms)
+        elif type(place) is AnswerLink:
+            place.send_waiting()
+            if event.drain:
+                event.link.drained()
+
+    def tell_receiver(self, link: SendingLink, reply: Delivery | Drained | ReceiverLost) -> None:
+        if not link.attached:
+            return
+        match reply:
+            case Delivery(row=row, token=token, locked_until_ms=until_ms):
+                payload = outgoing(row, token, until_ms)
+                link.send(payload, tag=token or b"", settled=token is None)
+            case Drained():
+                link.drained()
+            case ReceiverLost(error=error):
+                self._receivings.pop(reply.receiver, None)
+                self._reception.forget_receiver(reply.receiver)
+                link.detach(amqp_error(error))
+
+    def _disposition(self, event: DispositionArrived, now_ms: int) -> None:
+        place = event.link.context
+        if type(place) is not Receiving or not isinstance(event.link, SendingLink):
+            return
+        verdict = verdict_of(event.outcome, is_final=event.settled)
+        if verdict is None:
+            return
+        tokens = tuple([tag for _, tag in event.deliveries])
+        origin = None if event.settled else partial(self._settled, event.link, event.deliveries, event.outcome)
+        self._reception.ask(Settle(place.path, tokens, verdict, origin), now_ms)
+
+    def _settled(
+        self, link: SendingLink, deliveries: list[tuple[int, bytes]], outcome: Outcome | None, reply: Settled | Refused
+    ) -> None:
+        """Tell the peer what became of its settlement: the same outcome means yes."""
+        if not link.attached:
+            return
+        self._reception.changed_doors.add(self)
+        echo = confirmation_of(outcome)
+        for delivery_id, token in deliveries:
+            error = reply.error if isinstance(reply, Refused) else reply.failures.get(token)
+            link.settle(delivery_id, delivery_id, echo if error is None else Rejected(amqp_error(error)))
+
+    # --- requests ---
+
+    def _answer_request(self, event: TransferArrived, now_ms: int) -> None:
+        try:
+            request = read_request(event.payload)
+        except AmqpError as error:
+            self._answer(event.link, event.delivery_id, event.settled, Rejected(amqp_error(error)))
+            return
+        self._answer(event.link, event.delivery_id, event.settled, ACCEPTED)
+        answer = put_token(request, self._reception.keys, now_ms)
+        if answer.claim is not None:
+            self._remember(answer.claim, now_ms)
+        for link in event.link.session.links:
+            if type(link.context) is AnswerLink and link.context.address == CBS_ADDRESS:
+                link.context.answer(answer.response)
+                return
+
+    def _remember(self, claim: Claim, now_ms: int) -> None:
+        if len(self._claims) >= CLAIMS_MAX:
+            self._claims = {key: each for key, each in self._claims.items() if each.until_ms > now_ms}
+        if len(self._claims) < CLAIMS_MAX:
+            self._claims[claim.resource] = claim
+
+    _HANDLERS: ClassVar[dict[type, Callable[..., None]]] = {
+        AttachRequested: _attach,
+        Detached: _detached,
+        SessionEnded: _session_ended,
+        ConnectionClosed: _connection_closed,
+        TransferArrived: _transfer,
+        CreditChanged: _credit,
+        DispositionArrived: _disposition,
+    }

@@ -1,0 +1,53 @@
+"""A namespace's folder: its store and its key, readable by their owner only."""
+
+from __future__ import annotations
+
+import base64
+import os
+import secrets
+from pathlib import Path
+
+from twinbus.errors import StoreError
+
+STORE_FILE = "store.sqlite"
+KEY_FILE = "key"
+
+
+def make_home(data: Path, name: str) -> Path:
+    """The folder of a namespace, made if it is missing; raises `StoreError` if it cannot be written."""
+    home = data / name.lower()
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"the data directory {home} cannot be made: {error.strerror}") from None
+    if not os.access(home, os.W_OK | os.X_OK):
+        raise StoreError(f"the data directory {home} cannot be written: permission denied")
+    return home
+
+
+def new_key() -> str:
+    return base64.b64encode(secrets.token_bytes(32)).decode("ascii")
+
+
+def kept_key(home: Path) -> str:
+    """The namespace's own key: made at its first start, the same ever after."""
+    path = home / KEY_FILE
+    try:
+        if not path.exists():
+            _write_new(path, new_key())
+        key = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoreError(f"the key file {path} cannot be used: {error}") from None
+    if not key:
+        raise StoreError(f"the key file {path} is empty: remove it to get a new key")
+    return key
+
+
+def _write_new(path: Path, text: str) -> None:
+    """Write a file whole or not at all: half a key would lock everybody out."""
+    draft = path.with_suffix(".new")
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(text + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)

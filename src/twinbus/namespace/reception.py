@@ -1,0 +1,69 @@
+"""The namespace as its connections see it: where commands go in, and how replies find their way back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING
+
+from twinbus.amqp.link import SendingLink
+from twinbus.namespace.commands import Command
+from twinbus.namespace.replies import Delivery, Drained, ReceiverLost, Reply
+from twinbus.namespace.rights import AccessKey
+
+if TYPE_CHECKING:
+    from twinbus.namespace.door import Door
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrafficLimits:
+    """How much may be under way before a sender has to wait, and then is refused."""
+
+    message_bytes_max: int = 256 * 1024
+    unwritten_bytes_per_connection: int = 8 * 1024 * 1024
+    unwritten_bytes: int = 64 * 1024 * 1024
+    """Accepted but not yet written, of all connections together. Above it no socket of a sender is read;
+    at twice this senders are told that the server is busy."""
+    sender_credit: int = 1_000
+
+
+class Reception:
+    def __init__(
+        self,
+        *,
+        do: Callable[[Command, int], None],
+        unwritten_bytes: Callable[[], int],
+        keys: tuple[AccessKey, ...],
+        limits: TrafficLimits,
+        new_message_id: Callable[[], str],
+    ) -> None:
+        self.ask = do
+        self.keys = keys
+        self.limits = limits
+        self.new_message_id = new_message_id
+        self.unwritten_bytes = unwritten_bytes
+        self.changed_doors: set[Door] = set()
+        """Doors that have something to say to their peer."""
+        self._receivers: dict[int, tuple[Door, SendingLink]] = {}
+        self._numbers = count(1)
+
+    def new_receiver(self, door: Door, link: SendingLink) -> int:
+        number = next(self._numbers)
+        self._receivers[number] = (door, link)
+        return number
+
+    def forget_receiver(self, number: int) -> None:
+        self._receivers.pop(number, None)
+
+    def pass_on(self, reply: Reply) -> None:
+        """Bring a reply to whoever waits for it; nobody does when its connection is gone."""
+        match reply:
+            case Delivery(receiver=number) | Drained(receiver=number) | ReceiverLost(receiver=number):
+                if number in self._receivers:
+                    door, link = self._receivers[number]
+                    self.changed_doors.add(door)
+                    door.tell_receiver(link, reply)
+            case _:
+                if reply.origin is not None:
+                    reply.origin(reply)

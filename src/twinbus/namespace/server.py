@@ -1,0 +1,265 @@
+"""A running namespace: sockets, timers and threads around the machine. The only asyncio in the broker."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import time
+import uuid
+from collections.abc import Callable
+from types import TracebackType
+
+from twinbus.amqp.connection import Connection, Role
+from twinbus.amqp.performatives import Error
+from twinbus.amqp.sasl import ANONYMOUS, PLAIN, ServerSasl
+from twinbus.connection_string import ROOT_KEY_NAME, ConnectionString
+from twinbus.errors import AddressInUse, EntityAlreadyExists, StoreError, TwinbusError
+from twinbus.namespace.commands import CreateQueue, Tick
+from twinbus.namespace.entities.settings import QueueSettings
+from twinbus.namespace.home import STORE_FILE, kept_key, make_home, new_key
+from twinbus.namespace.machine import NamespaceMachine
+from twinbus.namespace.reception import Reception
+from twinbus.namespace.replies import Done, Refused
+from twinbus.namespace.rights import AccessKey
+from twinbus.namespace.seam import CommitSeam
+from twinbus.namespace.store.api import Report, Store, StoredNamespace
+from twinbus.namespace.store.memory import MemoryStore
+from twinbus.namespace.store.sqlite import SqliteStore
+from twinbus.namespace.wire import Wire
+from twinbus.options import NamespaceOptions
+
+logger = logging.getLogger("twinbus.namespace")
+
+RECOVERY_PAUSE_S = 1.0
+CLOSE_WAIT_S = 2.0
+LATE_TICK_MS = 5
+"""Timers may ring this much late: alarms close together are handled in one go."""
+
+
+class WallClock:
+    """Milliseconds since 1970 that never run backwards, whatever happens to the machine's clock."""
+
+    def __init__(self) -> None:
+        self._last_ms = 0
+
+    def __call__(self) -> int:
+        self._last_ms = max(self._last_ms, time.time_ns() // 1_000_000)
+        return self._last_ms
+
+
+class LockTokens:
+    """Sixteen random bytes a call; drawn from the system in larger pieces, which is much cheaper."""
+
+    PIECE = 4096
+
+    def __init__(self) -> None:
+        self._bytes = b""
+        self._next = 0
+
+    def __call__(self) -> bytes:
+        start = self._next
+        if start + 16 > len(self._bytes):
+            self._bytes = os.urandom(self.PIECE)
+            start = 0
+        self._next = start + 16
+        return self._bytes[start : start + 16]
+
+
+class NamespaceServer:
+    """One namespace on one port. `async with NamespaceServer(options) as running:` serves until the block ends."""
+
+    def __init__(self, options: NamespaceOptions, *, store: Store | None = None) -> None:
+        """A `store` can be given instead of the one that the options describe."""
+        self.options = options
+        self.port = options.port
+        self.key = options.key or ""
+        self._given_store = store
+        self.clock: Callable[[], int] = WallClock()
+        self.wires: set[Wire] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        self._recovery: asyncio.Task[None] | None = None
+
+    @property
+    def connection_string(self) -> str:
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.options.host, self.options.host)
+        return str(ConnectionString(host=host, port=self.port, namespace=self.options.name, key=self.key))
+
+    # --- start and stop ---
+
+    async def __aenter__(self) -> NamespaceServer:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Open the store, create the queues that are asked for, listen. Raises a `TwinbusError` and leaves nothing."""
+        self._loop = asyncio.get_running_loop()
+        self._store = await asyncio.to_thread(self._open_store)
+        try:
+            self._seam = await asyncio.to_thread(
+                CommitSeam, self._store, self._build_machine, self._pass_on, self._store_failed
+            )
+            self._store.start(self._report_from_thread)
+            self.reception = self._open_reception()
+            await self._create_queues()
+            self._listener = await self._listen()
+        except BaseException:
+            await asyncio.to_thread(self._store.close)
+            raise
+        self._set_timer()
+
+    def _open_store(self) -> Store:
+        if self._given_store is not None:
+            self.key = self.key or new_key()
+            return self._given_store
+        if self.options.data is None:
+            self.key = self.key or new_key()
+            return MemoryStore()
+        home = make_home(self.options.data, self.options.name)
+        store = SqliteStore(home / STORE_FILE)
+        try:
+            self.key = self.key or kept_key(home)
+        except StoreError:
+            store.close()
+            raise
+        return store
+
+    def _build_machine(self, stored: StoredNamespace) -> NamespaceMachine:
+        return NamespaceMachine(stored, new_token=LockTokens())
+
+    def _open_reception(self) -> Reception:
+        return Reception(
+            do=self._seam.do,
+            unwritten_bytes=lambda: self._seam.unwritten_bytes,
+            keys=(AccessKey(ROOT_KEY_NAME, self.key),),
+            limits=self.options.limits,
+            new_message_id=lambda: uuid.uuid4().hex,
+        )
+
+    async def create_queue(self, path: str, settings: QueueSettings | None = None) -> None:
+        """Create a queue; raises `EntityAlreadyExists` if there is one of that name."""
+        created: asyncio.Future[Done | Refused] = self._loop.create_future()
+        self._seam.do(CreateQueue(path, settings or QueueSettings(), created.set_result), self.clock())
+        reply = await created
+        if isinstance(reply, Refused):
+            raise reply.error
+
+    async def _create_queues(self) -> None:
+        for path in self.options.queues:
+            with contextlib.suppress(EntityAlreadyExists):
+                await self.create_queue(path, self.options.queue_settings)
+
+    async def _listen(self) -> asyncio.Server:
+        host, port = self.options.host, self.options.port
+        try:
+            listener = await self._loop.create_server(lambda: Wire(self), host, port)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise AddressInUse(f"port {port} on {host} is taken: stop what uses it or choose another") from None
+            raise TwinbusError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+        self.port = listener.sockets[0].getsockname()[1]
+        return listener
+
+    async def stop(self) -> None:
+        """Take nothing more in, write and answer what was taken in, say goodbye, close."""
+        self._listener.close()
+        if self._recovery is not None:
+            self._recovery.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        for wire in self.wires:
+            wire.stop_reading()
+        await asyncio.to_thread(self._store.close)
+        await asyncio.sleep(0)  # the store's last reports are in the loop by now; let them be handled
+        self._flush()
+        for wire in list(self.wires):
+            wire.say_goodbye(Error("amqp:connection:forced", "the namespace is being stopped"))
+        await self._wait_for_wires()
+
+    async def _wait_for_wires(self) -> None:
+        deadline = self._loop.time() + CLOSE_WAIT_S
+        while self.wires and self._loop.time() < deadline:
+            await asyncio.sleep(0.01)
+        for wire in list(self.wires):
+            wire.abort()
+
+    def new_connection(self) -> Connection:
+        sasl = ServerSasl((ANONYMOUS, PLAIN), check_plain=self.reception.keys[0].matches)
+        return Connection(role=Role.SERVER, container_id=f"twinbus-{self.options.name}", sasl=sasl)
+
+    # --- around the seam: after each of these, whatever has to be said is sent ---
+
+    def _pass_on(self, reply: object) -> None:
+        self.reception.pass_on(reply)  # type: ignore[arg-type]
+
+    def _report_from_thread(self, report: Report) -> None:
+        self._loop.call_soon_threadsafe(self._take_report, report)
+
+    def _take_report(self, report: Report) -> None:
+        self._seam.report(report, self.clock())
+        self.settle_down()
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._seam.do(Tick(), self.clock())
+        self.settle_down()
+
+    def settle_down(self) -> None:
+        self._flush()
+        self._relieve()
+        self._set_timer()
+
+    def _flush(self) -> None:
+        doors, self.reception.changed_doors = self.reception.changed_doors, set()
+        for door in doors:
+            door.flush()
+
+    def _set_timer(self) -> None:
+        wake_ms = self._seam.next_wake_ms()
+        if self._timer is not None:
+            if wake_ms is not None and abs(self._timer_ms - wake_ms) <= LATE_TICK_MS:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if wake_ms is not None:
+            self._timer_ms = wake_ms
+            self._timer = self._loop.call_later(max(0, wake_ms - self.clock()) / 1000 + 0.001, self._tick)
+
+    # --- back-pressure ---
+
+    @property
+    def is_overloaded(self) -> bool:
+        return self._seam.unwritten_bytes > self.options.limits.unwritten_bytes
+
+    def _relieve(self) -> None:
+        """Read again from senders that had to wait."""
+        if not self.is_overloaded:
+            for wire in self.wires:
+                wire.read_if_allowed()
+
+    # --- when the disk fails ---
+
+    def _store_failed(self, reason: str) -> None:
+        logger.error("namespace %s cannot use its store and refuses work: %s", self.options.name, reason)
+        error = Error("amqp:internal-error", f"the namespace cannot use its store: {reason}")
+        for wire in list(self.wires):
+            wire.say_goodbye(error)
+        self._recovery = self._loop.create_task(self._recover())
+
+    async def _recover(self) -> None:
+        while self._seam.failure is not None:
+            await asyncio.sleep(RECOVERY_PAUSE_S)
+            try:
+                await asyncio.to_thread(self._seam.recover)
+            except StoreError as error:
+                logger.warning("namespace %s still cannot use its store: %s", self.options.name, error)
+        logger.info("namespace %s works again", self.options.name)
+        self._set_timer()

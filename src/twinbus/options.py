@@ -1,0 +1,54 @@
+"""Options: frozen values, checked once, all problems in one message."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from twinbus.errors import OptionsError
+from twinbus.namespace.entities.settings import QueueSettings, check_queue_path
+from twinbus.namespace.reception import TrafficLimits
+
+NAMESPACE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,48}[A-Za-z0-9]")
+_NAME_RULE = "2 to 50 letters, digits and hyphens, a letter first and no hyphen last"
+_KEY_CHARACTERS = re.compile(r"[\x21-\x3a\x3c-\x7e]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamespaceOptions:
+    """How to serve one namespace."""
+
+    name: str = "local"
+    host: str = "127.0.0.1"
+    port: int = 5672
+    """0 picks a free one."""
+    data: Path | None = None
+    """Where its data lives (a folder with the namespace's name is made in it); None: in memory, gone at the end."""
+    key: str | None = None
+    """The access key; None: made once and kept with the data."""
+    queues: tuple[str, ...] = ()
+    """Queues to create unless they exist."""
+    queue_settings: QueueSettings = field(default_factory=QueueSettings)
+    """For queues that are created now."""
+    limits: TrafficLimits = field(default_factory=TrafficLimits)
+
+    def __post_init__(self) -> None:
+        problems = self._problems()
+        if problems:
+            raise OptionsError("; ".join(problems))
+
+    def _problems(self) -> list[str]:
+        problems = []
+        if not NAMESPACE_NAME.fullmatch(self.name):
+            problems.append(f"a namespace name has {_NAME_RULE}, got {self.name!r}")
+        if not 0 <= self.port <= 65_535:
+            problems.append(f"a port is a number from 0 (any free one) to 65535, got {self.port}")
+        if self.key is not None and not _KEY_CHARACTERS.fullmatch(self.key):
+            problems.append("a key has printable ASCII characters without spaces and semicolons, at least one")
+        for path in self.queues:
+            try:
+                check_queue_path(path)
+            except OptionsError as error:
+                problems.append(str(error))
+        return problems
