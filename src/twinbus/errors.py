@@ -19,6 +19,7 @@ TwinbusError
     ├── MessageNotFound               com.microsoft:message-not-found
     ├── ServerBusy                    com.microsoft:server-busy
     ├── NotAllowed                    amqp:not-allowed
+    ├── ArgumentError                 com.microsoft:argument-error
     ├── Unauthorized                  amqp:unauthorized-access
     └── StoreUnavailable              amqp:internal-error; the disk refuses, nothing was accepted
 """
@@ -110,6 +111,10 @@ class ServerBusy(NamespaceError):
 
 class NotAllowed(NamespaceError):
     condition = "amqp:not-allowed"
+
+
+class ArgumentError(NamespaceError):
+    condition = "com.microsoft:argument-error"
 
 
 class Unauthorized(NamespaceError):

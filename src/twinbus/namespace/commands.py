@@ -29,6 +29,13 @@ class DeleteQueue(NamedTuple):
     origin: Any = None
 
 
+class FindEntity(NamedTuple):
+    """Ask whether an entity exists."""
+
+    path: str
+    origin: Any = None
+
+
 class Send(NamedTuple):
     """Store these messages, all or none."""
 
@@ -145,6 +152,7 @@ class Tick(NamedTuple):
 Command = (
     CreateQueue
     | DeleteQueue
+    | FindEntity
     | Send
     | CancelScheduled
     | OpenReceiver

@@ -23,6 +23,7 @@ from twinbus.amqp.events import (
 )
 from twinbus.amqp.link import Link, ReceivingLink, SendingLink
 from twinbus.amqp.performatives import ACCEPTED, Outcome, Rejected
+from twinbus.amqp.session import Session
 from twinbus.errors import (
     AmqpError,
     MessageTooLarge,
@@ -34,6 +35,7 @@ from twinbus.errors import (
 )
 from twinbus.namespace.commands import (
     CloseReceiver,
+    FindEntity,
     Grant,
     OpenReceiver,
     PauseReceiver,
@@ -45,15 +47,23 @@ from twinbus.namespace.commands import (
 from twinbus.namespace.message import BATCH_FORMAT, Arrival, outgoing, read_arrival, unpack_batch
 from twinbus.namespace.nodes.answers import AnswerLink
 from twinbus.namespace.nodes.cbs import CBS_ADDRESS, put_token
-from twinbus.namespace.nodes.requests import read_request
+from twinbus.namespace.nodes.management import (
+    command_for,
+    failure_response,
+    is_management,
+    managed_entity,
+    response_for,
+)
+from twinbus.namespace.nodes.requests import Request, read_request
 from twinbus.namespace.outcomes import amqp_error, confirmation_of, entity_path, verdict_of
 from twinbus.namespace.reception import Reception
-from twinbus.namespace.replies import Delivery, Done, Drained, ReceiverLost, Refused, Settled
+from twinbus.namespace.replies import Delivery, Done, Drained, ReceiverLost, Refused, Reply, Settled
 from twinbus.namespace.rights import Claim
 
 SESSION_FILTER = "com.microsoft:session-filter"
 SETTLED_BY_SENDER = 1
 CLAIMS_MAX = 1_000
+REQUEST_CREDIT = 100
 
 
 class Sending(NamedTuple):
@@ -124,13 +134,23 @@ class Door:
     def _let_send(self, link: ReceivingLink, now_ms: int) -> None:
         path = entity_path(link.target)
         if path.lower() == CBS_ADDRESS:
-            link.context = Asking(CBS_ADDRESS)
-            link.accept()
-            link.keep_credit = 100
+            self._let_ask(link, Asking(CBS_ADDRESS), Done(None))
             return
         self._check_right(path, now_ms)
+        if is_management(path):
+            asking = Asking(path.lower())
+            self._reception.ask(FindEntity(managed_entity(path), partial(self._let_ask, link, asking)), now_ms)
+            return
         # Sending nothing is how one asks whether an entity can be sent to.
         self._reception.ask(Send(path, (), partial(self._sender_checked, link, path)), now_ms)
+
+    def _let_ask(self, link: ReceivingLink, asking: Asking, reply: Done | Refused) -> None:
+        if isinstance(reply, Refused):
+            link.refuse(amqp_error(reply.error))
+            return
+        link.context = asking
+        link.accept()
+        link.keep_credit = REQUEST_CREDIT
 
     def _sender_checked(self, link: ReceivingLink, path: str, reply: Done | Refused) -> None:
         if isinstance(reply, Refused):
@@ -147,6 +167,10 @@ class Door:
             link.accept()
             return
         self._check_right(path, now_ms)
+        if is_management(path):
+            link.context = AnswerLink(path.lower(), link)
+            link.accept()
+            return
         if link.source is not None and SESSION_FILTER in (link.source.filter or {}):
             raise NotAllowed(f"'{path}' has no sessions: receive from it without a session")
         receiver = self._reception.new_receiver(self, link)
@@ -196,7 +220,7 @@ class Door:
         if type(place) is Sending:
             self._store(event, place.path, now_ms)
         elif type(place) is Asking:
-            self._answer_request(event, now_ms)
+            self._take_request(event, place.address, now_ms)
 
     def _store(self, event: TransferArrived, path: str, now_ms: int) -> None:
         size = len(event.payload)
@@ -219,13 +243,19 @@ class Door:
             raise ServerBusy("more is being sent than can be written to disk; wait 10 seconds and send again")
 
     def _arrivals(self, event: TransferArrived) -> tuple[Arrival, ...]:
-        payload, limit = event.payload, self._reception.limits.message_bytes_max
+        if event.message_format != BATCH_FORMAT:
+            return (self._arrival(event.payload),)
+        self._check_size(event.payload)
+        return tuple([self._arrival(message) for message in unpack_batch(event.payload)])
+
+    def _arrival(self, payload: bytes) -> Arrival:
+        self._check_size(payload)
+        return read_arrival(payload, self._reception.new_message_id)
+
+    def _check_size(self, payload: bytes) -> None:
+        limit = self._reception.limits.message_bytes_max
         if len(payload) > limit:
             raise MessageTooLarge(f"the message has {len(payload)} bytes, at most {limit} are allowed")
-        new_id = self._reception.new_message_id
-        if event.message_format == BATCH_FORMAT:
-            return tuple([read_arrival(message, new_id) for message in unpack_batch(payload)])
-        return (read_arrival(payload, new_id),)
 
     def _stored(self, link: ReceivingLink, delivery_id: int, settled: bool, size: int, reply: Done | Refused) -> None:
         self.unwritten_bytes -= size
@@ -287,20 +317,44 @@ class Door:
 
     # --- requests ---
 
-    def _answer_request(self, event: TransferArrived, now_ms: int) -> None:
+    def _take_request(self, event: TransferArrived, address: str, now_ms: int) -> None:
         try:
             request = read_request(event.payload)
         except AmqpError as error:
             self._answer(event.link, event.delivery_id, event.settled, Rejected(amqp_error(error)))
             return
         self._answer(event.link, event.delivery_id, event.settled, ACCEPTED)
+        if address == CBS_ADDRESS:
+            self._take_token(event.link.session, request, now_ms)
+        else:
+            self._manage(event.link.session, address, request, now_ms)
+
+    def _take_token(self, session: Session, request: Request, now_ms: int) -> None:
         answer = put_token(request, self._reception.keys, now_ms)
         if answer.claim is not None:
             self._remember(answer.claim, now_ms)
-        for link in event.link.session.links:
-            if type(link.context) is AnswerLink and link.context.address == CBS_ADDRESS:
-                link.context.answer(answer.response)
-                return
+        self._respond(session, CBS_ADDRESS, request, answer.response)
+
+    def _manage(self, session: Session, address: str, request: Request, now_ms: int) -> None:
+        def respond(reply: Reply) -> None:
+            self._respond(session, address, request, response_for(request, reply))
+
+        try:
+            command = command_for(request, managed_entity(address), self._arrival, respond)
+        except (NamespaceError, AmqpError) as error:
+            self._respond(session, address, request, failure_response(request, error))
+            return
+        self._reception.ask(command, now_ms)
+
+    def _respond(self, session: Session, address: str, request: Request, response: bytes) -> None:
+        """Answer on the link that the client opened for it: the one it names, else the first of that node."""
+        waiting = [
+            link for link in session.links if type(link.context) is AnswerLink and link.context.address == address
+        ]
+        named = [link for link in waiting if request.reply_to in (link.name, getattr(link.target, "address", None))]
+        for link in (named or waiting)[:1]:
+            link.context.answer(response)
+            self._reception.changed_doors.add(self)
 
     def _remember(self, claim: Claim, now_ms: int) -> None:
         if len(self._claims) >= CLAIMS_MAX:

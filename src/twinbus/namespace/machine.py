@@ -18,6 +18,7 @@ from twinbus.namespace.commands import (
     Command,
     CreateQueue,
     DeleteQueue,
+    FindEntity,
     Grant,
     OpenReceiver,
     PauseReceiver,
@@ -142,6 +143,10 @@ class NamespaceMachine:
             for name in gone.receivers.all:
                 del self._receivers[name]
                 step.replies.append(ReceiverLost(name, error))
+        step.replies.append(Done(command.origin))
+
+    def _find_entity(self, command: FindEntity, now_ms: int, step: Step) -> None:
+        self._find(command.path)
         step.replies.append(Done(command.origin))
 
     # --- messages in ---
@@ -296,6 +301,7 @@ class NamespaceMachine:
     _HANDLERS: ClassVar[dict[type, Callable[..., None]]] = {
         CreateQueue: _create_queue,
         DeleteQueue: _delete_queue,
+        FindEntity: _find_entity,
         Send: _send,
         OpenReceiver: _open_receiver,
         Grant: _grant,

@@ -12,6 +12,7 @@ from twinbus.errors import DecodeError
 class Request(NamedTuple):
     message_id: Any
     """Of any AMQP type; the response carries it back in the same type, or the client never finds its answer."""
+    reply_to: str | None
     operation: str
     properties: dict[Any, Any]
     body: Any
@@ -20,13 +21,13 @@ class Request(NamedTuple):
 def read_request(payload: bytes) -> Request:
     """Read a request; raises `DecodeError` if it is none."""
     layout = sections.walk(payload)
-    message_id = sections.read_property(payload, layout, PropertyField.MESSAGE_ID)
+    message_id, reply_to = sections.read_properties(payload, layout, (PropertyField.MESSAGE_ID, PropertyField.REPLY_TO))
     properties = sections.read_application_properties(payload, layout)
     operation = properties.get("operation")
     if not isinstance(operation, str):
         raise DecodeError("a request needs the application property 'operation'")
     body = sections.read_value(payload, layout) if layout.body_kind == "value" else None
-    return Request(message_id, operation, properties, body)
+    return Request(message_id, reply_to if isinstance(reply_to, str) else None, operation, properties, body)
 
 
 def write_response(request: Request, properties: dict[str, Any], body: Any) -> bytes:

@@ -1,0 +1,235 @@
+"""`<entity>/$management`: what is done by request rather than on a link.
+
+A request becomes a command, and the command's reply becomes a response. What is wrong with a request is told
+by status and condition; the clients turn those into their exceptions.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from twinbus.amqp.types import Array, Int, Symbol, Timestamp, UInt
+from twinbus.errors import (
+    AmqpError,
+    ArgumentError,
+    EntityNotFound,
+    LockLost,
+    MessageNotFound,
+    NamespaceError,
+    QuotaExceeded,
+    ServerBusy,
+    StoreUnavailable,
+    TwinbusError,
+    Unauthorized,
+)
+from twinbus.namespace.commands import (
+    Abandon,
+    CancelScheduled,
+    Command,
+    Complete,
+    DeadLetter,
+    Defer,
+    Peek,
+    ReceiveDeferred,
+    ReceiveMode,
+    RenewLocks,
+    Send,
+    Settle,
+    Verdict,
+)
+from twinbus.namespace.message import Arrival, lock_token_from_uuid, lock_token_uuid, outgoing
+from twinbus.namespace.nodes.requests import Request, write_response
+from twinbus.namespace.replies import Done, LentRow, LocksRenewed, MessagesFound, Refused, Reply, Settled
+
+MANAGEMENT_SUFFIX = "/$management"
+_PREFIX = "com.microsoft:"
+_LONG_CODE, _TIMESTAMP_CODE = 0x81, 0x83
+LIST_LENGTH_MAX = 1_000
+
+
+def is_management(path: str) -> bool:
+    return path.lower().endswith(MANAGEMENT_SUFFIX)
+
+
+def managed_entity(path: str) -> str:
+    return path[: -len(MANAGEMENT_SUFFIX)]
+
+
+ReadArrival = Callable[[bytes], Arrival]
+
+
+def command_for(request: Request, path: str, read_arrival: ReadArrival, origin: Any) -> Command:
+    """The command a request stands for; raises `ArgumentError`, `DecodeError` or what `read_arrival` raises."""
+    name = request.operation.removeprefix(_PREFIX)
+    if not isinstance(request.body, dict):
+        raise ArgumentError(f"'{request.operation}' needs a map as its body")
+    if name == "schedule-message":
+        return Send(path, tuple(read_arrival(message) for message in _messages(request.body)), origin)
+    if name not in _COMMANDS:
+        raise ArgumentError(f"'{request.operation}' is no operation that '{path}' offers")
+    return _COMMANDS[name](request.body, path, origin)
+
+
+def response_for(request: Request, reply: Reply) -> bytes:
+    """The response that tells a reply."""
+    match reply:
+        case Refused(error=error):
+            return failure_response(request, error)
+        case Settled(failures=failures) if failures:
+            return failure_response(request, next(iter(failures.values())))
+        case LocksRenewed(until_ms=ends):
+            return _success(request, {"expirations": Array([Timestamp(end) for end in ends], _TIMESTAMP_CODE)})
+        case MessagesFound(found=()):
+            return _response(request, 204, "No Content", None, {})
+        case MessagesFound(found=found):
+            return _success(request, {"messages": [_lent(each) for each in found]})
+        case Done(sequences=sequences) if sequences:
+            return _success(request, {"sequence-numbers": Array(sequences, _LONG_CODE)})
+        case _:
+            return _success(request, {})
+
+
+def failure_response(request: Request, error: TwinbusError) -> bytes:
+    condition = error.condition if isinstance(error, NamespaceError | AmqpError) else "amqp:internal-error"
+    return _response(request, _status_of(error), str(error), condition, {})
+
+
+def _status_of(error: TwinbusError) -> int:
+    match error:
+        case LockLost():
+            return 410
+        case MessageNotFound() | EntityNotFound():
+            return 404
+        case Unauthorized():
+            return 401
+        case QuotaExceeded():
+            return 403
+        case ServerBusy():
+            return 503
+        case StoreUnavailable():
+            return 500
+        case _:
+            return 400
+
+
+def _success(request: Request, body: dict[str, Any]) -> bytes:
+    return _response(request, 200, "OK", None, body)
+
+
+def _response(request: Request, code: int, text: str, condition: str | None, body: dict[str, Any]) -> bytes:
+    status: dict[str, Any] = {"statusCode": Int(code), "statusDescription": text}
+    if condition is not None:
+        status["errorCondition"] = Symbol(condition)
+    return write_response(request, status, body)
+
+
+def _lent(lent: LentRow) -> dict[str, Any]:
+    found: dict[str, Any] = {"message": outgoing(lent.row, lent.token, lent.locked_until_ms)}
+    if lent.token is not None:
+        found["lock-token"] = uuid.UUID(bytes=lock_token_uuid(lent.token))
+    return found
+
+
+# --- requests as commands ---------------------------------------------------------------------------
+
+
+def _renew_lock(body: dict[Any, Any], path: str, origin: Any) -> Command:
+    return RenewLocks(path, _tokens(body), origin)
+
+
+def _peek_message(body: dict[Any, Any], path: str, origin: Any) -> Command:
+    most = _whole_number(body, "message-count")
+    if most < 1:
+        raise ArgumentError(f"message-count must be 1 or more, got {most}")
+    return Peek(path, _whole_number(body, "from-sequence-number"), most, origin)
+
+
+def _cancel_scheduled_message(body: dict[Any, Any], path: str, origin: Any) -> Command:
+    return CancelScheduled(path, _sequences(body), origin)
+
+
+def _receive_by_sequence_number(body: dict[Any, Any], path: str, origin: Any) -> Command:
+    mode = body.get("receiver-settle-mode", UInt(1))
+    if mode not in (0, 1):
+        raise ArgumentError(f"receiver-settle-mode must be 0 (delete) or 1 (lock), got {mode!r}")
+    return ReceiveDeferred(
+        path, _sequences(body), ReceiveMode.PEEK_LOCK if mode else ReceiveMode.RECEIVE_AND_DELETE, origin
+    )
+
+
+def _update_disposition(body: dict[Any, Any], path: str, origin: Any) -> Command:
+    changes = body.get("properties-to-modify") or {}
+    if not isinstance(changes, dict):
+        raise ArgumentError("properties-to-modify must be a map")
+    properties = {str(key): value for key, value in changes.items() if value is not None}
+    verdict: Verdict
+    match body.get("disposition-status"):
+        case "completed":
+            verdict = Complete()
+        case "abandoned":
+            verdict = Abandon(properties)
+        case "defered":  # spelled so on the wire
+            verdict = Defer(properties)
+        case "suspended":
+            verdict = DeadLetter(properties | _dead_letter_notes(body))
+        case other:
+            raise ArgumentError(f"disposition-status must be completed, abandoned, defered or suspended, got {other!r}")
+    return Settle(path, _tokens(body), verdict, origin)
+
+
+def _dead_letter_notes(body: dict[Any, Any]) -> dict[str, Any]:
+    notes = {
+        "DeadLetterReason": body.get("deadletter-reason"),
+        "DeadLetterErrorDescription": body.get("deadletter-description"),
+    }
+    return {name: text for name, text in notes.items() if text is not None}
+
+
+_COMMANDS: dict[str, Callable[[dict[Any, Any], str, Any], Command]] = {
+    "renew-lock": _renew_lock,
+    "peek-message": _peek_message,
+    "cancel-scheduled-message": _cancel_scheduled_message,
+    "receive-by-sequence-number": _receive_by_sequence_number,
+    "update-disposition": _update_disposition,
+}
+
+
+# --- fields -----------------------------------------------------------------------------------------
+
+
+def _items(body: dict[Any, Any], field: str) -> list[Any]:
+    values = body.get(field)
+    if not isinstance(values, list | Array) or not 1 <= len(values) <= LIST_LENGTH_MAX:
+        raise ArgumentError(f"{field} must be a list of 1 to {LIST_LENGTH_MAX} items")
+    return list(values)
+
+
+def _tokens(body: dict[Any, Any]) -> tuple[bytes, ...]:
+    tokens = _items(body, "lock-tokens")
+    if not all(isinstance(token, uuid.UUID) for token in tokens):
+        raise ArgumentError("lock-tokens must be uuids")
+    return tuple(lock_token_from_uuid(token.bytes) for token in tokens)
+
+
+def _sequences(body: dict[Any, Any]) -> tuple[int, ...]:
+    numbers = _items(body, "sequence-numbers")
+    if not all(isinstance(number, int) for number in numbers):
+        raise ArgumentError("sequence-numbers must be whole numbers")
+    return tuple(dict.fromkeys(int(number) for number in numbers))
+
+
+def _whole_number(body: dict[Any, Any], field: str) -> int:
+    value = body.get(field)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ArgumentError(f"{field} must be a whole number, got {value!r}")
+    return int(value)
+
+
+def _messages(body: dict[Any, Any]) -> list[bytes]:
+    entries = _items(body, "messages")
+    messages = [entry.get("message") if isinstance(entry, dict) else None for entry in entries]
+    if not all(isinstance(message, bytes) for message in messages):
+        raise ArgumentError("each of the messages must be a map with an encoded message under 'message'")
+    return [message for message in messages if message is not None]
