@@ -1,0 +1,361 @@
+"""A connection: bytes in, events out; calls in, bytes out. It never touches a socket or a clock.
+
+    events = connection.receive(data, now_ms)      # from the socket
+    data = connection.take_output()                # to the socket, after whatever was called
+    events = connection.tick(now_ms)               # no later than next_tick_ms()
+
+The engine answers open, begin, detach, end and close by itself, keeps windows open and sends keep-alives. What it
+cannot know - whether a link is welcome, what becomes of a message - is left to its user as events.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from twinbus.amqp.composites import read_descriptor
+from twinbus.amqp.dispositions import read_disposition
+from twinbus.amqp.events import ConnectionClosed, Opened, SessionBegun, SessionEnded
+from twinbus.amqp.frames import AMQP_FRAME, EMPTY_FRAME, HEADER, SASL_FRAME, FrameReader
+from twinbus.amqp.handshake import ClientHandshake, Handshake, ServerHandshake
+from twinbus.amqp.idle import IdleWatch
+from twinbus.amqp.limits import FRAME_BYTES_MIN, ConnectionLimits
+from twinbus.amqp.outbox import Outbox
+from twinbus.amqp.outcomes import Error
+from twinbus.amqp.performatives import (
+    Attach,
+    Begin,
+    Close,
+    Detach,
+    End,
+    Fields,
+    Flow,
+    Open,
+    Performative,
+    decode_performative,
+)
+from twinbus.amqp.sasl import ClientSasl, ServerSasl
+from twinbus.amqp.session import OUTGOING_WINDOW, Session
+from twinbus.amqp.violations import ConnectionViolation, SessionViolation, error_of
+from twinbus.errors import AmqpError
+
+if TYPE_CHECKING:
+    from twinbus.amqp.events import Event
+
+_TRANSFER = b"\x00\x53\x14"
+_TRANSFER_CODE = 0x14
+_DISPOSITION_CODE = 0x15
+
+
+class Role(Enum):
+    CLIENT = "client"
+    SERVER = "server"
+
+
+class Connection:
+    """One AMQP connection, either end."""
+
+    def __init__(
+        self,
+        *,
+        role: Role,
+        container_id: str,
+        hostname: str | None = None,
+        sasl: ServerSasl | ClientSasl | None = None,
+        limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008 - frozen
+        idle_timeout_ms: int = 240_000,
+        properties: Fields | None = None,
+    ) -> None:
+        self.role = role
+        self.container_id = container_id
+        self.hostname = hostname
+        self.limits = limits
+        self.properties = properties
+        self.closed = False
+        """Both directions are done or failed: flush the output, then close the socket."""
+        self.remote_open: Open | None = None
+        self.outbox = Outbox()
+        self.frame_bytes_out = FRAME_BYTES_MIN
+        """The largest frame to send."""
+        self.partial_bytes = 0
+        """Bytes kept of deliveries that are not whole yet."""
+        self.late_events: list[Event] = []
+        """Events that came of a call, not of bytes: the next receive or tick returns them."""
+        self._idle_timeout_ms = idle_timeout_ms
+        self._idle = IdleWatch(idle_timeout_ms)
+        self._reader = FrameReader(limits.frame_bytes_max)
+        self._handshake = self._make_handshake(sasl)
+        self._sessions: dict[int, Session] = {}
+        self._sessions_by_remote_channel: dict[int, Session] = {}
+        self._link_count = 0
+        self._open_said = False
+        self._close_said_ms: int | None = None
+
+    # -- for the user of the engine
+
+    @property
+    def authenticated_as(self) -> str | None:
+        """The user of SASL PLAIN, or "anonymous"; None before it is known."""
+        return self._handshake.user
+
+    @property
+    def sessions(self) -> list[Session]:
+        """The sessions that are not ended; after the close, those that were not."""
+        return list(self._sessions.values())
+
+    def open(self) -> None:
+        """Start a client's connection; sessions and links may be asked for at once."""
+        if self.role is Role.SERVER:
+            raise AmqpError("a server waits to be opened")
+        if isinstance(self._handshake, ClientHandshake) and not self._open_said:
+            self._handshake.start()
+            self._say_open()
+
+    def begin(self) -> Session:
+        """Begin a session; links may be attached to it at once."""
+        if not self._open_said or self.closed or self._close_said_ms is not None:
+            raise AmqpError("the connection is not open")
+        session = Session(self, self._free_channel())
+        self._sessions[session.channel] = session
+        self._say_begin(session, None)
+        return session
+
+    def close(self, error: Error | None = None) -> None:
+        """Say close; `closed` follows when the peer has answered, or after `limits.close_wait_ms`."""
+        if self.closed or self._close_said_ms is not None:
+            return
+        if not self._open_said:
+            self._stop()
+            return
+        self.outbox.say(0, Close(error))
+        self._close_said_ms = self._idle.now_ms or 0
+        self._drop_sessions()
+
+    def receive(self, data: bytes, now_ms: int) -> list[Event]:
+        """What the peer's bytes mean. A mistake in them is a close frame and ConnectionClosed, never an exception."""
+        events = self._collect_late_events()
+        self._idle.look(now_ms)
+        if self.closed:
+            return events
+        self._idle.hear()
+        self._reader.feed(data)
+        try:
+            self._hear_all(events)
+        except AmqpError as mistake:
+            self._fail(error_of(mistake), events)
+        return events
+
+    def take_output(self) -> bytes:
+        """The bytes to write to the socket now; b"" when there are none."""
+        data = self.outbox.take()
+        if data:
+            self._idle.send()
+        return data
+
+    def tick(self, now_ms: int) -> list[Event]:
+        """Do what time asks for. Call it once when the socket is accepted, then no later than `next_tick_ms`."""
+        events = self._collect_late_events()
+        self._idle.look(now_ms)
+        if self.closed:
+            return events
+        if self._close_said_ms is not None and now_ms >= self._close_said_ms + self.limits.close_wait_ms:
+            self._stop()
+            events.append(ConnectionClosed(None))
+        elif self._idle.peer_is_gone():
+            text = f"nothing was heard for {self._idle_timeout_ms} ms"
+            self._fail(Error("amqp:resource-limit-exceeded", text), events)
+        elif self._open_said and self._idle.keep_alive_is_due():
+            self.outbox.say_empty(EMPTY_FRAME)
+        return events
+
+    def next_tick_ms(self) -> int | None:
+        """When `tick` has something to do, None for never (or before the first tick or receive)."""
+        if self.late_events:
+            return self._idle.now_ms
+        if self.closed:
+            return None
+        due = [self._idle.next_ms()]
+        if self._close_said_ms is not None:
+            due.append(self._close_said_ms + self.limits.close_wait_ms)
+        return min((moment for moment in due if moment is not None), default=None)
+
+    # -- for sessions
+
+    def count_link(self, change: int) -> None:
+        """Links came or went. SessionViolation when there are too many."""
+        self._link_count += change
+        if self._link_count > self.limits.links_max:
+            raise SessionViolation("amqp:resource-limit-exceeded", f"at most {self.limits.links_max} links")
+
+    # -- what the peer says
+
+    def _hear_all(self, events: list[Event]) -> None:
+        by_channel, handshake = self._sessions_by_remote_channel, self._handshake
+        for kind, channel, buffer, start, end in self._reader.frames():
+            if kind == AMQP_FRAME and handshake.done:
+                session = by_channel.get(channel)
+                try:
+                    if session is not None and buffer.startswith(_TRANSFER, start):
+                        if not session.ended:
+                            session.hear_transfer(buffer, start + 3, end, events)
+                    elif start != end:
+                        self._hear_body(channel, session, buffer[start:end], events)
+                except SessionViolation as violation:
+                    self._end_session(session, violation, events)
+            elif kind == HEADER:
+                handshake.hear_header(buffer[start:end])
+            elif kind == SASL_FRAME and not handshake.done:
+                handshake.hear_sasl(buffer[start:end], events)
+            else:
+                raise ConnectionViolation("amqp:connection:framing-error", f"a frame of type {kind} is out of place")
+            if self.closed:
+                return
+
+    def _hear_body(self, channel: int, session: Session | None, body: bytes, events: list[Event]) -> None:
+        code, at = read_descriptor(body)
+        if session is not None and not session.ended and self.remote_open is not None:
+            if code == _DISPOSITION_CODE:
+                session.hear_disposition(read_disposition(body), events)
+                return
+            if code == _TRANSFER_CODE:
+                session.hear_transfer(body, at, len(body), events)
+                return
+        elif code == _TRANSFER_CODE and self.remote_open is not None:
+            return  # the session ended meanwhile; the payload is nobody's
+        self._hear_performative(channel, session, decode_performative(body), events)
+
+    def _hear_performative(
+        self, channel: int, session: Session | None, said: Performative, events: list[Event]
+    ) -> None:
+        if isinstance(said, Open):
+            self._hear_open(said, events)
+            return
+        if self.remote_open is None:
+            raise ConnectionViolation("amqp:illegal-state", f"{type(said).__name__.lower()} came before open")
+        if isinstance(said, Close):
+            self._hear_close(said, events)
+        elif self._close_said_ms is not None:
+            return  # whatever was on its way while we closed
+        elif isinstance(said, Begin):
+            self._hear_begin(channel, said, events)
+        elif isinstance(said, End):
+            self._hear_end(session, said, events)
+        elif isinstance(said, (Attach, Flow, Detach)) and session is not None and not session.ended:
+            session.hear(said, events)
+
+    def _hear_open(self, said: Open, events: list[Event]) -> None:
+        if self.remote_open is not None:
+            raise ConnectionViolation("amqp:illegal-state", "open came twice")
+        if said.max_frame_size < FRAME_BYTES_MIN:
+            raise ConnectionViolation("amqp:invalid-field", f"max-frame-size must be {FRAME_BYTES_MIN} or more")
+        self.remote_open = said
+        self.frame_bytes_out = min(said.max_frame_size, self.limits.frame_bytes_max)
+        self._idle.promise(said.idle_time_out)
+        self._say_open()
+        events.append(Opened(said))
+
+    def _hear_begin(self, channel: int, said: Begin, events: list[Event]) -> None:
+        if channel >= self.limits.sessions_max:
+            raise ConnectionViolation("amqp:connection:framing-error", f"channel {channel} is above channel-max")
+        if channel in self._sessions_by_remote_channel:
+            raise ConnectionViolation("amqp:not-allowed", f"channel {channel} has a session already")
+        session = self._session_begun_by(channel, said)
+        self._sessions_by_remote_channel[channel] = session
+        session.hear_begin(said, channel)
+        events.append(SessionBegun(session))
+
+    def _session_begun_by(self, channel: int, said: Begin) -> Session:
+        if said.remote_channel is not None:
+            session = self._sessions.get(said.remote_channel)
+            if session is None or session.begun:
+                raise ConnectionViolation("amqp:not-allowed", f"begin answers unknown channel {said.remote_channel}")
+            return session
+        session = Session(self, channel if channel not in self._sessions else self._free_channel())
+        self._sessions[session.channel] = session
+        self._say_begin(session, channel)
+        return session
+
+    def _hear_end(self, session: Session | None, said: End, events: list[Event]) -> None:
+        if session is None or session.remote_channel is None:
+            return
+        session.hear_end(said, events)
+        self._sessions_by_remote_channel.pop(session.remote_channel, None)
+        self._sessions.pop(session.channel, None)
+
+    def _hear_close(self, said: Close, events: list[Event]) -> None:
+        if self._close_said_ms is None:
+            self.outbox.say(0, Close())
+        self._stop()
+        events.append(ConnectionClosed(said.error))
+
+    # -- what we say
+
+    def _say_open(self) -> None:
+        if self._open_said:
+            return
+        self._open_said = True
+        self.outbox.say(
+            0,
+            Open(
+                container_id=self.container_id,
+                hostname=self.hostname,
+                max_frame_size=self.limits.frame_bytes_max,
+                channel_max=self.limits.sessions_max - 1,
+                idle_time_out=self._idle_timeout_ms or None,
+                properties=self.properties,
+            ),
+        )
+
+    def _say_begin(self, session: Session, remote_channel: int | None) -> None:
+        session.say(
+            Begin(
+                remote_channel=remote_channel,
+                next_outgoing_id=0,
+                incoming_window=self.limits.incoming_window,
+                outgoing_window=OUTGOING_WINDOW,
+                handle_max=self.limits.links_per_session_max - 1,
+            )
+        )
+
+    # -- ends
+
+    def _end_session(self, session: Session | None, violation: SessionViolation, events: list[Event]) -> None:
+        if session is not None:
+            session.end(violation.error)
+            session.reported = True
+            events.append(SessionEnded(session, violation.error))
+
+    def _fail(self, error: Error, events: list[Event]) -> None:
+        if self._handshake.done and self._close_said_ms is None:
+            self._say_open()  # a close has to follow an open
+            self.outbox.say(0, Close(error))
+        self._stop()
+        events.append(ConnectionClosed(error))
+
+    def _stop(self) -> None:
+        self.closed = True
+        self._drop_sessions()
+
+    def _drop_sessions(self) -> None:
+        for session in self._sessions.values():
+            session.drop()
+
+    # -- small things
+
+    def _make_handshake(self, sasl: ServerSasl | ClientSasl | None) -> Handshake:
+        if self.role is Role.SERVER and not isinstance(sasl, ClientSasl):
+            return ServerHandshake(sasl, self._reader, self.outbox)
+        if self.role is Role.CLIENT and not isinstance(sasl, ServerSasl):
+            return ClientHandshake(sasl, self.hostname, self._reader, self.outbox)
+        raise AmqpError(f"a {self.role.value} cannot use {type(sasl).__name__}")
+
+    def _free_channel(self) -> int:
+        highest = min(self.remote_open.channel_max if self.remote_open else 65_535, self.limits.sessions_max - 1)
+        for channel in range(highest + 1):
+            if channel not in self._sessions:
+                return channel
+        raise ConnectionViolation("amqp:resource-limit-exceeded", f"all {highest + 1} channels are taken")
+
+    def _collect_late_events(self) -> list[Event]:
+        events, self.late_events = self.late_events, []
+        return events

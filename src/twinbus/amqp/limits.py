@@ -1,0 +1,54 @@
+"""What one connection may take: every number that keeps a peer from using up memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from twinbus.errors import OptionsError
+
+FRAME_BYTES_MIN = 512
+"""Every AMQP peer takes frames of this size."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionLimits:
+    """Limits of one connection; the first four are told to the peer."""
+
+    frame_bytes_max: int = 65_536
+    sessions_max: int = 1024
+    links_per_session_max: int = 1024
+    incoming_window: int = 5000
+    """Transfer frames a session takes before it has to be told of more room."""
+    links_max: int = 4096
+    """Links of all sessions together."""
+    message_bytes_max: int = 1024 * 1024 + 64 * 1024
+    """A delivery of more bytes is not kept: it is rejected when its last frame arrives."""
+    partial_bytes_max: int = 64 * 1024 * 1024
+    """Bytes of all deliveries whose last frame has not arrived yet; more closes the connection."""
+    unsettled_max: int = 65_536
+    """Deliveries a sending link keeps unsettled; it has no credit beyond them."""
+    close_wait_ms: int = 10_000
+    """How long the peer's answer to our close is awaited."""
+
+    def __post_init__(self) -> None:
+        problems = [
+            f"{name} must be from {low} to {high}, got {getattr(self, name)}"
+            for name, (low, high) in _RANGES.items()
+            if not low <= getattr(self, name) <= high
+        ]
+        if problems:
+            raise OptionsError("; ".join(problems))
+
+
+_UINT_MAX = 2**32 - 1
+_RANGES = {
+    "frame_bytes_max": (FRAME_BYTES_MIN, _UINT_MAX),
+    "sessions_max": (1, 65_536),
+    "links_per_session_max": (1, _UINT_MAX),
+    "incoming_window": (2, 2**31 - 1),
+    "links_max": (1, _UINT_MAX),
+    "message_bytes_max": (1, _UINT_MAX),
+    "partial_bytes_max": (1, 2**40),
+    "unsettled_max": (1, 2**31 - 1),
+    "close_wait_ms": (0, _UINT_MAX),
+}

@@ -1,0 +1,80 @@
+"""Bytes on their way to the socket, in order."""
+
+from __future__ import annotations
+
+from twinbus.amqp.composites import encode_composite
+from twinbus.amqp.dispositions import disposition_frame
+from twinbus.amqp.frames import frame
+from twinbus.amqp.outcomes import Outcome
+from twinbus.amqp.performatives import LinkRole, Performative
+
+
+class Outbox:
+    """Collects what a connection says until it is taken.
+
+    Frames wait until `released`, so that a client can begin and attach before the headers and SASL are through.
+    The latest disposition is kept back for a moment: neighbours with the same outcome become one range.
+    """
+
+    def __init__(self) -> None:
+        self.released = False
+        self.chunks: list[bytes] = []
+        """Frames in order. Always the same list: links append transfers to it directly."""
+        self._preamble: list[bytes] = []
+        self._channel = 0
+        self._role = LinkRole.SENDER
+        self._first = 0
+        self._last = -1
+        self._outcome: Outcome | None = None
+        self._settled = False
+        self._has_disposition = False
+
+    def say_first(self, data: bytes) -> None:
+        """Bytes that go before all frames: headers and SASL."""
+        self._preamble.append(data)
+
+    def say(self, channel: int, performative: Performative) -> None:
+        """Anything but transfers and dispositions."""
+        self._write_disposition()  # a detach or an end must not overtake it
+        self.chunks.append(frame(channel, encode_composite(performative)))
+
+    def say_empty(self, empty: bytes) -> None:
+        """A keep-alive frame."""
+        self.chunks.append(empty)
+
+    def dispose(
+        self, channel: int, role: LinkRole, first: int, last: int, outcome: Outcome | None, settled: bool
+    ) -> None:
+        """A disposition for first..last."""
+        if (
+            self._has_disposition
+            and first == self._last + 1
+            and outcome == self._outcome
+            and channel == self._channel
+            and role is self._role
+            and settled == self._settled
+        ):
+            self._last = last
+            return
+        self._write_disposition()
+        self._channel, self._role, self._first, self._last = channel, role, first, last
+        self._outcome, self._settled, self._has_disposition = outcome, settled, True
+
+    def take(self) -> bytes:
+        """All that may go out now; it is gone from here."""
+        if not self.released:
+            preamble = b"".join(self._preamble)
+            self._preamble.clear()
+            return preamble
+        self._write_disposition()
+        data = b"".join((*self._preamble, *self.chunks)) if self._preamble else b"".join(self.chunks)
+        self._preamble.clear()
+        self.chunks.clear()
+        return data
+
+    def _write_disposition(self) -> None:
+        if self._has_disposition:
+            self._has_disposition = False
+            self.chunks.append(
+                disposition_frame(self._channel, self._role, self._first, self._last, self._outcome, self._settled)
+            )

@@ -1,0 +1,64 @@
+"""Errors, and the states a delivery can end in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from twinbus.amqp.composites import BOOLEAN, MAP, STRING, SYMBOL, UINT, ULONG, described, nested
+
+
+@described(0x1D, "amqp:error:list", SYMBOL, STRING, MAP)  # three elements always: with two a Python sender hangs
+@dataclass(frozen=True, slots=True)
+class Error:
+    """Why something was refused or ended."""
+
+    condition: str
+    description: str | None = None
+    info: dict[Any, Any] | None = None
+
+
+@described(0x23, "amqp:received:list", UINT, ULONG, count_min=2)
+@dataclass(frozen=True, slots=True)
+class Received:
+    """How far a delivery got; not final."""
+
+    section_number: int
+    section_offset: int
+
+
+@described(0x24, "amqp:accepted:list", count_min=0)
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """Done."""
+
+
+@described(0x25, "amqp:rejected:list", nested(Error), count_min=0)
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """Refused; as an answer to a dead-lettering it has to be without an error."""
+
+    error: Error | None = None
+
+
+@described(0x26, "amqp:released:list", count_min=0)
+@dataclass(frozen=True, slots=True)
+class Released:
+    """Given back as if never delivered."""
+
+
+@described(0x27, "amqp:modified:list", BOOLEAN, BOOLEAN, MAP, count_min=0)
+@dataclass(frozen=True, slots=True)
+class Modified:
+    """Given back changed. None is "not said", which is what the JavaScript client sends for an abandon."""
+
+    delivery_failed: bool | None = None
+    undeliverable_here: bool | None = None
+    message_annotations: dict[Any, Any] | None = None
+
+
+Outcome: TypeAlias = Accepted | Rejected | Released | Modified | Received
+
+ACCEPTED = Accepted()
+RELEASED = Released()
+OUTCOMES = (Received, Accepted, Rejected, Released, Modified)

@@ -1,0 +1,195 @@
+"""The end of a link that takes messages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from twinbus.amqp.endpoint import Link, LinkState
+from twinbus.amqp.events import Drained, TransferArrived
+from twinbus.amqp.outcomes import Error, Outcome, Rejected
+from twinbus.amqp.performatives import Attach, Flow, LinkRole
+from twinbus.amqp.serial import SERIAL_MASK, steps
+from twinbus.amqp.violations import ConnectionViolation, SessionViolation
+
+if TYPE_CHECKING:
+    from twinbus.amqp.events import Event
+    from twinbus.amqp.session import Session
+
+SIZE_EXCEEDED = "amqp:link:message-size-exceeded"
+
+
+class _Partial:
+    """A delivery whose last frame has not come yet. `pieces` is None once it is too large to keep."""
+
+    __slots__ = ("delivery_id", "message_format", "pieces", "settled", "size", "tag")
+
+    def __init__(self, delivery_id: int, tag: bytes, message_format: int) -> None:
+        self.delivery_id = delivery_id
+        self.tag = tag
+        self.message_format = message_format
+        self.settled = False
+        self.pieces: list[bytes] | None = []
+        self.size = 0
+
+
+class ReceivingLink(Link):
+    """We receive."""
+
+    role: ClassVar[LinkRole] = LinkRole.RECEIVER
+
+    def __init__(self, session: Session, name: str, handle: int, state: LinkState) -> None:
+        super().__init__(session, name, handle, state)
+        self.credit = 0
+        """What the peer may still send. Some peers send more all the same; that is taken."""
+        self.keep_credit = 0
+        """Above 0: whenever less than half of it is left, credit is raised to it again."""
+        self.awaiting: set[int] = set()
+        """Deliveries we gave an outcome but did not settle: the peer's word is awaited."""
+        self._partial: _Partial | None = None
+        self._knows_count = False
+        self._draining = False
+
+    def grant(self, credit: int) -> None:
+        """Let the peer send `credit` messages from now on (not in addition to what it had)."""
+        if not self.lives or self.state is LinkState.REQUESTED:
+            return
+        self.credit = credit
+        self._draining = False
+        self._say_flow()
+
+    def drain(self) -> None:
+        """Ask the peer to use its credit now or give it up; Drained is the answer."""
+        if not self.lives or self.state is LinkState.REQUESTED:
+            return
+        self._draining = True
+        self._say_flow(drain=True)
+
+    def settle(self, first: int, last: int, outcome: Outcome | None, *, settled: bool = True) -> None:
+        """Tell the peer how deliveries first..last ended. Does nothing on a link that is gone."""
+        if not self.lives or self.state is LinkState.REQUESTED:
+            return
+        if not settled:
+            self._await(first, last)
+        self.session.dispose(LinkRole.RECEIVER, first, last, outcome, settled)
+
+    def hear_attach(self, attach: Attach) -> None:
+        super().hear_attach(attach)
+        self.delivery_count = attach.initial_delivery_count or 0
+        self._knows_count = True
+
+    def hear_flow(self, flow: Flow, events: list[Event]) -> None:
+        if flow.delivery_count is not None:
+            self.credit = max(0, self.credit - max(0, steps(self.delivery_count, flow.delivery_count)))
+            self.delivery_count = flow.delivery_count
+        if flow.drain and self._draining:
+            self._draining = False
+            self.credit = 0
+            events.append(Drained(self))
+        if flow.echo:
+            self._say_flow()
+
+    def hear_transfer(
+        self,
+        delivery_id: int | None,
+        tag: bytes | None,
+        message_format: int | None,
+        settled: bool,
+        more: bool,
+        aborted: bool,
+        payload: bytes,
+        events: list[Event],
+    ) -> None:
+        """One transfer frame; a delivery is an event when its last frame is here."""
+        if more or aborted or self._partial is not None:
+            self._hear_part(delivery_id, tag, message_format, settled, more, aborted, payload, events)
+            return
+        if delivery_id is None:
+            raise SessionViolation("amqp:invalid-field", "the first transfer of a delivery needs a delivery-id")
+        events.append(TransferArrived(self, delivery_id, tag or b"", message_format or 0, settled, payload))
+        self._count_delivery()
+
+    def _count_delivery(self) -> None:
+        self.delivery_count = (self.delivery_count + 1) & SERIAL_MASK
+        credit = self.credit - 1
+        self.credit = credit = credit if credit > 0 else 0  # the official Python client sends without credit
+        if self.keep_credit and credit * 2 < self.keep_credit and not self._draining:
+            self.grant(self.keep_credit)
+
+    def _hear_part(
+        self,
+        delivery_id: int | None,
+        tag: bytes | None,
+        message_format: int | None,
+        settled: bool,
+        more: bool,
+        aborted: bool,
+        payload: bytes,
+        events: list[Event],
+    ) -> None:
+        partial = self._partial
+        if partial is None:
+            if delivery_id is None:
+                raise SessionViolation("amqp:invalid-field", "the first transfer of a delivery needs a delivery-id")
+            partial = self._partial = _Partial(delivery_id, tag or b"", message_format or 0)
+        elif delivery_id is not None and delivery_id != partial.delivery_id:
+            raise SessionViolation("amqp:not-allowed", "a delivery began before the last one of its link was whole")
+        partial.settled = partial.settled or settled
+        self._keep(partial, payload)
+        if aborted or not more:
+            self._finish(partial, aborted, events)
+
+    def _keep(self, partial: _Partial, payload: bytes) -> None:
+        partial.size += len(payload)
+        if partial.pieces is None:
+            return
+        connection = self.session.connection
+        if partial.size > connection.limits.message_bytes_max:
+            connection.partial_bytes -= partial.size - len(payload)
+            partial.pieces = None
+            return
+        partial.pieces.append(payload)
+        connection.partial_bytes += len(payload)
+        if connection.partial_bytes > connection.limits.partial_bytes_max:
+            raise ConnectionViolation("amqp:resource-limit-exceeded", "too many bytes in unfinished deliveries")
+
+    def _finish(self, partial: _Partial, aborted: bool, events: list[Event]) -> None:
+        pieces = partial.pieces
+        self._drop_partial()
+        if aborted:
+            return  # as if it had never begun
+        if pieces is None:
+            self._reject_oversize(partial)
+        else:
+            events.append(
+                TransferArrived(
+                    self, partial.delivery_id, partial.tag, partial.message_format, partial.settled, b"".join(pieces)
+                )
+            )
+        self._count_delivery()
+
+    def _reject_oversize(self, partial: _Partial) -> None:
+        # Not a detach: clients would not learn the reason.
+        if not partial.settled:
+            limit = self.session.connection.limits.message_bytes_max
+            text = f"The message has {partial.size} bytes; at most {limit} are allowed."
+            self.settle(partial.delivery_id, partial.delivery_id, Rejected(Error(SIZE_EXCEEDED, text)))
+
+    def _drop_partial(self) -> None:
+        partial, self._partial = self._partial, None
+        if partial is not None and partial.pieces is not None:
+            self.session.connection.partial_bytes -= partial.size
+
+    def _await(self, first: int, last: int) -> None:
+        for delivery_id in range(first, last + 1):
+            self.awaiting.add(delivery_id)
+            self.session.awaiting[delivery_id] = self
+
+    def _say_flow(self, drain: bool = False) -> None:
+        count = self.delivery_count if self._knows_count else None
+        self.session.say_flow(self.handle, count, self.credit, drain)
+
+    def _forget_deliveries(self) -> None:
+        self._drop_partial()
+        for delivery_id in self.awaiting:
+            self.session.awaiting.pop(delivery_id, None)
+        self.awaiting.clear()

@@ -1,0 +1,29 @@
+"""Counters of 32 bits that start again at zero (RFC 1982): transfer ids, delivery ids, delivery counts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+SERIAL_MASK = 0xFFFFFFFF
+_HALF = 0x80000000
+
+
+def plus(counter: int, step: int) -> int:
+    """The counter `step` later."""
+    return (counter + step) & SERIAL_MASK
+
+
+def steps(start: int, end: int) -> int:
+    """How many steps lead from `start` to `end`; negative when `end` lies behind."""
+    distance = (end - start) & SERIAL_MASK
+    return distance - 0x100000000 if distance >= _HALF else distance
+
+
+def ids_between(first: int, last: int, held: Collection[int]) -> list[int]:
+    """The ids of first..last that are in `held`. Costs the smaller of both, whatever range a peer claims."""
+    if first == last:
+        return [first] if first in held else []
+    count = steps(first, last) + 1
+    if count <= len(held):
+        return [wanted for wanted in ((first + step) & SERIAL_MASK for step in range(count)) if wanted in held]
+    return [given for given in held if (given - first) & SERIAL_MASK < count]

@@ -1,0 +1,207 @@
+"""Transfer frames by hand: they come once or more per message, so no object is built for one.
+
+`read_transfer` goes through the fields in order without looking back; a value that would reach over the end of the
+list is found by one comparison at the end. `TransferWriter` keeps the parts of the frame that never change.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from itertools import product
+
+from twinbus.amqp.decoding import skip
+from twinbus.amqp.types import UInt, encode
+from twinbus.errors import DecodeError
+
+TAG_BYTES_MAX = 32
+
+TransferFields = tuple[int, int | None, bytes | None, int | None, bool, bool, bool, int]
+"""(handle, delivery id, tag, message format, settled, more, aborted, where the payload starts)"""
+
+_U32 = struct.Struct(">I").unpack_from
+_SIZE_AND_COUNT = struct.Struct(">II").unpack_from
+_NULL, _TRUE, _FALSE, _UINT_ZERO, _SMALL_UINT, _UINT = 0x40, 0x41, 0x42, 0x43, 0x52, 0x70
+
+# What follows `more` when there is nothing to act upon: settle mode, state, resume, aborted, batchable.
+_PLAIN_TAILS = frozenset(
+    bytes(tail[:length])
+    for tail in product(b"\x40", b"\x40", b"\x40\x42", b"\x40\x42", b"\x40\x41\x42")
+    for length in range(6)
+)
+
+
+def read_transfer(buffer: bytes, at: int, end: int) -> TransferFields:
+    """The fields of the transfer whose list starts at `at` in a frame that ends at `end`."""
+    try:
+        fields = _read_fields(buffer, at, end)
+    except (IndexError, struct.error):
+        raise DecodeError("a transfer is cut short") from None
+    if fields[7] > end:
+        raise DecodeError("a transfer reaches over the end of its frame")
+    return fields
+
+
+def _read_fields(buffer: bytes, at: int, end: int) -> TransferFields:
+    # One long function on purpose: this runs per frame, and calls are what costs.
+    constructor = buffer[at]
+    if constructor == 0xC0:
+        fields_end = at + 2 + buffer[at + 1]
+        count = buffer[at + 2]
+        at += 3
+    elif constructor == 0xD0:
+        size, count = _SIZE_AND_COUNT(buffer, at + 1)
+        fields_end = at + 5 + size
+        at += 9
+    else:
+        raise DecodeError("a transfer needs a list of fields with a handle")
+    if not 0 < count < 12:
+        raise DecodeError(f"a transfer has 1 to 11 fields, got {count}")
+    delivery_id: int | None = None
+    tag: bytes | None = None
+    message_format: int | None = None
+    settled = more = aborted = False
+
+    code = buffer[at]
+    if code == _SMALL_UINT:
+        handle = buffer[at + 1]
+        at += 2
+    elif code == _UINT_ZERO:
+        handle = 0
+        at += 1
+    elif code == _UINT:
+        handle = _U32(buffer, at + 1)[0]
+        at += 5
+    else:
+        raise DecodeError("transfer.handle is no uint")
+
+    if count > 1:
+        code = buffer[at]
+        if code == _UINT:
+            delivery_id = _U32(buffer, at + 1)[0]
+            at += 5
+        elif code == _SMALL_UINT:
+            delivery_id = buffer[at + 1]
+            at += 2
+        elif code == _UINT_ZERO:
+            delivery_id = 0
+            at += 1
+        elif code == _NULL:
+            at += 1
+        else:
+            raise DecodeError("transfer.delivery-id is no uint")
+    if count > 2:
+        code = buffer[at]
+        if code == 0xA0:
+            tag_end = at + 2 + buffer[at + 1]
+            tag = buffer[at + 2 : tag_end]
+            at = tag_end
+        elif code == _NULL:
+            at += 1
+        elif code == 0xB0:
+            tag_end = at + 5 + int(_U32(buffer, at + 1)[0])
+            tag = buffer[at + 5 : min(tag_end, end)]
+            at = tag_end
+        else:
+            raise DecodeError("transfer.delivery-tag is no binary")
+    if count > 3:
+        code = buffer[at]
+        if code == _UINT_ZERO:
+            message_format = 0
+            at += 1
+        elif code == _UINT:
+            message_format = _U32(buffer, at + 1)[0]
+            at += 5
+        elif code == _NULL:
+            at += 1
+        elif code == _SMALL_UINT:
+            message_format = buffer[at + 1]
+            at += 2
+        else:
+            raise DecodeError("transfer.message-format is no uint")
+    if count > 4:
+        code = buffer[at]
+        at += 1
+        if code == _TRUE:
+            settled = True
+        elif code == 0x56:
+            settled = buffer[at] == 1
+            at += 1
+        elif code != _FALSE and code != _NULL:
+            raise DecodeError("transfer.settled is no boolean")
+    if count > 5:
+        code = buffer[at]
+        at += 1
+        if code == _TRUE:
+            more = True
+        elif code == 0x56:
+            more = buffer[at] == 1
+            at += 1
+        elif code != _FALSE and code != _NULL:
+            raise DecodeError("transfer.more is no boolean")
+        if fields_end - at == count - 6 and buffer[at:fields_end] in _PLAIN_TAILS:
+            at = fields_end
+        else:
+            at, aborted = _read_tail(buffer, at, count)
+    if at != fields_end:
+        raise DecodeError("the fields of a transfer do not end where its list does")
+    return handle, delivery_id, tag, message_format, settled, more, aborted, fields_end
+
+
+def _read_tail(buffer: bytes, at: int, count: int) -> tuple[int, bool]:
+    """Step over the fields from the settle mode on; the answer says where they end and whether `aborted` is set."""
+    aborted = False
+    for index in range(6, count):
+        if index == 9:
+            aborted = buffer[at] == _TRUE or (buffer[at] == 0x56 and buffer[at + 1] == 1)
+        at = skip(buffer, at)
+    return at, aborted
+
+
+_TAG_PREFIXES = [bytes((0xA0, size)) for size in range(TAG_BYTES_MAX + 1)]
+
+
+class TransferWriter:
+    """Writes the transfer frames of one link."""
+
+    def __init__(self, channel: int, handle: int) -> None:
+        encoded = encode(UInt(handle))
+        self._start = b"\x02\x00" + struct.pack(">H", channel) + b"\x00\x53\x14\xc0"
+        self._count_and_handle = b"\x0b" + encoded + b"\x70"
+        self._head = struct.Struct(f">I8sB{len(encoded) + 2}sI").pack
+        self._next_head = struct.Struct(f">I8sBB{len(encoded)}s").pack
+        self._handle = encoded
+        self._tails: dict[tuple[int, bool, bool], bytes] = {}
+
+    def first(self, delivery_id: int, tag: bytes, message_format: int, settled: bool, more: bool, room: int) -> bytes:
+        """All of a delivery's first frame up to the payload, of which `room` bytes will follow."""
+        tail = self._tails.get((message_format, settled, more)) or self._tail(message_format, settled, more)
+        if tag:
+            tag = _TAG_PREFIXES[len(tag)] + tag
+        else:  # the real service leaves the tag out of what is settled already
+            tag = b"\x40" if settled else b"\xa0\x00"
+        fields = len(self._count_and_handle) + 4 + len(tag) + len(tail)
+        return self._head(13 + fields + room, self._start, fields, self._count_and_handle, delivery_id) + tag + tail
+
+    def following(self, settled: bool, more: bool, room: int) -> bytes:
+        """The same for any later frame: only the first one may name the delivery."""
+        tail = b"\x40\x40\x40" + _flags(settled, more)
+        fields = 1 + len(self._handle) + len(tail)
+        return self._next_head(13 + fields + room, self._start, fields, 11, self._handle) + tail
+
+    def _tail(self, message_format: int, settled: bool, more: bool) -> bytes:
+        tail = encode(UInt(message_format)) + _flags(settled, more)
+        if len(self._tails) < 16:
+            self._tails[message_format, settled, more] = tail
+        return tail
+
+
+def _flags(settled: bool, more: bool) -> bytes:
+    return (b"\x41" if settled else b"\x42") + (b"\x41" if more else b"\x42") + b"\x40" * 5
+
+
+def cut(payload: bytes, first_room: int, next_room: int) -> Iterator[bytes]:
+    """The pieces of a payload: the first of at most `first_room` bytes, the others of at most `next_room`."""
+    yield payload[:first_room]
+    for start in range(first_room, len(payload), next_room):
+        yield payload[start : start + next_room]
