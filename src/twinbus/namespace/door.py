@@ -23,7 +23,6 @@ from twinbus.amqp.events import (
 )
 from twinbus.amqp.link import Link, ReceivingLink, SendingLink
 from twinbus.amqp.performatives import ACCEPTED, Outcome, Rejected
-from twinbus.amqp.session import Session
 from twinbus.errors import (
     AmqpError,
     MessageTooLarge,
@@ -31,7 +30,6 @@ from twinbus.errors import (
     NotAllowed,
     ServerBusy,
     TwinbusError,
-    Unauthorized,
 )
 from twinbus.namespace.commands import (
     CloseReceiver,
@@ -46,23 +44,16 @@ from twinbus.namespace.commands import (
 )
 from twinbus.namespace.message import BATCH_FORMAT, Arrival, outgoing, read_arrival, unpack_batch
 from twinbus.namespace.nodes.answers import AnswerLink
-from twinbus.namespace.nodes.cbs import CBS_ADDRESS, put_token
-from twinbus.namespace.nodes.management import (
-    command_for,
-    failure_response,
-    is_management,
-    managed_entity,
-    response_for,
-)
-from twinbus.namespace.nodes.requests import Request, read_request
+from twinbus.namespace.nodes.cbs import CBS_ADDRESS
+from twinbus.namespace.nodes.desk import Desk
+from twinbus.namespace.nodes.management import is_management, managed_entity
+from twinbus.namespace.nodes.requests import read_request
 from twinbus.namespace.outcomes import amqp_error, confirmation_of, entity_path, verdict_of
 from twinbus.namespace.reception import Reception
-from twinbus.namespace.replies import Delivery, Done, Drained, ReceiverLost, Refused, Reply, Settled
-from twinbus.namespace.rights import Claim
+from twinbus.namespace.replies import Delivery, Done, Drained, ReceiverLost, Refused, Settled
 
 SESSION_FILTER = "com.microsoft:session-filter"
 SETTLED_BY_SENDER = 1
-CLAIMS_MAX = 1_000
 REQUEST_CREDIT = 100
 
 
@@ -91,8 +82,9 @@ class Door:
         self._connection = connection
         self._reception = reception
         self.flush = flush
-        self._claims: dict[str, Claim] = {}
+        self._desk = Desk(reception.keys, self._arrival, reception.ask, self._note_change)
         self._receivings: dict[int, Link] = {}
+        self._is_paused = False
         self.unwritten_bytes = 0
         """Sent by this peer, taken in, and not yet written or refused."""
 
@@ -112,12 +104,18 @@ class Door:
 
     def pause(self, now_ms: int) -> None:
         """The peer does not keep up: deliver nothing more for now."""
+        self._is_paused = True
         for receiver in self._receivings:
             self._reception.ask(PauseReceiver(receiver), now_ms)
 
     def resume(self, now_ms: int) -> None:
+        self._is_paused = False
         for receiver in list(self._receivings):
             self._reception.ask(ResumeReceiver(receiver), now_ms)
+
+    def _note_change(self) -> None:
+        """There is something to send that no event of this connection led to."""
+        self._reception.changed_doors.add(self)
 
     # --- links ---
 
@@ -178,6 +176,8 @@ class Door:
         mode = ReceiveMode.RECEIVE_AND_DELETE if is_settled else ReceiveMode.PEEK_LOCK
         opened = partial(self._receiver_opened, link, Receiving(path, receiver))
         self._reception.ask(OpenReceiver(receiver, path, mode, opened), now_ms)
+        if self._is_paused:
+            self._reception.ask(PauseReceiver(receiver), now_ms)
 
     def _receiver_opened(self, link: SendingLink, receiving: Receiving, reply: Done | Refused) -> None:
         if isinstance(reply, Refused):
@@ -191,8 +191,7 @@ class Door:
     def _check_right(self, path: str, now_ms: int) -> None:
         if self._connection.authenticated_as not in (None, "anonymous"):
             return  # came in with name and key
-        if not any(claim.covers(path, now_ms) for claim in self._claims.values()):
-            raise Unauthorized(f"no valid token for '{path}' was put on this connection")
+        self._desk.check_right(path, now_ms)
 
     def _detached(self, event: Detached, now_ms: int) -> None:
         self._forget(event.link, now_ms)
@@ -265,7 +264,7 @@ class Door:
     def _answer(self, link: ReceivingLink, delivery_id: int, settled: bool, outcome: Outcome) -> None:
         if not settled and link.attached:
             link.settle(delivery_id, delivery_id, outcome)
-            self._reception.changed_doors.add(self)
+            self._note_change()
 
     # --- messages out ---
 
@@ -309,7 +308,7 @@ class Door:
         """Tell the peer what became of its settlement: the same outcome means yes."""
         if not link.attached:
             return
-        self._reception.changed_doors.add(self)
+        self._note_change()
         echo = confirmation_of(outcome)
         for delivery_id, token in deliveries:
             error = reply.error if isinstance(reply, Refused) else reply.failures.get(token)
@@ -324,43 +323,7 @@ class Door:
             self._answer(event.link, event.delivery_id, event.settled, Rejected(amqp_error(error)))
             return
         self._answer(event.link, event.delivery_id, event.settled, ACCEPTED)
-        if address == CBS_ADDRESS:
-            self._take_token(event.link.session, request, now_ms)
-        else:
-            self._manage(event.link.session, address, request, now_ms)
-
-    def _take_token(self, session: Session, request: Request, now_ms: int) -> None:
-        answer = put_token(request, self._reception.keys, now_ms)
-        if answer.claim is not None:
-            self._remember(answer.claim, now_ms)
-        self._respond(session, CBS_ADDRESS, request, answer.response)
-
-    def _manage(self, session: Session, address: str, request: Request, now_ms: int) -> None:
-        def respond(reply: Reply) -> None:
-            self._respond(session, address, request, response_for(request, reply))
-
-        try:
-            command = command_for(request, managed_entity(address), self._arrival, respond)
-        except (NamespaceError, AmqpError) as error:
-            self._respond(session, address, request, failure_response(request, error))
-            return
-        self._reception.ask(command, now_ms)
-
-    def _respond(self, session: Session, address: str, request: Request, response: bytes) -> None:
-        """Answer on the link that the client opened for it: the one it names, else the first of that node."""
-        waiting = [
-            link for link in session.links if type(link.context) is AnswerLink and link.context.address == address
-        ]
-        named = [link for link in waiting if request.reply_to in (link.name, getattr(link.target, "address", None))]
-        for link in (named or waiting)[:1]:
-            link.context.answer(response)
-            self._reception.changed_doors.add(self)
-
-    def _remember(self, claim: Claim, now_ms: int) -> None:
-        if len(self._claims) >= CLAIMS_MAX:
-            self._claims = {key: each for key, each in self._claims.items() if each.until_ms > now_ms}
-        if len(self._claims) < CLAIMS_MAX:
-            self._claims[claim.resource] = claim
+        self._desk.take(event.link.session, address, request, now_ms)
 
     _HANDLERS: ClassVar[dict[type, Callable[..., None]]] = {
         AttachRequested: _attach,
