@@ -9,7 +9,7 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 
 from twinbus.amqp.connection import Connection, Role
@@ -81,6 +81,8 @@ class NamespaceServer:
         self.wires: set[Wire] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
+        self._listener: asyncio.Server | None = None
+        self._is_open = False
         self._recovery: asyncio.Task[None] | None = None
 
     @property
@@ -101,7 +103,42 @@ class NamespaceServer:
 
     async def start(self) -> None:
         """Open the store, create the queues that are asked for, listen. Raises a `TwinbusError` and leaves nothing."""
-        self._loop = asyncio.get_running_loop()
+        await self.bind()
+        try:
+            await self._open()
+            await self._listen()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def bind(self) -> None:
+        """Take the port without answering on it; `start` does this too.
+
+        Before the store is opened, so that a port that is taken leaves no trace on disk.
+        """
+        if self._listener is None:
+            self._loop = asyncio.get_running_loop()
+            host, port = self.options.host, self.options.port
+            with self._explaining_address_errors():
+                self._listener = await self._loop.create_server(lambda: Wire(self), host, port, start_serving=False)
+            self.port = self._listener.sockets[0].getsockname()[1]
+
+    async def _listen(self) -> None:
+        assert self._listener is not None
+        with self._explaining_address_errors():  # another process may have begun to listen since `bind`
+            await self._listener.start_serving()
+
+    @contextlib.contextmanager
+    def _explaining_address_errors(self) -> Iterator[None]:
+        host, port = self.options.host, self.options.port
+        try:
+            yield
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise AddressInUse(f"port {port} on {host} is taken: stop what uses it or choose another") from None
+            raise TwinbusError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+
+    async def _open(self) -> None:
         self._store = await asyncio.to_thread(self._open_store)
         try:
             self._seam = await asyncio.to_thread(
@@ -110,10 +147,10 @@ class NamespaceServer:
             self._store.start(self._report_from_thread)
             self.reception = self._open_reception()
             await self._create_queues()
-            self._listener = await self._listen()
         except BaseException:
             await asyncio.to_thread(self._store.close)
             raise
+        self._is_open = True
         self._set_timer()
 
     def _open_store(self) -> Store:
@@ -157,20 +194,19 @@ class NamespaceServer:
             with contextlib.suppress(EntityAlreadyExists):
                 await self.create_queue(path, self.options.queue_settings)
 
-    async def _listen(self) -> asyncio.Server:
-        host, port = self.options.host, self.options.port
-        try:
-            listener = await self._loop.create_server(lambda: Wire(self), host, port)
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                raise AddressInUse(f"port {port} on {host} is taken: stop what uses it or choose another") from None
-            raise TwinbusError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
-        self.port = listener.sockets[0].getsockname()[1]
-        return listener
+    def queue_names(self) -> list[str]:
+        return [queue.row.path for queue in self._seam.machine.registry.queues()]
 
     async def stop(self) -> None:
-        """Take nothing more in, write and answer what was taken in, say goodbye, close."""
-        self._listener.close()
+        """Take nothing more in, write and answer what was taken in, say goodbye, close. Harmless when it is stopped."""
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+        if self._is_open:
+            self._is_open = False
+            await self._close()
+
+    async def _close(self) -> None:
         if self._recovery is not None:
             self._recovery.cancel()
         if self._timer is not None:
@@ -223,7 +259,7 @@ class NamespaceServer:
             door.flush()
 
     def _set_timer(self) -> None:
-        wake_ms = self._seam.next_wake_ms()
+        wake_ms = self._seam.next_wake_ms() if self._is_open else None
         if self._timer is not None:
             if wake_ms is not None and abs(self._timer_ms - wake_ms) <= LATE_TICK_MS:
                 return
