@@ -153,7 +153,7 @@ class Connection:
         return data
 
     def tick(self, now_ms: int) -> list[Event]:
-        """Do what time asks for. Call it once when the socket is accepted, then no later than `next_tick_ms`."""
+        """Do what time asks for. The first call starts the clocks."""
         events = self._collect_late_events()
         self._idle.look(now_ms)
         if self.closed:
@@ -169,9 +169,12 @@ class Connection:
         return events
 
     def next_tick_ms(self) -> int | None:
-        """When `tick` has something to do, None for never (or before the first tick or receive)."""
-        if self.late_events:
-            return self._idle.now_ms
+        """When `tick` has something to do, None for never; 0 before the first call.
+
+        Ask again after every `receive`: the peer's open can make it sooner.
+        """
+        if self.late_events or self._idle.now_ms is None:
+            return self._idle.now_ms or 0
         if self.closed:
             return None
         due = [self._idle.next_ms()]

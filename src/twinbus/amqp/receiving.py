@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from twinbus.amqp.endpoint import Link, LinkState
 from twinbus.amqp.events import Drained, TransferArrived
 from twinbus.amqp.outcomes import Error, Outcome, Rejected
-from twinbus.amqp.performatives import Attach, Flow, LinkRole
+from twinbus.amqp.performatives import Attach, Fields, Flow, LinkRole, Source, Target
 from twinbus.amqp.serial import SERIAL_MASK, steps
 from twinbus.amqp.violations import ConnectionViolation, SessionViolation
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from twinbus.amqp.session import Session
 
 SIZE_EXCEEDED = "amqp:link:message-size-exceeded"
+
+_USABLE = (LinkState.ATTACHED, LinkState.ATTACHING)
 
 
 class _Partial:
@@ -41,17 +43,26 @@ class ReceivingLink(Link):
         super().__init__(session, name, handle, state)
         self.credit = 0
         """What the peer may still send. Some peers send more all the same; that is taken."""
-        self.keep_credit = 0
-        """Above 0: whenever less than half of it is left, credit is raised to it again."""
+        self._keep_credit = 0
         self.awaiting: set[int] = set()
         """Deliveries we gave an outcome but did not settle: the peer's word is awaited."""
         self._partial: _Partial | None = None
         self._knows_count = False
         self._draining = False
 
+    @property
+    def keep_credit(self) -> int:
+        """Above 0: whenever less than half of it is left, from now on, credit is raised to it again."""
+        return self._keep_credit
+
+    @keep_credit.setter
+    def keep_credit(self, credit: int) -> None:
+        self._keep_credit = credit
+        self._top_up()
+
     def grant(self, credit: int) -> None:
         """Let the peer send `credit` messages from now on (not in addition to what it had)."""
-        if not self.lives or self.state is LinkState.REQUESTED:
+        if self.state not in _USABLE:
             return
         self.credit = credit
         self._draining = False
@@ -59,18 +70,29 @@ class ReceivingLink(Link):
 
     def drain(self) -> None:
         """Ask the peer to use its credit now or give it up; Drained is the answer."""
-        if not self.lives or self.state is LinkState.REQUESTED:
+        if self.state not in _USABLE:
             return
         self._draining = True
         self._say_flow(drain=True)
 
     def settle(self, first: int, last: int, outcome: Outcome | None, *, settled: bool = True) -> None:
         """Tell the peer how deliveries first..last ended. Does nothing on a link that is gone."""
-        if not self.lives or self.state is LinkState.REQUESTED:
+        if self.state not in _USABLE:
             return
         if not settled:
             self._await(first, last)
         self.session.dispose(LinkRole.RECEIVER, first, last, outcome, settled)
+
+    def accept(
+        self,
+        *,
+        source: Source | None = None,
+        target: Target | None = None,
+        properties: Fields | None = None,
+        max_message_size: int | None = None,
+    ) -> None:
+        super().accept(source=source, target=target, properties=properties, max_message_size=max_message_size)
+        self._top_up()
 
     def hear_attach(self, attach: Attach) -> None:
         super().hear_attach(attach)
@@ -111,9 +133,13 @@ class ReceivingLink(Link):
     def _count_delivery(self) -> None:
         self.delivery_count = (self.delivery_count + 1) & SERIAL_MASK
         credit = self.credit - 1
-        self.credit = credit = credit if credit > 0 else 0  # the official Python client sends without credit
-        if self.keep_credit and credit * 2 < self.keep_credit and not self._draining:
-            self.grant(self.keep_credit)
+        self.credit = credit if credit > 0 else 0  # the official Python client sends without credit
+        if credit * 2 < self._keep_credit:
+            self._top_up()
+
+    def _top_up(self) -> None:
+        if self.credit * 2 < self._keep_credit and not self._draining:
+            self.grant(self._keep_credit)
 
     def _hear_part(
         self,

@@ -41,16 +41,23 @@ class SendingLink(Link):
         self._writer = TransferWriter(session.channel, handle)
 
     def send(self, payload: bytes, *, tag: bytes = b"", settled: bool = False, message_format: int = 0) -> int:
-        """Send one message and get its delivery id. AmqpError without credit or on a link that is not attached."""
-        if not self.attached or not self.credit:
-            raise AmqpError(f"link {self.name!r} has no credit" if self.attached else f"{self.name!r} is not attached")
+        """Send one message and get its delivery id. AmqpError on a link that is not attached.
+
+        To stay within `credit` is the caller's part. A message goes out without it too: one that was on its way while
+        the peer took credit back cannot be held here.
+        """
+        if not self.attached:
+            raise AmqpError(f"link {self.name!r} is not attached")
         if len(tag) > TAG_BYTES_MAX:
             raise ValueError(f"a delivery tag has at most {TAG_BYTES_MAX} bytes, got {len(tag)}")
         session = self.session
         delivery_id = session.next_delivery_id
         session.next_delivery_id = (delivery_id + 1) & SERIAL_MASK
         self.delivery_count = (self.delivery_count + 1) & SERIAL_MASK
-        self.credit -= 1
+        if self.credit:
+            self.credit -= 1
+        else:
+            self.credit_limit = self.delivery_count
         if not settled:
             self.unsettled[delivery_id] = tag
             session.unsettled[delivery_id] = self
@@ -96,11 +103,12 @@ class SendingLink(Link):
 
     def raise_limit(self, events: list[Event]) -> None:
         """Give the peer the credit it wanted as far as settling made room for it."""
-        if self.credit_limit != self._wanted and self.attached and len(self.unsettled) * 2 <= self._unsettled_max():
-            before = self.credit
-            self._limit_credit()
-            if self.credit > before:
-                events.append(CreditChanged(self, self.credit, self.credit_limit, self.drain))
+        if self.credit_limit == self._wanted or self.credit * 2 >= self._room() or not self.attached:
+            return  # in large steps only: one event per settled message would be noise
+        before = self.credit
+        self._limit_credit()
+        if self.credit > before:
+            events.append(CreditChanged(self, self.credit, self.credit_limit, self.drain))
 
     def forget(self, delivery_id: int) -> bytes:
         """The tag of a delivery that is settled now."""
@@ -111,11 +119,11 @@ class SendingLink(Link):
         wanted = max(0, steps(self.delivery_count, self._wanted))
         if not wanted:
             self._wanted = self.delivery_count  # a limit we passed already
-        self.credit = min(wanted, max(0, self._unsettled_max() - len(self.unsettled)))
+        self.credit = min(wanted, self._room())
         self.credit_limit = plus(self.delivery_count, self.credit)
 
-    def _unsettled_max(self) -> int:
-        return self.session.connection.limits.unsettled_max
+    def _room(self) -> int:
+        return max(0, self.session.connection.limits.unsettled_max - len(self.unsettled))
 
     def _send_in_parts(self, payload: bytes, delivery_id: int, tag: bytes, message_format: int, settled: bool) -> None:
         writer, frame_bytes = self._writer, self.session.connection.frame_bytes_out
