@@ -1,0 +1,91 @@
+"""Who may import whom: the table of rooms in ARCHITECTURE.md, held to its word."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "twinbus"
+
+ENTITIES_WORLD = {"namespace.commands", "namespace.replies", "namespace.message", "namespace.store.api", "errors"}
+
+ALLOWED: dict[str, set[str]] = {
+    # room: what it may look into, beside itself; a name stands for everything below it
+    "errors": set(),
+    "connection_string": set(),
+    "amqp": {"errors"},
+    "namespace.store": {"errors"},
+    "namespace.message": {"amqp.sections", "amqp.types", "errors", "namespace.store.api"},
+    "namespace.commands": {"namespace.entities.settings", "namespace.message"},
+    "namespace.replies": {"errors", "namespace.store.api"},
+    "namespace.clockwork": set(),
+    "namespace.rights": {"errors"},
+    "namespace.entities": ENTITIES_WORLD,
+    "namespace.registry": ENTITIES_WORLD | {"namespace.entities"},
+    "namespace.machine": ENTITIES_WORLD | {"namespace.entities", "namespace.registry", "namespace.clockwork"},
+    "namespace.seam": ENTITIES_WORLD | {"namespace.machine"},
+    "namespace.nodes": {
+        "amqp",
+        "errors",
+        "namespace.commands",
+        "namespace.message",
+        "namespace.replies",
+        "namespace.rights",
+    },
+}
+"""Rooms that are not listed (door, server, cli ...) may look everywhere."""
+
+OUTSIDE_WORLD = {"asyncio", "socket", "threading", "time", "random", "secrets", "sqlite3", "subprocess", "selectors"}
+DOES_NOTHING_BY_ITSELF = [room for room in ALLOWED if room not in ("namespace.store", "errors")] + [
+    "namespace.door",
+    "namespace.outcomes",
+    "namespace.reception",
+    "sim",
+]
+
+
+def module_name(file: Path) -> str:
+    return ".".join(file.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
+
+
+def files_of(room: str) -> list[Path]:
+    path = SOURCE.joinpath(*room.split("."))
+    return sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
+
+
+def imports_of(file: Path) -> Iterator[str]:
+    """Every imported module and name, with twinbus's own ones written without `twinbus.`; type-only imports too."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def is_below(module: str, room: str) -> bool:
+    return module == room or module.startswith(room + ".")
+
+
+@pytest.mark.parametrize("room", ALLOWED)
+def test_a_room_looks_only_into_the_rooms_it_may(room: str) -> None:
+    for file in files_of(room):
+        own = [name.removeprefix("twinbus.") for name in imports_of(file) if name.startswith("twinbus.")]
+        strangers = [name for name in own if not any(is_below(name, other) for other in ALLOWED[room] | {room})]
+        assert strangers == [], f"{module_name(file)} looks into {strangers}"
+
+
+@pytest.mark.parametrize("room", DOES_NOTHING_BY_ITSELF)
+def test_a_room_that_decides_has_no_clock_no_chance_and_no_io(room: str) -> None:
+    for file in files_of(room):
+        taken = {name.partition(".")[0] for name in imports_of(file)} & OUTSIDE_WORLD
+        if room == "sim":
+            taken -= {"random"}  # seeded: it is where chance comes from
+        assert taken == set(), f"{module_name(file)} imports {taken}"
+
+
+def test_only_the_server_and_its_wires_know_asyncio_in_the_namespace() -> None:
+    users = {module_name(file) for file in files_of("namespace") if "asyncio" in set(imports_of(file))}
+    assert users == {"namespace.server", "namespace.wire"}
