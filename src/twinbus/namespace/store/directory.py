@@ -1,0 +1,111 @@
+"""The files of a store: who may use them, and that they are private.
+
+Next to the database `x` lie `x-wal` and `x-shm`, which SQLite makes with the mode of the database, and `x.lock`, held
+with flock while the store is open. The lock is on a file of its own because closing any other handle of the database
+inside this process would also give up the locks SQLite has on it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from pathlib import Path
+
+from twinbus.errors import StoreDamaged, StoreInUse, StoreTooNew
+from twinbus.namespace.store.api import STORE_FORMAT
+
+_MAGIC = b"SQLite format 3\x00"
+_HEADER_BYTES = 100
+_USER_VERSION_AT = 60
+
+
+class ClaimedFile:
+    """The database file of a store, locked for this object until `release`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock: int | None = None
+
+    def claim(self) -> None:
+        """Take the file, making it and its directory if they are missing.
+
+        Raises `StoreInUse`, `StoreDamaged` or `StoreTooNew` before anything in the file is touched, and `OSError`.
+        """
+        _make_directory(self.path.parent)
+        self._lock = _locked(self.path)
+        try:
+            _refuse_strangers(self.path)
+            _make_private(self.path)
+        except BaseException:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        """Let others use the file; harmless when it is not held."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def sync_path(path: Path) -> None:
+    """Make a file's bytes, or a directory's names, survive a power cut."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _make_directory(directory: Path) -> None:
+    missing = [one for one in (directory, *directory.parents) if not one.exists()]
+    for one in reversed(missing):
+        one.mkdir(mode=0o700, exist_ok=True)
+        sync_path(one.parent)
+
+
+def _locked(path: Path) -> int:
+    lock = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        _hold(lock, path)
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock
+
+
+def _hold(lock: int, path: Path) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.read(lock, 32).decode("ascii", "replace").strip()
+        raise StoreInUse(f"the store {path} is in use by process {holder or 'unknown'}") from None
+    os.truncate(lock, 0)
+    os.write(lock, b"%d\n" % os.getpid())
+
+
+def _refuse_strangers(path: Path) -> None:
+    """Look at the first bytes before SQLite may: it would already write next to a file it opens."""
+    if not path.exists() or path.stat().st_size == 0:
+        return
+    with path.open("rb") as file:
+        header = file.read(_HEADER_BYTES)
+    if len(header) < _HEADER_BYTES or not header.startswith(_MAGIC):
+        raise StoreDamaged(f"the store {path} is damaged: the file is not a database")
+    (found,) = struct.unpack_from(">I", header, _USER_VERSION_AT)
+    refuse_newer(path, found, STORE_FORMAT)
+
+
+def refuse_newer(path: Path, found: int, known: int) -> None:
+    """Raise `StoreTooNew` for a format number above the known one."""
+    if found > known:
+        raise StoreTooNew(f"the store {path} has format {found}, made by a newer twinbus; this one knows up to {known}")
+
+
+def _make_private(path: Path) -> None:
+    if path.exists():
+        path.chmod(0o600)
+        return
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)  # empty: SQLite takes it as a new database
+    os.close(handle)
+    sync_path(path.parent)

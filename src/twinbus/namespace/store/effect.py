@@ -1,0 +1,156 @@
+"""What several change sets come to, taken together.
+
+Group commit writes many sets in one transaction. Written change by change that would be thousands of small statements;
+folded first, it is one bulk delete and one bulk insert, however inserts, replacements and deletes take turns. The fold
+also notices a set that cannot be right (a key stored twice, a row removed twice, a row of an unknown entity): the
+machine above then holds a picture that is not the store's, and the set is refused instead of written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from twinbus.namespace.store.api import (
+    Change,
+    DeleteMessages,
+    DropEntity,
+    EntityRow,
+    InsertMessages,
+    MessageRow,
+    PutEntity,
+    ReplaceMessage,
+)
+
+Key = tuple[int, int]
+"""Entity id and sequence."""
+
+
+class ChangeRefused(Exception):
+    """A change does not fit what is stored; the text says which."""
+
+
+@dataclass(slots=True)
+class Counters:
+    """The numbers a store has reached."""
+
+    last_number: int = 0
+    next_entity_id: int = 1
+    next_sequences: dict[int, int] = field(default_factory=dict)
+    """One entry for every entity there is."""
+
+    def advance(self, number: int, effect: NetEffect) -> None:
+        """Count what has just been committed, up to the given set."""
+        self.last_number = number
+        self.next_entity_id = effect.next_entity_id
+        self.next_sequences.update(effect.next_sequences)
+        for entity_id in effect.dropped:
+            self.next_sequences.pop(entity_id, None)
+
+
+class NetEffect:
+    """Collects changes. To write them: remove `removed`, store `rows`, put `entities`, drop `dropped`."""
+
+    __slots__ = (
+        "_before",
+        "doubtful",
+        "dropped",
+        "entities",
+        "next_entity_id",
+        "next_sequences",
+        "removed",
+        "rows",
+        "size",
+    )
+
+    def __init__(self, before: Counters) -> None:
+        self._before = before
+        self.rows: dict[Key, MessageRow] = {}
+        self.removed: set[Key] = set()
+        """Rows that must be in the store now."""
+        self.doubtful: list[Key] = []
+        """Keys in `rows` below their entity's next sequence: whoever writes must see that they are free."""
+        self.entities: dict[int, EntityRow] = {}
+        self.dropped: set[int] = set()
+        self.next_sequences: dict[int, int] = {}
+        self.next_entity_id = before.next_entity_id
+        self.size = 0
+        """Payload bytes taken in so far."""
+
+    @property
+    def row_count(self) -> int:
+        """How many rows writing it will touch."""
+        return len(self.rows) + len(self.removed)
+
+    def add(self, changes: Iterable[Change]) -> None:
+        """Take in one change set. After `ChangeRefused` the whole effect is worthless."""
+        for change in changes:
+            if isinstance(change, InsertMessages):
+                self._insert(change.rows)
+            elif isinstance(change, DeleteMessages):
+                self._delete(change.entity_id, change.sequences)
+            elif isinstance(change, ReplaceMessage):
+                self._replace(change.row)
+            elif isinstance(change, PutEntity):
+                self._put(change.row)
+            else:
+                self._drop(change)
+
+    def _insert(self, rows: Iterable[MessageRow]) -> None:
+        stored, next_sequences, size = self.rows, self.next_sequences, 0
+        for row in rows:
+            key = entity_id, sequence = row[:2]
+            next_sequence = next_sequences.get(entity_id) or self._next_sequence(entity_id)
+            if sequence >= next_sequence:
+                next_sequences[entity_id] = sequence + 1
+            elif key in stored:
+                raise ChangeRefused(f"row {sequence} of entity {entity_id} is stored already")
+            elif key not in self.removed:
+                self.doubtful.append(key)
+            stored[key] = row
+            size += len(row.payload)
+        self.size += size
+
+    def _delete(self, entity_id: int, sequences: Iterable[int]) -> None:
+        self._next_sequence(entity_id)
+        stored = self.rows
+        for sequence in sequences:
+            key = (entity_id, sequence)
+            if key in stored:  # not in the store yet, or already in `removed` because it was replaced
+                del stored[key]
+            else:
+                self._remove(key)
+
+    def _replace(self, row: MessageRow) -> None:
+        self._next_sequence(row.entity_id)
+        key = row[:2]
+        if key not in self.rows:
+            self._remove(key)
+        self.rows[key] = row
+        self.size += len(row.payload)
+
+    def _remove(self, key: Key) -> None:
+        if key in self.removed:
+            raise ChangeRefused(f"row {key[1]} of entity {key[0]} is not stored")
+        self.removed.add(key)
+
+    def _put(self, row: EntityRow) -> None:
+        entity_id = row.entity_id
+        if entity_id in self.dropped:
+            raise ChangeRefused(f"entity {entity_id} is gone and its id cannot be used again")
+        if entity_id not in self._before.next_sequences:
+            self.next_sequences.setdefault(entity_id, 1)
+        self.entities[entity_id] = row
+        self.next_entity_id = max(self.next_entity_id, entity_id + 1)
+
+    def _drop(self, change: DropEntity) -> None:
+        self._next_sequence(change.entity_id)
+        self.dropped.add(change.entity_id)
+        self.entities.pop(change.entity_id, None)
+        self.next_sequences.pop(change.entity_id, None)
+
+    def _next_sequence(self, entity_id: int) -> int:
+        known = self.next_sequences.get(entity_id) or self._before.next_sequences.get(entity_id)
+        if known is None or entity_id in self.dropped:
+            raise ChangeRefused(f"there is no entity {entity_id}")
+        return known

@@ -1,0 +1,70 @@
+"""The shape of the tables: made in a new file, checked in an old one, upgraded when twinbus has moved on.
+
+SQLite's own header carries both marks: `application_id` says that the file is a twinbus store, `user_version` is the
+store format. A new store and an upgrade are one transaction each, so a crash leaves the old shape or the new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import resources
+from pathlib import Path
+
+from twinbus.errors import StoreDamaged
+from twinbus.namespace.store.api import STORE_FORMAT
+from twinbus.namespace.store.connection import Connection, execute, first_value
+from twinbus.namespace.store.directory import refuse_newer
+
+APPLICATION_ID = 0x74776273  # "twbs"
+
+Upgrade = Callable[[Connection], None]
+
+UPGRADES: Mapping[int, Upgrade] = {}
+"""By format number: turns a store of that format into one of the next. None yet: format 1 is the first."""
+
+
+def make_current(
+    connection: Connection, path: Path, *, wanted: int = STORE_FORMAT, upgrades: Mapping[int, Upgrade] = UPGRADES
+) -> None:
+    """Leave the wanted format behind, whether the file was empty, older or already right.
+
+    Raises `StoreDamaged` for somebody else's database and `StoreTooNew` for a newer store; neither is changed.
+    """
+    found = found_format(connection, path)
+    refuse_newer(path, found, wanted)
+    if found == wanted:
+        return
+    execute(connection, "begin immediate")
+    try:
+        if found == 0:
+            _create(connection)
+        for version in range(found, wanted) if found else ():
+            upgrades[version](connection)
+        execute(connection, f"pragma user_version = {wanted}")
+        execute(connection, "commit")
+    except BaseException:
+        execute(connection, "rollback")
+        raise
+
+
+def found_format(connection: Connection, path: Path) -> int:
+    """The format number of the store; 0 when nothing was ever put into the file."""
+    owner = first_value(connection, "pragma application_id")
+    empty = not first_value(connection, "select count(*) from sqlite_schema")
+    if owner == 0 and empty:
+        return 0
+    if owner != APPLICATION_ID:
+        raise StoreDamaged(f"the store {path} is damaged: the file is a database, but not of twinbus")
+    return int(first_value(connection, "pragma user_version"))
+
+
+def _create(connection: Connection) -> None:
+    schema = resources.files("twinbus.namespace.store").joinpath("schema.sql").read_text(encoding="utf-8")
+    for statement in _statements(schema):
+        execute(connection, statement)
+    execute(connection, f"pragma application_id = {APPLICATION_ID}")
+
+
+def _statements(script: str) -> list[str]:
+    without_comments = "\n".join(line for line in script.splitlines() if not line.startswith("--"))
+    return [statement for statement in map(str.strip, without_comments.split(";")) if statement]

@@ -1,0 +1,258 @@
+"""A store without a disk, for tests and for namespaces that may forget.
+
+It keeps the contract of `api.py` except durability, in the caller's thread: by default a set is committed and reported
+before `submit` returns. With `by_hand=True` sets wait for `commit` or `fail`, so that a test can look at the time
+between.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Generic, TypeVar
+
+from twinbus.namespace.store.api import (
+    Change,
+    CommitFailed,
+    Committed,
+    DueRows,
+    EntityRow,
+    EntitySummary,
+    ExpiredRows,
+    HeadRows,
+    MessageRow,
+    MessageState,
+    NamedRows,
+    RangeRows,
+    Report,
+    RowRequest,
+    RowsRead,
+    StoredNamespace,
+)
+from twinbus.namespace.store.effect import ChangeRefused, Counters, NetEffect
+
+Ordered = TypeVar("Ordered", int, tuple[int, int])
+
+
+class SortedKeys(Generic[Ordered]):
+    """Keys in order. Adding at the end and taking away are cheap; what was taken away is forgotten in bulk."""
+
+    def __init__(self) -> None:
+        self._keys: list[Ordered] = []
+        self._live: set[Ordered] = set()
+
+    def add(self, key: Ordered) -> None:
+        self._live.add(key)
+        if not self._keys or key > self._keys[-1]:
+            self._keys.append(key)
+        elif self._keys[bisect_left(self._keys, key)] != key:
+            insort(self._keys, key)
+
+    def discard(self, key: Ordered) -> None:
+        self._live.discard(key)
+        if len(self._keys) > 2 * len(self._live) + 64:
+            self._keys = [key for key in self._keys if key in self._live]
+
+    def since(self, start: Ordered) -> Iterator[Ordered]:
+        """Keys from this one upwards."""
+        keys = self._keys
+        return (keys[at] for at in range(bisect_left(keys, start), len(keys)) if keys[at] in self._live)
+
+    def first(self) -> Ordered | None:
+        return next((key for key in self._keys if key in self._live), None)
+
+
+class _Rows:
+    """The rows of one entity."""
+
+    def __init__(self) -> None:
+        self.by_sequence: dict[int, MessageRow] = {}
+        self.sequences: SortedKeys[int] = SortedKeys()
+        self.expiries: SortedKeys[tuple[int, int]] = SortedKeys()
+        self.dues: SortedKeys[tuple[int, int]] = SortedKeys()
+
+    def add(self, row: MessageRow) -> None:
+        self.by_sequence[row.sequence] = row
+        self.sequences.add(row.sequence)
+        for times, time_ms in self._times(row):
+            times.add((time_ms, row.sequence))
+
+    def remove(self, sequence: int) -> None:
+        row = self.by_sequence.pop(sequence)
+        self.sequences.discard(sequence)
+        for times, time_ms in self._times(row):
+            times.discard((time_ms, sequence))
+
+    def _times(self, row: MessageRow) -> Iterator[tuple[SortedKeys[tuple[int, int]], int]]:
+        if row.state == MessageState.ACTIVE and row.expires_at_ms is not None:
+            yield self.expiries, row.expires_at_ms
+        if row.state == MessageState.SCHEDULED and row.due_at_ms is not None:
+            yield self.dues, row.due_at_ms
+
+    def summary(self, next_sequence: int) -> EntitySummary:
+        states = [row.state for row in self.by_sequence.values()]
+        active = (at for at in self.sequences.since(0) if self.by_sequence[at].state == MessageState.ACTIVE)
+        return EntitySummary(
+            active=states.count(MessageState.ACTIVE),
+            deferred=states.count(MessageState.DEFERRED),
+            scheduled=states.count(MessageState.SCHEDULED),
+            payload_bytes=sum(len(row.payload) for row in self.by_sequence.values()),
+            first_active_sequence=next(active, None),
+            first_expiry_ms=(self.expiries.first() or (None,))[0],
+            first_due_ms=(self.dues.first() or (None,))[0],
+            next_sequence=next_sequence,
+        )
+
+
+class MemoryStore:
+    """Implements `Store`. A closed one can be loaded and started again and still has its rows."""
+
+    def __init__(self, *, by_hand: bool = False) -> None:
+        self._by_hand = by_hand
+        self._counters = Counters()
+        self._entities: dict[int, EntityRow] = {}
+        self._rows: dict[int, _Rows] = {}
+        self._waiting: deque[tuple[int, tuple[Change, ...]]] = deque()
+        self._next_number = 1
+        self._failed = False
+        self._report: Callable[[Report], None] | None = None
+        self._outbox: deque[Report] = deque()
+        self._reporting = False
+
+    def load(self) -> StoredNamespace:
+        """What is stored; ready for the next set after a failure."""
+        self._waiting.clear()
+        self._failed = False
+        self._next_number = self._counters.last_number + 1
+        sequences = self._counters.next_sequences
+        summaries = {entity_id: self._rows[entity_id].summary(at) for entity_id, at in sequences.items()}
+        entities = tuple(self._entities[entity_id] for entity_id in sorted(self._entities))
+        return StoredNamespace(entities, summaries, self._counters.next_entity_id, self._counters.last_number)
+
+    def start(self, report: Callable[[Report], None]) -> None:
+        """Send reports there from now on, from inside the calls that cause them."""
+        self._report = report
+
+    def submit(self, number: int, changes: tuple[Change, ...]) -> None:
+        """Commit a change set and report it, or keep it for `commit` or `fail`."""
+        if self._failed:
+            return
+        if number != self._next_number:
+            raise ValueError(f"change set {self._next_number} comes next, not {number}")
+        self._next_number += 1
+        self._waiting.append((number, changes))
+        if not self._by_hand:
+            self.commit()
+
+    def request(self, request: RowRequest) -> None:
+        """Read and report."""
+        self._tell(self._read(request))
+
+    def close(self) -> None:
+        """Commit what waits, report it, and report nothing more."""
+        if not self._failed:
+            self.commit()
+        self._report = None
+
+    def commit(self, sets: int | None = None) -> None:
+        """Commit that many of the waiting sets (all of them if not said) and report the last."""
+        taken = [self._waiting.popleft() for _ in range(len(self._waiting) if sets is None else sets)]
+        if not taken:
+            return
+        effect = NetEffect(self._counters)
+        try:
+            for _, changes in taken:
+                effect.add(changes)
+            self._check(effect)
+        except ChangeRefused as refusal:
+            self._refuse(taken[0][0], str(refusal))
+            return
+        self._apply(effect)
+        self._counters.advance(taken[-1][0], effect)
+        self._tell(Committed(taken[-1][0]))
+
+    def fail(self, reason: str) -> None:
+        """Behave as if the disk had refused the waiting sets, or the next one if none waits."""
+        self._refuse(self._waiting[0][0] if self._waiting else self._next_number, reason)
+
+    def _refuse(self, number: int, reason: str) -> None:
+        self._failed = True
+        self._waiting.clear()
+        self._tell(CommitFailed(number, reason))
+
+    def _check(self, effect: NetEffect) -> None:
+        for entity_id, sequence in effect.removed:
+            if sequence not in self._rows[entity_id].by_sequence:
+                raise ChangeRefused(f"row {sequence} of entity {entity_id} is not stored")
+        for entity_id, sequence in effect.doubtful:
+            if entity_id in self._rows and sequence in self._rows[entity_id].by_sequence:
+                raise ChangeRefused(f"row {sequence} of entity {entity_id} is stored already")
+
+    def _apply(self, effect: NetEffect) -> None:
+        for entity_id, sequence in effect.removed:
+            self._rows[entity_id].remove(sequence)
+        for entity_id in effect.next_sequences:
+            self._rows.setdefault(entity_id, _Rows())
+        for row in effect.rows.values():
+            if row.entity_id not in effect.dropped:
+                self._rows[row.entity_id].add(row)
+        self._entities.update(effect.entities)
+        for entity_id in effect.dropped:
+            self._entities.pop(entity_id, None)
+            self._rows.pop(entity_id, None)
+
+    def _read(self, request: RowRequest) -> RowsRead:
+        rows = self._rows.get(request.entity_id) or _Rows()
+        as_of = self._counters.last_number
+        if isinstance(request, HeadRows | RangeRows):
+            chosen, complete = _cut(_from_sequence(rows, request), request.rows_max, request.bytes_max)
+            return RowsRead(request, chosen, complete, None, as_of)
+        if isinstance(request, NamedRows):
+            named = (rows.by_sequence.get(sequence) for sequence in sorted(set(request.sequences)))
+            return RowsRead(request, tuple(row for row in named if row), True, None, as_of)
+        chosen, complete, next_time_ms = _by_time(rows, request)
+        return RowsRead(request, chosen, complete, next_time_ms, as_of)
+
+    def _tell(self, report: Report) -> None:
+        """Report after the one that is being listened to, when a listener's own call has caused this one."""
+        self._outbox.append(report)
+        if self._reporting:
+            return
+        self._reporting = True
+        try:
+            while self._outbox:
+                waiting = self._outbox.popleft()
+                if self._report is not None:
+                    self._report(waiting)
+        finally:
+            self._reporting = False
+
+
+def _from_sequence(rows: _Rows, request: HeadRows | RangeRows) -> Iterator[MessageRow]:
+    found = (rows.by_sequence[at] for at in rows.sequences.since(request.from_sequence))
+    if isinstance(request, HeadRows):
+        return (row for row in found if row.state == MessageState.ACTIVE)
+    return found
+
+
+def _by_time(rows: _Rows, request: ExpiredRows | DueRows) -> tuple[tuple[MessageRow, ...], bool, int | None]:
+    times = rows.expiries if isinstance(request, ExpiredRows) else rows.dues
+    found = list(islice(times.since((0, 0)), max(request.rows_max, 1) + 1))
+    chosen = [key for key in found[: max(request.rows_max, 1)] if key[0] <= request.until_ms]
+    next_time_ms = found[len(chosen)][0] if len(found) > len(chosen) else None
+    complete = next_time_ms is None or next_time_ms > request.until_ms
+    return tuple(rows.by_sequence[sequence] for _, sequence in chosen), complete, next_time_ms
+
+
+def _cut(found: Iterable[MessageRow], rows_max: int, bytes_max: int) -> tuple[tuple[MessageRow, ...], bool]:
+    """As many rows as the request allows, at least one, and whether that was all."""
+    chosen: list[MessageRow] = []
+    size = 0
+    for row in found:
+        size += len(row.payload)
+        if chosen and (len(chosen) >= rows_max or size > bytes_max):
+            return tuple(chosen), False
+        chosen.append(row)
+    return tuple(chosen), True

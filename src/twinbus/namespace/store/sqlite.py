@@ -1,0 +1,173 @@
+"""The store on disk: one SQLite database in WAL mode for one namespace.
+
+Two connections, each with a thread of its own: the writer commits change sets in groups, the reader answers row
+requests from short transactions. `synchronous=full` makes SQLite sync the log before a commit returns, which is what
+`Committed` promises. Memory does not grow with the number of stored messages: it holds a few counters per entity and
+SQLite's page caches.
+
+After a failed commit the connection stays open until `load` has written through it again. Were it closed, a recovery
+could find the failed transaction in the log, complete but for its sync, and bring back what was reported as lost.
+(A crash in that moment can do so; then those sets are there whole, which the contract allows.)
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from threading import Lock
+
+from twinbus.errors import OptionsError, StoreError
+from twinbus.namespace.store.api import Change, Report, RowRequest, StoredNamespace
+from twinbus.namespace.store.backup import back_up
+from twinbus.namespace.store.connection import (
+    Connect,
+    Connection,
+    default_connect,
+    execute,
+    open_connection,
+    store_error,
+)
+from twinbus.namespace.store.directory import ClaimedFile
+from twinbus.namespace.store.format import make_current
+from twinbus.namespace.store.reader import Reader
+from twinbus.namespace.store.tables import mark_loaded, read_counters, read_dropped, read_namespace
+from twinbus.namespace.store.writer import BatchLimits, Writer
+
+log = logging.getLogger(__name__)
+
+_SYNCHRONOUS = ("off", "normal", "full", "extra")
+
+
+class SqliteStore:
+    """Implements `Store` over the database at `path`. Anything below "full" gives up durability; it is for tests."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        connect: Connect = default_connect,
+        synchronous: str = "full",
+        limits: BatchLimits = BatchLimits(),  # noqa: B008 - immutable
+    ) -> None:
+        if synchronous not in _SYNCHRONOUS:
+            raise OptionsError(f"synchronous must be one of {', '.join(_SYNCHRONOUS)}, got {synchronous}")
+        self.path = path
+        self._connect = connect
+        self._synchronous = synchronous
+        self._limits = limits
+        self._file = ClaimedFile(path)
+        self._connections: list[Connection] = []
+        self._writer: Writer | None = None
+        self._reader: Reader | None = None
+        self._next_number = 0
+        self._report: Callable[[Report], None] | None = None
+        self._reporting = Lock()
+        self._closed = False
+
+    def load(self) -> StoredNamespace:
+        """What is stored. Also: opens the files the first time, and gets over a failed commit later.
+
+        Raises `StoreInUse`, `StoreDamaged` or `StoreTooNew`, having touched nothing, and `StoreError`.
+        """
+        if self._closed:
+            raise StoreError(f"the store {self.path} is closed")
+        first = self._writer is None
+        try:
+            if first:
+                self._open()
+            return self._load()
+        except Exception as error:
+            if first:
+                self._let_go()
+            raise store_error(self.path, error) from error
+
+    def start(self, report: Callable[[Report], None]) -> None:
+        """Send reports there from now on, from two threads but never two at once."""
+        writer, reader = self._opened()
+        self._report = report
+        writer.start()
+        reader.start()
+
+    def submit(self, number: int, changes: tuple[Change, ...]) -> None:
+        """Queue a change set. One handed over after a failure or after `close` is never reported."""
+        if self._closed:
+            return
+        writer, _ = self._opened()
+        if writer.failed:
+            return
+        if number != self._next_number:
+            raise ValueError(f"change set {self._next_number} comes next, not {number}")
+        self._next_number += 1
+        writer.submit(number, changes)
+
+    def request(self, request: RowRequest) -> None:
+        """Queue a read. One asked for after `close` is never answered."""
+        if not self._closed:
+            _, reader = self._opened()
+            reader.request(request)
+
+    def close(self) -> None:
+        """Commit and report what was submitted, answer what was asked, release files and locks.
+
+        Waits for the threads that report, so it cannot be called from inside a report.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        if self._writer and self._reader:
+            self._writer.stop()
+            self._reader.stop()
+        self._let_go()
+
+    def backup(self, target: Path) -> None:
+        """Write a copy of this moment to a new file, at any time and while work goes on. See `back_up`."""
+        back_up(self.path, target, connect=self._connect)
+
+    def _open(self) -> None:
+        self._file.claim()
+        writing = self._connection()
+        make_current(writing, self.path)
+        reading = self._connection()
+        execute(reading, "pragma query_only = on")
+        self._writer = Writer(writing, self._tell, self._limits)
+        self._reader = Reader(reading, self._tell)
+
+    def _connection(self) -> Connection:
+        connection = open_connection(self._connect, self.path, self._synchronous)
+        self._connections.append(connection)
+        return connection
+
+    def _load(self) -> StoredNamespace:
+        writer, _ = self._opened()
+        with writer.paused():
+            connection = self._connections[0]
+            mark_loaded(connection)
+            counters = read_counters(connection)
+            stored = read_namespace(connection, counters)
+            writer.resume(counters, read_dropped(connection))
+            self._next_number = stored.last_number + 1
+        return stored
+
+    def _opened(self) -> tuple[Writer, Reader]:
+        if self._writer is None or self._reader is None:
+            raise StoreError(f"the store {self.path} is not loaded")
+        return self._writer, self._reader
+
+    def _tell(self, report: Report) -> None:
+        with self._reporting:
+            if self._report is not None:
+                try:
+                    self._report(report)
+                except Exception:  # a listener that fails must not stop the commits of everybody else
+                    log.exception("a report of the store %s was not taken", self.path)
+
+    def _let_go(self) -> None:
+        for connection in reversed(self._connections):
+            try:
+                connection.close()
+            except Exception as error:  # the rest must be released all the same
+                log.warning("%s", store_error(self.path, error))
+        self._connections.clear()
+        self._writer = self._reader = None
+        self._file.release()
