@@ -1,1 +1,151 @@
-"""pytest fixtures: real namespaces on free ports."""
+"""Real namespaces for tests: on free ports, in this process, gone when the test is over.
+
+With pytest the fixtures are there as soon as twinbus is installed:
+
+    def test_an_order_is_stored(namespace):
+        namespace.create_queue("orders")
+        with ServiceBusClient.from_connection_string(namespace.connection_string) as client: ...
+
+Elsewhere `LocalNamespace` is a context manager:
+
+    with LocalNamespace("contoso", queues=["orders"]) as namespace: ...
+
+pytest imports this module at every start, in projects that may not even use it: the server is imported when the first
+namespace starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from twinbus.errors import TwinbusError
+
+if TYPE_CHECKING:
+    from twinbus.namespace.server import NamespaceServer
+
+Result = TypeVar("Result")
+
+ANSWER_WAIT_S = 30
+
+
+class LocalNamespace:
+    """A namespace served by a thread of this process. `start` it, or use it in a `with` block."""
+
+    def __init__(
+        self,
+        name: str = "local",
+        *,
+        data: Path | None = None,
+        queues: Iterable[str] = (),
+        port: int = 0,
+        key: str | None = None,
+    ) -> None:
+        """Without `data` everything is kept in memory and ends with `stop`. Port 0 picks a free one."""
+        self.name = name
+        self._data = data
+        self._queues = tuple(queues)
+        self._port = port
+        self._key = key
+        self._server: NamespaceServer | None = None
+
+    @property
+    def port(self) -> int:
+        return self._running.port
+
+    @property
+    def connection_string(self) -> str:
+        """For the official clients, and for anything else that takes one."""
+        return self._running.connection_string
+
+    def create_queue(self, name: str, **settings: Any) -> None:
+        """Create a queue; `settings` are the fields of `QueueSettings`, as `lock_ms=5_000`."""
+        from twinbus.namespace.entities.settings import QueueSettings
+
+        self._ask(self._running.create_queue(name, QueueSettings(**settings)))
+
+    def start(self) -> None:
+        """Serve; returns when clients can connect. Raises `TwinbusError` and leaves nothing behind if that fails."""
+        from twinbus.namespace.server import NamespaceServer
+        from twinbus.options import NamespaceOptions
+
+        if self._server is not None:
+            raise TwinbusError(f"namespace {self.name} is running already")
+        server = NamespaceServer(
+            NamespaceOptions(name=self.name, port=self._port, data=self._data, key=self._key, queues=self._queues)
+        )
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=f"twinbus-{self.name}", daemon=True)
+        self._thread.start()
+        try:
+            self._ask(server.start())
+        except BaseException:
+            self._end_thread()
+            raise
+        self._server = server
+
+    def stop(self) -> None:
+        """Stop serving, politely; harmless when it is stopped."""
+        if self._server is not None:
+            server, self._server = self._server, None
+            try:
+                self._ask(server.stop())
+            finally:
+                self._end_thread()
+
+    def restart(self) -> None:
+        """Stop and start with the same port, key and data; without a data directory all messages are gone."""
+        self._port, self._key = self._running.port, self._running.key
+        self.stop()
+        self.start()
+
+    def __enter__(self) -> LocalNamespace:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def _running(self) -> NamespaceServer:
+        if self._server is None:
+            raise TwinbusError(f"namespace {self.name} is not running: start() it or use it in a with block")
+        return self._server
+
+    def _ask(self, work: Coroutine[Any, Any, Result]) -> Result:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(ANSWER_WAIT_S)
+
+    def _end_thread(self) -> None:
+        self._ask(self._loop.shutdown_default_executor())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class NamespacePair(NamedTuple):
+    primary: LocalNamespace
+    secondary: LocalNamespace
+
+
+if find_spec("pytest") is not None:
+    import pytest
+
+    @pytest.fixture
+    def namespace(tmp_path: Path) -> Iterator[LocalNamespace]:
+        """A namespace without queues; its data is left in tmp_path for a look when the test fails."""
+        with LocalNamespace(data=tmp_path / "twinbus") as running:
+            yield running
+
+    @pytest.fixture
+    def namespace_pair(tmp_path: Path) -> Iterator[NamespacePair]:
+        """Two namespaces without queues: the primary `contoso` and the secondary `backup`."""
+        data = tmp_path / "twinbus-pair"
+        with LocalNamespace("contoso", data=data) as primary, LocalNamespace("backup", data=data) as secondary:
+            yield NamespacePair(primary, secondary)

@@ -1,0 +1,212 @@
+"""`twinbus serve`: namespaces on this machine until somebody stops them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from twinbus.errors import OptionsError, TwinbusError
+
+if TYPE_CHECKING:
+    from twinbus.namespace.server import NamespaceServer
+    from twinbus.options import NamespaceOptions
+
+DEFAULT_ADDRESS = "local:5672"
+DEFAULT_DATA = Path(".twinbus")
+FIRST_QUEUE = "orders"
+"""Made when nothing was asked for and nothing is there: a namespace without a queue is of no use to a newcomer."""
+
+
+def serve(
+    namespace: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME:PORT",
+            help=f"A namespace and its port; port 0 picks a free one. Repeat for more.  [default: {DEFAULT_ADDRESS}]",
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help=f"Where messages are kept, a folder per namespace.  [default: {DEFAULT_DATA}]"
+        ),
+    ] = None,
+    memory: Annotated[bool, typer.Option("--memory", help="Keep nothing: messages end with the process.")] = False,
+    queue: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A queue to create in each namespace unless it is there. Repeat for more."),
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY",
+            envvar="TWINBUS_KEY",
+            show_envvar=False,
+            help="The access key of the namespaces; rather set TWINBUS_KEY, which the process list does not show.  "
+            "[default: made once and kept with the data]",
+        ),
+    ] = None,
+    host: Annotated[str, typer.Option(metavar="HOST", help="The address to listen on.")] = "127.0.0.1",
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="One JSON object a line: one per namespace when it is ready, when it stopped."),
+    ] = False,
+) -> None:
+    """Serve Service Bus namespaces on this machine.
+
+    Prints one line per namespace, its name and its connection string, and serves until it gets SIGINT (Ctrl-C) or
+    SIGTERM. A message whose send returned is on disk, whatever happens to this process then.
+
+    \b
+    Examples:
+      twinbus serve
+      twinbus serve --namespace contoso:5672 --queue orders --queue invoices
+      twinbus serve --namespace contoso:0 --memory --json
+
+    \b
+    Then, in Python, with the connection string that is printed:
+      from azure.servicebus import ServiceBusClient, ServiceBusMessage
+      with ServiceBusClient.from_connection_string(PRINTED) as client:
+          client.get_queue_sender("orders").send_messages(ServiceBusMessage("42"))
+    """
+    if memory and data is not None:
+        raise OptionsError("--memory and --data exclude each other: choose one")
+    plan = plan_namespaces(
+        namespace or [DEFAULT_ADDRESS],
+        data=None if memory else data or DEFAULT_DATA,
+        queues=tuple(queue or ()),
+        key=key,
+        host=host,
+    )
+    logging.basicConfig(stream=sys.stderr, format="twinbus: %(message)s", level=logging.WARNING)
+    asyncio.run(serve_until_stopped(plan, Speaker(as_json), first_queue=None if namespace else FIRST_QUEUE))
+
+
+def plan_namespaces(
+    addresses: Sequence[str], *, data: Path | None, queues: tuple[str, ...], key: str | None, host: str
+) -> list[NamespaceOptions]:
+    """The options of each namespace; raises `OptionsError` if one is wrong or two get in each other's way."""
+    from twinbus.options import NamespaceOptions
+
+    plan: list[NamespaceOptions] = []
+    for name, port in map(parse_address, addresses):
+        if any(name.lower() == other.name.lower() for other in plan):
+            raise OptionsError(f"--namespace {name} is given twice: each namespace needs its own name")
+        if port and any(port == other.port for other in plan):
+            raise OptionsError(f"port {port} is given twice: each namespace needs its own port (0 picks a free one)")
+        plan.append(NamespaceOptions(name=name, host=host, port=port, data=data, key=key, queues=queues))
+    return plan
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """`contoso:5672` -> name and port."""
+    name, colon, port = text.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or len(port) > 5:
+        raise OptionsError(f"--namespace takes NAME:PORT, as contoso:5672 (port 0 picks a free one), got {text!r}")
+    return name, int(port)
+
+
+class Speaker:
+    """Tells on stdout which namespaces are ready and which have stopped; notes for people go to stderr."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._as_json = as_json
+
+    def ready(self, server: NamespaceServer) -> None:
+        if self._as_json:
+            self._say_json("ready", server)
+        else:
+            typer.echo(f"{server.options.name}  {server.connection_string}")
+
+    def stopped(self, server: NamespaceServer) -> None:
+        if self._as_json:
+            self._say_json("stopped", server)
+
+    def note(self, text: str) -> None:
+        if not self._as_json:
+            typer.echo(f"twinbus: {text}", err=True)
+
+    def _say_json(self, event: str, server: NamespaceServer) -> None:
+        options = server.options
+        said = {
+            "event": event,
+            "namespace": options.name,
+            "host": options.host,
+            "port": server.port,
+            "connection_string": server.connection_string,
+            "data": None if options.data is None else str(options.data.absolute()),
+            "queues": server.queue_names(),
+        }
+        typer.echo(json.dumps(said))
+
+
+async def serve_until_stopped(plan: Sequence[NamespaceOptions], speaker: Speaker, *, first_queue: str | None) -> None:
+    """Serve all of these namespaces, or none, until a signal comes."""
+    from twinbus.namespace.server import NamespaceServer
+
+    stop_requested = _watch_signals()
+    servers = [NamespaceServer(options) for options in plan]
+    try:
+        await _start_all(servers)
+        for server in servers:
+            if first_queue is not None and not server.queue_names():
+                await server.create_queue(first_queue)
+                speaker.note(f"{server.options.name} had no queue: made one called {first_queue}")
+        for server in servers:
+            speaker.ready(server)
+        _give_hints(servers, speaker)
+        await stop_requested.wait()
+    finally:
+        await asyncio.gather(*(server.stop() for server in servers))
+    for server in servers:
+        speaker.stopped(server)
+
+
+async def _start_all(servers: Sequence[NamespaceServer]) -> None:
+    for server in servers:  # all ports first: if one is taken, no data directory has been touched
+        with _naming(server):
+            await server.bind()
+    for server in servers:
+        with _naming(server):
+            await server.start()
+
+
+@contextlib.contextmanager
+def _naming(server: NamespaceServer) -> Iterator[None]:
+    """Errors inside the block say which namespace they are about."""
+    try:
+        yield
+    except TwinbusError as error:
+        raise type(error)(f"namespace {server.options.name}: {error}") from None
+
+
+def _give_hints(servers: Sequence[NamespaceServer], speaker: Speaker) -> None:
+    for server in servers:
+        if not server.queue_names():
+            speaker.note(f"{server.options.name} has no queue yet: --queue NAME makes one")
+    speaker.note("serving; Ctrl-C stops")
+
+
+def _watch_signals() -> asyncio.Event:
+    """An event that the first SIGINT or SIGTERM sets; the second ends the process on the spot."""
+    requested = asyncio.Event()
+
+    def take(number: int) -> None:
+        if requested.is_set():
+            os._exit(128 + number)  # what was acknowledged is on disk already
+        requested.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, take, number)
+    return requested

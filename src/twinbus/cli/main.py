@@ -1,0 +1,132 @@
+"""The `twinbus` command: its verbs, and what becomes of errors.
+
+Every error is one line on stderr. Wrong arguments end with exit code 2, anything else that goes wrong with 1.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from twinbus import __version__
+from twinbus.cli.commands.demo import demo
+from twinbus.cli.commands.serve import serve
+from twinbus.errors import OptionsError, TwinbusError
+
+FAILED, WRONG_ARGUMENTS, INTERRUPTED = 1, 2, 130
+
+EXIT_CODES = """\b
+Exit codes:
+  0    done, or stopped on request
+  1    it could not be done; one line on stderr says why
+  2    wrong arguments; one line on stderr says what would be right
+  130  interrupted"""
+
+EXAMPLES = """\b
+Examples:
+  twinbus serve                  a Service Bus namespace on this machine, at once
+  twinbus serve --help           what can be chosen
+  twinbus demo                   watch a namespace being killed, and lose nothing"""
+
+# Typer brings its own copy of click in some releases and uses the installed one in others; this finds the right class.
+UsageError: type[Exception] = typer.BadParameter.mro()[1]
+
+app = typer.Typer(
+    name="twinbus",
+    epilog=f"{EXAMPLES}\n\n{EXIT_CODES}",
+    add_completion=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command(epilog=EXIT_CODES)(serve)
+app.command(epilog=EXIT_CODES, short_help="Kill a namespace while it works; lose nothing.")(demo)
+
+
+@app.callback(invoke_without_command=True)
+def twinbus(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    """Keep applications sending when their message bus is down.
+
+    twinbus has a durable Service Bus of its own, for tests and local work: the official azure-servicebus clients use it
+    unchanged.
+    """
+    if version:
+        typer.echo(f"twinbus {__version__}")
+    elif context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run `twinbus` with these arguments (the process's own by default) and exit."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run `twinbus` and return its exit code."""
+    command = typer.main.get_command(app)
+    try:
+        code = command.main(args=arguments, prog_name="twinbus", standalone_mode=False)
+        sys.stdout.flush()
+    except UsageError as error:
+        return _fail(usage_text(error), WRONG_ARGUMENTS)
+    except OptionsError as error:
+        return _fail(f"{error}", WRONG_ARGUMENTS)
+    except TwinbusError as error:
+        return _fail(f"{error}", FAILED)
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter complains when it ends
+        return FAILED
+    except Exception as error:  # a mistake of ours; people at a prompt are still spared a page of it
+        if os.environ.get("TWINBUS_TRACEBACK"):
+            traceback.print_exc()
+        return _fail(f"unexpected {type(error).__name__}: {error} (TWINBUS_TRACEBACK=1 shows where)", FAILED)
+    return code if isinstance(code, int) else 0
+
+
+def _fail(text: str, code: int) -> int:
+    line = " ".join(text.split())  # one line, whatever an argument or a file name contains
+    sys.stderr.write(f"twinbus: {line}\n")
+    return code
+
+
+def usage_text(error: Any) -> str:
+    """What was wrong with the arguments, and what would be right."""
+    text = str(error.format_message()).rstrip(".")
+    option = getattr(error, "option_name", "")
+    if error.ctx is None:
+        return f"{option} needs a value: {option} {_value_of(option)}" if option else text
+    names = _option_names(error.ctx)
+    if text.startswith("No such option"):
+        text = f"no such option {option}; {_choices(option, names, 'options')}"
+    elif text.startswith("No such command"):
+        typed = text.removeprefix("No such command ").split(". Did you mean")[0]
+        text = f"no such command {typed}; {_choices(typed, list(error.ctx.command.commands), 'commands')}"
+    elif text.startswith("Got unexpected extra argument"):
+        text = f"{error.ctx.command_path} takes options only, which are {', '.join(names)};{text.removeprefix('Got')}"
+    return f"{text} (see: {error.ctx.command_path} --help)"
+
+
+def _value_of(option: str) -> str:
+    """What has to follow an option, as in the help."""
+    commands: Any = typer.main.get_command(app)
+    params = [param for command in commands.commands.values() for param in command.params]
+    return next((str(param.metavar) for param in params if option in param.opts), "VALUE")
+
+
+def _option_names(context: Any) -> list[str]:
+    return [name for param in context.command.get_params(context) for name in param.opts if name.startswith("--")]
+
+
+def _choices(typed: str, names: list[str], kind: str) -> str:
+    close = get_close_matches(typed.strip("'\""), names, n=1, cutoff=0.75)
+    return f"did you mean {close[0]}?" if close else f"{kind} are {', '.join(names)}"

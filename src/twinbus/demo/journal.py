@@ -1,0 +1,56 @@
+"""What a process of the demo wrote down, one JSON object a line: the only evidence that the judge accepts."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+Kind = Literal["acknowledged", "failed", "received"]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    kind: Kind
+    message_id: str
+    note: str = ""
+    """The queue; for a failed send what the client said."""
+
+
+class JournalWriter:
+    """Entries are in the file when `write` returns. Threads may share one."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("a", encoding="utf-8")
+        self._turn = threading.Lock()
+
+    def write(self, kind: Kind, message_id: str, note: str = "") -> None:
+        with self._turn:
+            self._file.write(json.dumps(asdict(Entry(kind, message_id, note))) + "\n")
+            self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class JournalReader:
+    """Follows a journal while it grows. A file that does not exist yet is an empty journal."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+
+    def new_entries(self) -> Iterator[Entry]:
+        """What came since the last call; a line that is still being written comes next time."""
+        if not self._path.exists():
+            return
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break
+                self._offset += len(line)
+                yield Entry(**json.loads(line))
