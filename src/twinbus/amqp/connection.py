@@ -184,11 +184,15 @@ class Connection:
 
     # -- for sessions
 
-    def count_link(self, change: int) -> None:
-        """Links came or went. SessionViolation when there are too many."""
-        self._link_count += change
-        if self._link_count > self.limits.links_max:
+    def take_link_place(self) -> None:
+        """One more link. SessionViolation when there are too many."""
+        if self._link_count >= self.limits.links_max:
             raise SessionViolation("amqp:resource-limit-exceeded", f"at most {self.limits.links_max} links")
+        self._link_count += 1
+
+    def free_link_places(self, count: int) -> None:
+        """Links are gone."""
+        self._link_count -= count
 
     # -- what the peer says
 

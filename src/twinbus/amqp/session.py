@@ -128,7 +128,7 @@ class Session:
             return
         self.ended = True
         self.waiting.clear()
-        self.connection.count_link(-len(self._links))
+        self.connection.free_link_places(len(self._links))
         for link in self._links.values():
             link.drop()
 
@@ -320,11 +320,11 @@ class Session:
         link.begin_attach(source, target, properties, max_size)
 
     def _register(self, link: Link) -> None:
-        self.connection.count_link(1)
+        self.connection.take_link_place()
         self._links[link.handle] = link
 
     def _unregister(self, link: Link) -> None:
-        self.connection.count_link(-1)
+        self.connection.free_link_places(1)
         self._links.pop(link.handle, None)
 
     def _free_handle(self) -> int:
