@@ -39,25 +39,27 @@ def default_connect(path: Path) -> Connection:
     return sqlite3.connect(path, isolation_level=None, check_same_thread=False)
 
 
-def open_connection(connect: Connect, path: Path, synchronous: str) -> Connection:
+def open_connection(
+    connect: Connect, path: Path, *, synchronous: str = "full", checkpoint_pages: int = CHECKPOINT_PAGES
+) -> Connection:
     """A connection ready for work; closed again if it cannot be set up."""
     connection = connect(path)
     try:
-        _set_up(connection, synchronous)
+        _set_up(connection, synchronous, checkpoint_pages)
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def _set_up(connection: Connection, synchronous: str) -> None:
+def _set_up(connection: Connection, synchronous: str, checkpoint_pages: int) -> None:
     execute(connection, "pragma busy_timeout = 10000")
     execute(connection, f"pragma page_size = {PAGE_BYTES}")  # counts only while the file is empty
     mode = first_value(connection, "pragma journal_mode = wal")
     if mode != "wal":
         raise StoreError(f"the file system does not support a write-ahead log (journal mode is {mode})")
     execute(connection, f"pragma synchronous = {synchronous}")  # full: Committed promises durability
-    execute(connection, f"pragma wal_autocheckpoint = {CHECKPOINT_PAGES}")
+    execute(connection, f"pragma wal_autocheckpoint = {checkpoint_pages}")
     execute(connection, f"pragma journal_size_limit = {LOG_BYTES_KEPT}")
     execute(connection, f"pragma cache_size = -{CACHE_KIB}")
     execute(
@@ -86,6 +88,8 @@ def store_error(path: Path, error: BaseException) -> StoreError:
     if isinstance(error, StoreError) and str(path) in str(error):
         return error
     code = getattr(error, "sqlite_errorcode", None) or getattr(error, "result", None) or 0
+    if isinstance(error, LookupError | TypeError | ValueError | AttributeError):
+        return StoreDamaged(f"the store {path} is damaged: its tables contradict each other ({one_line(error)})")
     if int(code) & 0xFF in (_CORRUPT, _NOT_A_DATABASE):
         return StoreDamaged(f"the store {path} is damaged: {one_line(error)}")
     if isinstance(error, OSError) and error.strerror:

@@ -21,6 +21,7 @@ from twinbus.errors import OptionsError, StoreError
 from twinbus.namespace.store.api import Change, Report, RowRequest, StoredNamespace
 from twinbus.namespace.store.backup import back_up
 from twinbus.namespace.store.connection import (
+    CHECKPOINT_PAGES,
     Connect,
     Connection,
     default_connect,
@@ -49,6 +50,7 @@ class SqliteStore:
         connect: Connect = default_connect,
         synchronous: str = "full",
         limits: BatchLimits = BatchLimits(),  # noqa: B008 - immutable
+        checkpoint_pages: int = CHECKPOINT_PAGES,
     ) -> None:
         if synchronous not in _SYNCHRONOUS:
             raise OptionsError(f"synchronous must be one of {', '.join(_SYNCHRONOUS)}, got {synchronous}")
@@ -56,6 +58,7 @@ class SqliteStore:
         self._connect = connect
         self._synchronous = synchronous
         self._limits = limits
+        self._checkpoint_pages = checkpoint_pages
         self._file = ClaimedFile(path)
         self._connections: list[Connection] = []
         self._writer: Writer | None = None
@@ -134,7 +137,9 @@ class SqliteStore:
         self._reader = Reader(reading, self._tell)
 
     def _connection(self) -> Connection:
-        connection = open_connection(self._connect, self.path, self._synchronous)
+        connection = open_connection(
+            self._connect, self.path, synchronous=self._synchronous, checkpoint_pages=self._checkpoint_pages
+        )
         self._connections.append(connection)
         return connection
 

@@ -30,7 +30,8 @@ class BatchLimits(NamedTuple):
     sets: int = 4096
     rows: int = 4096
     payload_bytes: int = 4 << 20
-    swept_rows: int = 1000
+    swept_rows: int = 250
+    """Rows of a dropped entity; each may lie on a page of its own."""
 
 
 class ChangeSet(NamedTuple):

@@ -1,0 +1,378 @@
+"""What `namespace/store/api.py` promises, as tests that every store runs.
+
+A test class inherits from `StoreContract` and says how its store is opened. `WatchedStore` is also of use by itself: a
+store beside everything it has reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Condition
+
+import pytest
+
+from twinbus.namespace.store.api import (
+    Change,
+    CommitFailed,
+    Committed,
+    DeleteMessages,
+    DropEntity,
+    DueRows,
+    EntityRow,
+    EntitySummary,
+    ExpiredRows,
+    HeadRows,
+    InsertMessages,
+    MessageRow,
+    MessageState,
+    NamedRows,
+    PutEntity,
+    RangeRows,
+    ReadFailed,
+    ReplaceMessage,
+    Report,
+    RowRequest,
+    RowsRead,
+    Store,
+    StoredNamespace,
+)
+
+ACTIVE, DEFERRED, SCHEDULED = MessageState.ACTIVE, MessageState.DEFERRED, MessageState.SCHEDULED
+WAIT_S = 30
+MANY = 1_000_000
+
+
+def message(
+    sequence: int,
+    *,
+    entity_id: int = 1,
+    state: MessageState = ACTIVE,
+    expires_at_ms: int | None = None,
+    due_at_ms: int | None = None,
+    payload: bytes = b"body",
+) -> MessageRow:
+    """A row with plausible values for what does not matter."""
+    return MessageRow(
+        entity_id, sequence, state, sequence, 1_000, expires_at_ms, due_at_ms, 0, f"id-{sequence}", None, None, payload
+    )
+
+
+def entity(
+    entity_id: int = 1, *, path: str = "orders", parent_id: int | None = None, settings: str = "{}"
+) -> EntityRow:
+    return EntityRow(entity_id, path, "queue", parent_id, settings, 1_000, 1_000)
+
+
+def insert(*sequences: int, entity_id: int = 1) -> InsertMessages:
+    return InsertMessages(tuple(message(sequence, entity_id=entity_id) for sequence in sequences))
+
+
+def sequences_of(read: RowsRead) -> list[int]:
+    return [row.sequence for row in read.rows]
+
+
+class WatchedStore:
+    """A loaded and started store, with its reports in the order they came."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.reports: list[Report] = []
+        self._changed = Condition()
+        self.loaded = store.load()
+        self.number = self.loaded.last_number
+        store.start(self._take)
+
+    def submit(self, *changes: Change) -> int:
+        """Hand over the next change set; returns its number."""
+        self.number += 1
+        self.store.submit(self.number, changes)
+        return self.number
+
+    def commit(self, *changes: Change) -> int:
+        """Hand over the next change set and wait until it is durable; returns its number."""
+        number = self.submit(*changes)
+        answer = self.wait_for(
+            lambda report: (
+                isinstance(report, CommitFailed) or (isinstance(report, Committed) and report.number >= number)
+            )
+        )
+        assert isinstance(answer, Committed), answer
+        return number
+
+    def read(self, request: RowRequest) -> RowsRead:
+        """Ask for rows and wait for them."""
+        seen = len(self.reports)
+        self.store.request(request)
+        answer = self.wait_for(lambda report: isinstance(report, RowsRead | ReadFailed), since=seen)
+        assert isinstance(answer, RowsRead), answer
+        assert answer.request == request
+        return answer
+
+    def failure(self) -> CommitFailed:
+        """Wait for a failed commit."""
+        answer = self.wait_for(lambda report: isinstance(report, CommitFailed))
+        assert isinstance(answer, CommitFailed)
+        return answer
+
+    def load(self) -> StoredNamespace:
+        """Load again, and go on from there."""
+        self.loaded = self.store.load()
+        self.number = self.loaded.last_number
+        self.reports.clear()
+        return self.loaded
+
+    def committed(self) -> list[int]:
+        return [report.number for report in self.reports if isinstance(report, Committed)]
+
+    def wait_for(self, fits: Callable[[Report], bool], *, since: int = 0) -> Report:
+        """The first report that fits, once it has come."""
+        with self._changed:
+            found = self._changed.wait_for(lambda: [one for one in self.reports[since:] if fits(one)], WAIT_S)
+        assert found, f"no such report in {WAIT_S} s"
+        return found[0]
+
+    def _take(self, report: Report) -> None:
+        with self._changed:
+            self.reports.append(report)
+            self._changed.notify_all()
+
+
+class StoreContract:
+    """Subclasses override `opened` and `reopened`, and close what they open."""
+
+    def opened(self) -> WatchedStore:
+        """A store with nothing in it."""
+        raise NotImplementedError
+
+    def reopened(self, watched: WatchedStore) -> WatchedStore:
+        """The same store after `close` and a fresh start."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def empty(self) -> WatchedStore:
+        return self.opened()
+
+    @pytest.fixture
+    def orders(self, empty: WatchedStore) -> WatchedStore:
+        """A store with the queue `orders` and no messages."""
+        empty.commit(PutEntity(entity()))
+        return empty
+
+    # --- commits
+
+    def test_a_new_store_is_empty_and_starts_at_one(self, empty: WatchedStore) -> None:
+        assert empty.loaded == StoredNamespace((), {}, next_entity_id=1, last_number=0)
+
+    def test_every_set_is_covered_by_a_report_and_reports_rise(self, orders: WatchedStore) -> None:
+        for sequence in range(1, 200):
+            orders.submit(insert(sequence))
+        orders.commit(insert(200))
+        numbers = orders.committed()
+        assert numbers == sorted(set(numbers))
+        assert numbers[-1] == orders.number
+
+    def test_an_empty_set_is_committed_too(self, orders: WatchedStore) -> None:
+        assert orders.commit() == 2
+        assert self.reopened(orders).loaded.last_number == 2
+
+    def test_a_set_with_the_wrong_number_is_a_programming_error(self, orders: WatchedStore) -> None:
+        with pytest.raises(ValueError, match="2 comes next, not 3"):
+            orders.store.submit(3, ())
+
+    def test_changes_act_in_the_order_given_within_and_across_sets(self, orders: WatchedStore) -> None:
+        orders.submit(insert(1, 2, 3), DeleteMessages(1, (2,)))
+        orders.submit(ReplaceMessage(message(3, payload=b"new")), DeleteMessages(1, (1,)), insert(1))
+        orders.submit(DeleteMessages(1, (3,)), insert(4, 5))
+        orders.commit(DeleteMessages(1, (4,)), ReplaceMessage(message(5, state=DEFERRED)))
+        assert orders.read(RangeRows(1, 0, MANY, MANY)).rows == (message(1), message(5, state=DEFERRED))
+
+    def test_closing_commits_and_reports_what_was_submitted(self, orders: WatchedStore) -> None:
+        for sequence in range(1, 100):
+            orders.submit(insert(sequence))
+        again = self.reopened(orders)
+        assert orders.committed()[-1] == orders.number
+        assert again.loaded.summaries[1].active == 99
+
+    def test_closing_twice_is_harmless(self, orders: WatchedStore) -> None:
+        orders.store.close()
+        orders.store.close()
+
+    # --- refusals
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            insert(7),
+            insert(9, 9),
+            DeleteMessages(1, (8,)),
+            DeleteMessages(1, (7, 7)),
+            ReplaceMessage(message(8)),
+            insert(1, entity_id=2),
+            DeleteMessages(2, (1,)),
+            DropEntity(2),
+        ],
+        ids=str,
+    )
+    def test_a_set_that_does_not_fit_what_is_stored_fails_whole(self, orders: WatchedStore, wrong: Change) -> None:
+        orders.commit(insert(7))
+        before = self.contents(orders)
+        number = orders.submit(insert(10), wrong)
+        assert orders.failure().number == number
+        assert orders.failure().reason
+        assert self.contents(orders) == before
+
+    def test_after_a_failure_nothing_is_taken_until_the_store_is_loaded_again(self, orders: WatchedStore) -> None:
+        orders.commit(insert(1))
+        orders.submit(DeleteMessages(1, (99,)))
+        failed = orders.failure()
+        orders.submit(insert(2))
+        assert orders.load().last_number == failed.number - 1
+        assert orders.commit(insert(3)) == failed.number
+        assert sequences_of(orders.read(RangeRows(1, 0, MANY, MANY))) == [1, 3]
+        assert orders.committed() == [failed.number]
+
+    def test_loading_again_without_a_failure_changes_nothing(self, orders: WatchedStore) -> None:
+        orders.submit(insert(1))
+        assert orders.load().summaries[1].active == 1
+        orders.commit(insert(2))
+        assert orders.load().summaries[1].active == 2
+
+    # --- rows
+
+    def test_a_row_comes_back_as_it_went_in(self, orders: WatchedStore) -> None:
+        rows = (
+            MessageRow(
+                1, 1, ACTIVE, 7, 2**53 + 1, 5, None, 3, 'quote " \\ \x00 \n é 🚌', "", "orders/x", b"\x00\xff" * 3
+            ),
+            MessageRow(1, 2, DEFERRED, 2**62, 0, None, None, 0, None, None, None, b""),
+            MessageRow(1, 2**62, SCHEDULED, 2, 0, 9, 8, 0, "m", "s", None, bytes(range(256)) * 300),
+        )
+        orders.commit(InsertMessages(rows))
+        found = orders.read(RangeRows(1, 0, MANY, MANY)).rows
+        assert found == rows
+        assert all(type(row) is MessageRow and type(row.state) is MessageState for row in found)
+        assert self.reopened(orders).read(NamedRows(1, (2, 1, 2**62))).rows == rows
+
+    def test_the_head_is_the_active_rows_from_a_sequence_upwards(self, orders: WatchedStore) -> None:
+        orders.commit(insert(1, 2, 4, 6), InsertMessages((message(3, state=DEFERRED), message(5, state=SCHEDULED))))
+        head = orders.read(HeadRows(1, 2, MANY, MANY))
+        assert (sequences_of(head), head.complete, head.next_time_ms) == ([2, 4, 6], True, None)
+
+    def test_a_range_is_the_rows_of_every_state(self, orders: WatchedStore) -> None:
+        orders.commit(insert(1, 2, 4), InsertMessages((message(3, state=DEFERRED), message(5, state=SCHEDULED))))
+        assert sequences_of(orders.read(RangeRows(1, 2, MANY, MANY))) == [2, 3, 4, 5]
+
+    @pytest.mark.parametrize("request_of", [HeadRows, RangeRows])
+    @pytest.mark.parametrize(
+        ("rows_max", "bytes_max", "expected", "complete"),
+        [
+            (2, MANY, [1, 2], False),
+            (3, MANY, [1, 2, 3], True),
+            (MANY, 250, [1, 2], False),
+            (MANY, 300, [1, 2, 3], True),
+            (MANY, 1, [1], False),
+        ],
+    )
+    def test_rows_and_bytes_bound_a_read_but_one_row_always_fits(
+        self,
+        orders: WatchedStore,
+        request_of: type[HeadRows] | type[RangeRows],
+        rows_max: int,
+        bytes_max: int,
+        expected: list[int],
+        complete: bool,
+    ) -> None:
+        orders.commit(InsertMessages(tuple(message(sequence, payload=bytes(100)) for sequence in (1, 2, 3))))
+        read = orders.read(request_of(1, 1, rows_max, bytes_max))
+        assert (sequences_of(read), read.complete) == (expected, complete)
+
+    def test_named_rows_are_those_that_exist_in_order_and_once(self, orders: WatchedStore) -> None:
+        orders.commit(insert(1, 2, 3))
+        read = orders.read(NamedRows(1, (3, 9, 1, 3)))
+        assert (sequences_of(read), read.complete) == ([1, 3], True)
+
+    def test_expired_rows_are_active_ones_and_the_earliest_come_first(self, orders: WatchedStore) -> None:
+        rows = [message(at, expires_at_ms=time) for at, time in ((1, 30), (2, 10), (3, 20), (4, 10), (5, None))]
+        orders.commit(InsertMessages((*rows, message(6, state=DEFERRED, expires_at_ms=1))))
+        read = orders.read(ExpiredRows(1, 20, 10))
+        assert (sequences_of(read), read.complete, read.next_time_ms) == ([2, 4, 3], True, 30)
+        read = orders.read(ExpiredRows(1, 20, 2))
+        assert (sequences_of(read), read.complete, read.next_time_ms) == ([2, 4], False, 20)
+        read = orders.read(ExpiredRows(1, 30, 10))
+        assert (sequences_of(read), read.complete, read.next_time_ms) == ([2, 4, 3, 1], True, None)
+        read = orders.read(ExpiredRows(1, 5, 10))
+        assert (sequences_of(read), read.complete, read.next_time_ms) == ([], True, 10)
+
+    def test_due_rows_are_scheduled_ones_by_time_and_then_by_sequence(self, orders: WatchedStore) -> None:
+        rows = [message(at, state=SCHEDULED, due_at_ms=time) for at, time in ((1, 30), (2, 10), (3, 20), (4, 10))]
+        orders.commit(InsertMessages((*rows, message(5))))
+        read = orders.read(DueRows(1, 20, 2))
+        assert (sequences_of(read), read.complete, read.next_time_ms) == ([2, 4], False, 20)
+        orders.commit(ReplaceMessage(message(2)), DeleteMessages(1, (4,)))
+        read = orders.read(DueRows(1, 20, 2))
+        assert (sequences_of(read), read.complete, read.next_time_ms) == ([3], True, 30)
+
+    def test_a_read_says_which_set_it_shows(self, orders: WatchedStore) -> None:
+        for sequence in range(1, 20):
+            number = orders.commit(insert(sequence))
+            read = orders.read(HeadRows(1, 0, MANY, MANY))
+            assert (read.as_of, len(read.rows)) == (number, sequence)
+
+    @pytest.mark.parametrize(
+        "request_",
+        [HeadRows(5, 0, 9, 9), RangeRows(5, 0, 9, 9), NamedRows(5, (1,)), ExpiredRows(5, 9, 9), DueRows(5, 9, 9)],
+    )
+    def test_an_unknown_entity_has_no_rows(self, orders: WatchedStore, request_: RowRequest) -> None:
+        read = orders.read(request_)
+        assert (read.rows, read.complete, read.next_time_ms) == ((), True, None)
+
+    # --- entities and summaries
+
+    def test_an_entity_is_overwritten_by_its_id_and_keeps_its_rows(self, orders: WatchedStore) -> None:
+        changed = entity(path="renamed", settings='{"lock": 5}')
+        orders.commit(insert(1), PutEntity(entity(2, path="orders/$dead", parent_id=1)))
+        orders.commit(PutEntity(changed))
+        loaded = self.reopened(orders).loaded
+        assert loaded.entities == (changed, entity(2, path="orders/$dead", parent_id=1))
+        assert loaded.summaries[1].active == 1
+        assert loaded.next_entity_id == 3
+
+    def test_a_summary_tells_what_the_rows_come_to(self, orders: WatchedStore) -> None:
+        orders.commit(
+            InsertMessages(
+                (
+                    message(1, state=DEFERRED, payload=bytes(5), expires_at_ms=1),
+                    message(3, payload=bytes(10), expires_at_ms=50),
+                    message(4, payload=bytes(20), expires_at_ms=40),
+                    message(6, state=SCHEDULED, payload=bytes(40), due_at_ms=70),
+                    message(7, state=SCHEDULED, payload=bytes(80), due_at_ms=60),
+                )
+            ),
+            PutEntity(entity(2)),
+        )
+        summaries = self.reopened(orders).loaded.summaries
+        assert summaries[1] == EntitySummary(2, 1, 2, 155, 3, 40, 60, next_sequence=8)
+        assert summaries[2] == EntitySummary(0, 0, 0, 0, None, None, None, next_sequence=1)
+
+    def test_sequences_and_entity_ids_are_remembered_after_their_rows_are_gone(self, orders: WatchedStore) -> None:
+        orders.commit(insert(1, 2, 3), PutEntity(entity(2)), PutEntity(entity(3)))
+        orders.commit(DeleteMessages(1, (2, 3)), DropEntity(3))
+        again = self.reopened(orders)
+        assert again.loaded.summaries[1].next_sequence == 4
+        assert again.loaded.next_entity_id == 4
+        again.commit(DeleteMessages(1, (1,)))
+        assert self.reopened(again).loaded.summaries[1].next_sequence == 4
+
+    def test_a_dropped_entity_and_its_rows_are_gone_at_once(self, orders: WatchedStore) -> None:
+        orders.commit(*(insert(*range(at, at + 100)) for at in range(1, 3001, 100)))
+        orders.commit(PutEntity(entity(2)), insert(1, entity_id=2))
+        orders.commit(DropEntity(1))
+        assert orders.read(RangeRows(1, 0, MANY, MANY)).rows == ()
+        assert orders.read(NamedRows(1, (1, 2))).rows == ()
+        again = self.reopened(orders)
+        assert [row.entity_id for row in again.loaded.entities] == [2]
+        assert list(again.loaded.summaries) == [2]
+        assert sequences_of(again.read(RangeRows(2, 0, MANY, MANY))) == [1]
+
+    def contents(self, watched: WatchedStore) -> list[tuple[MessageRow, ...]]:
+        return [watched.read(RangeRows(entity_id, 0, MANY, MANY)).rows for entity_id in (1, 2)]

@@ -1,0 +1,579 @@
+"""What is special about the store on disk: its files, its refusals, its batches, its failures."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+from power_cut import PowerCutDisk
+from store_contract import MANY, WatchedStore, entity, insert, message, sequences_of
+
+from twinbus.errors import OptionsError, StoreDamaged, StoreError, StoreInUse, StoreTooNew
+from twinbus.namespace.store import reader
+from twinbus.namespace.store.api import (
+    DeleteMessages,
+    DropEntity,
+    HeadRows,
+    InsertMessages,
+    NamedRows,
+    PutEntity,
+    RangeRows,
+    ReadFailed,
+)
+from twinbus.namespace.store.backup import back_up
+from twinbus.namespace.store.connection import Connection, default_connect, execute, first_value
+from twinbus.namespace.store.format import make_current
+from twinbus.namespace.store.sqlite import SqliteStore
+from twinbus.namespace.store.writer import BatchLimits
+
+Open = Callable[..., WatchedStore]
+EVERYTHING = RangeRows(1, 0, MANY, MANY)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "data" / "store.db"
+
+
+@pytest.fixture
+def opened(path: Path) -> Iterator[Open]:
+    """Opens stores at `path` and closes them when the test is over."""
+    stores: list[SqliteStore] = []
+
+    def open_one(**options: Any) -> WatchedStore:
+        stores.append(SqliteStore(path, **options))
+        return WatchedStore(stores[-1])
+
+    yield open_one
+    for store in stores:
+        store.close()
+
+
+class Trouble:
+    """A connection factory whose connections call `on_statement` before each statement; it may wait or raise."""
+
+    def __init__(self) -> None:
+        self.on_statement: Callable[[str], None] = lambda sql: None
+
+    def connect(self, path: Path) -> Connection:
+        return _TroubledConnection(default_connect(path), self)
+
+    def fail_at(self, start: str) -> None:
+        def fail(sql: str) -> None:
+            if sql.startswith(start):
+                raise sqlite3.OperationalError("database or disk is full")
+
+        self.on_statement = fail
+
+    def heal(self) -> None:
+        self.on_statement = lambda sql: None
+
+
+class _TroubledConnection:
+    def __init__(self, inner: Connection, trouble: Trouble) -> None:
+        self._inner = inner
+        self._trouble = trouble
+
+    def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Any:
+        self._trouble.on_statement(sql)
+        return self._inner.execute(sql, parameters)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def closed_store(path: Path) -> bytes:
+    """Leave a store with some rows at the path; returns the bytes of its file."""
+    store = SqliteStore(path)
+    watched = WatchedStore(store)
+    watched.commit(PutEntity(entity()), InsertMessages(tuple(message(at, payload=bytes(2000)) for at in range(1, 200))))
+    store.close()
+    return path.read_bytes()
+
+
+def refusal(path: Path) -> StoreError:
+    with pytest.raises(StoreError) as caught:
+        SqliteStore(path).load()
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+# --- files
+
+
+def test_everything_is_readable_by_its_owner_only(path: Path, opened: Open) -> None:
+    opened().commit(PutEntity(entity()))
+    assert mode(path.parent) == 0o700
+    names = {file.name for file in path.parent.iterdir()}
+    assert names == {"store.db", "store.db-wal", "store.db-shm", "store.db.lock"}
+    assert {mode(file) for file in path.parent.iterdir()} == {0o600}
+
+
+def test_a_closed_store_is_one_file_beside_its_lock(path: Path) -> None:
+    closed_store(path)
+    assert {file.name for file in path.parent.iterdir()} == {"store.db", "store.db.lock"}
+
+
+def test_a_store_in_use_is_refused_and_goes_on_working(path: Path, opened: Open) -> None:
+    first = opened()
+    error = refusal(path)
+    assert isinstance(error, StoreInUse)
+    assert str(os.getpid()) in str(error)
+    first.commit(PutEntity(entity()))
+    first.store.close()
+    assert opened().loaded.last_number == 1
+
+
+@pytest.mark.parametrize("content", [b"x", b"SQLite", b"not a database at all\n" * 500, bytes(8192)])
+def test_a_file_that_is_no_database_is_refused_untouched(path: Path, content: bytes) -> None:
+    path.parent.mkdir()
+    path.write_bytes(content)
+    assert isinstance(refusal(path), StoreDamaged)
+    assert path.read_bytes() == content
+    assert {file.name for file in path.parent.iterdir()} == {"store.db", "store.db.lock"}
+
+
+def test_a_truncated_store_is_refused(path: Path) -> None:
+    whole = closed_store(path)
+    path.write_bytes(whole[: len(whole) // 2])
+    assert isinstance(refusal(path), StoreDamaged)
+    assert path.read_bytes() == whole[: len(whole) // 2]
+
+
+def test_a_store_with_overwritten_pages_is_refused(path: Path) -> None:
+    whole = closed_store(path)
+    path.write_bytes(whole[:8192] + b"\x55" * (len(whole) - 8192))
+    assert isinstance(refusal(path), StoreDamaged)
+
+
+def test_a_database_of_somebody_else_is_refused_untouched(path: Path) -> None:
+    path.parent.mkdir()
+    other = sqlite3.connect(path)
+    other.execute("create table theirs (x)")
+    other.close()
+    before = path.read_bytes()
+    assert isinstance(refusal(path), StoreDamaged)
+    with sqlite3.connect(path) as again:
+        assert again.execute("select name from sqlite_schema").fetchall() == [("theirs",)]
+    again.close()
+    assert len(path.read_bytes()) == len(before)
+
+
+def test_a_store_of_a_newer_twinbus_is_refused_untouched(path: Path) -> None:
+    closed_store(path)
+    newer = sqlite3.connect(path)
+    newer.execute("pragma user_version = 99")
+    newer.close()
+    before = path.read_bytes()
+    error = refusal(path)
+    assert isinstance(error, StoreTooNew)
+    assert "99" in str(error)
+    assert path.read_bytes() == before
+
+
+def test_a_directory_that_cannot_be_made_is_a_store_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert type(refusal(tmp_path / "file" / "store.db")) is StoreError
+
+
+def test_a_disk_that_is_full_at_the_start_is_a_store_error_and_a_later_try_succeeds(path: Path) -> None:
+    trouble = Trouble()
+    store = SqliteStore(path, connect=trouble.connect)
+    trouble.fail_at("commit")
+    with pytest.raises(StoreError, match="disk is full"):
+        store.load()
+    with SqliteStoreFree(path):
+        pass  # the refused store holds no lock
+    trouble.heal()
+    assert store.load().last_number == 0
+    store.close()
+
+
+class SqliteStoreFree:
+    """Checks that a store can be opened at the path, and closes it again."""
+
+    def __init__(self, path: Path) -> None:
+        self._store = SqliteStore(path)
+
+    def __enter__(self) -> None:
+        self._store.load()
+
+    def __exit__(self, *_: object) -> None:
+        self._store.close()
+
+
+def test_an_unknown_way_to_sync_is_a_wrong_option(path: Path) -> None:
+    with pytest.raises(OptionsError, match="synchronous must be one of off, normal, full, extra, got some"):
+        SqliteStore(path, synchronous="some")
+
+
+def test_a_store_that_is_not_loaded_takes_no_work(path: Path) -> None:
+    with pytest.raises(StoreError, match="not loaded"):
+        SqliteStore(path).submit(1, ())
+
+
+# --- format
+
+
+def test_an_older_store_is_upgraded_step_by_step(path: Path) -> None:
+    closed_store(path)
+    connection = default_connect(path)
+
+    def add_colour(store: Connection) -> None:
+        execute(store, "alter table entities add column colour text")
+
+    def paint(store: Connection) -> None:
+        execute(store, "update entities set colour = 'red'")
+
+    make_current(connection, path, wanted=3, upgrades={1: add_colour, 2: paint})
+    assert first_value(connection, "select colour from entities") == "red"
+    assert first_value(connection, "pragma user_version") == 3
+    with pytest.raises(StoreTooNew):
+        make_current(connection, path)
+    connection.close()
+
+
+def test_an_upgrade_that_fails_leaves_the_store_as_it_was(path: Path) -> None:
+    closed_store(path)
+    connection = default_connect(path)
+
+    def half(store: Connection) -> None:
+        execute(store, "drop table entities")
+        raise sqlite3.OperationalError("disk full")
+
+    with pytest.raises(sqlite3.OperationalError):
+        make_current(connection, path, wanted=2, upgrades={1: half})
+    connection.close()
+    store = SqliteStore(path)
+    assert store.load().summaries[1].active == 199
+    store.close()
+
+
+def test_a_store_that_was_cut_off_while_being_made_is_made_again(path: Path, opened: Open) -> None:
+    path.parent.mkdir()
+    unfinished = sqlite3.connect(path)
+    unfinished.execute("pragma journal_mode = wal")
+    unfinished.close()
+    opened().commit(PutEntity(entity()))
+
+
+# --- batches
+
+
+def test_sets_that_come_during_a_commit_are_committed_together(opened: Open) -> None:
+    trouble, reached, go_on = Trouble(), Event(), Event()
+    watched = opened(connect=trouble.connect)
+    watched.commit(PutEntity(entity()))
+
+    def wait_at_commit(sql: str) -> None:
+        if sql == "commit":
+            reached.set()
+            assert go_on.wait(30)
+
+    trouble.on_statement = wait_at_commit
+    watched.submit(insert(1))
+    assert reached.wait(30)
+    for sequence in range(2, 50):
+        watched.submit(insert(sequence))
+    go_on.set()
+    watched.commit(insert(50))
+    assert watched.committed()[:2] == [1, 2]
+    assert len(watched.committed()) <= 4  # the batch that formed, and at most the last set by itself
+
+
+@pytest.mark.parametrize(
+    ("limits", "per_batch"),
+    [(BatchLimits(sets=10), 10), (BatchLimits(rows=20), 20), (BatchLimits(payload_bytes=500), 5)],
+)
+def test_a_batch_is_bounded_by_sets_rows_and_bytes(opened: Open, limits: BatchLimits, per_batch: int) -> None:
+    trouble, reached, go_on = Trouble(), Event(), Event()
+    watched = opened(connect=trouble.connect, limits=limits)
+
+    def wait_at_begin(sql: str) -> None:
+        if sql.startswith("begin"):
+            reached.set()
+            assert go_on.wait(30)
+
+    trouble.on_statement = wait_at_begin
+    watched.submit(PutEntity(entity()))
+    assert reached.wait(30)
+    for sequence in range(1, 100):
+        watched.submit(InsertMessages((message(sequence, payload=bytes(100)),)))
+    go_on.set()
+    watched.commit(insert(100))
+    numbers = watched.committed()
+    assert all(later - earlier <= per_batch for earlier, later in pairwise(numbers))
+    assert numbers[1] == 1 + per_batch
+
+
+def test_a_batch_of_any_size_is_stored_whole(opened: Open) -> None:
+    watched = opened()
+    watched.commit(PutEntity(entity()))
+    for count in (1, 3, 17, 1023, 1025, 2500):
+        first = watched.load().summaries[1].next_sequence
+        watched.commit(insert(*range(first, first + count)))
+        assert watched.load().summaries[1].active == count
+        watched.commit(DeleteMessages(1, tuple(range(first, first + count))))
+
+
+# --- dropped entities
+
+
+def remaining_rows(path: Path) -> int:
+    connection = default_connect(path)
+    rows = first_value(connection, "select count(*) from messages")
+    connection.close()
+    return int(rows)
+
+
+def test_rows_of_a_dropped_entity_are_cleaned_away_in_bounded_pieces_while_work_goes_on(
+    path: Path, opened: Open
+) -> None:
+    trouble, cleaned, pieces = Trouble(), Event(), 0
+    watched = opened(connect=trouble.connect, limits=BatchLimits(swept_rows=100))
+    watched.commit(PutEntity(entity()), PutEntity(entity(2)), insert(*range(1, 1001)))
+
+    def count_pieces(sql: str) -> None:
+        nonlocal pieces
+        pieces += sql.startswith("delete from messages where rowid in (select rowid")
+        if sql.startswith("delete from dropped"):
+            cleaned.set()
+
+    trouble.on_statement = count_pieces
+    watched.commit(DropEntity(1))
+    watched.commit(insert(1, entity_id=2))
+    assert cleaned.wait(30)
+    watched.commit(insert(2, entity_id=2))
+    assert pieces >= 10
+    watched.store.close()
+    assert remaining_rows(path) == 2
+
+
+def test_cleaning_up_goes_on_after_a_restart_and_does_not_touch_others(path: Path, opened: Open) -> None:
+    trouble, cleaned = Trouble(), Event()
+    watched = opened(connect=trouble.connect)
+    watched.commit(PutEntity(entity()), PutEntity(entity(2)), insert(*range(1, 1001)), insert(1, entity_id=2))
+    trouble.fail_at("delete from messages where rowid in (select rowid")
+    watched.commit(DropEntity(1))
+    watched.store.close()
+    assert remaining_rows(path) == 1001
+
+    def notice(sql: str) -> None:
+        if sql.startswith("delete from dropped"):
+            cleaned.set()
+
+    trouble.on_statement = notice
+    watched = opened(connect=trouble.connect)
+    assert list(watched.loaded.summaries) == [2]
+    assert cleaned.wait(30)
+    assert sequences_of(watched.read(RangeRows(2, 0, MANY, MANY))) == [1]
+    watched.store.close()
+    assert remaining_rows(path) == 1
+
+
+# --- failures
+
+
+@pytest.mark.parametrize("where", ["begin", "insert into messages", "insert into counters", "commit"])
+def test_a_failed_commit_is_reported_once_and_loading_recovers_when_the_disk_does(opened: Open, where: str) -> None:
+    trouble = Trouble()
+    watched = opened(connect=trouble.connect)
+    watched.commit(PutEntity(entity()), insert(1))
+    trouble.fail_at(where)
+    number = watched.submit(insert(2))
+    assert watched.failure() == (number, "database or disk is full")
+    watched.submit(insert(3))
+    watched.submit(insert(4))
+    if where != "insert into messages":
+        with pytest.raises(StoreError, match="disk is full"):
+            watched.store.load()
+    trouble.heal()
+    assert watched.load().last_number == number - 1
+    assert watched.commit(insert(2)) == number
+    assert sequences_of(watched.read(EVERYTHING)) == [1, 2]
+    assert watched.committed() == [number]
+
+
+def test_sqlite_itself_running_out_of_space_is_survived(path: Path, opened: Open) -> None:
+    limit: list[Connection] = []
+
+    def connect(path: Path) -> Connection:
+        limit.append(default_connect(path))
+        return limit[-1]
+
+    watched = opened(connect=connect)
+    watched.commit(PutEntity(entity()), insert(1))
+    execute(limit[0], "pragma max_page_count = 30")
+    for sequence in range(2, 50):
+        watched.submit(InsertMessages((message(sequence, payload=bytes(20_000)),)))
+    failed = watched.failure()
+    assert "full" in failed.reason
+    execute(limit[0], "pragma max_page_count = 100000")
+    assert watched.load().last_number == failed.number - 1
+    watched.commit(insert(100))
+
+
+def test_a_set_whose_sync_failed_does_not_come_back(path: Path) -> None:
+    with PowerCutDisk(path.parent) as disk:
+        store = SqliteStore(path, connect=disk.connect)
+        watched = WatchedStore(store)
+        watched.commit(PutEntity(entity()), insert(1))
+        disk.refuses_syncs = True
+        watched.submit(insert(2))
+        watched.failure()
+        with pytest.raises(StoreError):
+            store.load()
+        disk.refuses_syncs = False
+        assert watched.load().last_number == 1
+        disk.crash_into(path.parent.parent / "after")
+        store.close()
+    for reopened in (SqliteStore(path), SqliteStore(path.parent.parent / "after" / "store.db")):
+        watched = WatchedStore(reopened)
+        assert watched.loaded.last_number == 1
+        assert sequences_of(watched.read(EVERYTHING)) == [1]
+        reopened.close()
+
+
+def test_a_failed_store_can_be_closed(path: Path, opened: Open) -> None:
+    trouble = Trouble()
+    watched = opened(connect=trouble.connect)
+    trouble.fail_at("commit")
+    watched.submit(PutEntity(entity()))
+    watched.failure()
+    watched.store.close()
+    trouble.heal()
+    assert opened().loaded.last_number == 0
+
+
+def test_a_read_that_fails_is_answered_and_the_next_one_works(opened: Open) -> None:
+    trouble = Trouble()
+    watched = opened(connect=trouble.connect)
+    watched.commit(PutEntity(entity()), insert(1))
+    trouble.fail_at("\n")
+    request = HeadRows(1, 0, 10, 10)
+    watched.store.request(request)
+    assert watched.wait_for(lambda report: isinstance(report, ReadFailed)) == (request, "database or disk is full")
+    trouble.heal()
+    assert sequences_of(watched.read(request)) == [1]
+
+
+def test_a_listener_that_raises_does_not_stop_the_store(path: Path) -> None:
+    store, heard = SqliteStore(path), Event()
+
+    def listen(report: object) -> None:
+        if report == (2,):
+            heard.set()
+        raise RuntimeError("no")
+
+    store.load()
+    store.start(listen)
+    store.submit(1, ())
+    store.submit(2, ())
+    store.close()
+    assert heard.is_set()
+
+
+# --- reading
+
+
+def test_reads_during_writes_show_whole_sets(opened: Open) -> None:
+    watched = opened()
+    watched.commit(PutEntity(entity()))
+    for at in range(100):
+        watched.submit(insert(*range(at * 7 + 1, at * 7 + 8)))
+        read = watched.read(EVERYTHING)
+        assert len(read.rows) == (read.as_of - 1) * 7
+
+
+def test_named_rows_larger_than_a_page_come_all_the_same(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "PAGE_PAYLOAD_BYTES", 250)
+    watched = opened()
+    rows = tuple(message(at, payload=bytes(100)) for at in range(1, 20))
+    watched.commit(PutEntity(entity()), InsertMessages(rows))
+    assert watched.read(NamedRows(1, tuple(range(30)))).rows == rows
+    assert sequences_of(watched.read(EVERYTHING)) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("statement", "index"),
+    [
+        (reader._FOUND_HEAD, "COVERING INDEX messages_by_key (entity_id=? AND sequence>?)"),
+        (reader._FOUND_RANGE, "COVERING INDEX messages_by_key (entity_id=? AND sequence>?)"),
+        (reader._FOUND_NAMED, "COVERING INDEX messages_by_key (entity_id=? AND sequence=?)"),
+        (reader._FOUND_EXPIRED, "INDEX messages_by_expiry (entity_id=?"),
+        (reader._FOUND_DUE, "INDEX messages_by_due (entity_id=?"),
+    ],
+)
+def test_a_read_looks_only_at_the_rows_it_needs(path: Path, statement: str, index: str) -> None:
+    closed_store(path)
+    connection = default_connect(path)
+    plan = [row[3] for row in execute(connection, "explain query plan " + statement, (1, 1, 1, 1))]
+    connection.close()
+    assert any(index in step for step in plan)
+    assert not any("SCAN messages" in step or "ORDER BY" in step for step in plan)
+
+
+# --- the log, and copies
+
+
+def test_the_log_stays_bounded_while_rows_are_written_and_read(path: Path, opened: Open) -> None:
+    watched = opened(checkpoint_pages=100)
+    watched.commit(PutEntity(entity()))
+    largest = 0
+    for at in range(100):
+        watched.submit(InsertMessages(tuple(message(at * 100 + n, payload=bytes(1000)) for n in range(1, 101))))
+        watched.store.request(HeadRows(1, at * 100, 100, MANY))
+        largest = max(largest, path.with_name("store.db-wal").stat().st_size)
+    watched.commit()
+    assert path.stat().st_size > 8_000_000
+    assert largest < 8_000_000
+
+
+def test_a_backup_of_a_running_store_is_a_store_of_one_moment(path: Path, tmp_path: Path, opened: Open) -> None:
+    watched = opened()
+    watched.commit(PutEntity(entity()), insert(1, 2))
+    for sequence in range(3, 200):
+        watched.submit(insert(sequence))
+    target = tmp_path / "copy.db"
+    assert isinstance(watched.store, SqliteStore)
+    watched.store.backup(target)
+    watched.commit(insert(200))
+    assert mode(target) == 0o600
+    copy = SqliteStore(target)
+    loaded = copy.load()
+    copy.close()
+    assert loaded.summaries[1].active == loaded.last_number + 1
+    assert {file.name for file in tmp_path.iterdir()} == {"data", "copy.db", "copy.db.lock"}
+
+
+def test_a_backup_never_overwrites(path: Path, tmp_path: Path) -> None:
+    closed_store(path)
+    target = tmp_path / "copy.db"
+    target.write_text("precious")
+    with pytest.raises(StoreError, match="exists already"):
+        back_up(path, target)
+    assert target.read_text() == "precious"
+
+
+def test_a_backup_of_nothing_or_to_nowhere_is_refused(path: Path, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="there is no store"):
+        back_up(path, tmp_path / "copy.db")
+    closed_store(path)
+    with pytest.raises(StoreError, match="cannot be written: no such file or directory"):
+        back_up(path, tmp_path / "missing" / "copy.db")
+    path.write_bytes(b"garbage" * 5000)
+    with pytest.raises(StoreDamaged):
+        back_up(path, tmp_path / "copy.db")
+    assert {file.name for file in tmp_path.iterdir()} == {"data"}
