@@ -104,7 +104,7 @@ def usage_text(error: Any) -> str:
     text = str(error.format_message()).rstrip(".")
     option = getattr(error, "option_name", "")
     if error.ctx is None:
-        return f"{option} needs a value: {option} {_value_of(option)}" if option else text
+        return f"{option} needs a value: {option} {_value_of(option)}" if "requires an argument" in text else text
     names = _option_names(error.ctx)
     if text.startswith("No such option"):
         text = f"no such option {option}; {_choices(option, names, 'options')}"

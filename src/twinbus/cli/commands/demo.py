@@ -20,7 +20,7 @@ LOST_SHOWN = 10
 def demo(
     messages: Annotated[
         int, typer.Option(metavar="N", help="How many messages each namespace gets: 50 to 5000.")
-    ] = 1_000,
+    ] = 1_200,
     as_json: Annotated[
         bool, typer.Option("--json", help="The result as one JSON object on stdout; the story goes to stderr.")
     ] = False,
@@ -40,8 +40,10 @@ def demo(
     from twinbus.cli import draw
     from twinbus.demo.story import tell
 
-    # SIGTERM takes the same way out as Ctrl-C, so that the processes of the demo end with it.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # SIGTERM takes the same way out as Ctrl-C, also for a job in the background (whose SIGINT is ignored at first):
+    # the processes of the demo end with it.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     tallies = draw.follow(tell(messages), sys.stderr if as_json else sys.stdout)
     typer.echo(result_json(tallies) if as_json else result_text(tallies))
     if any(tally.lost for tally in tallies):

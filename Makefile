@@ -1,0 +1,50 @@
+# Two commands on a fresh machine: `make demo` and `make test`. Everything is installed into .venv, once.
+
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint bench clean
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(INSTALLED) ## make .venv with everything that is needed; again only when pyproject.toml changed
+
+demo: setup ## kill a namespace in the middle of sending and see that nothing is lost
+	@$(BIN)/twinbus demo
+
+test: lint ## lint, then all tests
+	@$(BIN)/pytest -n auto --dist worksteal
+
+lint: setup ## ruff and mypy --strict over src, tests and bench
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet . || { echo "lint: run $(BIN)/ruff format ." >&2; exit 1; }
+	@$(BIN)/mypy --no-error-summary src tests bench
+
+bench: setup ## measure; prints a table and appends to bench/results
+	@for row in bench/*.py; do $(BIN)/python $$row || exit 1; done
+
+clean: ## remove .venv, caches and builds
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	@find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamp is written last: an installation that was interrupted is made again.
+$(INSTALLED): pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "setup: needs Python 3.11 or newer: apt-get install python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "setup: needs Python 3.11 or newer, $(PYTHON) is $$($(PYTHON) -V); choose with make PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || $(MAKE) --no-print-directory -s debian-venv
+	@echo "setup: installing into .venv"
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+# Debian keeps the venv module in a package of its own.
+.PHONY: debian-venv
+debian-venv:
+	@command -v apt-get >/dev/null || { echo "setup: $(PYTHON) lacks its venv module: install it" >&2; exit 1; }
+	@as=; [ "$$(id -u)" = 0 ] || as="sudo -n"; \
+	  { $$as apt-get update -qq && $$as apt-get install -y -qq python3-venv; } >/dev/null 2>&1 || \
+	  { echo "setup: $(PYTHON) lacks its venv module: sudo apt-get install python3-venv" >&2; exit 1; }

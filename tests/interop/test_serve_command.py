@@ -1,0 +1,227 @@
+"""`twinbus serve` as people use it: a real process, its printed line, the official SDK, signals."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus.exceptions import ServiceBusError
+
+Process: TypeAlias = subprocess.Popen[str]
+Start: TypeAlias = Callable[..., Process]
+
+WAIT_S = 20
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts `twinbus serve` with these arguments in an empty folder; what still runs at the end is killed."""
+    processes: list[Process] = []
+
+    def start_one(*arguments: str, **environment: str) -> Process:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "twinbus", "serve", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+            env={**os.environ, **environment},
+        )
+        processes.append(process)
+        return process
+
+    yield start_one
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def next_line(process: Process) -> str:
+    """The next line that it prints; "" if it ends, or prints nothing for long and is killed for that."""
+    assert process.stdout is not None
+    patience = threading.Timer(WAIT_S, process.kill)
+    patience.start()
+    try:
+        return process.stdout.readline()
+    finally:
+        patience.cancel()
+
+
+def next_json(process: Process) -> dict[str, Any]:
+    said: dict[str, Any] = json.loads(next_line(process))
+    return said
+
+
+def end(process: Process, number: int = signal.SIGTERM) -> tuple[int, str, str]:
+    """Send a signal; the exit code and what was printed since."""
+    process.send_signal(number)
+    out, err = process.communicate(timeout=WAIT_S)
+    return process.returncode, out, err
+
+
+def send(connection_string: str, queue: str, *texts: str) -> None:
+    with (
+        ServiceBusClient.from_connection_string(connection_string, retry_total=0) as client,
+        client.get_queue_sender(queue) as sender,
+    ):
+        sender.send_messages([ServiceBusMessage(text) for text in texts])
+
+
+def receive(connection_string: str, queue: str, count: int) -> list[str]:
+    """Receive and complete up to `count` messages."""
+    with (
+        ServiceBusClient.from_connection_string(connection_string, retry_total=0) as client,
+        client.get_queue_receiver(queue) as receiver,
+    ):
+        messages = receiver.receive_messages(max_message_count=count, max_wait_time=5)
+        for message in messages:
+            receiver.complete_message(message)
+        return [str(message) for message in messages]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def test_the_printed_line_is_the_name_and_a_string_that_the_official_sdk_takes(start: Start) -> None:
+    port = free_port()
+    process = start("--namespace", f"contoso:{port}", "--queue", "orders", "--queue", "invoices")
+    name, connection_string = next_line(process).split()
+    assert name == "contoso"
+    assert f"Endpoint=sb://127.0.0.1:{port};" in connection_string
+    for queue in ("orders", "invoices"):
+        send(connection_string, queue, f"to {queue}")
+        assert receive(connection_string, queue, 1) == [f"to {queue}"]
+
+
+def test_without_any_flag_there_is_a_namespace_with_a_queue(start: Start, tmp_path: Path) -> None:
+    with contextlib.closing(socket.socket()) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", 5672))
+        except OSError:
+            pytest.skip("port 5672 of this machine is taken")
+    process = start()
+    name, connection_string = next_line(process).split()
+    assert name == "local"
+    assert "127.0.0.1:5672;" in connection_string
+    send(connection_string, "orders", "42")
+    code, _, err = end(process)
+    assert code == 0
+    assert "orders" in err
+    assert (tmp_path / ".twinbus" / "local" / "store.sqlite").exists()
+
+
+def test_json_says_for_each_namespace_when_it_is_ready_and_when_it_stopped(start: Start, tmp_path: Path) -> None:
+    process = start("--namespace", "contoso:0", "--namespace", "backup:0", "--queue", "orders", "--data", "d", "--json")
+    ready = [next_json(process), next_json(process)]
+    assert [one["namespace"] for one in ready] == ["contoso", "backup"]
+    assert all(one["event"] == "ready" and one["queues"] == ["orders"] for one in ready)
+    assert ready[0]["port"] != ready[1]["port"]
+    assert ready[0]["host"] == "127.0.0.1"
+    assert ready[0]["data"] == str(tmp_path / "d")
+    send(ready[1]["connection_string"], "orders", "x")
+    code, out, err = end(process)
+    assert code == 0
+    assert [json.loads(line)["event"] for line in out.splitlines()] == ["stopped", "stopped"]
+    assert err == ""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_it_cleanly_while_a_client_is_connected(start: Start, number: int) -> None:
+    process = start("--namespace", "contoso:0", "--queue", "orders", "--memory")
+    connection_string = next_line(process).split()[1]
+    with (
+        ServiceBusClient.from_connection_string(connection_string, retry_total=0) as client,
+        client.get_queue_sender("orders") as sender,
+    ):
+        sender.send_messages(ServiceBusMessage("42"))
+        code, out, err = end(process, number)
+        assert (code, out) == (0, "")
+        assert "Traceback" not in err
+        with pytest.raises(ServiceBusError):
+            sender.send_messages(ServiceBusMessage("too late"))
+
+
+def test_a_second_signal_stops_it_at_once(start: Start) -> None:
+    process = start("--namespace", "contoso:0", "--memory")
+    port = int(next_line(process).split(":")[2].split(";")[0])
+    with socket.create_connection(("127.0.0.1", port)) as lazy_client:  # says nothing, so that the first stop waits
+        lazy_client.sendall(b"AMQP\x00\x01\x00\x00")
+        lazy_client.recv(8)
+        began = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        while process.poll() is None and time.monotonic() < began + WAIT_S:
+            process.send_signal(signal.SIGTERM)
+        assert process.returncode in (0, 128 + signal.SIGTERM)
+
+
+def test_messages_and_the_key_are_there_again_after_a_restart(start: Start) -> None:
+    process = start("--namespace", "contoso:0", "--queue", "orders")
+    first = next_line(process).split()[1]
+    send(first, "orders", "kept", "too")
+    assert end(process)[0] == 0
+    second = next_line(start("--namespace", "contoso:0")).split()[1]
+    assert second.split(";")[1:] == first.split(";")[1:]
+    assert sorted(receive(second, "orders", 2)) == ["kept", "too"]
+
+
+def test_a_key_of_ones_own_comes_from_the_flag_or_the_environment(start: Start) -> None:
+    flag = next_line(start("--namespace", "contoso:0", "--memory", "--queue", "orders", "--key", "my-key")).split()[1]
+    assert ";SharedAccessKey=my-key;" in flag
+    send(flag, "orders", "x")
+    with pytest.raises(ServiceBusError):
+        send(flag.replace("my-key", "other"), "orders", "x")
+    from_environment = next_line(start("--namespace", "contoso:0", "--memory", TWINBUS_KEY="env-key"))
+    assert ";SharedAccessKey=env-key;" in from_environment
+
+
+def test_a_data_directory_in_use_is_one_line(start: Start) -> None:
+    next_line(start("--namespace", "contoso:0"))
+    second = start("--namespace", "contoso:0")
+    out, err = second.communicate(timeout=WAIT_S)
+    assert (second.returncode, out) == (1, "")
+    assert err.count("\n") == 1
+    assert "in use" in err
+
+
+def test_if_one_namespace_cannot_start_none_does(start: Start) -> None:
+    running = start("--namespace", "backup:0")
+    next_line(running)
+    port = free_port()
+    process = start("--namespace", f"contoso:{port}", "--namespace", "backup:0")
+    out, err = process.communicate(timeout=WAIT_S)
+    assert (process.returncode, out) == (1, "")
+    assert err.count("\n") == 1
+    assert "namespace backup" in err
+    next_line(start("--namespace", f"contoso:{port}"))  # neither its port nor its data is held
+
+
+def test_a_namespace_without_queues_says_how_to_get_one(start: Start) -> None:
+    process = start("--namespace", "contoso:0", "--memory")
+    next_line(process)
+    assert "--queue NAME" in end(process)[2]
+
+
+def test_a_reader_that_goes_away_is_no_traceback(start: Start) -> None:
+    process = start("--namespace", "contoso:0", "--memory")
+    assert process.stdout is not None
+    process.stdout.close()
+    process.stdout = None
+    _, err = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 1
+    assert "Traceback" not in err
