@@ -204,7 +204,7 @@ class Session:
         handle, delivery_id, tag, message_format, settled, more, aborted, start = read_transfer(buffer, at, end)
         self._next_incoming_id = (self._next_incoming_id + 1) & SERIAL_MASK
         self._window_left -= 1
-        if self._window_left * 2 < self._window:
+        if self._window_left * 2 <= self._window:
             self.say_flow()
         link = self._links_by_remote_handle.get(handle)
         if isinstance(link, ReceivingLink):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from amqp_wire import Wire, attach_receiving, attach_sending, begin, link_flow, message, only, opened, payload_of
 
 from twinbus.amqp.events import (
@@ -44,7 +46,7 @@ def test_the_incoming_window_is_opened_again_before_it_is_used_up() -> None:
     for number in range(100):
         wire.say(message(number), 0, b"m")
         flows += [(number, body) for body in wire.heard_bodies() if isinstance(body, Flow)]
-    gaps = [later[0] - earlier[0] for earlier, later in zip(flows, flows[1:], strict=False)]
+    gaps = [later[0] - earlier[0] for earlier, later in pairwise(flows)]
     assert max(gaps) < 10
     assert all(flow.incoming_window == 10 and flow.next_incoming_id == number + 1 for number, flow in flows)
 
