@@ -1,0 +1,104 @@
+"""`twinbus.testing`: real namespaces for other people's tests, and nothing left of them afterwards."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+
+from twinbus.errors import AddressInUse, EntityAlreadyExists, OptionsError, TwinbusError
+from twinbus.testing import LocalNamespace, NamespacePair
+
+
+def send(namespace: LocalNamespace, queue: str, text: str) -> None:
+    with (
+        ServiceBusClient.from_connection_string(namespace.connection_string, retry_total=0) as client,
+        client.get_queue_sender(queue) as sender,
+    ):
+        sender.send_messages(ServiceBusMessage(text))
+
+
+def peek(namespace: LocalNamespace, queue: str) -> list[str]:
+    with (
+        ServiceBusClient.from_connection_string(namespace.connection_string, retry_total=0) as client,
+        client.get_queue_receiver(queue) as receiver,
+    ):
+        return [str(message) for message in receiver.peek_messages(10)]
+
+
+def test_a_namespace_is_there_by_naming_it(namespace: LocalNamespace) -> None:
+    namespace.create_queue("orders", lock_ms=5_000)
+    send(namespace, "orders", "42")
+    assert peek(namespace, "orders") == ["42"]
+    assert f":{namespace.port};" in namespace.connection_string
+    with pytest.raises(EntityAlreadyExists):
+        namespace.create_queue("ORDERS")
+    with pytest.raises(OptionsError):
+        namespace.create_queue("other", lock_ms=1)
+
+
+def test_a_pair_is_two_namespaces_that_share_nothing(namespace_pair: NamespacePair) -> None:
+    primary, secondary = namespace_pair
+    assert (primary.name, secondary.name) == ("contoso", "backup")
+    primary.create_queue("orders")
+    secondary.create_queue("orders")
+    send(primary, "orders", "42")
+    assert peek(primary, "orders") == ["42"]
+    assert peek(secondary, "orders") == []
+
+
+def test_a_restart_keeps_address_key_and_data(namespace: LocalNamespace) -> None:
+    namespace.create_queue("orders")
+    send(namespace, "orders", "42")
+    before = namespace.connection_string
+    namespace.restart()
+    assert namespace.connection_string == before
+    assert peek(namespace, "orders") == ["42"]
+
+
+def test_in_memory_a_restart_keeps_the_connection_string_only() -> None:
+    with LocalNamespace("contoso", queues=["orders"]) as namespace:
+        before = namespace.connection_string
+        send(namespace, "orders", "42")
+        namespace.restart()
+        assert namespace.connection_string == before
+        assert peek(namespace, "orders") == []
+
+
+def test_nothing_is_left_after_stop(tmp_path: Path) -> None:
+    threads = set(threading.enumerate())
+    files = open_files()
+    with LocalNamespace("contoso", data=tmp_path, queues=["orders"]) as namespace:
+        send(namespace, "orders", "42")
+        assert set(threading.enumerate()) > threads
+    assert set(threading.enumerate()) == threads
+    assert open_files() == files
+
+
+def test_nothing_is_left_after_a_start_that_failed() -> None:
+    threads = set(threading.enumerate())
+    with LocalNamespace("contoso") as first:
+        second = LocalNamespace("backup", port=first.port)
+        with pytest.raises(AddressInUse):
+            second.start()
+        second.stop()
+        with pytest.raises(TwinbusError, match="not running"):
+            _ = second.connection_string
+    assert set(threading.enumerate()) == threads
+
+
+def test_the_plug_in_is_cheap_to_import() -> None:
+    """pytest imports it at every start, also where nobody uses it."""
+    heavy = "{'sqlite3', 'azure.servicebus', 'typer', 'rich', 'twinbus.namespace.server'}"
+    code = f"import sys, twinbus.testing; print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def open_files() -> list[str]:
+    """What this process has open: sockets and files, by kind."""
+    return sorted(link.readlink().name.split(":")[0] for link in Path("/proc/self/fd").iterdir() if link.is_symlink())
