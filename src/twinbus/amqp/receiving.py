@@ -107,7 +107,7 @@ class ReceivingLink(Link):
             self._draining = False
             self.credit = 0
             events.append(Drained(self))
-        if flow.echo:
+        if flow.echo and self.attached:
             self._say_flow()
 
     def hear_transfer(

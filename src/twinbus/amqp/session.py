@@ -71,6 +71,7 @@ class Session:
         self._attaching: dict[tuple[str, LinkRole], Link] = {}
         self._next_incoming_id = 0
         self._next_outgoing_id = 0
+        self._remote_handle_max = 2**32 - 1
         self._window = connection.limits.incoming_window
         self._window_left = self._window
 
@@ -198,6 +199,7 @@ class Session:
         self.remote_channel = remote_channel
         self._next_incoming_id = begin.next_outgoing_id
         self.remote_window = begin.incoming_window
+        self._remote_handle_max = begin.handle_max
 
     def hear_transfer(self, buffer: bytes, at: int, end: int, events: list[Event]) -> None:
         """A transfer frame: its list starts at `at`, its payload ends at `end`."""
@@ -330,7 +332,10 @@ class Session:
     def _free_handle(self) -> int:
         if self.ended:
             raise AmqpError("the session is ended")
-        return next(handle for handle in range(len(self._links) + 1) if handle not in self._links)
+        free = next(handle for handle in range(len(self._links) + 1) if handle not in self._links)
+        if free > self._remote_handle_max:
+            raise SessionViolation("amqp:resource-limit-exceeded", f"the peer takes {free} links in a session")
+        return free
 
 
 def _source(given: Source | str) -> Source:

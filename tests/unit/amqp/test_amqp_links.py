@@ -19,6 +19,7 @@ from twinbus.amqp.events import (
     SessionEnded,
     TransferArrived,
 )
+from twinbus.amqp.frames import frame
 from twinbus.amqp.limits import ConnectionLimits
 from twinbus.amqp.link import LinkState, ReceivingLink, SendingLink
 from twinbus.amqp.performatives import (
@@ -33,6 +34,7 @@ from twinbus.amqp.performatives import (
     Source,
     Target,
     Transfer,
+    encode_performative,
 )
 from twinbus.amqp.transfers import read_transfer
 from twinbus.amqp.types import Described, Symbol
@@ -259,6 +261,7 @@ def test_a_delivery_that_is_too_large_is_rejected_when_it_ends() -> None:
     [answer] = wire.heard_bodies()
     assert (answer.first, answer.settled, answer.state.error.condition) == (9, True, "amqp:link:message-size-exceeded")
     assert link.attached
+    assert wire.connection.partial_bytes == 0
     assert only(wire.say(message(10), 0, b"fine"), TransferArrived).payload == b"fine"
 
 
@@ -296,6 +299,16 @@ def test_a_delivery_cannot_begin_inside_another() -> None:
     attach_receiving(wire)
     wire.say(Transfer(0, 1, b"a", more=True), 0, b"half")
     only(wire.say(message(2), 0, b"m"), SessionEnded)
+
+
+def test_a_transfer_does_not_reach_into_the_next_frame() -> None:
+    wire = opened()
+    begin(wire)
+    attach_receiving(wire)
+    whole = encode_performative(message(1))
+    closed = only(wire.feed(frame(0, whole[:-8]) + whole[-8:] + bytes(64)), ConnectionClosed)
+    assert closed.error is not None
+    assert closed.error.condition == "amqp:decode-error"
 
 
 def test_granted_credit_is_told_with_the_count_of_the_peer() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from amqp_wire import Wire, attach_receiving, attach_sending, begin, link_flow, message, only, opened, payload_of
 
 from twinbus.amqp.events import (
@@ -11,6 +12,7 @@ from twinbus.amqp.events import (
     CreditChanged,
     Detached,
     DispositionArrived,
+    SessionBegun,
     SessionEnded,
     TransferArrived,
 )
@@ -19,6 +21,7 @@ from twinbus.amqp.performatives import (
     ACCEPTED,
     RELEASED,
     Attach,
+    Begin,
     Close,
     Coordinator,
     Detach,
@@ -30,6 +33,7 @@ from twinbus.amqp.performatives import (
     Source,
     Target,
 )
+from twinbus.errors import AmqpError
 
 SESSION_FLOW = Flow(next_incoming_id=0, incoming_window=10, next_outgoing_id=0, outgoing_window=10)
 
@@ -298,3 +302,12 @@ def test_a_target_may_be_given_as_an_address() -> None:
     one, two = wire.heard_bodies()
     assert (one.target, one.initial_delivery_count) == (Target("queue"), 0)
     assert (two.source, two.target, two.initial_delivery_count) == (Source("queue"), Target("here"), None)
+
+
+def test_the_handle_max_of_the_peer_is_kept() -> None:
+    wire = opened()
+    said = Begin(next_outgoing_id=0, incoming_window=9, outgoing_window=9, handle_max=0)
+    session = only(wire.say(said), SessionBegun).session
+    session.attach_sender("one", "q")
+    with pytest.raises(AmqpError, match="1 links"):
+        session.attach_sender("two", "q")
