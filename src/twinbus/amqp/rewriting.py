@@ -10,7 +10,6 @@ from collections.abc import Collection, Mapping
 from itertools import pairwise
 
 from twinbus.amqp.decoding import after_descriptor, item_offsets
-from twinbus.amqp.encoding import Value
 from twinbus.amqp.message_builder import (
     APPLICATION_PROPERTIES,
     DELIVERY_ANNOTATIONS,
@@ -25,6 +24,7 @@ from twinbus.amqp.message_builder import (
     encode_field,
     encode_header,
 )
+from twinbus.amqp.values import Value
 from twinbus.errors import DecodeError
 
 _WIDE_MAP = struct.Struct(">II")

@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 
 from twinbus.amqp.decoding import after_descriptor, cut_short, decode, item_offsets, skip
-from twinbus.amqp.encoding import Symbol, ULong, Value
 from twinbus.amqp.message_builder import (
     NOTHING,
     BodyKind,
@@ -23,6 +22,7 @@ from twinbus.amqp.message_builder import (
     encode_message,
 )
 from twinbus.amqp.rewriting import delivery_form, pair_offsets, rewrite_sections, text_key
+from twinbus.amqp.values import Symbol, ULong, Value
 from twinbus.errors import DecodeError
 
 __all__ = [

@@ -13,8 +13,8 @@
 """
 
 from twinbus.amqp.decoding import Buffer, decode, skip
-from twinbus.amqp.encoding import (
-    Array,
+from twinbus.amqp.encoding import Array, encode, encode_into
+from twinbus.amqp.values import (
     Byte,
     Char,
     Decimal32,
@@ -32,8 +32,6 @@ from twinbus.amqp.encoding import (
     ULong,
     UShort,
     Value,
-    encode,
-    encode_into,
 )
 
 __all__ = [

@@ -39,6 +39,7 @@ class Wire(asyncio.Protocol):
         self._connection = house.new_connection()
         self.door = Door(self._connection, house.reception, self.flush)
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
         self._stopped = False
         self._is_paused = False
         self._is_writable = True
@@ -57,6 +58,7 @@ class Wire(asyncio.Protocol):
         self.door.take(self._connection.receive(data, now_ms), now_ms)
         self.flush()
         self._pause_if_needed()
+        self._set_timer()  # the peer may have asked for keep-alives
         self._house.settle_down()
 
     def pause_writing(self) -> None:
@@ -116,12 +118,20 @@ class Wire(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _set_timer(self) -> None:
+        """Ring when the engine wants it; a timer that rings too early is left alone, one too late is not."""
         at_ms = self._connection.next_tick_ms()
-        if at_ms is not None and not self._transport.is_closing():
-            delay_s = max(0, at_ms - self._house.clock()) / 1000
-            self._timer = asyncio.get_running_loop().call_later(delay_s + 0.001, self._tick)
+        if at_ms is None or self._transport.is_closing():
+            return
+        if self._timer is not None:
+            if self._timer_ms <= at_ms:
+                return
+            self._timer.cancel()
+        self._timer_ms = at_ms
+        delay_s = max(0, at_ms - self._house.clock()) / 1000
+        self._timer = asyncio.get_running_loop().call_later(delay_s + 0.001, self._tick)
 
     def _tick(self) -> None:
+        self._timer = None
         now_ms = self._house.clock()
         self.door.take(self._connection.tick(now_ms), now_ms)
         self.flush()
