@@ -1,0 +1,40 @@
+"""`python -m twinbus.sim --seeds 1000 --first 0`: simulate, and say which seed breaks a promise."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+
+from twinbus.sim.runner import STEPS, Outcome, run_seed
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """0 if every promise was kept, 1 with the failing seeds printed otherwise."""
+    parser = argparse.ArgumentParser(prog="python -m twinbus.sim", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=100, help="how many simulations")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--steps", type=int, default=STEPS, help="how much happens in each")
+    parser.add_argument("--trace", action="store_true", help="show what happened before a problem")
+    options = parser.parse_args(arguments)
+    seen: Counter[str] = Counter()
+    failed = 0
+    for seed in range(options.first, options.first + options.seeds):
+        outcome = run_seed(seed, options.steps)
+        seen += outcome.seen
+        if outcome.problem:
+            failed += 1
+            _show(outcome, with_trace=options.trace)
+    sys.stdout.write(f"{options.seeds} simulations, {failed} with a problem\n")
+    sys.stdout.writelines(f"  {number:>9} {what}\n" for what, number in sorted(seen.items()))
+    return 1 if failed else 0
+
+
+def _show(outcome: Outcome, *, with_trace: bool) -> None:
+    if with_trace:
+        sys.stdout.writelines(f"{line}\n" for line in outcome.trace)
+    sys.stdout.write(f"seed {outcome.seed}: {outcome.problem}\n  again: {outcome.replay}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

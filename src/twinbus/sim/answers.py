@@ -1,0 +1,232 @@
+"""What must be true of every answer to a command, whatever the disk does.
+
+Every question gets exactly one answer; the answer fits what the asker knew; and once given it stays true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twinbus.errors import (
+    EntityNotFound,
+    LockLost,
+    MessageNotFound,
+    NamespaceError,
+    NotAllowed,
+    QuotaExceeded,
+    StoreUnavailable,
+)
+from twinbus.namespace.commands import (
+    Abandon,
+    CancelScheduled,
+    Complete,
+    CreateQueue,
+    DeadLetter,
+    Defer,
+    DeleteQueue,
+    OpenReceiver,
+    Peek,
+    ReceiveDeferred,
+    ReceiveMode,
+    Release,
+    RenewLocks,
+    Send,
+    Settle,
+    Verdict,
+)
+from twinbus.namespace.registry import DEAD_LETTER_SUFFIX
+from twinbus.namespace.replies import Done, LentRow, LocksRenewed, MessagesFound, Refused, Settled
+from twinbus.namespace.store.api import MessageState
+from twinbus.sim.accounts import Account, Accounts, Answer, Ending, Home, Question
+from twinbus.sim.invariants import MARK, Invariants, Violation, check
+
+Answered = Done | Refused | Settled | LocksRenewed | MessagesFound
+_NOTE_BYTES = 500
+"""What notes on a message may add to its size, at most."""
+
+
+class Answers:
+    def __init__(
+        self, accounts: Accounts, invariants: Invariants, now: Callable[[], int], is_failing: Callable[[], bool]
+    ) -> None:
+        """`is_failing`: whether the store has failed, so that refusals for that reason are in order."""
+        self._accounts = accounts
+        self._invariants = invariants
+        self._now = now
+        self._is_failing = is_failing
+
+    def take(self, reply: Answered) -> None:
+        """Check an answer, and enter it."""
+        question = self._accounts.questions.pop(reply.origin, None)
+        if question is None:
+            raise Violation(f"an answer to nothing, or a second one: {reply!r:.200}")
+        match reply:
+            case Done(sequences=sequences):
+                self._done(question, sequences)
+            case Refused(error=error):
+                self._refused(question, error)
+            case Settled(failures=failures):
+                self._settled(question, failures)
+            case LocksRenewed(until_ms=until_ms):
+                self._renewed(question, until_ms)
+            case MessagesFound(found=found):
+                self._found(question, found)
+
+    def _count(self, what: str) -> None:
+        self._invariants.seen[what] += 1
+
+    def _done(self, question: Question, sequences: tuple[int, ...]) -> None:
+        home = question.home
+        match question.command:
+            case Send():
+                self._stored(question, sequences)
+            case CancelScheduled(sequences=asked):
+                check(len(question.accounts) == len(set(asked)), "a message was cancelled that was never scheduled")
+                for account in question.accounts:
+                    check(account.is_stored, f"message {account.message_id} was cancelled after its end")
+                    account.ending = Ending.CANCELLED
+            case CreateQueue() if home is not None:
+                home.exists = True
+            case DeleteQueue() if home is not None:
+                self.drop(home)
+            case OpenReceiver():
+                pass
+            case command:
+                raise Violation(f"{command!r:.200} was answered with Done")
+
+    def _stored(self, question: Question, sequences: tuple[int, ...]) -> None:
+        home = question.accounts[0].home
+        check(len(sequences) == len(question.accounts), "a send was told another number of sequences than it had")
+        for account, sequence in zip(question.accounts, sequences, strict=True):
+            check(sequence > home.last_sequence, f"sequence {sequence} was given after {home.last_sequence}")
+            home.last_sequence = sequence
+            account.answer, account.sequence = Answer.STORED, sequence
+
+    def drop(self, home: Home) -> None:
+        """A queue is deleted: with everything in it."""
+        home.is_gone = True
+        for account in self._accounts.of(home):
+            if account.ending is None and account.answer is not Answer.REFUSED:
+                account.ending = Ending.DROPPED
+                self._accounts.give_back(account)
+
+    def _refused(self, question: Question, error: NamespaceError) -> None:
+        self._count(f"refused: {type(error).__name__}")
+        command, home = question.command, question.home
+        if isinstance(command, Send):
+            for account in question.accounts:
+                account.answer = Answer.REFUSED
+        if isinstance(error, StoreUnavailable):
+            check(self._is_failing(), f"{command!r:.100} was refused for a store that works")
+            self._not_done(question)
+            return
+        match command, error:
+            case _, EntityNotFound():
+                check(home is not None and not home.exists, f"{command!r:.100} did not find an existing queue")
+                self._not_done(question)
+            case Send(arrivals=arrivals), QuotaExceeded() if home is not None:
+                known = sum(account.size + _NOTE_BYTES for account in self._accounts.of(home) if account.ending is None)
+                new = sum(len(arrival.payload) for arrival in arrivals)
+                check(known + new > home.settings.size_bytes_max, "a queue that has room refused a message")
+            case RenewLocks(tokens=tokens), LockLost():
+                check(len(question.tokens) < len(set(tokens)), "a lock that holds was not renewed")
+            case CancelScheduled(), MessageNotFound():
+                check(not self._all_cancellable(question), "a scheduled message could not be cancelled")
+            case ReceiveDeferred(), MessageNotFound():
+                check(not self._all_deferred(question), "a deferred message could not be received")
+            case _:
+                raise Violation(f"{command!r:.200} was refused: {error}")
+
+    def _not_done(self, question: Question) -> None:
+        if isinstance(question.command, DeleteQueue) and question.home is not None:
+            question.home.exists = True
+        if isinstance(question.command, OpenReceiver):
+            self._accounts.readers[question.command.receiver].is_open = False
+        for account in question.tokens.values():
+            if account.lock is not None:
+                account.lock.asked = None
+
+    def _all_cancellable(self, question: Question) -> bool:
+        return self._is_alone(question) and all(
+            account.is_stored and account.due_at_ms is not None and account.due_at_ms > self._now()
+            for account in question.accounts
+        )
+
+    def _all_deferred(self, question: Question) -> bool:
+        return self._is_alone(question) and all(
+            account.is_stored and account.lock is None and account.deferred_as is not None
+            for account in question.accounts
+        )
+
+    def _is_alone(self, question: Question) -> bool:
+        """Whether everything asked for is known, and nobody else asks for any of it."""
+        asked = question.command.sequences if isinstance(question.command, CancelScheduled | ReceiveDeferred) else ()
+        others = {account for other in self._accounts.questions.values() for account in other.accounts}
+        return len(question.accounts) == len(set(asked)) and others.isdisjoint(question.accounts)
+
+    def _renewed(self, question: Question, until_ms: tuple[int, ...]) -> None:
+        tokens = question.command.tokens if isinstance(question.command, RenewLocks) else ()
+        check(len(question.tokens) == len(set(tokens)), "a lock that had ended was renewed")
+        for token, until in zip(tokens, until_ms, strict=True):
+            lock = question.tokens[token].lock
+            if lock is not None and question.home is not None:
+                check(until == question.asked_at_ms + question.home.settings.lock_ms, "a lock got another time")
+                lock.until_ms = until
+
+    def _found(self, question: Question, found: tuple[LentRow, ...]) -> None:
+        command, home = question.command, question.home
+        if home is None or not isinstance(command, Peek | ReceiveDeferred):
+            raise Violation(f"{command!r:.200} was answered with messages")
+        is_dead = command.path.endswith(DEAD_LETTER_SUFFIX)
+        sequences = [lent.row.sequence for lent in found]
+        check(sequences == sorted(set(sequences)), "messages were found in the wrong order, or twice")
+        if isinstance(command, Peek):
+            check(len(found) <= command.most, "a peek got more than it asked for")
+            check(all(sequence >= command.from_sequence for sequence in sequences), "a peek looked back")
+            for lent in found:
+                self._invariants.known(lent.row, home, is_dead)
+            return
+        check(sequences == sorted(set(command.sequences)), "some deferred messages came without the others")
+        check(command.mode is ReceiveMode.PEEK_LOCK or all(lent.token is None for lent in found), "locked and deleted")
+        for lent in found:
+            check(lent.row.state is MessageState.DEFERRED, f"message {lent.row.message_id} was not deferred")
+            self._invariants.handed(lent.row, home, is_dead, lent.token, lent.locked_until_ms)
+
+    # --- settlements ---
+
+    def _settled(self, question: Question, failures: dict[bytes, NamespaceError]) -> None:
+        command = question.command
+        if not isinstance(command, Settle):
+            raise Violation(f"{command!r:.200} was answered as a settlement")
+        for token in command.tokens:
+            account, failure = question.tokens.get(token), failures.get(token)
+            if account is None:
+                check(isinstance(failure, LockLost), "a lock that did not hold was settled")
+            elif isinstance(failure, NotAllowed) and isinstance(command.verdict, DeadLetter) and account.is_dead:
+                if account.lock is not None:
+                    account.lock.asked = None
+            else:
+                check(failure is None, f"message {account.message_id} was not settled though its lock held: {failure}")
+                self._settle(account, command.verdict)
+
+    def _settle(self, account: Account, verdict: Verdict) -> None:
+        lock = account.lock
+        self._count(type(verdict).__name__)
+        if isinstance(verdict, Release) or lock is None:
+            return  # given back when it was asked for
+        self._accounts.give_back(account)
+        match verdict:
+            case Complete():
+                account.ending = Ending.COMPLETED
+                return
+            case Abandon():
+                account.failures = {lock.failures + 1}
+                is_last = lock.failures + 1 >= account.home.settings.max_delivery_count
+            case Defer():
+                account.deferred_as, is_last = lock.sequence, False
+            case DeadLetter():
+                account.dead_letter_asked = is_last = True
+        if verdict.properties and MARK in verdict.properties:
+            account.marks = {verdict.properties[MARK]}
+        if is_last and not account.is_dead:
+            account.deferred_as = None

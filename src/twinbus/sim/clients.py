@@ -1,0 +1,347 @@
+"""What simulated applications do: send, receive, settle, and all the rest, at random.
+
+Every method is one thing an application may do now; one that is not possible at the moment does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from random import Random
+
+from twinbus.amqp import sections
+from twinbus.amqp.sections import Header, PropertyField
+from twinbus.amqp.types import Timestamp
+from twinbus.namespace.commands import (
+    Abandon,
+    CancelScheduled,
+    CloseReceiver,
+    Command,
+    Complete,
+    CreateQueue,
+    DeadLetter,
+    Defer,
+    DeleteQueue,
+    Grant,
+    OpenReceiver,
+    PauseReceiver,
+    Peek,
+    ReceiveDeferred,
+    ReceiveMode,
+    Release,
+    RenewLocks,
+    ResumeReceiver,
+    Send,
+    Settle,
+    Verdict,
+)
+from twinbus.namespace.entities.settings import QueueSettings
+from twinbus.namespace.message import SCHEDULED_TIME, Arrival, read_arrival
+from twinbus.namespace.registry import DEAD_LETTER_SUFFIX
+from twinbus.sim.accounts import Account, Accounts, Home, Question, Reader
+from twinbus.sim.clock import VirtualClock
+from twinbus.sim.invariants import MARK
+
+READERS_MAX = 6
+QUEUES = ("orders", "Invoices/2024")
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """How the applications of one simulation are; drawn once, so that some simulations go where others never do."""
+
+    ttl_share: float
+    schedule_share: float
+    big_share: float
+    delete_share: float
+    verdicts: tuple[type[Verdict], ...]
+
+    @classmethod
+    def draw(cls, random: Random) -> Habits:
+        verdicts: tuple[type[Verdict], ...] = (Complete, Abandon, Defer, DeadLetter, Release)
+        return cls(
+            ttl_share=random.choice((0, 0.2, 0.6)),
+            schedule_share=random.choice((0, 0.1, 0.5)),
+            big_share=random.choice((0, 0, 0, 0.1)),
+            delete_share=random.choice((0, 0.3, 1)),
+            verdicts=tuple(random.choices(verdicts, k=4)),
+        )
+
+    @staticmethod
+    def draw_settings(random: Random) -> QueueSettings:
+        return QueueSettings(
+            lock_ms=random.choice((5_000, 8_000)),
+            max_size_mb=1,
+            max_delivery_count=random.choice((1, 2, 3, 10)),
+            default_ttl_ms=random.choice((None, None, 4_000, 30_000)),
+            dead_letter_on_expiration=random.random() < 0.5,
+        )
+
+
+class Clients:
+    def __init__(self, random: Random, accounts: Accounts, clock: VirtualClock, do: Callable[[Command], None]) -> None:
+        self._random = random
+        self._accounts = accounts
+        self._clock = clock
+        self._do = do
+        self._numbers = count(1)
+        self._habits = Habits.draw(random)
+        self._old_tokens: list[bytes] = []
+
+    def _ask(self, question: Question) -> None:
+        origin = next(self._numbers)
+        question.command = question.command._replace(origin=origin)
+        self._accounts.questions[origin] = question
+        self._do(question.command)
+
+    # --- queues ---
+
+    def create_queue(self) -> None:
+        path = self._random.choice(QUEUES)
+        known = self._accounts.homes.get(path)
+        if known is not None and not known.is_gone:
+            return
+        home = self._accounts.homes[path] = Home(path, Habits.draw_settings(self._random))
+        self._ask(Question(CreateQueue(path, home.settings), self._clock(), home=home))
+
+    def delete_queue(self) -> None:
+        home = self._some_home()
+        if home is not None and home.exists:
+            home.exists = False
+            self._ask(Question(DeleteQueue(home.path), self._clock(), home=home))
+
+    def _some_home(self) -> Home | None:
+        return self._random.choice([*self._accounts.homes.values()] or [None])
+
+    # --- senders ---
+
+    def send(self) -> None:
+        home = self._some_home()
+        if home is None:
+            return
+        accounts, arrivals = [], []
+        for _ in range(self._random.choice((1, 1, 1, 2, 5))):
+            arrival, account = self._write_message(home)
+            accounts.append(account)
+            arrivals.append(arrival)
+            self._accounts.by_id[account.message_id] = account
+        self._ask(Question(Send(home.path, tuple(arrivals)), self._clock(), accounts=tuple(accounts), home=home))
+
+    def _write_message(self, home: Home) -> tuple[Arrival, Account]:
+        random, habits, now_ms = self._random, self._habits, self._clock()
+        message_id = f"m{next(self._numbers)}."
+        ttl_ms = random.choice((0, 1_000, 3_000, 20_000)) if random.random() < habits.ttl_share else None
+        due_at_ms = now_ms + random.choice((-50, 1, 500, 9_000)) if random.random() < habits.schedule_share else None
+        payload = sections.encode_message(
+            header=None if ttl_ms is None else Header(ttl_ms=ttl_ms),
+            annotations=None if due_at_ms is None else {SCHEDULED_TIME: Timestamp(due_at_ms)},
+            properties={PropertyField.MESSAGE_ID: message_id},
+            data=bytes(250_000 if random.random() < habits.big_share else random.choice((1, 40))),
+        )
+        is_scheduled = due_at_ms is not None and due_at_ms > now_ms
+        limits = [ttl for ttl in (ttl_ms, home.settings.default_ttl_ms) if ttl is not None]
+        shortest_ms = min(limits, default=None)
+        account = Account(message_id, home, now_ms, len(payload), shortest_ms, due_at_ms if is_scheduled else None)
+        return read_arrival(payload, lambda: "unused"), account
+
+    def cancel(self) -> None:
+        home = self._some_home()
+        if home is None:
+            return
+        scheduled = [each for each in self._accounts.of(home) if each.due_at_ms is not None and each.sequence]
+        some = tuple(self._random.sample(scheduled, min(len(scheduled), self._random.choice((1, 1, 2)))))
+        if some:
+            sequences = tuple(account.sequence for account in some) + self._sometimes((10_000,))
+            known = some if len(set(sequences)) == len(some) else ()
+            self._ask(Question(CancelScheduled(home.path, sequences), self._clock(), accounts=known, home=home))
+
+    def _sometimes(self, extra: tuple[int, ...]) -> tuple[int, ...]:
+        return extra if self._random.random() < 0.1 else ()
+
+    # --- receivers ---
+
+    def open_reader(self) -> None:
+        home = self._some_home()
+        if home is None or len(self._accounts.open_readers()) >= READERS_MAX:
+            return
+        deletes = self._random.random() < 0.4 * self._habits.delete_share
+        mode = ReceiveMode.RECEIVE_AND_DELETE if deletes else ReceiveMode.PEEK_LOCK
+        self._open(Reader(next(self._numbers), home, self._random.random() < 0.25, mode, self._accounts.life))
+
+    def open_last_readers(self) -> list[Reader]:
+        """One receiver for every queue and its dead letters, with all the credit they can want."""
+        homes = [home for home in self._accounts.homes.values() if home.exists]
+        readers = [
+            Reader(next(self._numbers), home, is_dead, ReceiveMode.PEEK_LOCK, self._accounts.life)
+            for home in homes
+            for is_dead in (False, True)
+        ]
+        for reader in readers:
+            self._open(reader)
+            self._grant(reader, 1_000_000, drain=False)
+        return readers
+
+    def _open(self, reader: Reader) -> None:
+        self._accounts.readers[reader.name] = reader
+        self._ask(Question(OpenReceiver(reader.name, reader.path, reader.mode), self._clock(), home=reader.home))
+
+    def grant(self) -> None:
+        reader = self._some_reader()
+        if reader is not None:
+            more = self._random.choice((0, 1, 1, 2, 5, 20))
+            self._grant(reader, reader.received + more, drain=self._random.random() < 0.2)
+
+    def _grant(self, reader: Reader, credit_limit: int, *, drain: bool) -> None:
+        reader.credit_limit = credit_limit
+        reader.credit_limit_max = max(reader.credit_limit_max, credit_limit)
+        reader.is_draining = drain
+        self._do(Grant(reader.name, credit_limit, drain))
+
+    def _some_reader(self) -> Reader | None:
+        return self._random.choice(self._accounts.open_readers() or [None])
+
+    def pause(self) -> None:
+        reader = self._some_reader()
+        if reader is not None:
+            reader.is_paused = True
+            self._do(PauseReceiver(reader.name))
+
+    def resume(self) -> None:
+        reader = self._some_reader()
+        if reader is not None:
+            reader.is_paused = False
+            self._do(ResumeReceiver(reader.name))
+
+    def close_reader(self) -> None:
+        reader = self._some_reader()
+        if reader is not None:
+            self._close(reader)
+
+    def disconnect(self) -> None:
+        """Everybody goes, without settling anything."""
+        for reader in self._accounts.open_readers():
+            self._close(reader)
+
+    def _close(self, reader: Reader) -> None:
+        reader.is_open = reader.is_draining = False
+        self._do(CloseReceiver(reader.name))
+
+    # --- locks ---
+
+    def settle(self) -> None:
+        self._settle(self._random.choice(self._habits.verdicts))
+
+    def complete(self) -> None:
+        self._settle(Complete)
+
+    def complete_everything(self) -> None:
+        """Complete all that is locked now, and nothing else."""
+        for home in self._accounts.homes.values():
+            for is_dead in (False, True):
+                tokens = [token for token, _ in self._tokens_of(home, is_dead)]
+                if tokens:
+                    self._settle_tokens(home, is_dead, tokens, Complete())
+
+    def _tokens_of(self, home: Home, is_dead: bool) -> list[tuple[bytes, Account]]:
+        return [
+            (token, account)
+            for token, account in self._accounts.by_token.items()
+            if account.home is home
+            and account.lock is not None
+            and account.lock.is_dead is is_dead
+            and account.lock.asked is None
+        ]
+
+    def _some_tokens(self) -> tuple[Home, bool, list[bytes]] | None:
+        account = self._random.choice([*self._accounts.by_token.values()] or [None])
+        if account is None or account.lock is None:
+            return None
+        home, is_dead = account.home, account.lock.is_dead
+        tokens = [token for token, _ in self._tokens_of(home, is_dead)]
+        some = self._random.sample(tokens, min(len(tokens), self._random.choice((1, 1, 2, 5))))
+        if self._random.random() < 0.1:
+            some.append(self._random.choice([self._random.randbytes(16), *self._old_tokens, *some]))
+        self._old_tokens = [*self._old_tokens[-20:], *some]
+        return home, is_dead, some
+
+    def _settle(self, kind: type[Verdict]) -> None:
+        chosen = self._some_tokens()
+        if chosen is not None:
+            self._settle_tokens(*chosen, self._verdict(kind))
+
+    def _verdict(self, kind: type[Verdict]) -> Verdict:
+        if kind is Complete or kind is Release:
+            return kind()
+        if kind is DeadLetter:
+            return DeadLetter({"DeadLetterReason": "Asked", MARK: next(self._numbers)})
+        marked = self._random.random() < 0.3
+        return kind({MARK: next(self._numbers)} if marked else None)  # type: ignore[call-arg]
+
+    def _settle_tokens(self, home: Home, is_dead: bool, tokens: list[bytes], verdict: Verdict) -> None:
+        question = Question(Settle(_path(home, is_dead), tuple(tokens), verdict), self._clock(), home=home)
+        question.tokens = self._held(tokens, home, is_dead)
+        for account in question.tokens.values():
+            if account.lock is not None and home.exists:
+                account.lock.asked = verdict
+                if isinstance(verdict, Release):
+                    self._accounts.give_back(account)
+        self._ask(question)
+
+    def _held(self, tokens: list[bytes], home: Home, is_dead: bool) -> dict[bytes, Account]:
+        held = dict(self._tokens_of(home, is_dead))
+        life, now_ms = self._accounts.life, self._clock()
+        return {token: held[token] for token in tokens if token in held and held[token].is_locked(life, now_ms)}
+
+    def renew(self) -> None:
+        chosen = self._some_tokens()
+        if chosen is not None:
+            home, is_dead, tokens = chosen
+            question = Question(RenewLocks(_path(home, is_dead), tuple(tokens)), self._clock(), home=home)
+            question.tokens = self._held(tokens, home, is_dead)
+            self._ask(question)
+
+    # --- by sequence ---
+
+    def peek(self) -> None:
+        home = self._some_home()
+        if home is not None:
+            path = _path(home, self._random.random() < 0.3)
+            command = Peek(path, self._random.randint(0, home.last_sequence + 2), self._random.choice((1, 3, 100)))
+            self._ask(Question(command, self._clock(), home=home))
+
+    def receive_deferred(self) -> None:
+        home = self._some_home()
+        if home is None:
+            return
+        is_dead = self._random.random() < 0.2
+        deferred = [each for each in self._accounts.of(home) if each.deferred_as and each.is_dead is is_dead]
+        some = tuple(self._random.sample(deferred, min(len(deferred), self._random.choice((1, 1, 3)))))
+        if some:
+            deletes = self._random.random() < 0.4 * self._habits.delete_share
+            mode = ReceiveMode.RECEIVE_AND_DELETE if deletes else ReceiveMode.PEEK_LOCK
+            self._receive_deferred(home, is_dead, some, mode)
+
+    def receive_all_deferred(self) -> None:
+        for home in self._accounts.homes.values():
+            for is_dead in (False, True):
+                waiting = [
+                    each
+                    for each in self._accounts.of(home)
+                    if each.is_stored
+                    and each.deferred_as
+                    and each.is_dead is is_dead
+                    and not each.is_locked(self._accounts.life, self._clock())
+                ]
+                if waiting:
+                    self._receive_deferred(home, is_dead, tuple(waiting), ReceiveMode.PEEK_LOCK)
+
+    def _receive_deferred(self, home: Home, is_dead: bool, some: tuple[Account, ...], mode: ReceiveMode) -> None:
+        sequences = tuple(account.deferred_as or 0 for account in some) + self._sometimes((10_000,))
+        known = some if len(sequences) == len(some) else ()
+        command = ReceiveDeferred(_path(home, is_dead), sequences, mode)
+        self._ask(Question(command, self._clock(), accounts=known, home=home))
+
+
+def _path(home: Home, is_dead: bool) -> str:
+    return home.path + DEAD_LETTER_SUFFIX if is_dead else home.path

@@ -1,0 +1,58 @@
+"""What must be true of the machine when nothing is under way: it counts right, holds little, and hides nothing."""
+
+from __future__ import annotations
+
+from twinbus.namespace.entities.queue import Queue
+from twinbus.namespace.entities.window import WindowLimits
+from twinbus.namespace.machine import NamespaceMachine
+from twinbus.namespace.store.api import MessageRow, MessageState
+from twinbus.sim.accounts import Accounts, Reader
+from twinbus.sim.disk import Disk
+from twinbus.sim.invariants import check
+
+
+def check_rest(machine: NamespaceMachine, accounts: Accounts, disk: Disk, limits: WindowLimits, now_ms: int) -> None:
+    check(not accounts.questions, f"nobody answers: {accounts.questions!r:.300}")
+    for queue in machine.registry.queues():
+        for each in (queue, queue.dead_letter):
+            if each is not None:
+                _check_counts(each, disk.rows_of(each.entity_id))
+                _check_bounds(each, accounts, limits)
+    for reader in accounts.open_readers():
+        check(not reader.is_draining, f"receiver {reader.name} waits for its drain")
+        if reader.is_hungry:
+            _check_fed(reader, accounts, disk, now_ms)
+
+
+def _check_counts(queue: Queue, rows: tuple[MessageRow, ...]) -> None:
+    for state, counted in (
+        (MessageState.ACTIVE, queue.active),
+        (MessageState.DEFERRED, queue.deferred),
+        (MessageState.SCHEDULED, queue.scheduled),
+    ):
+        there = sum(row.state is state for row in rows)
+        check(counted == there, f"'{queue.row.path}' counts {counted} {state.name} messages and holds {there}")
+    size = sum(len(row.payload) for row in rows)
+    check(queue.payload_bytes == size, f"'{queue.row.path}' counts {queue.payload_bytes} bytes and holds {size}")
+
+
+def _check_bounds(queue: Queue, accounts: Accounts, limits: WindowLimits) -> None:
+    path = queue.row.path
+    check(len(queue.recent) == 0, f"'{path}' remembers {len(queue.recent)} changes that everybody knows")
+    check(len(queue.loans) <= queue.active + queue.deferred, f"'{path}' has {len(queue.loans)} loans")
+    lent_before = sum(account.delivered_in_life == accounts.life for account in accounts.by_id.values())
+    check(queue.held_rows <= limits.rows_max + lent_before, f"'{path}' holds {queue.held_rows} rows in memory")
+    check(len(queue.receivers.all) == len(_readers_of(queue, accounts)), f"'{path}' has receivers nobody opened")
+
+
+def _readers_of(queue: Queue, accounts: Accounts) -> list[Reader]:
+    return [reader for reader in accounts.open_readers() if reader.path == queue.row.path]
+
+
+def _check_fed(reader: Reader, accounts: Accounts, disk: Disk, now_ms: int) -> None:
+    """A receiver with credit has got everything that could be had."""
+    entity_id = next(entity.entity_id for entity in disk.entities().values() if entity.path == reader.path)
+    for row in disk.rows_of(entity_id):
+        is_lent = accounts.by_id[row.message_id or ""].is_locked(accounts.life, now_ms)
+        is_visible = row.state is MessageState.ACTIVE and (row.expires_at_ms is None or row.expires_at_ms > now_ms)
+        check(is_lent or not is_visible, f"receiver {reader.name} has credit and does not get {row.message_id}")

@@ -1,0 +1,250 @@
+"""One simulated namespace: the shipping machine and seam, on a simulated disk, among simulated applications.
+
+Everything that happens is drawn from one seed: what the applications do, when the disk writes, reads and
+reports, what fails, when the power goes, how time passes. The same seed gives the same world.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from twinbus.errors import StoreError
+from twinbus.namespace.commands import Command, Tick
+from twinbus.namespace.entities.window import WindowLimits
+from twinbus.namespace.machine import NamespaceMachine
+from twinbus.namespace.replies import Delivery, Drained, ReceiverLost, Reply
+from twinbus.namespace.seam import CommitSeam
+from twinbus.namespace.store.api import Report, StoredNamespace
+from twinbus.sim.accounts import Accounts
+from twinbus.sim.answers import Answers
+from twinbus.sim.balance import Balance
+from twinbus.sim.clients import Clients
+from twinbus.sim.clock import VirtualClock
+from twinbus.sim.disk import Disk, SimulatedStore
+from twinbus.sim.invariants import Invariants, Violation, check
+from twinbus.sim.rest import check_rest
+
+ROUNDS_TO_REST_MAX = 2_000
+LAST_ROUNDS_MAX = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the world is built of; tests put in a part with a bug to see it found."""
+
+    store: type[SimulatedStore] = SimulatedStore
+    seam: type[CommitSeam] = CommitSeam
+    machine: type[NamespaceMachine] = NamespaceMachine
+
+
+class World:
+    def __init__(self, seed: int, parts: Parts | None = None) -> None:
+        self._random = Random(seed)  # noqa: S311 - chance that can be repeated, not a secret
+        self._parts = parts or Parts()
+        self._limits = WindowLimits(rows_max=self._random.choice((1, 3, 3, 50)), bytes_max=self._draw_bytes_max())
+        self.clock = VirtualClock()
+        self.disk = Disk()
+        self.accounts = Accounts()
+        self.invariants = Invariants(self.accounts, self.clock)
+        self.trace: deque[tuple[int, object]] = deque(maxlen=200)
+        self._answers = Answers(self.accounts, self.invariants, self.clock, lambda: self.seam.failure is not None)
+        self._balance = Balance(self.accounts, self.invariants, self.disk)
+        self._clients = Clients(self._random, self.accounts, self.clock, self._do)
+        self._actions, self._weights = self._draw_weights()
+        self._has_failed = False
+        self._boot()
+
+    def _draw_bytes_max(self) -> int:
+        return self._random.choice((100, 1_000, 1_000_000))
+
+    def _boot(self) -> None:
+        self.store = self._parts.store(self.disk)
+        self.seam = self._parts.seam(self.store, self._build, self._take, self._store_failed)
+        self.store.start(self._report)
+        self._has_failed = False
+
+    def _build(self, stored: StoredNamespace) -> NamespaceMachine:
+        return self._parts.machine(stored, new_token=lambda: self._random.randbytes(16), window_limits=self._limits)
+
+    def _draw_weights(self) -> tuple[list[Callable[[], None]], list[float]]:
+        """How often what happens; each world has its own mix."""
+        clients = self._clients
+        usual: dict[Callable[[], None], float] = {
+            clients.create_queue: 2,
+            clients.delete_queue: 0.3,
+            clients.send: 25,
+            clients.cancel: 2,
+            clients.open_reader: 4,
+            clients.grant: 15,
+            clients.pause: 1,
+            clients.resume: 2,
+            clients.close_reader: 1,
+            clients.disconnect: 0.3,
+            clients.settle: 12,
+            clients.complete: 6,
+            clients.renew: 2,
+            clients.peek: 3,
+            clients.receive_deferred: 4,
+            self.commit_some: 20,
+            self.report_commits: 20,
+            self.read_some: 20,
+            self.report_rows: 20,
+            self.fail_commit: 0.5,
+            self.fail_read: 0.2,
+            self.recover: 3,
+            self.crash: 0.5,
+            self.tick: 12,
+            self.let_time_pass: 8,
+            self.jump_to_next_wake: 3,
+            self.come_to_rest: 1,
+        }
+        weights = [weight * self._random.choice((0.1, 1, 1, 1, 3)) for weight in usual.values()]
+        for fault in (self.fail_commit, self.fail_read, self.crash):
+            weights[list(usual).index(fault)] *= self._random.choice((0, 1, 4))
+        return list(usual), weights
+
+    def run(self, steps: int) -> None:
+        """Let things happen, then let the faults stop and see that all accounts balance."""
+        self._clients.create_queue()
+        for _ in range(steps):
+            self._random.choices(self._actions, self._weights)[0]()
+        self.finish()
+
+    # --- around the seam ---
+
+    def _do(self, command: Command) -> None:
+        self.trace.append((self.clock(), command))
+        self.seam.do(command, self.clock())
+
+    def _report(self, report: Report) -> None:
+        self.trace.append((self.clock(), report))
+        self.seam.report(report, self.clock())
+
+    def _take(self, reply: Reply) -> None:
+        self.trace.append((self.clock(), reply))
+        if isinstance(reply, Delivery | Drained | ReceiverLost):
+            self.invariants.take(reply)
+        else:
+            self._answers.take(reply)
+
+    def _store_failed(self, reason: str) -> None:
+        self.invariants.seen["store failed"] += 1
+        check(not self.accounts.questions, f"nobody answered when the store failed: {self.accounts.questions!r:.300}")
+        self.accounts.end_life(self.clock())
+        self._has_failed = True
+
+    # --- the disk ---
+
+    def commit_some(self) -> None:
+        self.store.commit(self._random.randint(0, len(self.store.waiting)))
+
+    def report_commits(self) -> None:
+        if self.store.reports or self.store.has_outdated:
+            self.store.deliver_report()
+
+    def read_some(self) -> None:
+        if self.store.asked:
+            self.store.read(self._random.randrange(len(self.store.asked)))
+
+    def report_rows(self) -> None:
+        if self.store.answers or self.store.has_outdated:
+            self.store.deliver_answer(self._random.randrange(len(self.store.answers) or 1))
+
+    def fail_commit(self) -> None:
+        if self.store.waiting:
+            self.trace.append((self.clock(), "a commit fails"))
+            self.store.fail_commit()
+            self.store.refused_loads = self._random.choice((0, 0, 2))
+
+    def fail_read(self) -> None:
+        if self.store.asked:
+            self.trace.append((self.clock(), "a read fails"))
+            self.store.fail_read(self._random.randrange(len(self.store.asked)))
+
+    def recover(self) -> None:
+        if self._has_failed:
+            try:
+                self.seam.recover()
+            except StoreError:
+                return
+            self._has_failed = False
+            self.trace.append((self.clock(), "recovered"))
+            self._balance.compare(self.clock())
+
+    def crash(self) -> None:
+        """The power goes: some of what was submitted is durable, the rest is gone."""
+        self.trace.append((self.clock(), "crash"))
+        self.invariants.seen["crashes"] += 1
+        self.commit_some()
+        unseen = [row for _, rows in self.store.unreported for row in rows]
+        self._balance.resolve(unseen, self.clock())
+        self.accounts.end_life(self.clock())
+        self._boot()
+        self._balance.compare(self.clock())
+
+    # --- time ---
+
+    def tick(self) -> None:
+        wake_ms = self.seam.next_wake_ms()
+        if wake_ms is not None and wake_ms <= self.clock():
+            self._do(Tick())
+
+    def let_time_pass(self) -> None:
+        self.clock.advance(self._random.choice((1, 10, 300, 2_000, 6_000)))
+
+    def jump_to_next_wake(self) -> None:
+        self.clock.advance_to(self.seam.next_wake_ms() or 0)
+        self.tick()
+
+    # --- rest ---
+
+    def come_to_rest(self) -> None:
+        """Let the disk finish everything, and look around."""
+        self.trace.append((self.clock(), "rest"))
+        for _ in range(ROUNDS_TO_REST_MAX):
+            if self._is_at_rest():
+                self._balance.compare(self.clock())
+                check_rest(self.seam.machine, self.accounts, self.disk, self._limits, self.clock())
+                return
+            self._one_round()
+        raise Violation("the namespace does not come to rest")
+
+    def _is_at_rest(self) -> bool:
+        wake_ms = self.seam.next_wake_ms()
+        return self.store.is_idle and self.seam.failure is None and (wake_ms is None or wake_ms > self.clock())
+
+    def _one_round(self) -> None:
+        store = self.store
+        store.commit(len(store.waiting))
+        while store.asked:
+            store.read(0)
+        while store.answers or store.reports or store.has_outdated:
+            if self._random.random() < 0.5:
+                self.report_commits()
+            else:
+                self.report_rows()
+        self.recover()
+        self.tick()
+
+    def finish(self) -> None:
+        """Faults stop. Everybody leaves, locks end, and patient receivers take everything that is left."""
+        self.come_to_rest()
+        self._clients.disconnect()
+        for _ in range(LAST_ROUNDS_MAX):
+            self.clock.advance_to(self.seam.next_wake_ms() or 0)
+            self.come_to_rest()
+            if self.seam.next_wake_ms() is None:
+                break
+        self._clients.open_last_readers()
+        for _ in range(LAST_ROUNDS_MAX):
+            self.come_to_rest()
+            if not any(self.disk.all_rows()):
+                return
+            self._clients.complete_everything()
+            self._clients.receive_all_deferred()
+            self.clock.advance_to(self.seam.next_wake_ms() or 0)
+        left = [f"{row.message_id} ({row.state.name})" for row in self.disk.all_rows()]
+        raise Violation(f"patient receivers did not get everything: {', '.join(left)[:300]} are left")
