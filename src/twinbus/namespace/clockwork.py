@@ -6,13 +6,16 @@ early finds nothing to do and sets its alarm again.
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 
 class Alarms:
     def __init__(self) -> None:
         self._heap: list[tuple[int, int]] = []
         self._set: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._heap)
 
     def set(self, entity_id: int, at_ms: int | None) -> None:
         if at_ms is None:
@@ -21,6 +24,13 @@ class Alarms:
         if current is None or at_ms < current:
             self._set[entity_id] = at_ms
             heappush(self._heap, (at_ms, entity_id))
+            if len(self._heap) > 2 * len(self._set) + 64:
+                self._drop_replaced()
+
+    def _drop_replaced(self) -> None:
+        """Forget alarms that an earlier one replaced, so that the heap stays as small as the entities are many."""
+        self._heap = [(at_ms, entity_id) for entity_id, at_ms in self._set.items()]
+        heapify(self._heap)
 
     def next_ms(self) -> int | None:
         while self._heap and self._set.get(self._heap[0][1]) != self._heap[0][0]:

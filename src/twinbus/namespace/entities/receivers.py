@@ -42,7 +42,11 @@ class Receivers:
     def remove(self, name: int) -> None:
         receiver = self.all.pop(name)
         self.draining.pop(name, None)
-        receiver.credit_limit = receiver.assigned  # if it still stands in the line, it is passed over
+        receiver.credit_limit = receiver.assigned
+        if receiver.queued:
+            # Passing it over later would not do: behind a hungry one in front the line would grow for ever.
+            self._line.remove(receiver)
+            receiver.queued = False
 
     def grant(self, receiver: Receiver, credit_limit: int, *, drain: bool) -> None:
         receiver.credit_limit = max(credit_limit, receiver.assigned)
