@@ -21,6 +21,9 @@ class RecentChanges:
         self._order: deque[tuple[int, int]] = deque()
         self._reads: list[tuple[RowRequest, int]] = []
 
+    def __len__(self) -> int:
+        return len(self._order)
+
     def note_change(self, sequence: int, number: int) -> None:
         self._changed[sequence] = number
         self._order.append((number, sequence))
@@ -28,6 +31,10 @@ class RecentChanges:
     def note_removal(self, sequence: int, number: int) -> None:
         self.note_change(sequence, number)
         self._removed[sequence] = number
+
+    def changed_at(self, sequence: int) -> int:
+        """The number of the last change to a row; 0 if every read to come will show it."""
+        return self._changed.get(sequence, 0)
 
     def changed_since(self, sequence: int, as_of: int) -> bool:
         return self._changed.get(sequence, 0) > as_of
@@ -45,8 +52,9 @@ class RecentChanges:
         return any(begun == request for begun, _ in self._reads)
 
     def read_ended(self, request: RowRequest) -> None:
-        for index, (begun, _) in enumerate(self._reads):
-            if begun == request:
+        # Of several equal reads the answer may be to any: the oldest counts as under way until the last one ended.
+        for index in reversed(range(len(self._reads))):
+            if self._reads[index][0] == request:
                 del self._reads[index]
                 break
         self._forget()
