@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from twinbus.errors import LockLost, NamespaceError, NotAllowed, QuotaExceeded
+from twinbus.errors import DecodeError, LockLost, NamespaceError, NotAllowed, QuotaExceeded
 from twinbus.namespace.commands import Abandon, Complete, DeadLetter, Defer, ReceiveMode, Release, Verdict
 from twinbus.namespace.entities.loans import Loan, Loans
 from twinbus.namespace.entities.receivers import Receiver, Receivers
@@ -100,6 +100,11 @@ class Queue:
     def stored_bytes(self) -> int:
         """What counts against the queue's maximum size: dead letters too."""
         return self.payload_bytes + (self.dead_letter.payload_bytes if self.dead_letter else 0)
+
+    @property
+    def held_rows(self) -> int:
+        """How many visible messages are in memory."""
+        return len(self._window)
 
     # --- in ---
 
@@ -250,7 +255,7 @@ class Queue:
         """Settle each loan; returns those that could not be, with the reason."""
         failures: dict[bytes, NamespaceError] = {}
         loans: list[Loan] = []
-        for token in tokens:
+        for token in dict.fromkeys(tokens):  # one that is named twice is settled once
             loan = self.loans.find(token, now_ms)
             if loan is None:
                 failures[token] = LockLost(LOCK_LOST)
@@ -272,12 +277,12 @@ class Queue:
                 if row.state is MessageState.ACTIVE:
                     self._give_back(row)
             case Abandon(properties):
-                self._count_failure(row, row._replace(payload=with_properties(row.payload, properties)), step)
+                self._count_failure(row, _annotated(row, properties), step)
             case Defer(properties):
-                payload = with_properties(row.payload, properties)
-                self._replace(row, row._replace(state=MessageState.DEFERRED, expires_at_ms=None, payload=payload), step)
+                deferred = _annotated(row, properties)._replace(state=MessageState.DEFERRED, expires_at_ms=None)
+                self._replace(row, deferred, step)
             case DeadLetter(properties):
-                self._bury(row, row._replace(payload=with_properties(row.payload, properties)), step)
+                self._bury(row, _annotated(row, properties), step)
             case Complete():
                 self.remove(row, step)
 
@@ -417,8 +422,19 @@ class Queue:
 
 def _noted(row: MessageRow, reason: str, description: str) -> MessageRow:
     """A message with the reason for its dead-lettering written on it."""
-    note: dict[str, Any] = {"DeadLetterReason": reason, "DeadLetterErrorDescription": description}
-    return row._replace(payload=with_properties(row.payload, note))
+    return _annotated(row, {"DeadLetterReason": reason, "DeadLetterErrorDescription": description})
+
+
+def _annotated(row: MessageRow, properties: dict[str, Any] | None) -> MessageRow:
+    """A message with these application properties set.
+
+    One whose properties cannot be read keeps them: nobody checked them when it was sent, and a message that could
+    be neither abandoned nor dead-lettered would stop its queue.
+    """
+    try:
+        return row._replace(payload=with_properties(row.payload, properties))
+    except DecodeError:
+        return row
 
 
 def _earlier(one_ms: int | None, other_ms: int | None) -> int | None:
