@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from twinbus.errors import EntityNotFound, MessageNotFound, NamespaceError, NotAllowed, OptionsError, ServerBusy
 from twinbus.namespace.clockwork import Alarms
@@ -74,6 +74,7 @@ class NamespaceMachine:
         self._committed = stored.last_number
         self._receivers: dict[int, tuple[Queue, Receiver]] = {}
         self._waiting: dict[RowRequest, deque[Peek | ReceiveDeferred | CancelScheduled]] = {}
+        self._postponed: list[tuple[int, ReceiveDeferred]] = []
         self._waiting_count = 0
         self._alarms = Alarms()
         self._unconfirmed: deque[tuple[int, tuple[Queue, ...]]] = deque()
@@ -85,6 +86,16 @@ class NamespaceMachine:
     def next_wake_ms(self) -> int | None:
         """When to apply the next `Tick`; None: not before something else happens."""
         return self._alarms.next_ms()
+
+    def is_reading(self, request: RowRequest) -> bool:
+        """Whether the answer to this read is still awaited; after a rebuild, one from before is not."""
+        queue = self.registry.by_id(request.entity_id)
+        return request in self._waiting or (queue is not None and queue.recent.is_reading(request))
+
+    def waiting_origins(self) -> list[Any]:
+        """Who waits for rows."""
+        waiting = [command.origin for commands in self._waiting.values() for command in commands]
+        return waiting + [command.origin for _, command in self._postponed]
 
     def apply(self, command: Command | Committed | RowsRead, now_ms: int) -> Step:
         """Do what is asked. Refusals are replies; nothing a client sends makes this raise."""
@@ -247,14 +258,34 @@ class NamespaceMachine:
                 raise EntityNotFound(f"The messaging entity '{command.path}' could not be found.")
             self._touch(queue)
             rows = [row for row in read.rows if not queue.recent.removed_since(row.sequence, read.as_of)]
+            changed = max((queue.recent.changed_at(row.sequence) for row in rows), default=0)
             queue.recent.read_ended(read.request)
-            self._WITH_ROWS[type(command)](self, command, queue, rows, now_ms, step)
+            if isinstance(command, Peek):
+                self._peek_rows(command, rows, read, now_ms, step)
+            elif isinstance(command, CancelScheduled):
+                self._cancel_rows(command, queue, rows, step)
+            elif changed > read.as_of:
+                self._read_again(command, changed, now_ms, step)
+            else:
+                self._lend_deferred(command, queue, rows, now_ms, step)
         except NamespaceError as error:
             step.replies.append(Refused(command.origin, error))
 
-    def _peek_rows(self, command: Peek, queue: Queue, rows: list[MessageRow], now_ms: int, step: Step) -> None:
+    def _peek_rows(self, command: Peek, rows: list[MessageRow], read: RowsRead, now_ms: int, step: Step) -> None:
         visible = [row for row in rows if row.expires_at_ms is None or row.expires_at_ms > now_ms]
+        if not visible and not read.complete:
+            # Everything that was read is gone by now; nothing found would mean that there is nothing.
+            self._peek(command._replace(from_sequence=read.rows[-1].sequence + 1), now_ms, step)
+            return
         step.replies.append(MessagesFound(command.origin, tuple(LentRow(row, None, None) for row in visible)))
+
+    def _read_again(self, command: ReceiveDeferred, number: int, now_ms: int, step: Step) -> None:
+        """The rows were read before a change to them: look again when the disk has it."""
+        if number <= self._committed:
+            self._need_named(command, now_ms, step)
+        else:
+            self._waiting_count += 1
+            self._postponed.append((number, command))
 
     def _lend_deferred(
         self, command: ReceiveDeferred, queue: Queue, rows: list[MessageRow], now_ms: int, step: Step
@@ -270,9 +301,7 @@ class NamespaceMachine:
                 found.append(LentRow(row, *queue.lock(row, now_ms)))
         step.replies.append(MessagesFound(command.origin, tuple(found)))
 
-    def _cancel_rows(
-        self, command: CancelScheduled, queue: Queue, rows: list[MessageRow], now_ms: int, step: Step
-    ) -> None:
+    def _cancel_rows(self, command: CancelScheduled, queue: Queue, rows: list[MessageRow], step: Step) -> None:
         scheduled = [row for row in rows if row.state is MessageState.SCHEDULED]
         _check_all_found(command.sequences, scheduled, "scheduled")
         for row in scheduled:
@@ -297,6 +326,19 @@ class NamespaceMachine:
             if self.registry.by_id(queue.entity_id) is queue:
                 self._touch(queue)
                 queue.committed(command.number, now_ms, step)
+        self._resume_postponed(now_ms, step)
+
+    def _resume_postponed(self, now_ms: int, step: Step) -> None:
+        if not self._postponed:
+            return
+        ready = [command for number, command in self._postponed if number <= self._committed]
+        self._postponed = [each for each in self._postponed if each[0] > self._committed]
+        self._waiting_count -= len(ready)
+        for command in ready:
+            try:
+                self._need_named(command, now_ms, step)
+            except NamespaceError as error:  # its queue was deleted meanwhile
+                step.replies.append(Refused(command.origin, error))
 
     _HANDLERS: ClassVar[dict[type, Callable[..., None]]] = {
         CreateQueue: _create_queue,
@@ -316,11 +358,6 @@ class NamespaceMachine:
         Tick: _tick,
         Committed: _commit,
         RowsRead: _rows_read,
-    }
-    _WITH_ROWS: ClassVar[dict[type, Callable[..., None]]] = {
-        Peek: _peek_rows,
-        ReceiveDeferred: _lend_deferred,
-        CancelScheduled: _cancel_rows,
     }
 
 

@@ -2,7 +2,9 @@
 
 A reply leaves only when the changes it speaks of are committed. When a commit fails, nothing that was
 decided since can be trusted: every waiting asker is refused, the machine is thrown away, and a new one
-is built from what the store really holds. The server and the simulator both run this very class.
+is built from what the store really holds. When a read fails the machine is thrown away too, but what it has
+handed over may still be written: those askers hear what really became of it before the failure is announced.
+The server and the simulator both run this very class.
 """
 
 from __future__ import annotations
@@ -48,13 +50,17 @@ class CommitSeam:
         send: Callable[[Reply], None],
         on_failure: Callable[[str], None],
     ) -> None:
-        """`send` gets every reply as soon as it may leave; `on_failure` is told once when the store breaks."""
+        """`send` gets every reply as soon as it may leave; `on_failure` is told once when the store breaks.
+
+        By then everybody has an answer, and nothing more is said until `recover`.
+        """
         self._store = store
         self._build = build
         self._send = send
         self._on_failure = on_failure
         self._held: deque[tuple[int, int, list[Reply]]] = deque()
         self._committed = self._loaded = 0
+        self._announced = False
         self.failure: str | None = None
         """Why no work is taken at the moment; None while all is well."""
         self.unwritten_bytes = 0
@@ -84,19 +90,28 @@ class CommitSeam:
 
     def report(self, report: Report, now_ms: int) -> None:
         """Take in what the store says."""
-        if self.failure is not None:
-            return  # about a machine that is gone
         match report:
             case Committed(number):
                 self._commit(number, now_ms)
-            case RowsRead(as_of=as_of) if as_of < self._loaded:
-                pass  # read for a machine that is gone
             case RowsRead():
-                # The read may have seen a commit whose own report is still on its way.
-                self._commit(report.as_of, now_ms)
-                self._carry_on(self.machine.apply(report, now_ms))
-            case CommitFailed(reason=reason) | ReadFailed(reason=reason):
-                self._fail(reason)
+                self._rows_read(report, now_ms)
+            case ReadFailed(request, reason):
+                if self.failure is None and self.machine.is_reading(request):
+                    self._fail(reason)
+            case CommitFailed(reason=reason):
+                if self.failure is None:
+                    self._fail(reason)
+                self._refuse_held()
+        if self.failure is not None and not self._announced and not self._held:
+            self._announced = True
+            self._on_failure(self.failure)
+
+    def _rows_read(self, report: RowsRead, now_ms: int) -> None:
+        # Either may have been read for a machine that is gone.
+        if self.failure is None and report.as_of >= self._loaded:
+            # The read may have seen a commit whose own report is still on its way.
+            self._commit(report.as_of, now_ms)
+            self._carry_on(self.machine.apply(report, now_ms))
 
     def _commit(self, number: int, now_ms: int) -> None:
         if number <= self._committed:
@@ -107,7 +122,8 @@ class CommitSeam:
             self.unwritten_bytes -= weight
             for reply in replies:
                 self._send(reply)
-        self._carry_on(self.machine.apply(Committed(number), now_ms))
+        if self.failure is None:
+            self._carry_on(self.machine.apply(Committed(number), now_ms))
 
     def _carry_on(self, step: Step) -> None:
         if step.changes:
@@ -124,13 +140,19 @@ class CommitSeam:
             self._store.request(request)
 
     def _fail(self, reason: str) -> None:
+        """Take no more work. Who waits for rows is refused; who waits for a commit may still get it."""
         self.failure = reason
+        self._announced = False
+        for origin in self.machine.waiting_origins():
+            if origin is not None:
+                self._send(Refused(origin, self._unavailable()))
+
+    def _refuse_held(self) -> None:
         held, self._held = self._held, deque()
         self.unwritten_bytes = 0
         for _, _, replies in held:
             for reply in replies:
                 self._refuse(reply)
-        self._on_failure(reason)
 
     def _refuse(self, reply: Reply) -> None:
         """Tell an asker that what it waited for did not happen."""
