@@ -63,12 +63,15 @@ def test_the_demo_loses_nothing_and_leaves_nothing(tmp_path: Path) -> None:
     assert running_in(tmp_path) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_demo_leaves_nothing(tmp_path: Path, number: int) -> None:
+@pytest.mark.parametrize(
+    ("number", "moment"),
+    [(signal.SIGINT, "Two namespaces"), (signal.SIGTERM, "A sender for each"), (signal.SIGINT, "kill -9")],
+)
+def test_an_interrupted_demo_leaves_nothing(tmp_path: Path, number: int, moment: str) -> None:
     with demo(tmp_path) as process:
         assert process.stdout is not None
         for line in process.stdout:
-            if line.startswith("A sender for each"):
+            if line.startswith(moment):
                 break
         process.send_signal(number)
         _, err = process.communicate(timeout=WAIT_S)

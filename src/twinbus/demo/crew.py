@@ -7,8 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -18,6 +20,24 @@ CONNECTION_VARIABLE = "TWINBUS_DEMO_CONNECTION"
 READY_WAIT_S = 15.0
 STOP_WAIT_S = 10.0
 LOOK_PAUSE_S = 0.01
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """A signal that comes inside the block is taken when it ends: no process is started and then not known about."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = {number: signal.signal(number, lambda which, _: came.append(which)) for number in INTERRUPTS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for late in came:
+            signal.raise_signal(late)
 
 
 class Crew:
@@ -33,15 +53,16 @@ class Crew:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for process in self._processes:
-            process.kill()
-        for process in self._processes:
-            process.wait()
+        with _uninterrupted():
+            for process in self._processes:
+                process.kill()
+            for process in self._processes:
+                process.wait()
 
     def start(self, name: str, arguments: Sequence[str], environment: dict[str, str] | None = None) -> Member:
         """Run a module of twinbus in a process of its own; what it prints goes to files in the folder."""
         out, err = self.folder / f"{name}.out", self.folder / f"{name}.err"
-        with out.open("wb") as stdout, err.open("wb") as stderr:
+        with out.open("wb") as stdout, err.open("wb") as stderr, _uninterrupted():
             process = subprocess.Popen(  # noqa: S603 - our own modules
                 [sys.executable, "-m", *arguments],
                 stdin=subprocess.DEVNULL,
@@ -50,7 +71,7 @@ class Crew:
                 env={**os.environ, **(environment or {})},
                 start_new_session=True,  # Ctrl-C reaches the demo alone, which then ends the others in order
             )
-        self._processes.append(process)
+            self._processes.append(process)
         return Member(name, process, out, err)
 
     def serve(self, namespace: str, data: Path, queues: Sequence[str], port: int = 0) -> Served:
