@@ -21,7 +21,10 @@ TwinbusError
     ├── NotAllowed                    amqp:not-allowed
     ├── ArgumentError                 com.microsoft:argument-error
     ├── Unauthorized                  amqp:unauthorized-access
-    └── StoreUnavailable              amqp:internal-error; the disk refuses, nothing was accepted
+    ├── EntityDisabled                com.microsoft:entity-disabled
+    ├── InternalError                 amqp:internal-error
+    │   └── StoreUnavailable          the disk refuses, nothing was accepted
+    └── ConditionError                any condition, given with it
 """
 
 from __future__ import annotations
@@ -78,7 +81,7 @@ class FramingError(AmqpError):
 class NamespaceError(TwinbusError):
     """A namespace refuses; `condition` is what the peer is told."""
 
-    condition: ClassVar[str] = "amqp:internal-error"
+    condition: str = "amqp:internal-error"
 
 
 class EntityNotFound(NamespaceError):
@@ -121,5 +124,21 @@ class Unauthorized(NamespaceError):
     condition = "amqp:unauthorized-access"
 
 
-class StoreUnavailable(NamespaceError):
+class EntityDisabled(NamespaceError):
+    condition = "com.microsoft:entity-disabled"
+
+
+class InternalError(NamespaceError):
     condition = "amqp:internal-error"
+
+
+class StoreUnavailable(InternalError):
+    """The disk refuses; nothing was accepted."""
+
+
+class ConditionError(NamespaceError):
+    """Refused with a condition that was chosen by whoever asked for the failure."""
+
+    def __init__(self, condition: str, text: str) -> None:
+        super().__init__(text)
+        self.condition = condition
