@@ -61,7 +61,7 @@ class Habits:
     def draw(cls, random: Random) -> Habits:
         verdicts: tuple[type[Verdict], ...] = (Complete, Abandon, Defer, DeadLetter, Release)
         return cls(
-            ttl_share=random.choice((0, 0.2, 0.6)),
+            ttl_share=random.choice((0, 0.1, 0.5)),
             schedule_share=random.choice((0, 0.1, 0.5)),
             big_share=random.choice((0, 0, 0, 0.1)),
             delete_share=random.choice((0, 0.3, 1)),
@@ -74,7 +74,7 @@ class Habits:
             lock_ms=random.choice((5_000, 8_000)),
             max_size_mb=1,
             max_delivery_count=random.choice((1, 2, 3, 10)),
-            default_ttl_ms=random.choice((None, None, 4_000, 30_000)),
+            default_ttl_ms=random.choice((None, None, None, None, 4_000, 60_000)),
             dead_letter_on_expiration=random.random() < 0.5,
         )
 
@@ -131,7 +131,7 @@ class Clients:
     def _write_message(self, home: Home) -> tuple[Arrival, Account]:
         random, habits, now_ms = self._random, self._habits, self._clock()
         message_id = f"m{next(self._numbers)}."
-        ttl_ms = random.choice((0, 1_000, 3_000, 20_000)) if random.random() < habits.ttl_share else None
+        ttl_ms = random.choice((0, 1_000, 3_000, 60_000)) if random.random() < habits.ttl_share else None
         due_at_ms = now_ms + random.choice((-50, 1, 500, 9_000)) if random.random() < habits.schedule_share else None
         payload = sections.encode_message(
             header=None if ttl_ms is None else Header(ttl_ms=ttl_ms),
@@ -189,8 +189,8 @@ class Clients:
     def grant(self) -> None:
         reader = self._some_reader()
         if reader is not None:
-            more = self._random.choice((0, 1, 1, 2, 5, 20))
-            self._grant(reader, reader.received + more, drain=self._random.random() < 0.2)
+            more = self._random.choice((0, 1, 2, 5, 5, 20))
+            self._grant(reader, reader.received + more, drain=self._random.random() < 0.15)
 
     def _grant(self, reader: Reader, credit_limit: int, *, drain: bool) -> None:
         reader.credit_limit = credit_limit

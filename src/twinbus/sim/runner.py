@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from twinbus.sim.invariants import Violation
 from twinbus.sim.world import Parts, World
 
-STEPS = 300
+STEPS = 400
 
 
 @dataclass(frozen=True, slots=True)

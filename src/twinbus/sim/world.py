@@ -17,7 +17,7 @@ from twinbus.namespace.entities.window import WindowLimits
 from twinbus.namespace.machine import NamespaceMachine
 from twinbus.namespace.replies import Delivery, Drained, ReceiverLost, Reply
 from twinbus.namespace.seam import CommitSeam
-from twinbus.namespace.store.api import Report, StoredNamespace
+from twinbus.namespace.store.api import Report, RowsRead, StoredNamespace
 from twinbus.sim.accounts import Accounts
 from twinbus.sim.answers import Answers
 from twinbus.sim.balance import Balance
@@ -77,17 +77,17 @@ class World:
             clients.delete_queue: 0.3,
             clients.send: 25,
             clients.cancel: 2,
-            clients.open_reader: 4,
-            clients.grant: 15,
+            clients.open_reader: 6,
+            clients.grant: 20,
             clients.pause: 1,
             clients.resume: 2,
             clients.close_reader: 1,
             clients.disconnect: 0.3,
-            clients.settle: 12,
-            clients.complete: 6,
+            clients.settle: 25,
+            clients.complete: 4,
             clients.renew: 2,
             clients.peek: 3,
-            clients.receive_deferred: 4,
+            clients.receive_deferred: 8,
             self.commit_some: 20,
             self.report_commits: 20,
             self.read_some: 20,
@@ -97,8 +97,8 @@ class World:
             self.recover: 3,
             self.crash: 0.5,
             self.tick: 12,
-            self.let_time_pass: 8,
-            self.jump_to_next_wake: 3,
+            self.let_time_pass: 5,
+            self.jump_to_next_wake: 2,
             self.come_to_rest: 1,
         }
         weights = [weight * self._random.choice((0.1, 1, 1, 1, 3)) for weight in usual.values()]
@@ -108,7 +108,10 @@ class World:
 
     def run(self, steps: int) -> None:
         """Let things happen, then let the faults stop and see that all accounts balance."""
-        self._clients.create_queue()
+        for _ in range(self._random.choice((1, 3))):
+            self._clients.create_queue()
+        if self._random.random() < 0.8:
+            self.come_to_rest()
         for _ in range(steps):
             self._random.choices(self._actions, self._weights)[0]()
         self.finish()
@@ -121,6 +124,8 @@ class World:
 
     def _report(self, report: Report) -> None:
         self.trace.append((self.clock(), report))
+        if isinstance(report, RowsRead):
+            self.invariants.seen[f"read: {type(report.request).__name__}"] += 1
         self.seam.report(report, self.clock())
 
     def _take(self, reply: Reply) -> None:
@@ -193,7 +198,7 @@ class World:
             self._do(Tick())
 
     def let_time_pass(self) -> None:
-        self.clock.advance(self._random.choice((1, 10, 300, 2_000, 6_000)))
+        self.clock.advance(self._random.choice((1, 10, 300, 1_500, 6_000)))
 
     def jump_to_next_wake(self) -> None:
         self.clock.advance_to(self.seam.next_wake_ms() or 0)

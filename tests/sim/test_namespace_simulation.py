@@ -1,0 +1,214 @@
+"""Simulated namespaces keep their promises, and the simulator notices when one does not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from twinbus.namespace.entities.queue import Queue
+from twinbus.namespace.entities.receivers import Receiver, Receivers
+from twinbus.namespace.entities.recent import RecentChanges
+from twinbus.namespace.entities.window import Window
+from twinbus.namespace.replies import Delivery, Reply, Step
+from twinbus.namespace.seam import CommitSeam
+from twinbus.namespace.store.api import Change, Committed, InsertMessages, MessageRow, StoredNamespace
+from twinbus.sim.__main__ import main
+from twinbus.sim.disk import SimulatedStore
+from twinbus.sim.runner import first_problem, run_seed
+from twinbus.sim.world import Parts
+
+SEEDS, CHUNK = 1_000, 50
+SEEDS_TO_FIND_A_BUG = 400
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+def test_every_promise_is_kept_through_crashes_and_failures(first: int) -> None:
+    outcome = first_problem(range(first, first + CHUNK))
+    assert outcome is None, f"{outcome.problem}\nagain: {outcome.replay}"
+
+
+def test_a_seed_always_tells_the_same_story() -> None:
+    assert run_seed(7) == run_seed(7)
+    assert run_seed(7).seen != run_seed(8).seen
+
+
+def test_the_simulations_meet_everything_they_are_about() -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(1_000, 1_100):
+        seen += run_seed(seed).seen
+    expected = {
+        "Delivery", "Drained", "ReceiverLost", "Complete", "Abandon", "Defer", "DeadLetter", "Release",
+        "crashes", "store failed", "in doubt", "locks ended", "woken", "expired", "lost in hand-over",
+        "buried: Asked", "buried: MaxDeliveryCountExceeded", "buried: TTLExpiredException",
+        "read: HeadRows", "read: RangeRows", "read: NamedRows", "read: ExpiredRows", "read: DueRows",
+        "refused: EntityNotFound", "refused: LockLost", "refused: MessageNotFound",
+        "refused: QuotaExceeded", "refused: StoreUnavailable",
+    }  # fmt: skip
+    assert expected <= set(seen)
+
+
+# --- planted bugs: each of these must be found ---
+
+
+class HastyStore(SimulatedStore):
+    """Says that a set is durable when it is only on its way."""
+
+    def submit(self, number: int, changes: tuple[Change, ...]) -> None:
+        super().submit(number, changes)
+        if not self.is_broken:
+            self.reports.append(Committed(number))
+
+
+class TearingStore(SimulatedStore):
+    """Writes only part of a set."""
+
+    def submit(self, number: int, changes: tuple[Change, ...]) -> None:
+        torn = tuple(InsertMessages(each.rows[:1]) if isinstance(each, InsertMessages) else each for each in changes)
+        super().submit(number, torn)
+
+
+class ForgetfulStore(SimulatedStore):
+    """Gives the numbers of messages that are gone to others."""
+
+    def load(self) -> StoredNamespace:
+        stored = super().load()
+        summaries = {
+            entity_id: summary._replace(
+                next_sequence=1 + max((row.sequence for row in self.disk.rows_of(entity_id)), default=0)
+            )
+            for entity_id, summary in stored.summaries.items()
+        }
+        return stored._replace(summaries=summaries)
+
+
+class HastySeam(CommitSeam):
+    """Answers before the commit."""
+
+    def _carry_on(self, step: Step) -> None:
+        replies, step.replies = step.replies, []
+        super()._carry_on(step)
+        for reply in replies:
+            self._send(reply)
+
+
+class HandingSeam(CommitSeam):
+    """Hands a message out before its deletion is committed."""
+
+    def _carry_on(self, step: Step) -> None:
+        step.news += [reply for reply in step.replies if isinstance(reply, Delivery)]
+        step.replies = [reply for reply in step.replies if not isinstance(reply, Delivery)]
+        super()._carry_on(step)
+
+
+class LyingSeam(CommitSeam):
+    """Says that all is well when a commit has failed."""
+
+    def _refuse(self, reply: Reply) -> None:
+        self._send(reply)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        Parts(store=HastyStore),
+        Parts(store=TearingStore),
+        Parts(store=ForgetfulStore),
+        Parts(seam=HastySeam),
+        Parts(seam=HandingSeam),
+        Parts(seam=LyingSeam),
+    ],
+    ids=lambda parts: parts.store.__name__ if parts.store is not SimulatedStore else parts.seam.__name__,
+)
+def test_a_part_that_breaks_a_promise_is_found(parts: Parts) -> None:
+    assert first_problem(range(SEEDS_TO_FIND_A_BUG), parts=parts) is not None
+
+
+def appear_at_once(self: Queue, rows: tuple[MessageRow, ...], step: Step) -> None:
+    step.changes.append(InsertMessages(rows))
+    self._after(step)
+    for row in rows:
+        self._count(row, 1)
+        self._appear(row, step.number)
+
+
+def trust_every_read(self: RecentChanges, sequence: int, as_of: int) -> bool:
+    return False
+
+
+def never_changed(self: RecentChanges, sequence: int) -> int:
+    return 0
+
+
+def count_nothing(self: Queue, row: MessageRow, now_ms: int, step: Step) -> None:
+    self._give_back(row)
+
+
+def lose_the_row(self: Window, row: MessageRow) -> None:
+    return None
+
+
+def arrive_without_a_trace(self: Window, row: MessageRow, number: int) -> None:
+    if self.on_disk_from is None and self._has_room():
+        self._fresh.append(row)
+        self._bytes += len(row.payload)
+    elif self.on_disk_from is None:
+        self.on_disk_from = row.sequence
+
+
+def stay_asleep(self: Receivers, receiver: Receiver) -> None:
+    if receiver.credit_limit > 5:
+        receiver.queued = True
+        self._line.append(receiver)
+
+
+def overlook_expiry(self: Queue, row: MessageRow, step: Step) -> None:
+    return None
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "bug"),
+    [
+        (Queue, "insert", appear_at_once),
+        (RecentChanges, "changed_since", trust_every_read),
+        (RecentChanges, "removed_since", trust_every_read),
+        (RecentChanges, "changed_at", never_changed),
+        (Queue, "_end_lock", count_nothing),
+        (Queue, "_expire", overlook_expiry),
+        (Window, "give_back", lose_the_row),
+        (Window, "arrive", arrive_without_a_trace),
+        (Receivers, "queue_up", stay_asleep),
+    ],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_a_machine_that_breaks_a_promise_is_found(
+    monkeypatch: pytest.MonkeyPatch, owner: type, name: str, bug: Callable[..., object]
+) -> None:
+    monkeypatch.setattr(owner, name, bug)
+    assert first_problem(range(SEEDS_TO_FIND_A_BUG)) is not None
+
+
+# --- the command ---
+
+
+def test_the_command_prints_the_failing_seed_and_how_to_see_it_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Window, "give_back", lose_the_row)
+    assert main(["--seeds", "40", "--trace"]) == 1
+    printed = capsys.readouterr().out
+    assert "python -m twinbus.sim --first" in printed
+    assert "Send(" in printed
+
+
+def test_the_command_is_content_when_every_promise_is_kept() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "twinbus.sim", "--seeds", "2", "--first", "5"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "2 simulations, 0 with a problem" in done.stdout
