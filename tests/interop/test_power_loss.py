@@ -1,7 +1,7 @@
 """The power fails under a real server: what was acknowledged was synced, so it is there.
 
-A killed process leaves its page cache to the kernel, so kill -9 proves less than it seems. Here the store's files lie on
-a disk that forgets whatever was not synced.
+A killed process leaves its page cache to the kernel, so kill -9 proves less than it seems. Here the store's files
+lie on a disk that forgets whatever was not synced.
 """
 
 from __future__ import annotations

@@ -56,6 +56,11 @@ def receive(receiver: ServiceBusReceiver, count: int) -> list[ServiceBusReceived
     return found
 
 
+def number_of(message: ServiceBusReceivedMessage) -> int:
+    assert message.sequence_number is not None
+    return message.sequence_number
+
+
 def is_empty(client: ServiceBusClient, queue: str = "orders") -> bool:
     with client.get_queue_receiver(queue) as receiver:
         return receiver.peek_messages(1, sequence_number=1) == []
@@ -81,6 +86,14 @@ def test_a_single_message_a_list_and_a_batch_arrive_in_order(client: ServiceBusC
 
 def test_everything_a_sender_sets_reaches_the_receiver(client: ServiceBusClient) -> None:
     guid, when = uuid.uuid4(), datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    properties: dict[str | bytes, Any] = {
+        "text": "ü",
+        "whole": 7,
+        "part": 1.5,
+        "flag": True,
+        "guid": guid,
+        "when": when,
+    }
     sent = ServiceBusMessage(
         b"\x00\xffbody",
         message_id="id-1",
@@ -92,7 +105,7 @@ def test_everything_a_sender_sets_reaches_the_receiver(client: ServiceBusClient)
         content_type="text/plain",
         partition_key="p",
         time_to_live=timedelta(minutes=5),
-        application_properties={"text": "ü", "whole": 7, "part": 1.5, "flag": True, "guid": guid, "when": when},
+        application_properties=properties,
     )
     send(client, sent)
     with client.get_queue_receiver("orders") as receiver:
@@ -169,11 +182,11 @@ def test_a_deferred_message_is_had_by_its_sequence_number_only(client: ServiceBu
         receiver.defer_message(later)
         receiver.complete_message(now)
         assert receiver.receive_messages(1, max_wait_time=0.5) == []
-        (deferred,) = receiver.receive_deferred_messages(later.sequence_number)
+        (deferred,) = receiver.receive_deferred_messages(number_of(later))
         assert str(deferred) == "later"
         receiver.complete_message(deferred)
         with pytest.raises(MessageNotFoundError):
-            receiver.receive_deferred_messages(later.sequence_number)
+            receiver.receive_deferred_messages(number_of(later))
     assert is_empty(client)
 
 
@@ -278,7 +291,9 @@ def test_a_scheduled_message_appears_at_its_time_and_a_cancelled_one_never(clien
             receiver.complete_message(message)
     assert datetime.now(UTC) >= due
     assert [str(message) for message in got] == ["scheduled", "by property"]
-    assert all(abs(message.enqueued_time_utc - due) < timedelta(seconds=1) for message in got)
+    for message in got:
+        assert message.enqueued_time_utc is not None
+        assert abs(message.enqueued_time_utc - due) < timedelta(seconds=1)
 
 
 def test_a_message_whose_time_to_live_is_over_is_not_delivered(
@@ -401,7 +416,7 @@ def test_messages_survive_a_restart_with_their_numbers_and_counts(
     namespace.restart()
     with client.get_queue_receiver("orders") as receiver:
         got = receive(receiver, 3)
-        (kept,) = receiver.receive_deferred_messages(deferred.sequence_number)
+        (kept,) = receiver.receive_deferred_messages(number_of(deferred))
     assert [(str(message), message.delivery_count) for message in got] == [("1", 1), ("3", 0), ("4", 0)]
     assert [message.sequence_number for message in got] == [2, 4, 5]
     assert str(kept) == "2"

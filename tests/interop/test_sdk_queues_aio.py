@@ -57,6 +57,7 @@ async def test_abandon_defer_and_dead_letter_each_do_what_they_say(client: Servi
         (again,) = await receive(receiver, 1)
         assert (str(again), again.delivery_count) == ("abandoned", 1)
         await receiver.complete_message(again)
+        assert deferred.sequence_number is not None
         (fetched,) = await receiver.receive_deferred_messages(deferred.sequence_number)
         await receiver.complete_message(fetched)
     async with client.get_queue_receiver("orders", sub_queue=ServiceBusSubQueue.DEAD_LETTER) as receiver:

@@ -34,7 +34,9 @@ def test_a_peer_that_asks_for_keep_alives_gets_them(peer: socket.socket) -> None
     assert time.monotonic() - began < 0.6, "half of the time it asked for is when it has to come"
 
 
-@pytest.mark.parametrize("garbage", [b"GET", b"\x00" * 64, b"AMQP\x00\x02\x00\x00", b"AMQP\x03\x01\x00\x00\xff\xff\xff\xff"])
+@pytest.mark.parametrize(
+    "garbage", [b"\x7fELF", b"\x00" * 64, b"AMQP\x00\x02\x00\x00", b"AMQP\x03\x01\x00\x00\xff\xff\xff\xff"]
+)
 def test_garbage_ends_the_connection_and_nobody_else_notices(
     namespace: LocalNamespace, peer: socket.socket, garbage: bytes
 ) -> None:
