@@ -20,7 +20,8 @@ BATCH_FORMAT = 0x80013700
 """The vendor's message format of an envelope whose data sections are whole messages."""
 
 SCHEDULED_TIME = "x-opt-scheduled-enqueue-time"
-_DECIDING_FIELDS = (PropertyField.MESSAGE_ID, PropertyField.GROUP_ID)
+PING_CONTENT_TYPE = "application/vnd.ms-servicebus-ping"
+_DECIDING_FIELDS = (PropertyField.MESSAGE_ID, PropertyField.CONTENT_TYPE, PropertyField.GROUP_ID)
 
 
 class Arrival(NamedTuple):
@@ -32,6 +33,8 @@ class Arrival(NamedTuple):
     ttl_ms: int | None
     due_at_ms: int | None
     """When it asks to be enqueued; None: at once."""
+    is_ping: bool = False
+    """It only asks whether the entity can be sent to: checked like any message, and then dropped."""
 
 
 def read_arrival(payload: bytes, new_message_id: Callable[[], str]) -> Arrival:
@@ -40,7 +43,7 @@ def read_arrival(payload: bytes, new_message_id: Callable[[], str]) -> Arrival:
     One without an id is given a new one: some clients cannot settle a message that has none.
     """
     layout = sections.walk(payload)
-    message_id, session_id = sections.read_properties(payload, layout, _DECIDING_FIELDS)
+    message_id, content_type, session_id = sections.read_properties(payload, layout, _DECIDING_FIELDS)
     ttl_ms = sections.read_header(payload, layout).ttl_ms if layout.header else None
     due_at_ms = None
     if layout.message_annotations:
@@ -58,6 +61,7 @@ def read_arrival(payload: bytes, new_message_id: Callable[[], str]) -> Arrival:
         session_id,
         ttl_ms,
         None if due_at_ms is None else int(due_at_ms),
+        content_type == PING_CONTENT_TYPE,
     )
 
 

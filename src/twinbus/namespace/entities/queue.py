@@ -109,12 +109,13 @@ class Queue:
     # --- in ---
 
     def send(self, arrivals: tuple[Arrival, ...], now_ms: int, step: Step) -> tuple[int, ...]:
-        """Number and store messages, all or none; returns their sequences."""
+        """Number and store messages, all or none; returns their sequences. Pings pass the checks and are dropped."""
         if not arrivals:
             return ()
         self._check_quota(sum(len(arrival.payload) for arrival in arrivals))
-        rows = tuple([self._row_of(arrival, now_ms) for arrival in arrivals])
-        self.insert(rows, step)
+        rows = tuple([self._row_of(arrival, now_ms) for arrival in arrivals if not arrival.is_ping])
+        if rows:
+            self.insert(rows, step)
         return tuple([row.sequence for row in rows])
 
     def _check_quota(self, new_bytes: int) -> None:

@@ -1,0 +1,97 @@
+"""What can be watched of a namespace, as Prometheus text or JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from twinbus.namespace.meter import Reading
+
+PROMETHEUS_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class QueueGauge(NamedTuple):
+    """How full a queue is at the moment."""
+
+    path: str
+    active: int
+    scheduled: int
+    deferred: int
+    dead_letters: int
+    stored_bytes: int
+
+
+class Snapshot(NamedTuple):
+    namespace: str
+    readings: list[Reading]
+    queues: list[QueueGauge]
+    connections: int
+    unwritten_bytes: int
+
+
+class _Metric(NamedTuple):
+    name: str
+    kind: str
+    help: str
+
+
+_OPERATIONS = _Metric("twinbus_operations_total", "counter", "Operations, by entity and kind.")
+_BYTES = _Metric("twinbus_operation_bytes_total", "counter", "Bytes of the messages in those operations.")
+_STEPS = _Metric("twinbus_operation_steps_total", "counter", "Steps of 64 KB, at least one an operation.")
+_MESSAGES = _Metric("twinbus_queue_messages", "gauge", "Messages in a queue, by state.")
+_STORED = _Metric("twinbus_queue_bytes", "gauge", "Bytes a queue holds, dead letters included.")
+_CONNECTIONS = _Metric("twinbus_connections", "gauge", "Open connections.")
+_UNWRITTEN = _Metric("twinbus_unwritten_bytes", "gauge", "Bytes taken in and not yet on disk.")
+
+
+def as_prometheus(snapshot: Snapshot) -> str:
+    namespace = {"namespace": snapshot.namespace}
+    lines: list[str] = []
+    for metric, field in ((_OPERATIONS, "operations"), (_BYTES, "size"), (_STEPS, "steps")):
+        labelled = (
+            ({**namespace, "entity": reading.entity, "kind": reading.kind.value}, getattr(reading, field))
+            for reading in snapshot.readings
+        )
+        lines += _exposed(metric, labelled)
+    states = ("active", "scheduled", "deferred", "dead_letters")
+    by_state = (
+        ({**namespace, "entity": queue.path, "state": state}, getattr(queue, state))
+        for queue in snapshot.queues
+        for state in states
+    )
+    lines += _exposed(_MESSAGES, by_state)
+    lines += _exposed(_STORED, (({**namespace, "entity": queue.path}, queue.stored_bytes) for queue in snapshot.queues))
+    lines += _exposed(_CONNECTIONS, [(namespace, snapshot.connections)])
+    lines += _exposed(_UNWRITTEN, [(namespace, snapshot.unwritten_bytes)])
+    return "\n".join(lines) + "\n"
+
+
+def _exposed(metric: _Metric, values: Iterable[tuple[dict[str, str], int]]) -> list[str]:
+    lines = [f"# HELP {metric.name} {metric.help}", f"# TYPE {metric.name} {metric.kind}"]
+    for labels, value in values:
+        text = ",".join(f'{name}="{_escaped(label)}"' for name, label in labels.items())
+        lines.append(f"{metric.name}{{{text}}} {value}")
+    return lines
+
+
+def _escaped(label: str) -> str:
+    return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def as_json(snapshot: Snapshot) -> dict[str, Any]:
+    return {
+        "namespace": snapshot.namespace,
+        "connections": snapshot.connections,
+        "unwritten_bytes": snapshot.unwritten_bytes,
+        "queues": [queue._asdict() for queue in snapshot.queues],
+        "operations": [
+            {
+                "entity": reading.entity,
+                "kind": reading.kind.value,
+                "operations": reading.operations,
+                "bytes": reading.size,
+                "steps": reading.steps,
+            }
+            for reading in snapshot.readings
+        ],
+    }
