@@ -43,6 +43,7 @@ from twinbus.namespace.commands import (
     Settle,
 )
 from twinbus.namespace.message import BATCH_FORMAT, Arrival, outgoing, read_arrival, unpack_batch
+from twinbus.namespace.meter import Metered
 from twinbus.namespace.nodes.answers import AnswerLink
 from twinbus.namespace.nodes.cbs import CBS_ADDRESS
 from twinbus.namespace.nodes.desk import Desk
@@ -61,12 +62,15 @@ class Sending(NamedTuple):
     """A link on which the peer sends to an entity."""
 
     path: str
+    entity: str
+    """The path in lower case, as the meter counts it."""
 
 
 class Receiving(NamedTuple):
     """A link on which the peer receives from an entity."""
 
     path: str
+    entity: str
     receiver: int
 
 
@@ -154,7 +158,7 @@ class Door:
         if isinstance(reply, Refused):
             link.refuse(amqp_error(reply.error))
             return
-        link.context = Sending(path)
+        link.context = Sending(path, path.lower())
         link.accept(max_message_size=self._reception.limits.message_bytes_max)
         link.keep_credit = self._reception.limits.sender_credit
 
@@ -174,7 +178,7 @@ class Door:
         receiver = self._reception.new_receiver(self, link)
         is_settled = link.snd_settle_mode == SETTLED_BY_SENDER
         mode = ReceiveMode.RECEIVE_AND_DELETE if is_settled else ReceiveMode.PEEK_LOCK
-        opened = partial(self._receiver_opened, link, Receiving(path, receiver))
+        opened = partial(self._receiver_opened, link, Receiving(path, path.lower(), receiver))
         self._reception.ask(OpenReceiver(receiver, path, mode, opened), now_ms)
         if self._is_paused:
             self._reception.ask(PauseReceiver(receiver), now_ms)
@@ -217,21 +221,20 @@ class Door:
     def _transfer(self, event: TransferArrived, now_ms: int) -> None:
         place = event.link.context
         if type(place) is Sending:
-            self._store(event, place.path, now_ms)
+            self._store(event, place, now_ms)
         elif type(place) is Asking:
             self._take_request(event, place.address, now_ms)
 
-    def _store(self, event: TransferArrived, path: str, now_ms: int) -> None:
-        size = len(event.payload)
+    def _store(self, event: TransferArrived, place: Sending, now_ms: int) -> None:
         try:
             self._check_load()
             arrivals = self._arrivals(event)
         except (NamespaceError, AmqpError) as error:
             self._answer(event.link, event.delivery_id, event.settled, Rejected(amqp_error(error)))
             return
-        self.unwritten_bytes += size
-        stored = partial(self._stored, event.link, event.delivery_id, event.settled, size)
-        self._reception.ask(Send(path, arrivals, stored), now_ms)
+        self.unwritten_bytes += len(event.payload)
+        stored = partial(self._stored, event, place.entity, arrivals)
+        self._reception.ask(Send(place.path, arrivals, stored), now_ms)
 
     def _check_load(self) -> None:
         limits = self._reception.limits
@@ -256,10 +259,15 @@ class Door:
         if len(payload) > limit:
             raise MessageTooLarge(f"the message has {len(payload)} bytes, at most {limit} are allowed")
 
-    def _stored(self, link: ReceivingLink, delivery_id: int, settled: bool, size: int, reply: Done | Refused) -> None:
-        self.unwritten_bytes -= size
-        outcome = Rejected(amqp_error(reply.error)) if isinstance(reply, Refused) else ACCEPTED
-        self._answer(link, delivery_id, settled, outcome)
+    def _stored(
+        self, event: TransferArrived, entity: str, arrivals: tuple[Arrival, ...], reply: Done | Refused
+    ) -> None:
+        self.unwritten_bytes -= len(event.payload)
+        if isinstance(reply, Refused):
+            self._answer(event.link, event.delivery_id, event.settled, Rejected(amqp_error(reply.error)))
+            return
+        self._reception.count_sent(entity, arrivals)
+        self._answer(event.link, event.delivery_id, event.settled, ACCEPTED)
 
     def _answer(self, link: ReceivingLink, delivery_id: int, settled: bool, outcome: Outcome) -> None:
         if not settled and link.attached:
@@ -271,6 +279,8 @@ class Door:
     def _credit(self, event: CreditChanged, now_ms: int) -> None:
         place = event.link.context
         if type(place) is Receiving:
+            if event.credit > 0 and not event.drain:
+                self._reception.meter.count(Metered.RECEIVE_GRANT, place.entity)
             self._reception.ask(Grant(place.receiver, event.credit_limit, event.drain), now_ms)
         elif type(place) is AnswerLink:
             place.send_waiting()
@@ -283,6 +293,7 @@ class Door:
         match reply:
             case Delivery(row=row, token=token, locked_until_ms=until_ms):
                 payload = outgoing(row, token, until_ms)
+                self._reception.meter.count(Metered.DELIVERY, link.context.entity, len(payload))
                 link.send(payload, tag=token or b"", settled=token is None)
             case Drained():
                 link.drained()
@@ -299,6 +310,7 @@ class Door:
         if verdict is None:
             return
         tokens = tuple([tag for _, tag in event.deliveries])
+        self._reception.meter.count(Metered.SETTLE, place.entity, operations=len(tokens))
         origin = None if event.settled else partial(self._settled, event.link, event.deliveries, event.outcome)
         self._reception.ask(Settle(place.path, tokens, verdict, origin), now_ms)
 

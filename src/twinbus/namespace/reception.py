@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from twinbus.amqp.link import SendingLink
 from twinbus.namespace.commands import Command
+from twinbus.namespace.message import Arrival
+from twinbus.namespace.meter import Meter, Metered
 from twinbus.namespace.replies import Delivery, Drained, ReceiverLost, Reply
 from twinbus.namespace.rights import AccessKey
 
@@ -47,6 +49,7 @@ class Reception:
         """Doors that have something to say to their peer."""
         self._receivers: dict[int, tuple[Door, SendingLink]] = {}
         self._numbers = count(1)
+        self.meter = Meter()
 
     def new_receiver(self, door: Door, link: SendingLink) -> int:
         number = next(self._numbers)
@@ -55,6 +58,10 @@ class Reception:
 
     def forget_receiver(self, number: int) -> None:
         self._receivers.pop(number, None)
+
+    def count_sent(self, entity: str, arrivals: tuple[Arrival, ...]) -> None:
+        for arrival in arrivals:
+            self.meter.count(Metered.PING if arrival.is_ping else Metered.SEND, entity, len(arrival.payload))
 
     def pass_on(self, reply: Reply) -> None:
         """Bring a reply to whoever waits for it; nobody does when its connection is gone."""
