@@ -107,10 +107,11 @@ class CommitSeam:
             self._on_failure(self.failure)
 
     def _rows_read(self, report: RowsRead, now_ms: int) -> None:
-        # Either may have been read for a machine that is gone.
-        if self.failure is None and report.as_of >= self._loaded:
-            # The read may have seen a commit whose own report is still on its way.
-            self._commit(report.as_of, now_ms)
+        if report.as_of < self._loaded:
+            return  # read for a machine that is gone
+        # The read may have seen a commit whose own report is still on its way.
+        self._commit(report.as_of, now_ms)
+        if self.failure is None:
             self._carry_on(self.machine.apply(report, now_ms))
 
     def _commit(self, number: int, now_ms: int) -> None:
