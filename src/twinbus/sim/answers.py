@@ -153,9 +153,17 @@ class Answers:
         )
 
     def _all_deferred(self, question: Question) -> bool:
-        return self._is_alone(question) and all(
-            account.is_stored and account.lock is None and account.deferred_as is not None
-            for account in question.accounts
+        command = question.command
+        return (
+            isinstance(command, ReceiveDeferred)
+            and self._is_alone(question)
+            and all(
+                account.is_stored
+                and account.lock is None
+                and account.deferred_as in command.sequences
+                and account.is_dead is command.path.endswith(DEAD_LETTER_SUFFIX)
+                for account in question.accounts
+            )
         )
 
     def _is_alone(self, question: Question) -> bool:
