@@ -35,16 +35,20 @@ $(INSTALLED): pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "setup: needs Python 3.11 or newer: apt-get install python3" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "setup: needs Python 3.11 or newer, $(PYTHON) is $$($(PYTHON) -V); choose with make PYTHON=..." >&2; exit 1; }
-	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || $(MAKE) --no-print-directory -s debian-venv
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || $(MAKE) --no-print-directory -s debian PACKAGE=python3-venv
+	@command -v cc >/dev/null || $(MAKE) --no-print-directory -s debian PACKAGE=gcc
+	@$(PYTHON) -c '$(HAS_HEADERS)' || $(MAKE) --no-print-directory -s debian PACKAGE=python3-dev
 	@echo "setup: installing into .venv"
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-# Debian keeps the venv module in a package of its own.
-.PHONY: debian-venv
-debian-venv:
-	@command -v apt-get >/dev/null || { echo "setup: $(PYTHON) lacks its venv module: install it" >&2; exit 1; }
+# A test peer (Qpid Proton) comes as source: it wants a compiler and the Python headers.
+HAS_HEADERS := import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))
+
+.PHONY: debian
+debian:
+	@command -v apt-get >/dev/null || { echo "setup: $(PACKAGE) is missing and this is no Debian: install it" >&2; exit 1; }
 	@as=; [ "$$(id -u)" = 0 ] || as="sudo -n"; \
-	  { $$as apt-get update -qq && $$as apt-get install -y -qq python3-venv; } >/dev/null 2>&1 || \
-	  { echo "setup: $(PYTHON) lacks its venv module: sudo apt-get install python3-venv" >&2; exit 1; }
+	  { $$as apt-get update -qq && $$as apt-get install -y -qq $(PACKAGE); } >/dev/null 2>&1 || \
+	  { echo "setup: $(PACKAGE) is missing: sudo apt-get install $(PACKAGE)" >&2; exit 1; }

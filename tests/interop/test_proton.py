@@ -127,5 +127,5 @@ def test_a_missing_queue_is_refused(connection: BlockingConnection) -> None:
 
 
 def test_a_wrong_key_is_refused(proton_namespace: LocalNamespace) -> None:
-    with pytest.raises(Exception, match="amqp:unauthorized-access|Authentication failed"):
+    with pytest.raises(Exception, match=r"amqp:unauthorized-access|Authentication failed"):
         connect(proton_namespace, "wrong")
