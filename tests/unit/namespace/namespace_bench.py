@@ -29,7 +29,7 @@ from twinbus.namespace.machine import NamespaceMachine
 from twinbus.namespace.message import SCHEDULED_TIME, Arrival, read_arrival
 from twinbus.namespace.replies import Delivery, Done, MessagesFound, Refused, Reply, Settled
 from twinbus.namespace.seam import CommitSeam
-from twinbus.namespace.store.api import MessageRow, Report, StoredNamespace
+from twinbus.namespace.store.api import MessageRow, MessageState, Report, StoredNamespace
 from twinbus.namespace.store.memory import MemoryStore
 
 QUEUE = "orders"
@@ -47,6 +47,13 @@ def arrival(name: str, *, ttl_ms: int | None = None, due_at_ms: int | None = Non
         data=body,
     )
     return read_arrival(payload, lambda: "unused")
+
+
+def row(sequence: int, size: int = 10) -> MessageRow:
+    """A visible row of entity 7."""
+    return MessageRow(
+        7, sequence, MessageState.ACTIVE, sequence, START_MS, None, None, 0, str(sequence), None, None, bytes(size)
+    )
 
 
 def properties_of(row: MessageRow) -> dict[object, object]:

@@ -1,0 +1,285 @@
+"""Nothing is said before it is true, and everybody is told when the store fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from namespace_bench import QUEUE, START_MS, Bench, arrival, names
+
+from twinbus.errors import StoreDamaged, StoreUnavailable
+from twinbus.namespace.commands import (
+    Complete,
+    FindEntity,
+    Grant,
+    OpenReceiver,
+    Peek,
+    ReceiveDeferred,
+    ReceiveMode,
+    Send,
+    Settle,
+    Tick,
+)
+from twinbus.namespace.machine import NamespaceMachine
+from twinbus.namespace.replies import Delivery, Done, Refused, Reply, Settled
+from twinbus.namespace.seam import CommitSeam
+from twinbus.namespace.store.api import (
+    Change,
+    CommitFailed,
+    Committed,
+    ReadFailed,
+    Report,
+    RowRequest,
+    RowsRead,
+    StoredNamespace,
+)
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+# --- while all is well ---
+
+
+def test_a_send_is_answered_only_when_it_is_durable(bench: Bench) -> None:
+    bench.do(Send(QUEUE, (arrival("a"),), "origin"))
+    assert bench.take() == []
+    bench.commit()
+    assert bench.take() == [Done("origin", (1,))]
+
+
+def test_answers_come_in_the_order_of_the_commits(bench: Bench) -> None:
+    for name in "abc":
+        bench.do(Send(QUEUE, (arrival(name),), name))
+    bench.commit(2)
+    assert [reply.origin for reply in bench.take() if isinstance(reply, Done)] == ["a", "b"]
+    bench.commit()
+    assert [reply.origin for reply in bench.take() if isinstance(reply, Done)] == ["c"]
+
+
+def test_a_question_without_a_change_is_answered_at_once(bench: Bench) -> None:
+    bench.do(Send(QUEUE, (arrival("a"),), "send"))
+    bench.do(FindEntity(QUEUE, "find"))
+    assert bench.take() == [Done("find")]
+
+
+def test_a_completion_is_answered_only_when_it_is_durable(bench: Bench) -> None:
+    bench.send("a")
+    (lent,) = bench.receive()
+    bench.do(Settle(QUEUE, (lent.token or b"",), Complete(), "origin"))
+    assert bench.take() == []
+    bench.commit()
+    assert bench.take() == [Settled("origin", {})]
+
+
+def test_the_weight_of_what_is_unwritten_is_known(bench: Bench) -> None:
+    assert bench.seam.unwritten_bytes == 0
+    bench.do(Send(QUEUE, (arrival("a", body=bytes(10_000)),)))
+    assert 10_000 < bench.seam.unwritten_bytes < 11_000
+    bench.commit()
+    assert bench.seam.unwritten_bytes == 0
+
+
+# --- when a commit fails ---
+
+
+def test_a_failed_commit_refuses_everybody_who_waited_for_it(bench: Bench) -> None:
+    bench.send("kept")
+    (lent,) = bench.receive()
+    bench.do(Send(QUEUE, (arrival("a"),), "send"))
+    bench.do(Settle(QUEUE, (lent.token or b"",), Complete(), "complete"))
+    bench.take()
+    bench.store.fail("disk full")
+    replies = bench.take()
+    assert [reply.origin for reply in replies if isinstance(reply, Refused)] == ["send", "complete"]
+    assert all(isinstance(reply.error, StoreUnavailable) for reply in replies if isinstance(reply, Refused))
+    assert "disk full" in str(replies[0].error)  # type: ignore[union-attr]
+    assert bench.failures == ["disk full"]
+    assert bench.seam.unwritten_bytes == 0
+
+
+def test_a_failed_namespace_refuses_new_work_and_wants_no_waking(bench: Bench) -> None:
+    bench.send(arrival("a", ttl_ms=1_000))
+    bench.store.fail("disk full")
+    bench.take()
+    bench.do(Send(QUEUE, (arrival("b"),), "origin"))
+    (refused,) = bench.take()
+    assert isinstance(refused, Refused)
+    assert isinstance(refused.error, StoreUnavailable)
+    bench.do(Grant(1, 5))  # asks for no answer, and gets none
+    bench.do(Tick())
+    assert bench.take() == []
+    assert bench.seam.next_wake_ms() is None
+
+
+def test_a_recovered_namespace_holds_what_was_acknowledged_and_nothing_else(bench: Bench) -> None:
+    bench.send("acknowledged")
+    bench.do(Send(QUEUE, (arrival("refused"),)))
+    bench.store.fail("disk full")
+    bench.seam.recover()
+    assert bench.seam.failure is None
+    assert names(bench.peek()) == ["acknowledged"]
+    assert bench.send("next") == (2,)
+    assert names(bench.receive(5)) == ["acknowledged", "next"]
+
+
+def test_a_message_whose_deletion_failed_is_not_handed_out(bench: Bench) -> None:
+    bench.send("a")
+    bench.open(1, credit=1, deletes=True)
+    bench.store.fail("disk full")
+    assert bench.deliveries() == []
+    bench.seam.recover()
+    assert names(bench.receive()) == ["a"]
+
+
+def test_the_failure_is_told_once_each_time(bench: Bench) -> None:
+    for number in range(1, 4):
+        bench.do(Send(QUEUE, (arrival("a"),)))
+        bench.do(Send(QUEUE, (arrival("b"),)))
+        bench.store.fail("disk full")
+        assert len(bench.failures) == number
+        bench.seam.recover()
+
+
+# --- over a store whose every report the test writes itself ---
+
+
+class SilentStore:
+    """Keeps what it is asked; says what the test tells it to."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.submitted: list[int] = []
+        self.requests: list[RowRequest] = []
+        self.is_usable = True
+
+    def load(self) -> StoredNamespace:
+        if not self.is_usable:
+            raise StoreDamaged("still broken")
+        return self.stored
+
+    stored = StoredNamespace((), {}, 1, 0)
+
+    def start(self, report: Callable[[Report], None]) -> None: ...
+
+    def submit(self, number: int, changes: tuple[Change, ...]) -> None:
+        self.submitted.append(number)
+
+    def request(self, request: RowRequest) -> None:
+        self.requests.append(request)
+
+    def close(self) -> None: ...
+
+
+class Scene:
+    """A seam over a silent store that holds the queue of a bench, with one message."""
+
+    def __init__(self) -> None:
+        bench = Bench()
+        bench.send("a")
+        self.store = SilentStore()
+        self.store.stored = bench.store.load()
+        self.loaded = self.store.stored.last_number
+        self.row = bench.peek()[0]
+        self.replies: list[Reply] = []
+        self.failures: list[str] = []
+        self.seam = CommitSeam(self.store, self._build, self.replies.append, self.failures.append)
+
+    def _build(self, stored: StoredNamespace) -> NamespaceMachine:
+        return NamespaceMachine(stored, new_token=lambda: bytes(16))
+
+    def send(self, origin: str) -> None:
+        self.seam.do(Send(QUEUE, (arrival(origin),), origin), START_MS)
+
+    def report(self, report: Report) -> None:
+        self.seam.report(report, START_MS)
+
+    def told(self) -> list[tuple[type[Reply], object]]:
+        """Who was answered, with what, since the last time."""
+        told = [(type(reply), getattr(reply, "origin", None)) for reply in self.replies]
+        self.replies.clear()
+        return told
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_rows_may_tell_of_a_commit_before_its_own_report(scene: Scene) -> None:
+    scene.send("send")
+    scene.seam.do(Peek(QUEUE, 0, 10, "peek"), START_MS)
+    (request,) = scene.store.requests
+    scene.report(RowsRead(request, (scene.row,), True, None, scene.loaded + 1))
+    assert [origin for _, origin in scene.told()] == ["send", "peek"]
+    scene.report(Committed(scene.loaded + 1))
+    assert scene.told() == []
+
+
+def test_a_failed_read_refuses_who_waited_for_it(scene: Scene) -> None:
+    scene.seam.do(Peek(QUEUE, 0, 10, "peek"), START_MS)
+    scene.report(ReadFailed(scene.store.requests[0], "bad sector"))
+    assert scene.told() == [(Refused, "peek")]
+    assert scene.failures == ["bad sector"]
+
+
+def test_a_failed_read_leaves_it_to_the_store_what_becomes_of_a_send(scene: Scene) -> None:
+    scene.send("written")
+    scene.send("not written")
+    scene.seam.do(Peek(QUEUE, 0, 10, "peek"), START_MS)
+    scene.report(ReadFailed(scene.store.requests[0], "bad sector"))
+    assert scene.told() == [(Refused, "peek")]
+    scene.report(Committed(scene.loaded + 1))
+    assert scene.told() == [(Done, "written")]
+    assert scene.failures == []  # told when everybody has an answer
+    scene.report(CommitFailed(scene.loaded + 2, "bad sector"))
+    assert scene.told() == [(Refused, "not written")]
+    assert scene.failures == ["bad sector"]
+
+
+def test_a_message_that_was_deleted_after_a_failed_read_is_still_handed_out(scene: Scene) -> None:
+    scene.seam.do(OpenReceiver(1, QUEUE, ReceiveMode.RECEIVE_AND_DELETE), START_MS)
+    scene.seam.do(Grant(1, 1), START_MS)
+    (head,) = scene.store.requests
+    scene.report(RowsRead(head, (scene.row,), True, None, scene.loaded))
+    scene.seam.do(Peek(QUEUE, 0, 10, "peek"), START_MS)
+    scene.report(ReadFailed(scene.store.requests[-1], "bad sector"))
+    scene.told()
+    scene.report(Committed(scene.loaded + 1))
+    assert [type(reply) for reply in scene.replies] == [Delivery]
+
+
+def test_who_waits_for_a_deferral_to_be_written_is_refused_when_the_store_fails(scene: Scene) -> None:
+    deferred = ReceiveDeferred(QUEUE, (1,), ReceiveMode.PEEK_LOCK, "deferred")
+    scene.seam.do(deferred, START_MS)
+    scene.send("send")
+    scene.report(CommitFailed(scene.loaded + 1, "disk full"))
+    assert sorted(str(origin) for _, origin in scene.told()) == ["deferred", "send"]
+
+
+def test_reports_for_a_machine_that_is_gone_change_nothing(scene: Scene) -> None:
+    scene.seam.do(Peek(QUEUE, 0, 10, "peek"), START_MS)
+    (request,) = scene.store.requests
+    scene.send("send")
+    scene.report(CommitFailed(scene.loaded + 1, "disk full"))
+    scene.seam.recover()
+    scene.told()
+    scene.report(RowsRead(request, (), True, None, scene.loaded))
+    scene.report(ReadFailed(request, "disk full"))
+    scene.report(Committed(scene.loaded))
+    assert scene.told() == []
+    assert scene.seam.failure is None
+
+
+def test_while_the_disk_stays_broken_the_namespace_stays_failed(scene: Scene) -> None:
+    scene.send("send")
+    scene.report(CommitFailed(scene.loaded + 1, "disk full"))
+    scene.store.is_usable = False
+    with pytest.raises(StoreDamaged):
+        scene.seam.recover()
+    assert scene.seam.failure == "disk full"
+    scene.store.is_usable = True
+    scene.seam.recover()
+    assert scene.seam.failure is None
