@@ -13,6 +13,7 @@ from typing import ClassVar, NamedTuple
 from twinbus.amqp.connection import Connection
 from twinbus.amqp.events import (
     AttachRequested,
+    Authenticated,
     ConnectionClosed,
     CreditChanged,
     Detached,
@@ -23,6 +24,7 @@ from twinbus.amqp.events import (
 )
 from twinbus.amqp.link import Link, ReceivingLink, SendingLink
 from twinbus.amqp.performatives import ACCEPTED, Outcome, Rejected
+from twinbus.amqp.sasl import PLAIN
 from twinbus.errors import (
     AmqpError,
     MessageTooLarge,
@@ -30,6 +32,7 @@ from twinbus.errors import (
     NotAllowed,
     ServerBusy,
     TwinbusError,
+    Unauthorized,
 )
 from twinbus.namespace.commands import (
     CloseReceiver,
@@ -49,6 +52,7 @@ from twinbus.namespace.nodes.cbs import CBS_ADDRESS
 from twinbus.namespace.nodes.desk import Desk
 from twinbus.namespace.nodes.management import is_management, managed_entity
 from twinbus.namespace.nodes.requests import read_request
+from twinbus.namespace.operations import Right
 from twinbus.namespace.outcomes import amqp_error, confirmation_of, entity_path, verdict_of
 from twinbus.namespace.reception import Reception
 from twinbus.namespace.replies import Delivery, Done, Drained, ReceiverLost, Refused, Settled
@@ -86,7 +90,7 @@ class Door:
         self._connection = connection
         self._reception = reception
         self.flush = flush
-        self._desk = Desk(reception.keys, self._arrival, reception.ask, self._note_change)
+        self._desk = Desk(reception.authority, self._arrival, reception.ask, self._note_change)
         self._receivings: dict[int, Link] = {}
         self._is_paused = False
         self.unwritten_bytes = 0
@@ -138,7 +142,7 @@ class Door:
         if path.lower() == CBS_ADDRESS:
             self._let_ask(link, Asking(CBS_ADDRESS), Done(None))
             return
-        self._check_right(path, now_ms)
+        self._check_right(link, now_ms)
         if is_management(path):
             asking = Asking(path.lower())
             self._reception.ask(FindEntity(managed_entity(path), partial(self._let_ask, link, asking)), now_ms)
@@ -168,7 +172,7 @@ class Door:
             link.context = AnswerLink(CBS_ADDRESS, link)
             link.accept()
             return
-        self._check_right(path, now_ms)
+        self._check_right(link, now_ms)
         if is_management(path):
             link.context = AnswerLink(path.lower(), link)
             link.accept()
@@ -192,10 +196,31 @@ class Door:
         self._receivings[receiving.receiver] = link
         link.accept()
 
-    def _check_right(self, path: str, now_ms: int) -> None:
-        if self._connection.authenticated_as not in (None, "anonymous"):
-            return  # came in with name and key
-        self._desk.check_right(path, now_ms)
+    # --- rights ---
+
+    def _authenticated(self, event: Authenticated, now_ms: int) -> None:
+        if event.mechanism == PLAIN:
+            self._desk.let_in(event.user)
+
+    def _check_right(self, link: Link, now_ms: int) -> None:
+        self._desk.check_right(*_need_of(link), now_ms)
+
+    def next_expiry_ms(self) -> int | None:
+        """When `close_expired` has something to do; None: not before the peer says more."""
+        return self._desk.next_expiry_ms()
+
+    def close_expired(self, now_ms: int) -> None:
+        """Detach links whose token has ended, or was replaced by one that allows less. Cheap while there are none."""
+        if not self._desk.is_review_due(now_ms):
+            return
+        for link in [link for session in self._connection.sessions for link in session.links if link.lives]:
+            path, right = _need_of(link)
+            if path.lower() != CBS_ADDRESS and not self._desk.has_right(path, right, now_ms):
+                self._forget(link, now_ms)
+                link.detach(amqp_error(Unauthorized(f"the token for '{path}' has expired, or allows less now")))
+        self._desk.reviewed(now_ms)
+
+    # --- the end of links ---
 
     def _detached(self, event: Detached, now_ms: int) -> None:
         self._forget(event.link, now_ms)
@@ -338,6 +363,7 @@ class Door:
         self._desk.take(event.link.session, address, request, now_ms)
 
     _HANDLERS: ClassVar[dict[type, Callable[..., None]]] = {
+        Authenticated: _authenticated,
         AttachRequested: _attach,
         Detached: _detached,
         SessionEnded: _session_ended,
@@ -346,3 +372,12 @@ class Door:
         CreditChanged: _credit,
         DispositionArrived: _disposition,
     }
+
+
+def _need_of(link: Link) -> tuple[str, Right | None]:
+    """The entity a link is about, and the right it takes; None: any will do, since each request is checked."""
+    is_ours_to_read = isinstance(link, ReceivingLink)
+    path = entity_path(link.target if is_ours_to_read else link.source)
+    if is_management(path):
+        return managed_entity(path), None
+    return path, Right.SEND if is_ours_to_read else Right.LISTEN

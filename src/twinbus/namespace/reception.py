@@ -12,7 +12,7 @@ from twinbus.namespace.commands import Command
 from twinbus.namespace.message import Arrival
 from twinbus.namespace.meter import Meter, Metered
 from twinbus.namespace.replies import Delivery, Drained, ReceiverLost, Reply
-from twinbus.namespace.rights import AccessKey
+from twinbus.namespace.rights.authority import Authority
 
 if TYPE_CHECKING:
     from twinbus.namespace.door import Door
@@ -36,12 +36,12 @@ class Reception:
         *,
         do: Callable[[Command, int], None],
         unwritten_bytes: Callable[[], int],
-        keys: tuple[AccessKey, ...],
+        authority: Authority,
         limits: TrafficLimits,
         new_message_id: Callable[[], str],
     ) -> None:
         self.ask = do
-        self.keys = keys
+        self.authority = authority
         self.limits = limits
         self.new_message_id = new_message_id
         self.unwritten_bytes = unwritten_bytes

@@ -21,9 +21,11 @@ from twinbus.namespace.commands import CreateQueue, Tick
 from twinbus.namespace.entities.settings import QueueSettings
 from twinbus.namespace.home import STORE_FILE, kept_key, make_home, new_key
 from twinbus.namespace.machine import NamespaceMachine
+from twinbus.namespace.operations import Right
 from twinbus.namespace.reception import Reception
 from twinbus.namespace.replies import Done, Refused
-from twinbus.namespace.rights import AccessKey
+from twinbus.namespace.rights.authority import Authority
+from twinbus.namespace.rights.rules import AccessRule, RuleBook
 from twinbus.namespace.seam import CommitSeam
 from twinbus.namespace.store.api import Report, Store, StoredNamespace
 from twinbus.namespace.store.memory import MemoryStore
@@ -176,10 +178,14 @@ class NamespaceServer:
         return Reception(
             do=self._seam.do,
             unwritten_bytes=lambda: self._seam.unwritten_bytes,
-            keys=(AccessKey(ROOT_KEY_NAME, self.key),),
+            authority=self._build_authority(),
             limits=self.options.limits,
             new_message_id=lambda: uuid.uuid4().hex,
         )
+
+    def _build_authority(self) -> Authority:
+        root = AccessRule(ROOT_KEY_NAME, frozenset({Right.MANAGE}), self.key)
+        return Authority(RuleBook((root,)))
 
     async def create_queue(self, path: str, settings: QueueSettings | None = None) -> None:
         """Create a queue; raises `EntityAlreadyExists` if there is one of that name."""
@@ -228,7 +234,7 @@ class NamespaceServer:
             wire.abort()
 
     def new_connection(self) -> Connection:
-        sasl = ServerSasl((ANONYMOUS, PLAIN), check_plain=self.reception.keys[0].matches)
+        sasl = ServerSasl((ANONYMOUS, PLAIN), check_plain=self.reception.authority.knows)
         return Connection(role=Role.SERVER, container_id=f"twinbus-{self.options.name}", sasl=sasl)
 
     # --- around the seam: after each of these, whatever has to be said is sent ---

@@ -1,44 +1,47 @@
-"""`$cbs`: where a client puts the tokens that say what it may use."""
+"""`$cbs`: where a client puts the tokens that say what it may use.
+
+Only the token itself is judged here. What it does not allow, and entities that do not exist, are told when a link is
+attached: there the official clients raise at once, here they would try again and again.
+"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from twinbus.amqp.types import Int, Symbol
-from twinbus.errors import Unauthorized
+from twinbus.errors import NamespaceError, QuotaExceeded, Unauthorized
 from twinbus.namespace.nodes.requests import Request, write_response
-from twinbus.namespace.rights import AccessKey, Claim, check_token
+from twinbus.namespace.rights.authority import Authority
+from twinbus.namespace.rights.claims import ClaimBook
 
 CBS_ADDRESS = "$cbs"
 
 
-class TokenAnswer(NamedTuple):
-    claim: Claim | None
-    """What the connection may do from now on; None if the token was refused."""
-    response: bytes
-
-
-def put_token(request: Request, keys: tuple[AccessKey, ...], now_ms: int) -> TokenAnswer:
-    """Check a token. What kind it is its text tells: the official Python client calls every token a JWT."""
+def put_token(request: Request, authority: Authority, claims: ClaimBook, now_ms: int) -> bytes:
+    """Add what a token proves to the claims, if it is good; the response says whether it was."""
     try:
-        claim = _claim_of(request, keys, now_ms)
-    except Unauthorized as error:
-        return TokenAnswer(None, write_response(request, _status(401, str(error), error.condition), None))
-    return TokenAnswer(claim, write_response(request, _status(202, "Accepted", None), None))
+        token, audience = _read(request)
+        claims.add(authority.check_token(token, audience, now_ms), now_ms)
+    except (Unauthorized, QuotaExceeded) as error:
+        return _refusal(request, error)
+    return write_response(request, {"status-code": Int(202), "status-description": "Accepted"}, None)
 
 
-def _claim_of(request: Request, keys: tuple[AccessKey, ...], now_ms: int) -> Claim:
+def _read(request: Request) -> tuple[str, str]:
+    """Token and audience. The application property `type` is no help: Python's client calls every token a JWT."""
     audience = request.properties.get("name")
     if request.operation != "put-token" or not isinstance(audience, str):
         raise Unauthorized("$cbs takes the operation put-token with the application property 'name'")
     token = request.body.decode("utf-8", "replace") if isinstance(request.body, bytes) else request.body
     if not isinstance(token, str):
         raise Unauthorized("the token must be a string")
-    return check_token(token, audience, keys, now_ms)
+    return token, audience
 
 
-def _status(code: int, description: str, condition: str | None) -> dict[str, Any]:
-    status: dict[str, Any] = {"status-code": Int(code), "status-description": description}
-    if condition is not None:
-        status["error-condition"] = Symbol(condition)
-    return status
+def _refusal(request: Request, error: NamespaceError) -> bytes:
+    status: dict[str, Any] = {
+        "status-code": Int(401 if isinstance(error, Unauthorized) else 403),
+        "status-description": str(error),
+        "error-condition": Symbol(error.condition),
+    }
+    return write_response(request, status, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from twinbus.amqp.session import Session
-from twinbus.errors import AmqpError, NamespaceError, Unauthorized
+from twinbus.errors import AmqpError, NamespaceError
 from twinbus.namespace.commands import Command
 from twinbus.namespace.nodes.answers import AnswerLink
 from twinbus.namespace.nodes.cbs import CBS_ADDRESS, put_token
@@ -17,55 +17,77 @@ from twinbus.namespace.nodes.management import (
     response_for,
 )
 from twinbus.namespace.nodes.requests import Request
+from twinbus.namespace.operations import Right
 from twinbus.namespace.replies import Reply
-from twinbus.namespace.rights import AccessKey, Claim
+from twinbus.namespace.rights.authority import Authority
+from twinbus.namespace.rights.claims import ClaimBook
 
-CLAIMS_MAX = 1_000
+_SEND_OPERATIONS = {"schedule-message", "cancel-scheduled-message"}
+_MANAGE_OPERATIONS = {"add-rule", "remove-rule", "enumerate-rules"}
+
+
+def right_for_operation(name: str) -> Right:
+    """The right that a request to `$management` needs; `com.microsoft:` in front of its name does not matter."""
+    operation = name.removeprefix("com.microsoft:")
+    if operation in _SEND_OPERATIONS:
+        return Right.SEND
+    return Right.MANAGE if operation in _MANAGE_OPERATIONS else Right.LISTEN
 
 
 class Desk:
     def __init__(
         self,
-        keys: tuple[AccessKey, ...],
+        authority: Authority,
         read_arrival: ReadArrival,
         ask: Callable[[Command, int], None],
         on_answer: Callable[[], None],
     ) -> None:
         """`ask` takes commands; `on_answer` is called when an answer waits to be sent."""
-        self._keys = keys
+        self._authority = authority
         self._read_arrival = read_arrival
         self._ask = ask
         self._on_answer = on_answer
-        self._claims: dict[str, Claim] = {}
+        self._claims = ClaimBook()
 
-    def check_right(self, path: str, now_ms: int) -> None:
-        """Raise `Unauthorized` unless a token for the entity was put here."""
-        if not any(claim.covers(path, now_ms) for claim in self._claims.values()):
-            raise Unauthorized(f"no valid token for '{path}' was put on this connection")
+    # --- rights ---
+
+    def let_in(self, rule_name: str) -> None:
+        """Somebody came in with a rule's name and key, which were checked."""
+        self._claims.enter(self._authority.claim_of(rule_name))
+
+    def check_right(self, path: str, right: Right | None, now_ms: int) -> None:
+        """Raise `Unauthorized` unless the connection has this right to an entity; None asks for any right at all."""
+        self._claims.check(path, right, now_ms)
+
+    def next_expiry_ms(self) -> int | None:
+        """When `is_review_due` becomes true; None: not before another token is put."""
+        return self._claims.review_ms
+
+    def is_review_due(self, now_ms: int) -> bool:
+        """Whether rights may have been lost: then ask for each with `has_right`, and say `reviewed`."""
+        review_ms = self._claims.review_ms
+        return review_ms is not None and review_ms <= now_ms
+
+    def has_right(self, path: str, right: Right | None, now_ms: int) -> bool:
+        return self._claims.has(path, right, now_ms)
+
+    def reviewed(self, now_ms: int) -> None:
+        self._claims.reviewed(now_ms)
+
+    # --- requests ---
 
     def take(self, session: Session, address: str, request: Request, now_ms: int) -> None:
         if address == CBS_ADDRESS:
-            self._take_token(session, request, now_ms)
+            self._respond(session, address, request, put_token(request, self._authority, self._claims, now_ms))
         else:
             self._manage(session, address, request, now_ms)
-
-    def _take_token(self, session: Session, request: Request, now_ms: int) -> None:
-        answer = put_token(request, self._keys, now_ms)
-        if answer.claim is not None:
-            self._remember(answer.claim, now_ms)
-        self._respond(session, CBS_ADDRESS, request, answer.response)
-
-    def _remember(self, claim: Claim, now_ms: int) -> None:
-        if len(self._claims) >= CLAIMS_MAX:
-            self._claims = {key: each for key, each in self._claims.items() if each.until_ms > now_ms}
-        if len(self._claims) < CLAIMS_MAX:
-            self._claims[claim.resource] = claim
 
     def _manage(self, session: Session, address: str, request: Request, now_ms: int) -> None:
         def respond(reply: Reply) -> None:
             self._respond(session, address, request, response_for(request, reply))
 
         try:
+            self.check_right(managed_entity(address), right_for_operation(request.operation), now_ms)
             command = command_for(request, managed_entity(address), self._read_arrival, respond)
         except (NamespaceError, AmqpError) as error:
             self._respond(session, address, request, failure_response(request, error))

@@ -1,0 +1,124 @@
+"""Shared access rules: named pairs of keys, and what those who hold one of them may do."""
+
+from __future__ import annotations
+
+import hmac
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from twinbus.errors import OptionsError
+from twinbus.namespace.operations import Right
+from twinbus.namespace.rights.claims import levels_of, with_implied
+
+RULES_MAX = 12
+"""On the namespace, and on each entity."""
+NAME_LENGTH_MAX = 256
+KEY_LENGTH_MAX = 256
+
+_NAME = re.compile(r"[\x21-\x3a\x3c\x3e-\x7e]+")
+_KEY = re.compile(r"[\x21-\x3a\x3c-\x7e]+")
+_FORM = "NAME:RIGHTS or NAME:RIGHTS:KEY, as reader:Listen or app:Send+Listen"
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRule:
+    """A name, what it allows, and the keys that prove it. Both keys work, so that one can be changed at a time."""
+
+    name: str
+    rights: frozenset[Right]
+    primary_key: str | None = field(default=None, repr=False)
+    """None, where options are given: made once and kept with the data."""
+    secondary_key: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        problems = list(self._problems())
+        if problems:
+            raise OptionsError("; ".join(problems))
+
+    def _problems(self) -> Iterator[str]:
+        if not _NAME.fullmatch(self.name) or len(self.name) > NAME_LENGTH_MAX:
+            yield (
+                f"a rule's name has 1 to {NAME_LENGTH_MAX} printable ASCII characters "
+                f"without spaces, semicolons and equals signs, got {self.name!r}"
+            )
+        if not self.rights:
+            yield f"the rule {self.name!r} needs at least one of Send, Listen and Manage"
+        for key in self.keys:
+            if not _KEY.fullmatch(key) or len(key) > KEY_LENGTH_MAX:
+                yield (
+                    f"a key of the rule {self.name!r} must have 1 to {KEY_LENGTH_MAX} printable ASCII characters "
+                    "without spaces and semicolons"
+                )
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(key for key in (self.primary_key, self.secondary_key) if key is not None)
+
+    @property
+    def grants(self) -> frozenset[Right]:
+        """The rights in the rule and those that come with them."""
+        return with_implied(self.rights)
+
+    def has_key(self, key: str) -> bool:
+        """Whether this is one of the rule's keys. Takes as long for a wrong key as for a right one."""
+        given = key.encode("utf-8", "surrogatepass")
+        return sum(hmac.compare_digest(own.encode(), given) for own in self.keys) > 0  # none is skipped
+
+    def with_key(self, key: str) -> AccessRule:
+        return replace(self, primary_key=key)
+
+
+def parse_rule(text: str) -> AccessRule:
+    """`app:Send+Listen` or `app:Send+Listen:KEY` -> the rule; raises `OptionsError` if it is none."""
+    name, *parts = text.split(":", 2)
+    if not parts or not name:
+        raise OptionsError(f"a rule is written {_FORM}, got {text!r}")
+    return AccessRule(name, parse_rights(parts[0]), *parts[1:])
+
+
+def parse_rights(text: str) -> frozenset[Right]:
+    """`Send+Listen` -> the rights, in any case."""
+    known = {right.value.lower(): right for right in Right}
+    names = text.lower().split("+")
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise OptionsError(f"rights are Send, Listen and Manage, joined by '+', got {text!r}")
+    return frozenset(known[name] for name in names)
+
+
+def check_rules(rules: Iterable[AccessRule]) -> None:
+    """Raise `OptionsError` if these cannot be the rules of one namespace or one entity."""
+    names = [rule.name for rule in rules]
+    if len(names) > RULES_MAX:
+        raise OptionsError(f"a namespace or an entity has at most {RULES_MAX} rules, got {len(names)}")
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise OptionsError(f"a rule is given twice: {', '.join(twice)}")
+
+
+EntityRules = Callable[[str], tuple[AccessRule, ...]]
+"""The rules of the entity at a path, in any case; none if there is no such entity."""
+
+
+def no_entity_rules(_path: str) -> tuple[AccessRule, ...]:
+    return ()
+
+
+class RuleBook:
+    """All rules of a namespace: its own, and those of its entities, looked up when they are needed."""
+
+    def __init__(self, rules: tuple[AccessRule, ...], entity_rules: EntityRules = no_entity_rules) -> None:
+        check_rules(rules)
+        self.rules = rules
+        self._entity_rules = entity_rules
+
+    def named(self, name: str) -> AccessRule | None:
+        """The namespace's own rule of that name."""
+        return next((rule for rule in self.rules if rule.name == name), None)
+
+    def rules_for(self, path: str) -> Iterator[AccessRule]:
+        """The rules that hold for a plain path: the nearest entity's first, the namespace's last."""
+        for level in levels_of(path):
+            yield from self._entity_rules(level)
+        yield from self.rules
