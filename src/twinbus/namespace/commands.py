@@ -24,6 +24,14 @@ class CreateQueue(NamedTuple):
     origin: Any = None
 
 
+class UpdateQueue(NamedTuple):
+    """Give a queue other settings, all of them; what is stored already keeps its times and counts."""
+
+    path: str
+    settings: QueueSettings
+    origin: Any = None
+
+
 class DeleteQueue(NamedTuple):
     path: str
     origin: Any = None
@@ -31,6 +39,28 @@ class DeleteQueue(NamedTuple):
 
 class FindEntity(NamedTuple):
     """Ask whether an entity exists."""
+
+    path: str
+    origin: Any = None
+
+
+class GetQueue(NamedTuple):
+    """Ask for a queue's settings and counts: `QueueFound`."""
+
+    path: str
+    origin: Any = None
+
+
+class ListQueues(NamedTuple):
+    """Ask for up to `top` queues, by name, after the first `skip` of them: `QueuesFound`."""
+
+    skip: int
+    top: int
+    origin: Any = None
+
+
+class OpenSender(NamedTuple):
+    """Ask whether an entity can be sent to, and how large a message may be: `SenderOpened`."""
 
     path: str
     origin: Any = None
@@ -151,8 +181,12 @@ class Tick(NamedTuple):
 
 Command = (
     CreateQueue
+    | UpdateQueue
     | DeleteQueue
     | FindEntity
+    | GetQueue
+    | ListQueues
+    | OpenSender
     | Send
     | CancelScheduled
     | OpenReceiver

@@ -10,7 +10,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from twinbus.errors import EntityNotFound, MessageNotFound, NamespaceError, NotAllowed, OptionsError, ServerBusy
+from twinbus.errors import (
+    EntityDisabled,
+    EntityNotFound,
+    MessageNotFound,
+    NamespaceError,
+    NotAllowed,
+    OptionsError,
+    ServerBusy,
+)
 from twinbus.namespace.clockwork import Alarms
 from twinbus.namespace.commands import (
     CancelScheduled,
@@ -19,8 +27,11 @@ from twinbus.namespace.commands import (
     CreateQueue,
     DeleteQueue,
     FindEntity,
+    GetQueue,
     Grant,
+    ListQueues,
     OpenReceiver,
+    OpenSender,
     PauseReceiver,
     Peek,
     ReceiveDeferred,
@@ -30,19 +41,23 @@ from twinbus.namespace.commands import (
     Send,
     Settle,
     Tick,
+    UpdateQueue,
     origin_of,
 )
 from twinbus.namespace.entities.queue import Queue, QueueContext
 from twinbus.namespace.entities.receivers import Receiver
 from twinbus.namespace.entities.window import WindowLimits
-from twinbus.namespace.registry import Registry
+from twinbus.namespace.registry import Registry, description
 from twinbus.namespace.replies import (
     Done,
     LentRow,
     LocksRenewed,
     MessagesFound,
+    QueueFound,
+    QueuesFound,
     ReceiverLost,
     Refused,
+    SenderOpened,
     Settled,
     Step,
 )
@@ -144,17 +159,35 @@ class NamespaceMachine:
         step.replies.append(Done(command.origin))
 
     def _delete_queue(self, command: DeleteQueue, now_ms: int, step: Step) -> None:
-        queue = self.registry.find(command.path)
-        if queue.dead_letter is None:
-            raise NotAllowed(f"'{command.path}' is a dead-letter queue: it goes with its queue")
-        error = EntityNotFound(f"The messaging entity '{queue.row.path}' was deleted.")
-        for gone in (queue, queue.dead_letter):
+        for gone in self.registry.find_queue(command.path):
             self.registry.remove(gone)
             step.changes.append(DropEntity(gone.entity_id))
-            for name in gone.receivers.all:
-                del self._receivers[name]
-                step.replies.append(ReceiverLost(name, error))
+            self._dismiss(gone, EntityNotFound(f"The messaging entity '{gone.row.path}' was deleted."), step)
         step.replies.append(Done(command.origin))
+
+    def _update_queue(self, command: UpdateQueue, now_ms: int, step: Step) -> None:
+        for queue in self.registry.update(command.path, command.settings, now_ms):
+            step.changes.append(PutEntity(queue.row))
+            try:
+                queue.check_receivable()
+            except EntityDisabled as error:
+                self._dismiss(queue, error, step)
+        step.replies.append(Done(command.origin))
+
+    def _dismiss(self, queue: Queue, error: NamespaceError, step: Step) -> None:
+        """End every receiver of a queue; its locks stay."""
+        for name in list(queue.receivers.all):
+            queue.receivers.remove(name)
+            del self._receivers[name]
+            step.replies.append(ReceiverLost(name, error))
+
+    def _get_queue(self, command: GetQueue, now_ms: int, step: Step) -> None:
+        queue, _ = self.registry.find_queue(command.path)
+        step.replies.append(QueueFound(command.origin, description(queue)))
+
+    def _list_queues(self, command: ListQueues, now_ms: int, step: Step) -> None:
+        queues, has_more = self.registry.page(command.skip, command.top)
+        step.replies.append(QueuesFound(command.origin, tuple(map(description, queues)), has_more))
 
     def _find_entity(self, command: FindEntity, now_ms: int, step: Step) -> None:
         self._find(command.path)
@@ -163,15 +196,27 @@ class NamespaceMachine:
     # --- messages in ---
 
     def _send(self, command: Send, now_ms: int, step: Step) -> None:
-        queue = self._find(command.path)
-        if queue.dead_letter is None:
-            raise NotAllowed(f"'{command.path}' is a dead-letter queue: it cannot be sent to")
+        queue = self._find_sendable(command.path)
+        queue.accessed_at_ms = now_ms
         step.replies.append(Done(command.origin, queue.send(command.arrivals, now_ms, step)))
+
+    def _open_sender(self, command: OpenSender, now_ms: int, step: Step) -> None:
+        queue = self._find_sendable(command.path)
+        step.replies.append(SenderOpened(command.origin, queue.settings.message_bytes_max))
+
+    def _find_sendable(self, path: str) -> Queue:
+        queue = self._find(path)
+        if queue.dead_letter is None:
+            raise NotAllowed(f"'{path}' is a dead-letter queue: it cannot be sent to")
+        queue.check_sendable()
+        return queue
 
     # --- receivers ---
 
     def _open_receiver(self, command: OpenReceiver, now_ms: int, step: Step) -> None:
         queue = self._find(command.path)
+        queue.check_receivable()
+        queue.accessed_at_ms = now_ms
         receiver = Receiver(command.receiver, command.mode)
         queue.receivers.add(receiver)
         self._receivers[command.receiver] = (queue, receiver)
@@ -181,6 +226,7 @@ class NamespaceMachine:
         if command.receiver in self._receivers:
             queue, receiver = self._receivers[command.receiver]
             self._touch(queue)
+            queue.accessed_at_ms = now_ms
             queue.receivers.grant(receiver, command.credit_limit, drain=command.drain)
             queue.lend(now_ms, step)
 
@@ -225,6 +271,9 @@ class NamespaceMachine:
 
     def _need_named(self, command: ReceiveDeferred | CancelScheduled, now_ms: int, step: Step) -> None:
         queue = self._find(command.path)
+        if isinstance(command, ReceiveDeferred):
+            queue.check_receivable()
+            queue.accessed_at_ms = now_ms
         self._wait_for(NamedRows(queue.entity_id, command.sequences), command, step)
 
     def _wait_for(self, request: RowRequest, command: Peek | ReceiveDeferred | CancelScheduled, step: Step) -> None:
@@ -345,8 +394,12 @@ class NamespaceMachine:
 
     _HANDLERS: ClassVar[dict[type, Callable[..., None]]] = {
         CreateQueue: _create_queue,
+        UpdateQueue: _update_queue,
         DeleteQueue: _delete_queue,
         FindEntity: _find_entity,
+        GetQueue: _get_queue,
+        ListQueues: _list_queues,
+        OpenSender: _open_sender,
         Send: _send,
         OpenReceiver: _open_receiver,
         Grant: _grant,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from twinbus.errors import NamespaceError
+from twinbus.namespace.entities.settings import QueueSettings
 from twinbus.namespace.store.api import Change, MessageRow, RowRequest
 
 
@@ -21,6 +22,42 @@ class Refused(NamedTuple):
 
     origin: Any
     error: NamespaceError
+
+
+class QueueDescription(NamedTuple):
+    """A queue as it stands: its settings, and what is in it."""
+
+    path: str
+    settings: QueueSettings
+    active: int
+    """Messages that can be received now or are locked."""
+    deferred: int
+    scheduled: int
+    dead_letters: int
+    stored_bytes: int
+    """Dead letters too."""
+    created_at_ms: int
+    updated_at_ms: int
+    accessed_at_ms: int
+    """The last send or receive since the namespace was started; before the first one, the last change of settings."""
+
+
+class QueueFound(NamedTuple):
+    origin: Any
+    queue: QueueDescription
+
+
+class QueuesFound(NamedTuple):
+    origin: Any
+    queues: tuple[QueueDescription, ...]
+    has_more: bool
+    """Whether there are queues behind the last of these."""
+
+
+class SenderOpened(NamedTuple):
+    origin: Any
+    message_bytes_max: int | None
+    """The entity's own limit; None: it has none."""
 
 
 class Settled(NamedTuple):
@@ -64,13 +101,25 @@ class MessagesFound(NamedTuple):
 
 
 class ReceiverLost(NamedTuple):
-    """The entity the receiver read from is gone."""
+    """The receiver gets nothing more: its entity is gone or disabled."""
 
     receiver: int
     error: NamespaceError
 
 
-Reply = Done | Refused | Settled | Delivery | Drained | LocksRenewed | MessagesFound | ReceiverLost
+Reply = (
+    Done
+    | Refused
+    | QueueFound
+    | QueuesFound
+    | SenderOpened
+    | Settled
+    | Delivery
+    | Drained
+    | LocksRenewed
+    | MessagesFound
+    | ReceiverLost
+)
 
 
 class Step:

@@ -14,12 +14,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from twinbus.errors import DecodeError, LockLost, NamespaceError, NotAllowed, QuotaExceeded
+from twinbus.errors import (
+    DecodeError,
+    EntityDisabled,
+    LockLost,
+    MessageTooLarge,
+    NamespaceError,
+    NotAllowed,
+    QuotaExceeded,
+)
 from twinbus.namespace.commands import Abandon, Complete, DeadLetter, Defer, ReceiveMode, Release, Verdict
 from twinbus.namespace.entities.loans import Loan, Loans
 from twinbus.namespace.entities.receivers import Receiver, Receivers
 from twinbus.namespace.entities.recent import RecentChanges
-from twinbus.namespace.entities.settings import QueueSettings
+from twinbus.namespace.entities.settings import QueueSettings, QueueStatus
 from twinbus.namespace.entities.window import Window, WindowLimits
 from twinbus.namespace.message import Arrival, time_to_live_ms, with_properties
 from twinbus.namespace.replies import Delivery, Drained, Step
@@ -75,8 +83,8 @@ class Queue:
         committed: int,
         dead_letter: Queue | None,
     ) -> None:
-        self.row = row
-        self.settings = QueueSettings.from_text(row.settings)
+        self.configure(row)
+        self.accessed_at_ms = row.updated_at_ms
         self.dead_letter = dead_letter
         self.receivers = Receivers()
         self.loans = Loans()
@@ -92,6 +100,11 @@ class Queue:
         self._next_due_ms = summary.first_due_ms
         self._afterwards: deque[Afterwards] = deque()
 
+    def configure(self, row: EntityRow) -> None:
+        """Go by the settings of this row from now on."""
+        self.row = row
+        self.settings = QueueSettings.from_text(row.settings)
+
     @property
     def entity_id(self) -> int:
         return self.row.entity_id
@@ -106,17 +119,39 @@ class Queue:
         """How many visible messages are in memory."""
         return len(self._window)
 
+    def check_sendable(self) -> None:
+        """Raise `EntityDisabled` unless the queue's status lets clients send."""
+        status = self.settings.status
+        if status is not QueueStatus.ACTIVE and not status.lets_send:
+            raise EntityDisabled(f"the queue '{self.row.path}' has the status {status}: nothing can be sent to it")
+
+    def check_receivable(self) -> None:
+        """Raise `EntityDisabled` unless the queue's status lets clients receive."""
+        status = self.settings.status
+        if status is not QueueStatus.ACTIVE and not status.lets_receive:
+            raise EntityDisabled(
+                f"the queue '{self.row.path}' has the status {status}: nothing can be received from it"
+            )
+
     # --- in ---
 
     def send(self, arrivals: tuple[Arrival, ...], now_ms: int, step: Step) -> tuple[int, ...]:
         """Number and store messages, all or none; returns their sequences. Pings pass the checks and are dropped."""
         if not arrivals:
             return ()
+        if self.settings.max_message_kb is not None:
+            self._check_sizes(arrivals)
         self._check_quota(sum(len(arrival.payload) for arrival in arrivals))
         rows = tuple([self._row_of(arrival, now_ms) for arrival in arrivals if not arrival.is_ping])
         if rows:
             self.insert(rows, step)
         return tuple([row.sequence for row in rows])
+
+    def _check_sizes(self, arrivals: tuple[Arrival, ...]) -> None:
+        limit = self.settings.message_bytes_max
+        size = max(len(arrival.payload) for arrival in arrivals)
+        if limit is not None and size > limit:
+            raise MessageTooLarge(f"the message has {size} bytes, '{self.row.path}' takes at most {limit}")
 
     def _check_quota(self, new_bytes: int) -> None:
         limit = self.settings.size_bytes_max

@@ -1,9 +1,17 @@
-"""The settings of a queue: what they are, what they may be, and how they are written down."""
+"""The settings of a queue: what they are, what they may be, and how they are written down.
+
+Everything the official administration clients can set has a field. A field whose behaviour this version lacks takes
+only the value that asks for nothing: a setting is honoured or refused, never just kept.
+"""
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
+from enum import StrEnum
+from typing import Any, NamedTuple
 
 from twinbus.errors import OptionsError, StoreDamaged
 
@@ -12,6 +20,53 @@ DELIVERY_COUNT_LIMIT = 2_147_483_647
 LOCK_MS_MIN, LOCK_MS_MAX = 5_000, 300_000
 TTL_MS_MIN = 1_000
 SIZE_MB_MAX = 81_920
+MESSAGE_KB_MAX = 102_400
+DUPLICATE_WINDOW_MS_MIN, DUPLICATE_WINDOW_MS_MAX = 20_000, 7 * 24 * 3_600_000
+METADATA_LENGTH_MAX = 1_024
+RULES_MAX = 12
+RIGHTS = ("Send", "Listen", "Manage")
+UNPRINTABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""What no document can carry (XML 1.0 has no way to write it)."""
+_KEY_NAME, _KEY = re.compile(r"[\x21-\x3a\x3c\x3e-\x7e]{1,256}"), re.compile(r"[\x21-\x3a\x3c-\x7e]{1,256}")
+"""A connection string cannot carry others."""
+
+
+class QueueStatus(StrEnum):
+    """What a queue lets its clients do. Its dead-letter queue goes along."""
+
+    ACTIVE = "Active"
+    DISABLED = "Disabled"
+    SEND_DISABLED = "SendDisabled"
+    RECEIVE_DISABLED = "ReceiveDisabled"
+
+    @property
+    def lets_send(self) -> bool:
+        return self in (QueueStatus.ACTIVE, QueueStatus.RECEIVE_DISABLED)
+
+    @property
+    def lets_receive(self) -> bool:
+        return self in (QueueStatus.ACTIVE, QueueStatus.SEND_DISABLED)
+
+
+class AuthorizationRule(NamedTuple):
+    """A key of the queue's own, as its owner wrote it; what it opens is the business of the rights."""
+
+    key_name: str
+    rights: tuple[str, ...]
+    """Any of Send, Listen and Manage."""
+    primary_key: str
+    secondary_key: str
+    created_at_ms: int = 0
+    modified_at_ms: int = 0
+    claim_type: str = "SharedAccessKey"
+    claim_value: str = "None"
+
+
+class Problem(NamedTuple):
+    """What is wrong with one setting: `what` says what would be right and what came."""
+
+    field: str
+    what: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,39 +81,158 @@ class QueueSettings:
     default_ttl_ms: int | None = None
     """Time to live of messages that bring none, and a ceiling for those that do; None: for ever."""
     dead_letter_on_expiration: bool = False
+    batched_operations: bool = True
+    """Whether writes may share a transaction. They do anyway: every reply waits for its own to be durable."""
+    status: QueueStatus = QueueStatus.ACTIVE
+    user_metadata: str | None = None
+    """The owner's own notes."""
+    auto_delete_on_idle_ms: int | None = None
+    """None: never."""
+    requires_session: bool = False
+    requires_duplicate_detection: bool = False
+    duplicate_window_ms: int = 600_000
+    """Without duplicate detection it says nothing."""
+    forward_to: str | None = None
+    forward_dead_letters_to: str | None = None
+    partitioned: bool = False
+    express: bool = False
+    """Whether messages may stay in memory for a while. They never do: nothing is accepted before it is on disk."""
+    max_message_kb: int | None = None
+    """None: whatever the namespace allows, which is the ceiling in any case."""
+    authorization_rules: tuple[AuthorizationRule, ...] = ()
 
     def __post_init__(self) -> None:
-        problems = list(self._problems())
+        problems = settings_problems({field.name: getattr(self, field.name) for field in fields(self)})
         if problems:
-            raise OptionsError("; ".join(problems))
-
-    def _problems(self) -> list[str]:
-        found = []
-        if not LOCK_MS_MIN <= self.lock_ms <= LOCK_MS_MAX:
-            found.append(f"lock duration must be from 5 s to 5 min, got {self.lock_ms / 1000:g} s")
-        if not 1 <= self.max_size_mb <= SIZE_MB_MAX:
-            found.append(f"maximum size must be from 1 to {SIZE_MB_MAX} MB, got {self.max_size_mb}")
-        if not 1 <= self.max_delivery_count <= DELIVERY_COUNT_LIMIT:
-            found.append(f"maximum delivery count must be 1 to {DELIVERY_COUNT_LIMIT}, got {self.max_delivery_count}")
-        if self.default_ttl_ms is not None and self.default_ttl_ms < TTL_MS_MIN:
-            found.append(f"default time to live must be at least 1 s, got {self.default_ttl_ms} ms")
-        return found
+            raise OptionsError("; ".join(f"{_LABELS.get(field, field)} {what}" for field, what in problems))
 
     @property
     def size_bytes_max(self) -> int:
         return self.max_size_mb * 1024 * 1024
+
+    @property
+    def message_bytes_max(self) -> int | None:
+        return None if self.max_message_kb is None else self.max_message_kb * 1024
 
     def to_text(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))
 
     @classmethod
     def from_text(cls, text: str) -> QueueSettings:
-        """Read what `to_text` wrote; settings this version does not know are an error, never dropped."""
+        """Read what `to_text` wrote, also an older one: what it does not say has its default.
+
+        Settings this version does not know are an error, never dropped.
+        """
         values = json.loads(text)
         unknown = set(values) - {field.name for field in fields(cls)}
         if unknown:
             raise StoreDamaged(f"the store has queue settings this version does not know: {', '.join(sorted(unknown))}")
+        values["status"] = QueueStatus(values.get("status", QueueStatus.ACTIVE))
+        values["authorization_rules"] = tuple(
+            AuthorizationRule(name, tuple(rights), *rest)
+            for name, rights, *rest in values.get("authorization_rules", ())
+        )
         return cls(**values)
+
+
+def settings_problems(values: Mapping[str, Any]) -> list[Problem]:
+    """Everything that is wrong with these fields of a `QueueSettings`; empty if they may be used."""
+    found = []
+    for field, value in values.items():
+        what = _CHECKS[field](value) if field in _CHECKS else None
+        if what is not None:
+            found.append(Problem(field, what))
+    return found
+
+
+# --- what each may be: None if it is fine, else what is wrong ------------------------------------------
+
+Check = Callable[[Any], str | None]
+
+
+def _in_range(low: int, high: int, unit: str = "") -> Check:
+    def check(value: int | None) -> str | None:
+        if value is None or low <= value <= high:
+            return None
+        return f"must be from {low} to {high}{unit}, got {value}"
+
+    return check
+
+
+def _lock(value: int) -> str | None:
+    fits = LOCK_MS_MIN <= value <= LOCK_MS_MAX
+    return None if fits else f"must be from 5 s to 5 min, got {value / 1000:g} s"
+
+
+def _time_to_live(value: int | None) -> str | None:
+    return None if value is None or value >= TTL_MS_MIN else f"must be at least 1 s, got {value} ms"
+
+
+def _duplicate_window(value: int) -> str | None:
+    fits = DUPLICATE_WINDOW_MS_MIN <= value <= DUPLICATE_WINDOW_MS_MAX
+    return None if fits else f"must be from 20 s to 7 days, got {value / 1000:g} s"
+
+
+def _metadata(value: str | None) -> str | None:
+    if value is None:
+        return None
+    if len(value) > METADATA_LENGTH_MAX:
+        return f"must have at most {METADATA_LENGTH_MAX} characters, got {len(value)}"
+    return "must not have control characters" if UNPRINTABLE.search(value) else None
+
+
+def _not_yet(allowed: str) -> Check:
+    def check(value: object) -> str | None:
+        return f"is not supported yet: only {allowed} can be set" if value else None
+
+    return check
+
+
+def _rules(rules: tuple[AuthorizationRule, ...]) -> str | None:
+    names = [rule.key_name.lower() for rule in rules]
+    if len(rules) > RULES_MAX:
+        return f"must be at most {RULES_MAX} rules, got {len(rules)}"
+    if len(set(names)) < len(names):
+        return "must have different key names"
+    return next((what for what in map(_rule, rules) if what is not None), None)
+
+
+def _rule(rule: AuthorizationRule) -> str | None:
+    name = rule.key_name
+    if not _KEY_NAME.fullmatch(name):
+        return f"must have key names of 1 to 256 printable ASCII characters, none of ' ', ';', '=', got {name[:60]!r}"
+    if not rule.rights or not set(rule.rights) <= set(RIGHTS):
+        return f"must give any of {', '.join(RIGHTS)}, got {', '.join(rule.rights)[:60] or 'none'} for {name!r}"
+    if not _KEY.fullmatch(rule.primary_key) or not _KEY.fullmatch(rule.secondary_key):
+        return f"must have keys of 1 to 256 printable ASCII characters without ' ' and ';', got others for {name!r}"
+    if UNPRINTABLE.search(rule.claim_type + rule.claim_value):
+        return "must not have control characters in a claim"
+    return None
+
+
+_CHECKS: dict[str, Check] = {
+    "lock_ms": _lock,
+    "max_size_mb": _in_range(1, SIZE_MB_MAX, " MB"),
+    "max_delivery_count": _in_range(1, DELIVERY_COUNT_LIMIT),
+    "default_ttl_ms": _time_to_live,
+    "user_metadata": _metadata,
+    "auto_delete_on_idle_ms": _not_yet("an infinite time"),
+    "requires_session": _not_yet("false"),
+    "requires_duplicate_detection": _not_yet("false"),
+    "duplicate_window_ms": _duplicate_window,
+    "forward_to": _not_yet("no entity"),
+    "forward_dead_letters_to": _not_yet("no entity"),
+    "partitioned": _not_yet("false"),
+    "max_message_kb": _in_range(1, MESSAGE_KB_MAX, " KB"),
+    "authorization_rules": _rules,
+}
+_LABELS = {
+    "lock_ms": "lock duration",
+    "max_size_mb": "maximum size",
+    "max_delivery_count": "maximum delivery count",
+    "default_ttl_ms": "default time to live",
+    "max_message_kb": "maximum message size",
+}
 
 
 def check_queue_path(path: str) -> None:
