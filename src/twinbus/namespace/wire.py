@@ -118,8 +118,9 @@ class Wire(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _set_timer(self) -> None:
-        """Ring when the engine wants it; a timer that rings too early is left alone, one too late is not."""
-        at_ms = self._connection.next_tick_ms()
+        """Ring when the engine or the door wants it; a timer that rings too early is left alone, one too late is not."""
+        wishes = (self._connection.next_tick_ms(), self.door.next_expiry_ms())
+        at_ms = min((wish for wish in wishes if wish is not None), default=None)
         if at_ms is None or self._transport.is_closing():
             return
         if self._timer is not None:
@@ -134,6 +135,7 @@ class Wire(asyncio.Protocol):
         self._timer = None
         now_ms = self._house.clock()
         self.door.take(self._connection.tick(now_ms), now_ms)
+        self.door.close_expired(now_ms)
         self.flush()
         self._house.settle_down()
         self._set_timer()
