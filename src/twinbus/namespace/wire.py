@@ -118,7 +118,7 @@ class Wire(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _set_timer(self) -> None:
-        """Ring when the engine or the door wants it; a timer that rings too early is left alone, one too late is not."""
+        """Ring when engine or door want it; a timer that rings too early is left alone, one too late is not."""
         wishes = (self._connection.next_tick_ms(), self.door.next_expiry_ms())
         at_ms = min((wish for wish in wishes if wish is not None), default=None)
         if at_ms is None or self._transport.is_closing():
