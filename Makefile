@@ -23,8 +23,8 @@ lint: setup ## ruff and mypy --strict over src, tests and bench
 	@$(BIN)/ruff format --check --quiet . || { echo "lint: run $(BIN)/ruff format ." >&2; exit 1; }
 	@$(BIN)/mypy --no-error-summary src tests bench
 
-bench: setup ## measure; prints a table and appends to bench/results
-	@for row in bench/*.py; do $(BIN)/python $$row || exit 1; done
+bench: setup ## measure, beside RabbitMQ; prints a table and appends to bench/results (QUICK=1: about a minute)
+	@$(BIN)/python -m bench.run $(if $(QUICK),--quick)
 
 clean: ## remove .venv, caches and builds
 	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

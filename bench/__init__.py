@@ -1,0 +1,1 @@
+"""How fast the namespace is: beside RabbitMQ, and with a million messages stored. `make bench` runs it."""

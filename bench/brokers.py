@@ -1,0 +1,148 @@
+"""The brokers that are measured: twinbus and RabbitMQ, each as a process of its own with its own folder."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import json
+import os
+import secrets
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.debian import dependencies, need, unpacked
+from bench.processes import LOOPBACK, Process, Processes, free_port
+from twinbus.connection_string import ROOT_KEY_NAME
+from twinbus.namespace.entities.settings import QueueSettings
+from twinbus.namespace.server import NamespaceServer
+from twinbus.options import NamespaceOptions
+
+QUEUE = "bench"
+QUEUE_MB_MAX = 5 * 1024
+START_WAIT_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """Where a broker is and how to get in."""
+
+    name: str
+    port: int
+    address: str
+    user: str
+    password: str
+    process: Process
+
+
+# --- twinbus ---------------------------------------------------------------------------------------
+
+
+class Twinbus:
+    """A namespace that can be stopped and started again over the same data."""
+
+    def __init__(self, folder: Path, processes: Processes, core: int | None) -> None:
+        self._folder = folder
+        self._processes = processes
+        self._core = core
+        self._key = secrets.token_hex(16)
+        folder.mkdir()
+
+    def prepare(self) -> None:
+        """Make the queue, with room for more than the service's default size."""
+
+        async def make() -> None:
+            settings = QueueSettings(max_size_mb=QUEUE_MB_MAX)
+            options = NamespaceOptions(
+                name="bench", port=0, data=self._folder, key=self._key, queues=(QUEUE,), queue_settings=settings
+            )
+            async with NamespaceServer(options):
+                pass
+
+        asyncio.run(make())
+
+    def start(self) -> tuple[Broker, float]:
+        """A running `twinbus serve`, and the seconds until it answered its first connection."""
+        port = free_port()
+        address = ("--namespace", f"bench:{port}", "--data", str(self._folder))
+        began = time.perf_counter()
+        process = self._processes.start(
+            (sys.executable, "-m", "twinbus", "serve", *address, "--json"),
+            self._core,
+            self._folder / "serve.log",
+            {"TWINBUS_KEY": self._key},
+        )
+        process.wait_for_port(port, START_WAIT_S)
+        took_s = time.perf_counter() - began
+        return Broker("twinbus", port, QUEUE, ROOT_KEY_NAME, self._key, process), took_s
+
+
+# --- RabbitMQ --------------------------------------------------------------------------------------
+
+
+def start_rabbitmq(folder: Path, build: Path, processes: Processes, core: int | None) -> Broker:
+    """RabbitMQ from Debian with its AMQP 1.0 plugin and one classic durable queue; nothing of it outside the folder."""
+    home = _rabbitmq_home(build)
+    folder.mkdir()
+    port, names_port, cluster_port = free_port(), free_port(), free_port()
+    password = secrets.token_hex(16)
+    _write_settings(folder, port, password)
+    environment = {
+        "HOME": str(folder),
+        "ERL_EPMD_ADDRESS": LOOPBACK,
+        "ERL_EPMD_PORT": str(names_port),
+        "RABBITMQ_NODENAME": f"bench{os.getpid()}@localhost",
+        "RABBITMQ_DIST_PORT": str(cluster_port),
+        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
+        "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
+        "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
+        "RABBITMQ_FEATURE_FLAGS_FILE": str(folder / "feature_flags"),
+        "RABBITMQ_MNESIA_BASE": str(folder / "data"),
+        "RABBITMQ_LOG_BASE": str(folder / "log"),
+        "RABBITMQ_PID_FILE": str(folder / "pid"),
+    }
+    # Started here because the server would start it as a daemon, which would stay.
+    names = ("epmd", "-address", LOOPBACK, "-port", str(names_port))
+    processes.start(names, core, folder / "epmd.log", {})
+    process = processes.start((str(home / "sbin" / "rabbitmq-server"),), core, folder / "server.log", environment)
+    process.wait_for_port(port, START_WAIT_S)
+    return Broker("RabbitMQ", port, f"/amq/queue/{QUEUE}", "bench", password, process)
+
+
+def rabbitmq_version(build: Path) -> str:
+    return _rabbitmq_home(build).name.rpartition("-")[2]
+
+
+def _rabbitmq_home(build: Path) -> Path:
+    """The server's own folder: the installed one, or one unpacked for us (installing would start a service)."""
+    for root in (Path("/"), build / "rabbitmq-server"):
+        for found in sorted((root / "usr/lib/rabbitmq/lib").glob("rabbitmq_server-*")):
+            return found
+    need(*dependencies("rabbitmq-server", "erlang-"))
+    unpacked("rabbitmq-server", build)
+    return _rabbitmq_home(build)
+
+
+def _write_settings(folder: Path, port: int, password: str) -> None:
+    definitions = folder / "definitions.json"
+    definitions.write_text(json.dumps(_definitions(password)))
+    settings = [f"listeners.tcp.1 = {LOOPBACK}:{port}", f"load_definitions = {definitions}", "log.console = false"]
+    (folder / "rabbitmq.conf").write_text("\n".join(settings) + "\n")
+    (folder / "plugins").write_text("[rabbitmq_amqp1_0].\n")
+
+
+def _definitions(password: str) -> dict[str, object]:
+    salt = os.urandom(4)
+    hashed = base64.b64encode(salt + hashlib.sha256(salt + password.encode()).digest()).decode()
+    user = {"name": "bench", "password_hash": hashed, "hashing_algorithm": "rabbit_password_hashing_sha256", "tags": ""}
+    rights = {"user": "bench", "vhost": "/", "configure": ".*", "write": ".*", "read": ".*"}
+    queue = {
+        "name": QUEUE,
+        "vhost": "/",
+        "durable": True,
+        "auto_delete": False,
+        "arguments": {"x-queue-type": "classic"},
+    }
+    return {"vhosts": [{"name": "/"}], "users": [user], "permissions": [rights], "queues": [queue]}

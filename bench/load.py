@@ -1,0 +1,65 @@
+"""The load client: compiled once, then run against a broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+from bench.brokers import Broker
+from bench.debian import need
+from bench.processes import LOOPBACK, Cores, bind_to
+
+SOURCE = Path(__file__).with_name("load_client.c")
+# Debian ships these two libraries without the names that plain -l looks for.
+LIBRARIES = ("-l:libqpid-proton-proactor.so.1", "-l:libqpid-proton-core.so.10")
+BODY_BYTES = 1024
+WINDOW = 1_000
+SLOWEST_RATE = 2_000
+"""Messages a second below which a measurement is given up."""
+
+
+class LoadClient:
+    def __init__(self, build: Path, cores: Cores) -> None:
+        self._core = cores.client
+        self._program = _compiled(build)
+
+    def send(self, broker: Broker, count: int) -> float:
+        """Messages a second, each of them accepted, which means: on disk."""
+        return self._run("send", broker, count, {})
+
+    def receive(self, broker: Broker, count: int) -> float:
+        """Messages a second, each of them accepted and settled."""
+        return self._run("receive", broker, count, {})
+
+    def receive_confirmed(self, broker: Broker, count: int) -> float:
+        """Messages a second, each settlement confirmed by the broker. (RabbitMQ does not offer that.)"""
+        return self._run("receive", broker, count, {"CONFIRM": "1"})
+
+    def _run(self, mode: str, broker: Broker, count: int, more: dict[str, str]) -> float:
+        where = (LOOPBACK, str(broker.port), broker.address)
+        numbers = (str(count), str(WINDOW), *([str(BODY_BYTES)] if mode == "send" else []))
+        credentials = {"BENCH_USER": broker.user, "BENCH_PASSWORD": broker.password}
+        done = subprocess.run(
+            (str(self._program), mode, *where, *numbers),
+            env={**os.environ, **credentials, **more},
+            capture_output=True,
+            text=True,
+            timeout=60 + count / SLOWEST_RATE,
+            check=False,
+            preexec_fn=lambda: bind_to(self._core),
+        )
+        if done.returncode:
+            raise SystemExit(f"bench: {broker.name}, {mode}: {done.stderr.strip() or 'the load client failed'}")
+        return float(json.loads(done.stdout)["rate"])
+
+
+def _compiled(build: Path) -> Path:
+    need("gcc", "libc6-dev", "libqpid-proton11-dev")
+    program = build / "load_client"
+    if not program.exists() or program.stat().st_mtime < SOURCE.stat().st_mtime:
+        build.mkdir(parents=True, exist_ok=True)
+        command = ("gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", str(program), str(SOURCE), *LIBRARIES)
+        subprocess.run(command, check=True)
+    return program

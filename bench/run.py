@@ -1,0 +1,200 @@
+"""All rows of the benchmark.
+
+    python -m bench.run [--quick] [--alone]
+
+Rounds take turns, twinbus then RabbitMQ, and the best round of each counts: the others say more about what else the
+machine did. Everything happens on loopback addresses and in one folder below build/, on the disk that the sources are
+on; the folder and all processes are gone at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from bench.brokers import Broker, Twinbus, rabbitmq_version, start_rabbitmq
+from bench.debian import version_of
+from bench.load import BODY_BYTES, WINDOW, LoadClient
+from bench.processes import Cores, Processes
+from bench.results import Must, Row, drawn, keep
+
+BUILD = Path(__file__).parent.parent / "build" / "bench"
+SMALL = 10_000
+"""A queue that counts as nearly empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much is measured."""
+
+    rounds: int
+    messages: int
+    stored: int
+    looks: int
+    """Rounds of receiving from the large queue and from a small one."""
+    disk_bytes: int
+
+    def __str__(self) -> str:
+        return f"{self.rounds} rounds of {self.messages:,} messages, {self.stored:,} stored"
+
+
+FULL = Size(rounds=7, messages=50_000, stored=1_000_000, looks=7, disk_bytes=6 << 30)
+QUICK = Size(rounds=3, messages=20_000, stored=200_000, looks=3, disk_bytes=2 << 30)
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    folder: Path
+    processes: Processes
+    cores: Cores
+    client: LoadClient
+    size: Size
+
+    # --- beside RabbitMQ ---
+
+    def compare(self, ours: Broker, theirs: Broker | None) -> list[Row]:
+        """Durable ingest and egress."""
+        rates: dict[tuple[str, str], list[float]] = {}
+        for _ in range(self.size.rounds):
+            for broker in (ours, theirs):
+                if broker is not None:
+                    rates.setdefault(("ingest", broker.name), []).append(self.client.send(broker, self.size.messages))
+                    rates.setdefault(("egress", broker.name), []).append(
+                        self.client.receive(broker, self.size.messages)
+                    )
+        return [_ratio(name, rates[name, ours.name], rates.get((name, "RabbitMQ"))) for name in ("ingest", "egress")]
+
+    def confirmed(self, ours: Broker) -> Row:
+        """Egress where each settlement is confirmed: then it is on disk."""
+
+        def once() -> float:
+            self.client.send(ours, self.size.messages)
+            return self.client.receive_confirmed(ours, self.size.messages)
+
+        best = max(once() for _ in range(self.size.looks))
+        return Row("egress, settlement on disk", best, "msgs/s", ours=round(best))
+
+    # --- many messages stored ---
+
+    def store_many(self, small: Broker) -> list[Row]:
+        twinbus = Twinbus(self.folder / "large", self.processes, self.cores.broker)
+        twinbus.prepare()
+        large, _ = twinbus.start()
+        fill = self.client.send(large, self.size.stored)
+        filled_mb = large.process.memory_mb("VmHWM")
+        large.process.kill()  # the harder case: the log has to be recovered
+        large, restart_s = twinbus.start()
+        few, many = self._receive_in_turns(small, large)
+        most_mb = max(filled_mb, large.process.memory_mb("VmHWM"))
+        large.process.kill()
+        stored = f"{self.size.stored:,} stored"
+        return [
+            Row(f"{stored}: ingest until there", fill, "msgs/s", ours=round(fill)),
+            Row(f"{stored}: memory, at most", most_mb, "MB", Must("<", 300)),
+            Row(f"{stored}: restart after kill -9", restart_s, "s", Must("<", 10)),
+            Row(f"{stored}: egress, part of that at {SMALL:,}", many / few, "x", Must(">=", 0.7), round(many)),
+        ]
+
+    def _receive_in_turns(self, small: Broker, large: Broker) -> tuple[float, float]:
+        """The best rates from a queue with few and from one with many messages; both are as full at the end."""
+        few, many = [], []
+        for _ in range(self.size.looks):
+            self.client.send(small, SMALL)
+            few.append(self.client.receive(small, SMALL))
+            many.append(self.client.receive(large, SMALL))
+            self.client.send(large, SMALL)
+        return max(few), max(many)
+
+
+def _ratio(name: str, ours: list[float], theirs: list[float] | None) -> Row:
+    rounds: dict[str, Any] = {"twinbus_rounds": [round(rate) for rate in ours]}
+    if theirs is None:
+        return Row(name, max(ours), "msgs/s", ours=round(max(ours)), details=rounds)
+    rounds["rabbitmq_rounds"] = [round(rate) for rate in theirs]
+    ratio = max(ours) / max(theirs)
+    return Row(name, ratio, "x", Must(">=", 2.0), round(max(ours)), round(max(theirs)), rounds)
+
+
+def measure(size: Size, cores: Cores, folder: Path, *, alone: bool) -> list[Row]:
+    client = LoadClient(BUILD, cores)
+    with Processes() as processes:
+        bench = Bench(folder, processes, cores, client, size)
+        twinbus = Twinbus(folder / "small", processes, cores.broker)
+        twinbus.prepare()
+        first, _ = twinbus.start()  # fills the caches of the disk
+        first.process.stop()
+        ours, start_s = twinbus.start()
+        rows = [Row("start-up to first connection", start_s, "s", Must("<", 1))]
+        theirs = None if alone else start_rabbitmq(folder / "rabbitmq", BUILD, processes, cores.broker)
+        rows = [*bench.compare(ours, theirs), bench.confirmed(ours), *rows]
+        if theirs is not None:
+            theirs.process.kill()
+        return [*rows, *bench.store_many(ours)]
+
+
+def circumstances(size: Size, cores: Cores, *, alone: bool) -> dict[str, Any]:
+    """What has to be known to compare these numbers with others."""
+    versions = {
+        "twinbus": f"{version('twinbus')} ({_commit()})",
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+        "qpid-proton": version_of("libqpid-proton11"),
+    }
+    if not alone:
+        versions |= {"rabbitmq": rabbitmq_version(BUILD), "erlang": version_of("erlang-base")}
+    return {
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": versions,
+        "cores": cores.count,
+        "bound": str(cores),
+        "size": str(size),
+        "body_bytes": BODY_BYTES,
+        "window": WINDOW,
+    }
+
+
+def _commit() -> str:
+    """What the sources are, as far as git knows."""
+    asked = ("git", "-C", str(BUILD), "describe", "--always", "--dirty")
+    try:
+        return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip() or "no commit"
+    except FileNotFoundError:
+        return "no commit"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure twinbus, beside RabbitMQ.")
+    parser.add_argument("--quick", action="store_true", help="about a minute instead of several, with fewer messages")
+    parser.add_argument("--alone", action="store_true", help="without RabbitMQ")
+    chosen = parser.parse_args()
+    size, cores = (QUICK if chosen.quick else FULL), Cores()
+    BUILD.mkdir(parents=True, exist_ok=True)
+    if shutil.disk_usage(BUILD).free < size.disk_bytes:
+        raise SystemExit(f"bench: needs {size.disk_bytes >> 30} GiB free on the disk of {BUILD}")
+    signal.signal(signal.SIGTERM, _end)
+    with tempfile.TemporaryDirectory(prefix="run-", dir=BUILD) as folder:
+        rows = measure(size, cores, Path(folder), alone=chosen.alone)
+    around = circumstances(size, cores, alone=chosen.alone)
+    print(drawn(rows))
+    print(", ".join(f"{name} {number}" for name, number in around["versions"].items()))
+    print(f"{size}; {cores.count} cores: {cores}")
+    keep(rows, around)
+
+
+def _end(*_: object) -> None:
+    sys.exit("bench: stopped")  # an exception, so that everything is cleaned up
+
+
+if __name__ == "__main__":
+    main()
