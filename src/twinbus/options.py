@@ -6,9 +6,13 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from twinbus.connection_string import ROOT_KEY_NAME
 from twinbus.errors import OptionsError
 from twinbus.namespace.entities.settings import QueueSettings, check_queue_path
+from twinbus.namespace.operations import Right
 from twinbus.namespace.reception import TrafficLimits
+from twinbus.namespace.rights.jwt import ISSUERS_MAX, JwtIssuer
+from twinbus.namespace.rights.rules import AccessRule, check_rules
 
 NAMESPACE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,48}[A-Za-z0-9]")
 _NAME_RULE = "2 to 50 letters, digits and hyphens, a letter first and no hyphen last"
@@ -32,6 +36,10 @@ class NamespaceOptions:
     queue_settings: QueueSettings = field(default_factory=QueueSettings)
     """For queues that are created now."""
     limits: TrafficLimits = field(default_factory=TrafficLimits)
+    rules: tuple[AccessRule, ...] = ()
+    """Shared access rules beside the one that every namespace has; keys that are missing are made once and kept."""
+    jwt_issuers: tuple[JwtIssuer, ...] = ()
+    """Whose JSON web tokens are believed; without any, none are."""
 
     def __post_init__(self) -> None:
         problems = self._problems()
@@ -51,4 +59,10 @@ class NamespaceOptions:
                 check_queue_path(path)
             except OptionsError as error:
                 problems.append(str(error))
+        try:
+            check_rules((AccessRule(ROOT_KEY_NAME, frozenset(Right)), *self.rules))
+        except OptionsError as error:
+            problems.append(str(error))
+        if len(self.jwt_issuers) > ISSUERS_MAX:
+            problems.append(f"a namespace has at most {ISSUERS_MAX} token issuers, got {len(self.jwt_issuers)}")
         return problems

@@ -27,6 +27,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from twinbus.errors import TwinbusError
 
 if TYPE_CHECKING:
+    from twinbus.namespace.rights.jwt import JwtIssuer
+    from twinbus.namespace.rights.rules import AccessRule
     from twinbus.namespace.server import NamespaceServer
 
 Result = TypeVar("Result")
@@ -45,13 +47,21 @@ class LocalNamespace:
         queues: Iterable[str] = (),
         port: int = 0,
         key: str | None = None,
+        rules: Iterable[AccessRule | str] = (),
+        jwt_issuers: Iterable[JwtIssuer] = (),
     ) -> None:
-        """Without `data` everything is kept in memory and ends with `stop`. Port 0 picks a free one."""
+        """Without `data` everything is kept in memory and ends with `stop`. Port 0 picks a free one.
+
+        `rules` are more keys, with fewer rights, as `"reader:Listen"` (see `connection_string_for`); `jwt_issuers` are
+        those whose JSON web tokens are believed.
+        """
         self.name = name
         self._data = data
         self._queues = tuple(queues)
         self._port = port
         self._key = key
+        self._rules = tuple(rules)
+        self._jwt_issuers = tuple(jwt_issuers)
         self._server: NamespaceServer | None = None
 
     @property
@@ -63,6 +73,10 @@ class LocalNamespace:
         """For the official clients, and for anything else that takes one."""
         return self._running.connection_string
 
+    def connection_string_for(self, rule_name: str) -> str:
+        """The connection string of somebody who holds one of the `rules`' keys."""
+        return self._running.connection_string_for(rule_name)
+
     def create_queue(self, name: str, **settings: Any) -> None:
         """Create a queue; `settings` are the fields of `QueueSettings`, as `lock_ms=5_000`."""
         from twinbus.namespace.entities.settings import QueueSettings
@@ -71,13 +85,22 @@ class LocalNamespace:
 
     def start(self) -> None:
         """Serve; returns when clients can connect. Raises `TwinbusError` and leaves nothing behind if that fails."""
+        from twinbus.namespace.rights.rules import parse_rule
         from twinbus.namespace.server import NamespaceServer
         from twinbus.options import NamespaceOptions
 
         if self._server is not None:
             raise TwinbusError(f"namespace {self.name} is running already")
         server = NamespaceServer(
-            NamespaceOptions(name=self.name, port=self._port, data=self._data, key=self._key, queues=self._queues)
+            NamespaceOptions(
+                name=self.name,
+                port=self._port,
+                data=self._data,
+                key=self._key,
+                queues=self._queues,
+                rules=tuple([parse_rule(rule) if isinstance(rule, str) else rule for rule in self._rules]),
+                jwt_issuers=self._jwt_issuers,
+            )
         )
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"twinbus-{self.name}", daemon=True)
@@ -101,6 +124,7 @@ class LocalNamespace:
     def restart(self) -> None:
         """Stop and start with the same port, key and data; without a data directory all messages are gone."""
         self._port, self._key = self._running.port, self._running.key
+        self._rules = self._running.rules[1:]  # the first is the one that every namespace has
         self.stop()
         self.start()
 

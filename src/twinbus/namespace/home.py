@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 
 from twinbus.errors import StoreError
 
 STORE_FILE = "store.sqlite"
 KEY_FILE = "key"
+RULE_KEYS_FILE = "rule-keys.json"
 
 
 def make_home(data: Path, name: str) -> Path:
@@ -41,6 +44,20 @@ def kept_key(home: Path) -> str:
     if not key:
         raise StoreError(f"the key file {path} is empty: remove it to get a new key")
     return key
+
+
+def kept_rule_keys(home: Path, names: Sequence[str]) -> list[str]:
+    """A key for each of these rules, made when one is first asked for. Keys of rules not asked for are kept too."""
+    path = home / RULE_KEYS_FILE
+    try:
+        known = json.loads(path.read_text(encoding="ascii")) if path.exists() else {}
+        keys = {str(name): str(key) for name, key in known.items() if key}
+        missing = {name: new_key() for name in names if name not in keys}
+        if missing:
+            _write_new(path, json.dumps(keys | missing, indent=1))
+    except (OSError, ValueError, AttributeError) as error:
+        raise StoreError(f"the key file {path} cannot be used: {error}") from None
+    return [(keys | missing)[name] for name in names]
 
 
 def _write_new(path: Path, text: str) -> None:

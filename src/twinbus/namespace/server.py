@@ -9,23 +9,24 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from types import TracebackType
 
 from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.performatives import Error
 from twinbus.amqp.sasl import ANONYMOUS, PLAIN, ServerSasl
 from twinbus.connection_string import ROOT_KEY_NAME, ConnectionString
-from twinbus.errors import AddressInUse, EntityAlreadyExists, StoreError, TwinbusError
+from twinbus.errors import AddressInUse, EntityAlreadyExists, OptionsError, StoreError, TwinbusError
 from twinbus.namespace.commands import CreateQueue, Tick
 from twinbus.namespace.entities.settings import QueueSettings
-from twinbus.namespace.home import STORE_FILE, kept_key, make_home, new_key
+from twinbus.namespace.home import STORE_FILE, kept_key, kept_rule_keys, make_home, new_key
+from twinbus.namespace.keyring import build_authority, keyed_rules, root_rule
 from twinbus.namespace.machine import NamespaceMachine
-from twinbus.namespace.operations import Right
 from twinbus.namespace.reception import Reception
 from twinbus.namespace.replies import Done, Refused
 from twinbus.namespace.rights.authority import Authority
-from twinbus.namespace.rights.rules import AccessRule, RuleBook
+from twinbus.namespace.rights.rules import AccessRule
 from twinbus.namespace.seam import CommitSeam
 from twinbus.namespace.store.api import Report, Store, StoredNamespace
 from twinbus.namespace.store.memory import MemoryStore
@@ -78,6 +79,8 @@ class NamespaceServer:
         self.options = options
         self.port = options.port
         self.key = options.key or ""
+        self.rules: tuple[AccessRule, ...] = ()
+        """With their keys, once the store is open; the one that every namespace has comes first."""
         self._given_store = store
         self.clock: Callable[[], int] = WallClock()
         self.wires: set[Wire] = set()
@@ -89,8 +92,20 @@ class NamespaceServer:
 
     @property
     def connection_string(self) -> str:
+        """With the key that opens everything."""
+        return self._connection_string(ROOT_KEY_NAME, self.key)
+
+    def connection_string_for(self, rule_name: str) -> str:
+        """With the key of one of the namespace's own rules; raises `OptionsError` if there is no such rule."""
+        for rule in self.rules:
+            if rule.name == rule_name:
+                return self._connection_string(rule.name, rule.keys[0])
+        names = ", ".join(rule.name for rule in self.rules)
+        raise OptionsError(f"namespace {self.options.name} has no rule {rule_name!r}; rules are {names}")
+
+    def _connection_string(self, key_name: str, key: str) -> str:
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.options.host, self.options.host)
-        return str(ConnectionString(host=host, port=self.port, namespace=self.options.name, key=self.key))
+        return str(ConnectionString(host=host, port=self.port, namespace=self.options.name, key=key, key_name=key_name))
 
     # --- start and stop ---
 
@@ -156,16 +171,15 @@ class NamespaceServer:
         self._set_timer()
 
     def _open_store(self) -> Store:
-        if self._given_store is not None:
+        if self._given_store is not None or self.options.data is None:
             self.key = self.key or new_key()
-            return self._given_store
-        if self.options.data is None:
-            self.key = self.key or new_key()
-            return MemoryStore()
+            self._set_rules(lambda names: [new_key() for _ in names])
+            return MemoryStore() if self._given_store is None else self._given_store
         home = make_home(self.options.data, self.options.name)
         store = SqliteStore(home / STORE_FILE)
         try:
             self.key = self.key or kept_key(home)
+            self._set_rules(partial(kept_rule_keys, home))
         except StoreError:
             store.close()
             raise
@@ -183,9 +197,11 @@ class NamespaceServer:
             new_message_id=lambda: uuid.uuid4().hex,
         )
 
+    def _set_rules(self, keys_for: Callable[[Sequence[str]], Sequence[str]]) -> None:
+        self.rules = (root_rule(self.key), *keyed_rules(self.options.rules, keys_for))
+
     def _build_authority(self) -> Authority:
-        root = AccessRule(ROOT_KEY_NAME, frozenset({Right.MANAGE}), self.key)
-        return Authority(RuleBook((root,)))
+        return build_authority(self.rules, self.options.jwt_issuers, lambda: self._seam.machine.registry)
 
     async def create_queue(self, path: str, settings: QueueSettings | None = None) -> None:
         """Create a queue; raises `EntityAlreadyExists` if there is one of that name."""

@@ -15,9 +15,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from twinbus.cli.credentials import connection_strings, parse_rules, read_issuer
 from twinbus.errors import OptionsError, TwinbusError
 
 if TYPE_CHECKING:
+    from twinbus.namespace.rights.jwt import JwtIssuer
+    from twinbus.namespace.rights.rules import AccessRule
     from twinbus.namespace.server import NamespaceServer
     from twinbus.options import NamespaceOptions
 
@@ -56,6 +59,22 @@ def serve(
             "[default: made once and kept with the data]",
         ),
     ] = None,
+    rule: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME:RIGHTS",
+            help="Another key for each namespace, as reader:Listen or app:Send+Listen; it is made once and kept with "
+            "the data, or given as NAME:RIGHTS:KEY. Repeat for more.",
+        ),
+    ] = None,
+    jwt_issuer: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="A JSON file about somebody whose web tokens are believed: issuer, algorithm, key or key_file, "
+            "audience. Repeat for more.",
+        ),
+    ] = None,
     host: Annotated[str, typer.Option(metavar="HOST", help="The address to listen on.")] = "127.0.0.1",
     as_json: Annotated[
         bool,
@@ -72,6 +91,7 @@ def serve(
       twinbus serve
       twinbus serve --namespace contoso:5672 --queue orders --queue invoices
       twinbus serve --namespace contoso:0 --memory --json
+      twinbus serve --rule reader:Listen --rule app:Send
 
     \b
     Then, in Python, with the connection string that is printed:
@@ -87,13 +107,22 @@ def serve(
         queues=tuple(queue or ()),
         key=key,
         host=host,
+        rules=parse_rules(rule or ()),
+        jwt_issuers=tuple(map(read_issuer, jwt_issuer or ())),
     )
     logging.basicConfig(stream=sys.stderr, format="twinbus: %(message)s", level=logging.WARNING)
     asyncio.run(serve_until_stopped(plan, Speaker(as_json), first_queue=None if namespace else FIRST_QUEUE))
 
 
 def plan_namespaces(
-    addresses: Sequence[str], *, data: Path | None, queues: tuple[str, ...], key: str | None, host: str
+    addresses: Sequence[str],
+    *,
+    data: Path | None,
+    queues: tuple[str, ...],
+    key: str | None,
+    host: str,
+    rules: tuple[AccessRule, ...] = (),
+    jwt_issuers: tuple[JwtIssuer, ...] = (),
 ) -> list[NamespaceOptions]:
     """The options of each namespace; raises `OptionsError` if one is wrong or two get in each other's way."""
     from twinbus.options import NamespaceOptions
@@ -104,7 +133,18 @@ def plan_namespaces(
             raise OptionsError(f"--namespace {name} is given twice: each namespace needs its own name")
         if port and any(port == other.port for other in plan):
             raise OptionsError(f"port {port} is given twice: each namespace needs its own port (0 picks a free one)")
-        plan.append(NamespaceOptions(name=name, host=host, port=port, data=data, key=key, queues=queues))
+        plan.append(
+            NamespaceOptions(
+                name=name,
+                host=host,
+                port=port,
+                data=data,
+                key=key,
+                queues=queues,
+                rules=rules,
+                jwt_issuers=jwt_issuers,
+            )
+        )
     return plan
 
 
@@ -127,6 +167,8 @@ class Speaker:
             self._say_json("ready", server)
         else:
             typer.echo(f"{server.options.name}  {server.connection_string}")
+            for rule, connection_string in connection_strings(server).items():
+                typer.echo(f"{server.options.name} {rule}  {connection_string}")
 
     def stopped(self, server: NamespaceServer) -> None:
         if self._as_json:
@@ -144,6 +186,7 @@ class Speaker:
             "host": options.host,
             "port": server.port,
             "connection_string": server.connection_string,
+            "rule_connection_strings": connection_strings(server),
             "data": None if options.data is None else str(options.data.absolute()),
             "queues": server.queue_names(),
         }

@@ -89,7 +89,7 @@ def parse_rights(text: str) -> frozenset[Right]:
 
 def check_rules(rules: Iterable[AccessRule]) -> None:
     """Raise `OptionsError` if these cannot be the rules of one namespace or one entity."""
-    names = [rule.name for rule in rules]
+    names = [rule.name.lower() for rule in rules]
     if len(names) > RULES_MAX:
         raise OptionsError(f"a namespace or an entity has at most {RULES_MAX} rules, got {len(names)}")
     twice = sorted({name for name in names if names.count(name) > 1})

@@ -1,0 +1,57 @@
+"""What a command line says about keys: rules, and the issuers of web tokens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from twinbus.errors import OptionsError
+
+if TYPE_CHECKING:
+    from twinbus.namespace.rights.jwt import JwtIssuer
+    from twinbus.namespace.rights.rules import AccessRule
+    from twinbus.namespace.server import NamespaceServer
+
+FIELDS = ("issuer", "algorithm", "key", "key_file", "audience")
+
+
+def parse_rules(texts: Iterable[str]) -> tuple[AccessRule, ...]:
+    """The rules in `--rule` options; raises `OptionsError` if one is none."""
+    from twinbus.namespace.rights.rules import parse_rule
+
+    try:
+        return tuple(parse_rule(text) for text in texts)
+    except OptionsError as error:
+        raise OptionsError(f"--rule: {error}") from None
+
+
+def read_issuer(file: Path) -> JwtIssuer:
+    """The issuer that a JSON file describes; `key_file` is looked for beside it. Raises `OptionsError`."""
+    from twinbus.namespace.rights.jwt import JwtIssuer
+
+    try:
+        said = _read_fields(file)
+        key_file = said.pop("key_file", None)
+        if key_file is not None:
+            said["key"] = (file.parent / key_file).read_text(encoding="utf-8")
+        return JwtIssuer(**said)
+    except OSError as error:
+        raise OptionsError(f"--jwt-issuer: {error.filename} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise OptionsError(f"--jwt-issuer {file}: {error}") from None
+
+
+def _read_fields(file: Path) -> dict[str, str]:
+    said = json.loads(file.read_text(encoding="utf-8"))
+    if not isinstance(said, dict) or not all(isinstance(value, str) for value in said.values()):
+        raise OptionsError(f"the file must hold one JSON object with texts under {', '.join(FIELDS)}")
+    if set(said) - set(FIELDS) or not {"issuer", "algorithm"} <= set(said) or ("key" in said) == ("key_file" in said):
+        raise OptionsError("the file has issuer, algorithm, either key or key_file, and audience if it is another one")
+    return said
+
+
+def connection_strings(server: NamespaceServer) -> dict[str, str]:
+    """By rule, those of the rules that were asked for."""
+    return {rule.name: server.connection_string_for(rule.name) for rule in server.options.rules}

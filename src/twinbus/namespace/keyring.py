@@ -1,0 +1,49 @@
+"""The keys of a running namespace: its own rules and those of its queues, in one authority."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from twinbus.connection_string import ROOT_KEY_NAME
+from twinbus.errors import EntityNotFound
+from twinbus.namespace.entities.settings import AuthorizationRule
+from twinbus.namespace.operations import Right
+from twinbus.namespace.registry import Registry
+from twinbus.namespace.rights.authority import Authority
+from twinbus.namespace.rights.jwt import JwtIssuer
+from twinbus.namespace.rights.rules import AccessRule, EntityRules, RuleBook
+
+
+def root_rule(key: str) -> AccessRule:
+    """The rule that every namespace has."""
+    return AccessRule(ROOT_KEY_NAME, frozenset(Right), key)
+
+
+def keyed_rules(rules: Iterable[AccessRule], keys_for: Callable[[Sequence[str]], Sequence[str]]) -> list[AccessRule]:
+    """The rules, with keys for those that came without; `keys_for` names gives a key each."""
+    rules = list(rules)
+    keyless = [rule.name for rule in rules if rule.primary_key is None]
+    keys = dict(zip(keyless, keys_for(keyless), strict=True))
+    return [rule.with_key(keys[rule.name]) if rule.name in keys else rule for rule in rules]
+
+
+def build_authority(
+    rules: Sequence[AccessRule], jwt_issuers: Sequence[JwtIssuer], registry: Callable[[], Registry]
+) -> Authority:
+    """`registry` is asked each time: it is another one after the store has failed."""
+    return Authority(RuleBook(tuple(rules), _rules_of_queues(registry)), jwt_issuers)
+
+
+def _rules_of_queues(registry: Callable[[], Registry]) -> EntityRules:
+    def rules_of(path: str) -> tuple[AccessRule, ...]:
+        try:
+            settings = registry().find(path).settings
+        except EntityNotFound:
+            return ()
+        return tuple(map(_access_rule, settings.authorization_rules))
+
+    return rules_of
+
+
+def _access_rule(rule: AuthorizationRule) -> AccessRule:
+    return AccessRule(rule.key_name, frozenset(map(Right, rule.rights)), rule.primary_key, rule.secondary_key)
