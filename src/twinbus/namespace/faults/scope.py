@@ -1,0 +1,53 @@
+"""Where a fault applies: the whole namespace, named entities, or entities whose name fits a pattern."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fnmatch import translate
+
+MANAGEMENT_SUFFIX = "/$management"
+NAME_LENGTH_MAX = 260
+ENTITIES_MAX = 1_000
+
+
+def entity_of(path: str) -> str:
+    """The entity an address belongs to, lower-cased: its dead letters and its management are the entity too."""
+    return path.lower().partition("/$")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Without entities and pattern: the whole namespace."""
+
+    entities: tuple[str, ...] = ()
+    pattern: str | None = None
+
+    @property
+    def is_namespace(self) -> bool:
+        return not self.entities and self.pattern is None
+
+    def __str__(self) -> str:
+        if self.pattern is not None:
+            return f"entities like {self.pattern}"
+        return ", ".join(self.entities) or "the namespace"
+
+    def matcher(self) -> Matcher:
+        return Matcher(self)
+
+
+class Matcher:
+    """A scope made ready to be asked often."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._is_namespace = scope.is_namespace
+        self._entities = frozenset(name.lower() for name in scope.entities)
+        self._pattern = None if scope.pattern is None else re.compile(translate(scope.pattern.lower()))
+
+    def covers(self, entity: str | None) -> bool:
+        """Whether an entity, as `entity_of` gives it, is inside; None, the namespace itself, only is if all is."""
+        if self._is_namespace:
+            return True
+        if entity is None:
+            return False
+        return entity in self._entities or (self._pattern is not None and self._pattern.match(entity) is not None)
