@@ -9,6 +9,7 @@ from pathlib import Path
 from twinbus.connection_string import ROOT_KEY_NAME
 from twinbus.errors import OptionsError
 from twinbus.namespace.entities.settings import QueueSettings, check_queue_path
+from twinbus.namespace.limits import ServerLimits
 from twinbus.namespace.operations import Right
 from twinbus.namespace.reception import TrafficLimits
 from twinbus.namespace.rights.jwt import ISSUERS_MAX, JwtIssuer
@@ -40,6 +41,11 @@ class NamespaceOptions:
     """Shared access rules beside the one that every namespace has; keys that are missing are made once and kept."""
     jwt_issuers: tuple[JwtIssuer, ...] = ()
     """Whose JSON web tokens are believed; without any, none are."""
+    server_limits: ServerLimits = field(default_factory=ServerLimits)
+    cert: Path | None = None
+    """The server's certificate for TLS, with its chain, in PEM form; None: one of our own, made once and kept."""
+    key_file: Path | None = None
+    """The private key of `cert`."""
 
     def __post_init__(self) -> None:
         problems = self._problems()
@@ -54,6 +60,8 @@ class NamespaceOptions:
             problems.append(f"a port is a number from 0 (any free one) to 65535, got {self.port}")
         if self.key is not None and not _KEY_CHARACTERS.fullmatch(self.key):
             problems.append("a key has printable ASCII characters without spaces and semicolons, at least one")
+        if (self.cert is None) != (self.key_file is None):
+            problems.append("a certificate and its key file are given both, or neither of them")
         for path in self.queues:
             try:
                 check_queue_path(path)

@@ -4,33 +4,42 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import logging
 import os
+import ssl
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from types import TracebackType
+
+from aiohttp.web import Application
 
 from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.performatives import Error
 from twinbus.amqp.sasl import ANONYMOUS, PLAIN, ServerSasl
-from twinbus.connection_string import ROOT_KEY_NAME, ConnectionString
-from twinbus.errors import AddressInUse, EntityAlreadyExists, OptionsError, StoreError, TwinbusError
+from twinbus.connection_string import ROOT_KEY_NAME, ConnectionString, can_be_written
+from twinbus.errors import EntityAlreadyExists, OptionsError, StoreError
 from twinbus.namespace.commands import CreateQueue, Tick
 from twinbus.namespace.entities.settings import QueueSettings
+from twinbus.namespace.guest import Guest, Voice
 from twinbus.namespace.home import STORE_FILE, kept_key, kept_rule_keys, make_home, new_key
+from twinbus.namespace.http_door import HttpDoor, empty_app
 from twinbus.namespace.keyring import build_authority, keyed_rules, root_rule
+from twinbus.namespace.listener import Listener
 from twinbus.namespace.machine import NamespaceMachine
 from twinbus.namespace.reception import Reception
 from twinbus.namespace.replies import Done, Refused
 from twinbus.namespace.rights.authority import Authority
 from twinbus.namespace.rights.rules import AccessRule
 from twinbus.namespace.seam import CommitSeam
+from twinbus.namespace.sniff import Language
 from twinbus.namespace.store.api import Report, Store, StoredNamespace
 from twinbus.namespace.store.memory import MemoryStore
 from twinbus.namespace.store.sqlite import SqliteStore
+from twinbus.namespace.tls import Tls, given_identity, open_tls
 from twinbus.namespace.wire import Wire
 from twinbus.options import NamespaceOptions
 
@@ -83,10 +92,20 @@ class NamespaceServer:
         """With their keys, once the store is open; the one that every namespace has comes first."""
         self._given_store = store
         self.clock: Callable[[], int] = WallClock()
+        self.server_limits = options.server_limits
         self.wires: set[Wire] = set()
+        self.held_wires: set[Wire] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
-        self._listener: asyncio.Server | None = None
+        self._tls: Tls | None = None
+        self._http: HttpDoor | None = None
+        self._listener = Listener(
+            options.host,
+            options.port,
+            limits=options.server_limits,
+            voices={Language.AMQP: partial(Wire, self), Language.HTTP: self._http_voice},
+            tls_context=self._tls_context,
+        )
         self._is_open = False
         self._recovery: asyncio.Task[None] | None = None
 
@@ -104,8 +123,15 @@ class NamespaceServer:
         raise OptionsError(f"namespace {self.options.name} has no rule {rule_name!r}; rules are {names}")
 
     def _connection_string(self, key_name: str, key: str) -> str:
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.options.host, self.options.host)
-        return str(ConnectionString(host=host, port=self.port, namespace=self.options.name, key=key, key_name=key_name))
+        said = ConnectionString(
+            host={"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.options.host, self.options.host),
+            port=self.port,
+            namespace=self.options.name,
+            key=key,
+            key_name=key_name,
+            ca_file=self.ca_file if self.ca_file is not None and can_be_written(str(self.ca_file)) else None,
+        )
+        return str(said)
 
     # --- start and stop ---
 
@@ -123,7 +149,7 @@ class NamespaceServer:
         await self.bind()
         try:
             await self._open()
-            await self._listen()
+            self._listener.listen()
         except BaseException:
             await self.stop()
             raise
@@ -133,27 +159,11 @@ class NamespaceServer:
 
         Before the store is opened, so that a port that is taken leaves no trace on disk.
         """
-        if self._listener is None:
-            self._loop = asyncio.get_running_loop()
-            host, port = self.options.host, self.options.port
-            with self._explaining_address_errors():
-                self._listener = await self._loop.create_server(lambda: Wire(self), host, port, start_serving=False)
-            self.port = self._listener.sockets[0].getsockname()[1]
-
-    async def _listen(self) -> None:
-        assert self._listener is not None
-        with self._explaining_address_errors():  # another process may have begun to listen since `bind`
-            await self._listener.start_serving()
-
-    @contextlib.contextmanager
-    def _explaining_address_errors(self) -> Iterator[None]:
-        host, port = self.options.host, self.options.port
-        try:
-            yield
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                raise AddressInUse(f"port {port} on {host} is taken: stop what uses it or choose another") from None
-            raise TwinbusError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+        self._loop = asyncio.get_running_loop()
+        if self.options.cert is not None and self.options.key_file is not None:
+            given_identity(self.options.cert, self.options.key_file)  # now, if only to say what is wrong with them
+        await self._listener.bind()
+        self.port = self._listener.port
 
     async def _open(self) -> None:
         self._store = await asyncio.to_thread(self._open_store)
@@ -164,6 +174,9 @@ class NamespaceServer:
             self._store.start(self._report_from_thread)
             self.reception = self._open_reception()
             await self._create_queues()
+            self._tls = await asyncio.to_thread(open_tls, self.options, self.port, datetime.now(UTC))
+            self._http = HttpDoor(self._http_app(), self.server_limits)
+            await self._http.open()
         except BaseException:
             await asyncio.to_thread(self._store.close)
             raise
@@ -221,12 +234,16 @@ class NamespaceServer:
 
     async def stop(self) -> None:
         """Take nothing more in, write and answer what was taken in, say goodbye, close. Harmless when it is stopped."""
-        if self._listener is not None:
-            self._listener.close()
-            self._listener = None
+        self._listener.close()
+        if self._http is not None:
+            await self._http.close()  # before the store: what is under way can still be answered
+            self._http = None
         if self._is_open:
             self._is_open = False
             await self._close()
+        if self._tls is not None:
+            self._tls.close()
+            self._tls = None
 
     async def _close(self) -> None:
         if self._recovery is not None:
@@ -248,10 +265,57 @@ class NamespaceServer:
             await asyncio.sleep(0.01)
         for wire in list(self.wires):
             wire.abort()
+        await asyncio.sleep(0)  # sockets are closed one turn later
+
+    # --- who comes in ---
 
     def new_connection(self) -> Connection:
         sasl = ServerSasl((ANONYMOUS, PLAIN), check_plain=self.reception.authority.knows)
-        return Connection(role=Role.SERVER, container_id=f"twinbus-{self.options.name}", sasl=sasl)
+        container_id = f"twinbus-{self.options.name}"
+        limits = self.server_limits.of_a_connection()
+        return Connection(role=Role.SERVER, container_id=container_id, sasl=sasl, limits=limits)
+
+    def _http_app(self) -> Application:
+        return empty_app()
+
+    def _http_voice(self, guest: Guest) -> Voice:
+        assert self._http is not None
+        return self._http.voice(guest)
+
+    def _tls_context(self) -> ssl.SSLContext:
+        assert self._tls is not None
+        return self._tls.context(datetime.now(UTC))
+
+    @property
+    def ca_file(self) -> Path | None:
+        """What clients have to trust to come in over TLS; None: nothing that their machines do not trust anyway."""
+        return None if self._tls is None else self._tls.identity.ca
+
+    # --- when the network is to fail ---
+
+    def pause_listening(self) -> None:
+        """Refuse new connections from now on; the port stays ours."""
+        self._listener.pause()
+
+    def resume_listening(self) -> None:
+        """Take new connections again; raises `AddressInUse` if another process has the port now."""
+        self._listener.resume()
+
+    def drop_connections(self) -> None:
+        """Break all connections, as a network does that goes away."""
+        self._listener.drop_connections()
+
+    def go_silent(self) -> None:
+        """Take connections, and neither read from nor write to any of them, old or new."""
+        self._listener.go_silent()
+        if self._http is not None:
+            self._http.go_silent()
+
+    def speak_again(self) -> None:
+        """Read what has arrived in the silence, and go on."""
+        if self._http is not None:
+            self._http.speak_again()
+        self._listener.speak_again()
 
     # --- around the seam: after each of these, whatever has to be said is sent ---
 
@@ -299,8 +363,8 @@ class NamespaceServer:
 
     def _relieve(self) -> None:
         """Read again from senders that had to wait."""
-        if not self.is_overloaded:
-            for wire in self.wires:
+        if self.held_wires and not self.is_overloaded:
+            for wire in list(self.held_wires):
                 wire.read_if_allowed()
 
     # --- when the disk fails ---

@@ -1,7 +1,7 @@
-"""One socket: bytes to the engine, events to the door, output back to the socket.
+"""One AMQP connection: bytes to the engine, events to the door, output back to the socket.
 
-Reading stops while more was taken in than is written to disk, and delivering stops while the peer does not
-take what was sent: neither side can make the process grow.
+Reading stops while more was taken in than is written to disk, or while the peer lets what it asked for pile up;
+delivering stops while the peer does not take what was sent: neither side can make the process grow.
 """
 
 from __future__ import annotations
@@ -13,9 +13,14 @@ from typing import Protocol
 from twinbus.amqp.connection import Connection
 from twinbus.amqp.performatives import Error
 from twinbus.namespace.door import Door
+from twinbus.namespace.guest import Guest, UnreadWatch, Voice
+from twinbus.namespace.limits import ServerLimits
 from twinbus.namespace.reception import Reception
 
 WRITE_BUFFER_BYTES = 1024 * 1024
+"""With more than this unsent, nothing is delivered."""
+PILE_BYTES = 4 * WRITE_BUFFER_BYTES
+"""With more than this unsent, the peer is not even listened to: it gets what it asked for, and does not take it."""
 
 
 class House(Protocol):
@@ -23,7 +28,10 @@ class House(Protocol):
 
     clock: Callable[[], int]
     reception: Reception
+    server_limits: ServerLimits
     wires: set[Wire]
+    held_wires: set[Wire]
+    """Those of them that are not read for now."""
 
     @property
     def is_overloaded(self) -> bool: ...
@@ -33,16 +41,21 @@ class House(Protocol):
     def settle_down(self) -> None: ...
 
 
-class Wire(asyncio.Protocol):
-    def __init__(self, house: House) -> None:
+class Wire(Voice):
+    def __init__(self, house: House, guest: Guest) -> None:
         self._house = house
+        self._guest = guest
         self._connection = house.new_connection()
         self.door = Door(self._connection, house.reception, self.flush)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
-        self._stopped = False
-        self._is_paused = False
+        self._is_open = False
+        self._is_stopped = False
+        self._is_silent = False
+        self._is_held = False
         self._is_writable = True
+        self._is_delivering = True
+        self._written = 0
 
     # --- called by asyncio ---
 
@@ -50,30 +63,41 @@ class Wire(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self._unread = UnreadWatch(transport, self._house.server_limits.unread_s, self._taken)
         self._house.wires.add(self)
         self._set_timer()
 
     def data_received(self, data: bytes) -> None:
         now_ms = self._house.clock()
-        self.door.take(self._connection.receive(data, now_ms), now_ms)
+        events = self._connection.receive(data, now_ms)
+        if not self._is_open:
+            self._look_for_open()
+        if not self._guest.is_turned_away:
+            self.door.take(events, now_ms)
         self.flush()
-        self._pause_if_needed()
+        self._hold_or_read()
         self._set_timer()  # the peer may have asked for keep-alives
         self._house.settle_down()
 
     def pause_writing(self) -> None:
         self._is_writable = False
-        self.door.pause(self._house.clock())
+        self._unread.begin()
+        self._deliver_or_wait()
 
     def resume_writing(self) -> None:
         self._is_writable = True
-        self.door.resume(self._house.clock())
+        self._unread.end()
+        self._deliver_or_wait()
+        self._hold_or_read()
         self._house.settle_down()
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        self._unread.end()
         self._house.wires.discard(self)
+        self._house.held_wires.discard(self)
+        self._guest.leave()
         self.door.leave(self._house.clock())
         self._house.settle_down()
 
@@ -81,22 +105,22 @@ class Wire(asyncio.Protocol):
 
     def flush(self) -> None:
         """Send what the engine has to say; hang up when it has said its last."""
+        if self._is_silent:
+            return
         output = self._connection.take_output()
         if output and not self._transport.is_closing():
+            self._written += len(output)
             self._transport.write(output)
         if self._connection.closed:
             self._transport.close()
+        self._deliver_or_wait()
 
     def read_if_allowed(self) -> None:
-        if self._is_paused and not self._stopped and not self._must_wait():
-            self._is_paused = False
-            self._transport.resume_reading()
+        self._hold_or_read()
 
     def stop_reading(self) -> None:
-        self._stopped = True
-        if not self._is_paused and not self._transport.is_closing():
-            self._is_paused = True
-            self._transport.pause_reading()
+        self._is_stopped = True
+        self._hold_or_read()
 
     def say_goodbye(self, error: Error) -> None:
         self._connection.close(error)
@@ -106,16 +130,83 @@ class Wire(asyncio.Protocol):
     def abort(self) -> None:
         self._transport.abort()
 
+    def hush(self) -> None:
+        self._is_silent = True
+        self._hold_or_read()
+        self._deliver_or_wait()
+
+    def speak(self) -> None:
+        self._is_silent = False
+        self._hold_or_read()
+        self.flush()
+        self._set_timer()
+        self._house.settle_down()
+
+    # --- letting in ---
+
+    def _look_for_open(self) -> None:
+        if self._connection.remote_open is None:
+            return
+        self._is_open = True
+        if self._guest.is_turned_away:
+            most = self._house.server_limits.connections
+            text = f"the namespace has all the {most} connections it takes: close some, or connect later"
+            self._connection.close(Error("amqp:resource-limit-exceeded", text))
+        else:
+            self._guest.admit()
+
     # --- waiting ---
+
+    def _hold_or_read(self) -> None:
+        """Read from the peer, or do not, as things are now."""
+        is_held = self._is_stopped or self._is_silent or self._must_wait()
+        if is_held is self._is_held or self._transport.is_closing():
+            return
+        self._is_held = is_held
+        if is_held:
+            self._house.held_wires.add(self)
+            self._transport.pause_reading()
+        else:
+            self._house.held_wires.discard(self)
+            self._transport.resume_reading()
 
     def _must_wait(self) -> bool:
         limit = self._house.reception.limits.unwritten_bytes_per_connection
-        return self.door.unwritten_bytes > limit or (self._house.is_overloaded and self.door.unwritten_bytes > 0)
+        return (
+            self.door.unwritten_bytes > limit
+            or (self._house.is_overloaded and self.door.unwritten_bytes > 0)
+            or (not self._is_writable and self._transport.get_write_buffer_size() > PILE_BYTES)
+        )
 
-    def _pause_if_needed(self) -> None:
-        if not self._is_paused and self._must_wait() and not self._transport.is_closing():
-            self._is_paused = True
-            self._transport.pause_reading()
+    def _deliver_or_wait(self) -> None:
+        """Deliver to the peer, or do not, as things are now."""
+        if not self._is_writable:
+            self._check_pile()
+        is_delivering = self._is_writable and not self._is_silent and not self._is_window_shut()
+        if is_delivering is self._is_delivering:
+            return
+        self._is_delivering = is_delivering
+        if is_delivering:
+            self.door.resume(self._house.clock())
+        else:
+            self.door.pause(self._house.clock())
+
+    def _is_window_shut(self) -> bool:
+        """Whether the peer gave credit for many more messages than its sessions take frames."""
+        waiting = sum([len(session.waiting) for session in self._connection.sessions])
+        limits = self._house.server_limits
+        most = max(1, PILE_BYTES // limits.frame_bytes)
+        return waiting > (most if self._is_delivering else most // 2)
+
+    def _check_pile(self) -> None:
+        if self._transport.get_write_buffer_size() > self._house.server_limits.unsent_bytes:
+            self._transport.abort()
+
+    def _taken(self) -> int:
+        """Bytes that have left for the peer."""
+        return self._written - self._transport.get_write_buffer_size()
+
+    # --- time ---
 
     def _set_timer(self) -> None:
         """Ring when engine or door want it; a timer that rings too early is left alone, one too late is not."""
@@ -133,6 +224,8 @@ class Wire(asyncio.Protocol):
 
     def _tick(self) -> None:
         self._timer = None
+        if self._is_silent:
+            return  # `speak` sets it again
         now_ms = self._house.clock()
         self.door.take(self._connection.tick(now_ms), now_ms)
         self.door.close_expired(now_ms)

@@ -1,0 +1,142 @@
+"""The door for HTTP: aiohttp behind our own port, with the same patience for everybody.
+
+Every request waits here until it has arrived whole, within bounds of size and time, before the application sees it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from xml.sax.saxutils import escape
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from twinbus.namespace.guest import Guest, UnreadWatch, Voice
+from twinbus.namespace.limits import ServerLimits
+
+SHUTDOWN_S = 2.0
+RETRY_AFTER_S = 10
+
+
+def error_answer(status: int, text: str, *, retry_after_s: int | None = None) -> web.Response:
+    """A refusal in the form that the official clients read."""
+    body = f"<Error><Code>{status}</Code><Detail>{escape(text)}</Detail></Error>"
+    headers = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
+    return web.Response(status=status, text=body, content_type="application/xml", headers=headers)
+
+
+def empty_app() -> web.Application:
+    """An application that has nothing."""
+
+    async def refuse(request: web.Request) -> web.Response:
+        return error_answer(404, f"There is nothing at {request.path}. SubCode=40400.")
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", refuse)
+    return app
+
+
+class HttpDoor:
+    """Lets guests in to an application. `open` it before the first, `close` it after the last."""
+
+    def __init__(self, app: web.Application, limits: ServerLimits) -> None:
+        self.limits = limits
+        app.middlewares.insert(0, self._receive)
+        self._runner = web.AppRunner(
+            app, access_log=None, keepalive_timeout=limits.http_idle_s, shutdown_timeout=SHUTDOWN_S
+        )
+        self._guests: dict[asyncio.BaseProtocol, Guest] = {}
+        self._may_speak = asyncio.Event()
+        self._may_speak.set()
+
+    async def open(self) -> None:
+        await self._runner.setup()
+
+    async def close(self) -> None:
+        """Finish what is under way, for a bounded time, and hang up."""
+        self._may_speak.set()
+        await self._runner.cleanup()
+
+    def voice(self, guest: Guest) -> Voice:
+        """Who talks HTTP to this guest."""
+        assert self._runner.server is not None
+        return HttpVoice(self, guest, self._runner.server())
+
+    def go_silent(self) -> None:
+        """Let requests come in and answer none of them until `speak_again`."""
+        self._may_speak.clear()
+
+    def speak_again(self) -> None:
+        self._may_speak.set()
+
+    def enter(self, handler: asyncio.BaseProtocol, guest: Guest) -> None:
+        """Requests of this handler are the guest's."""
+        self._guests[handler] = guest
+
+    def leave(self, handler: asyncio.BaseProtocol) -> None:
+        self._guests.pop(handler, None)
+
+    @web.middleware
+    async def _receive(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        await self._may_speak.wait()
+        guest = self._guests.get(request.protocol)
+        if guest is None or guest.is_turned_away:
+            refusal = error_answer(503, "The namespace has all the connections it takes.", retry_after_s=RETRY_AFTER_S)
+            refusal.force_close()
+            return refusal
+        refusal_or_none = await self._read(request)
+        if refusal_or_none is not None:
+            return refusal_or_none
+        guest.admit()
+        answer = await handler(request)
+        await self._may_speak.wait()
+        return answer
+
+    async def _read(self, request: web.Request) -> web.Response | None:
+        """Read the body, which the application then finds already read; an answer if there is no getting it."""
+        try:
+            async with asyncio.timeout(self.limits.unauthenticated_s):
+                await request.read()
+            return None
+        except TimeoutError:
+            refusal = error_answer(408, "The request did not arrive whole in time. SubCode=40800.")
+        except web.HTTPRequestEntityTooLarge:
+            most = request.client_max_size
+            refusal = error_answer(413, f"The body of a request has at most {most} bytes. SubCode=41300.")
+        refusal.force_close()
+        return refusal
+
+
+class HttpVoice(Voice):
+    """Talks HTTP to one guest: passes everything on to aiohttp's handler, and notices when the guest is gone."""
+
+    def __init__(self, door: HttpDoor, guest: Guest, handler: web.RequestHandler) -> None:
+        self._door = door
+        self._guest = guest
+        self._handler = handler
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._unread = UnreadWatch(transport, self._door.limits.unread_s, lambda: -transport.get_write_buffer_size())
+        self._door.enter(self._handler, self._guest)
+        self._handler.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._handler.data_received(data)
+
+    def eof_received(self) -> None:
+        self._handler.eof_received()
+
+    def pause_writing(self) -> None:
+        self._unread.begin()
+        self._handler.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._unread.end()
+        self._handler.resume_writing()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._unread.end()
+        self._door.leave(self._handler)
+        self._handler.connection_lost(error)
+        self._guest.leave()

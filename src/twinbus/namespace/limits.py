@@ -1,0 +1,65 @@
+"""What peers may take of a server: connections, time and memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from twinbus.amqp.limits import FRAME_BYTES_MIN, ConnectionLimits
+from twinbus.errors import OptionsError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerLimits:
+    """Every bound that keeps one peer from using up what all of them need."""
+
+    connections: int = 5_000
+    """Of one namespace, whatever they speak. The next one is told so and let go."""
+    unauthenticated_s: float = 20.0
+    """From the first sign of a connection until it is open (AMQP), or its first request has arrived whole (HTTP)."""
+    tls_handshake_s: float = 10.0
+    unread_s: float = 60.0
+    """How long a peer may take nothing while its output is piled up; then it is cut off."""
+    http_idle_s: float = 75.0
+    """From one answer over HTTP until the head of the next request has arrived whole."""
+    frame_bytes: int = 65_536
+    sessions: int = 1_024
+    """Of one connection."""
+    links: int = 4_096
+    """Of one connection."""
+    partial_bytes: int = 16 * 1024 * 1024
+    """What one connection has sent of messages that are not whole yet."""
+    unsent_bytes: int = 64 * 1024 * 1024
+    """What waits for one peer to take it. Deliveries stop long before; who piles up more by asking is cut off."""
+
+    def __post_init__(self) -> None:
+        problems = [
+            f"{name} must be from {low} to {high}, got {getattr(self, name)}"
+            for name, (low, high) in _RANGES.items()
+            if not low <= getattr(self, name) <= high
+        ]
+        if problems:
+            raise OptionsError("; ".join(problems))
+
+    def of_a_connection(self) -> ConnectionLimits:
+        """The part that the AMQP engine keeps."""
+        return ConnectionLimits(
+            frame_bytes_max=self.frame_bytes,
+            sessions_max=self.sessions,
+            links_max=self.links,
+            partial_bytes_max=self.partial_bytes,
+        )
+
+
+_DAY_S = 86_400
+_RANGES: dict[str, tuple[float, float]] = {
+    "connections": (1, 1_000_000),
+    "unauthenticated_s": (0.01, _DAY_S),
+    "tls_handshake_s": (0.01, _DAY_S),
+    "unread_s": (0.01, _DAY_S),
+    "http_idle_s": (0.01, _DAY_S),
+    "frame_bytes": (FRAME_BYTES_MIN, 2**24),
+    "sessions": (1, 65_536),
+    "links": (1, 1_000_000),
+    "partial_bytes": (1, 2**40),
+    "unsent_bytes": (1, 2**40),
+}
