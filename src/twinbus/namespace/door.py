@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from twinbus.amqp.connection import Connection
 from twinbus.amqp.events import (
@@ -23,78 +23,54 @@ from twinbus.amqp.events import (
     TransferArrived,
 )
 from twinbus.amqp.link import Link, ReceivingLink, SendingLink
-from twinbus.amqp.performatives import ACCEPTED, Outcome, Rejected
+from twinbus.amqp.performatives import ACCEPTED, Rejected
 from twinbus.amqp.sasl import PLAIN
-from twinbus.errors import (
-    AmqpError,
-    MessageTooLarge,
-    NamespaceError,
-    NotAllowed,
-    ServerBusy,
-    TwinbusError,
-    Unauthorized,
-)
-from twinbus.namespace.commands import (
-    CloseReceiver,
-    FindEntity,
-    Grant,
-    OpenReceiver,
-    PauseReceiver,
-    ReceiveMode,
-    ResumeReceiver,
-    Send,
-    Settle,
-)
-from twinbus.namespace.message import BATCH_FORMAT, Arrival, outgoing, read_arrival, unpack_batch
-from twinbus.namespace.meter import Metered
+from twinbus.errors import AmqpError, NotAllowed, TwinbusError, Unauthorized
+from twinbus.namespace.commands import FindEntity, OpenReceiver, ReceiveMode, Send
+from twinbus.namespace.faults.rulings import PROCEED, Ruling
+from twinbus.namespace.intake import Intake
 from twinbus.namespace.nodes.answers import AnswerLink
 from twinbus.namespace.nodes.cbs import CBS_ADDRESS
 from twinbus.namespace.nodes.desk import Desk
 from twinbus.namespace.nodes.management import is_management, managed_entity
 from twinbus.namespace.nodes.requests import read_request
-from twinbus.namespace.operations import Right
-from twinbus.namespace.outcomes import amqp_error, confirmation_of, entity_path, verdict_of
+from twinbus.namespace.operations import Operation, Right
+from twinbus.namespace.outcomes import amqp_error, entity_path
+from twinbus.namespace.outlet import Outlet
+from twinbus.namespace.places import Asking, Receiving, Sending
 from twinbus.namespace.reception import Reception
-from twinbus.namespace.replies import Delivery, Done, Drained, ReceiverLost, Refused, Settled
+from twinbus.namespace.replies import Delivery, Done, Drained, ReceiverLost, Refused
+from twinbus.namespace.turnstile import Turnstile
 
 SESSION_FILTER = "com.microsoft:session-filter"
 SETTLED_BY_SENDER = 1
 REQUEST_CREDIT = 100
 
 
-class Sending(NamedTuple):
-    """A link on which the peer sends to an entity."""
-
-    path: str
-    entity: str
-    """The path in lower case, as the meter counts it."""
-
-
-class Receiving(NamedTuple):
-    """A link on which the peer receives from an entity."""
-
-    path: str
-    entity: str
-    receiver: int
-
-
-class Asking(NamedTuple):
-    """A link on which the peer sends requests to a node."""
-
-    address: str
-
-
 class Door:
-    def __init__(self, connection: Connection, reception: Reception, flush: Callable[[], None]) -> None:
-        """`flush` sends what the engine has to say; called after replies that came from elsewhere."""
+    def __init__(
+        self,
+        connection: Connection,
+        reception: Reception,
+        flush: Callable[[], None],
+        hang_up: Callable[[], None],
+    ) -> None:
+        """`flush` sends what the engine has to say; called after replies that came from elsewhere.
+
+        `hang_up` cuts the connection without a word.
+        """
         self._connection = connection
         self._reception = reception
         self.flush = flush
-        self._desk = Desk(reception.authority, self._arrival, reception.ask, self._note_change)
-        self._receivings: dict[int, Link] = {}
-        self._is_paused = False
-        self.unwritten_bytes = 0
+        self._turnstile = Turnstile(reception.faults, reception.postponed, hang_up)
+        self._intake = Intake(reception, self._turnstile, self._note_change)
+        self._outlet = Outlet(reception, self._turnstile, self._note_change)
+        self._desk = Desk(reception, self._turnstile, self._intake.read, self._note_change)
+
+    @property
+    def unwritten_bytes(self) -> int:
         """Sent by this peer, taken in, and not yet written or refused."""
+        return self._intake.unwritten_bytes
 
     # --- from the peer ---
 
@@ -107,19 +83,20 @@ class Door:
 
     def leave(self, now_ms: int) -> None:
         """The connection is gone: so are its receivers. Their locks stay until they end."""
-        for receiver in list(self._receivings):
-            self._close_receiver(receiver, now_ms)
+        self._outlet.close_all(now_ms)
 
     def pause(self, now_ms: int) -> None:
         """The peer does not keep up: deliver nothing more for now."""
-        self._is_paused = True
-        for receiver in self._receivings:
-            self._reception.ask(PauseReceiver(receiver), now_ms)
+        self._outlet.block(now_ms)
 
     def resume(self, now_ms: int) -> None:
-        self._is_paused = False
-        for receiver in list(self._receivings):
-            self._reception.ask(ResumeReceiver(receiver), now_ms)
+        self._outlet.unblock(now_ms)
+
+    def faults_changed(self, now_ms: int) -> None:
+        self._outlet.review(now_ms)
+
+    def tell_receiver(self, link: SendingLink, reply: Delivery | Drained | ReceiverLost, now_ms: int) -> None:
+        self._outlet.tell(link, reply, now_ms)
 
     def _note_change(self) -> None:
         """There is something to send that no event of this connection led to."""
@@ -129,13 +106,36 @@ class Door:
 
     def _attach(self, event: AttachRequested, now_ms: int) -> None:
         link = event.link
+        if self._turnstile.is_open:
+            self._let_in(link, now_ms)
+            return
+        try:
+            ruling = self._attach_ruling(link, now_ms)
+        except TwinbusError as error:
+            link.refuse(amqp_error(error))
+            return
+        self._turnstile.obey(
+            ruling, now_ms, partial(self._let_in, link, now_ms), lambda error: self._refuse(link, error)
+        )
+
+    def _attach_ruling(self, link: Link, now_ms: int) -> Ruling:
+        is_sender = isinstance(link, ReceivingLink)
+        path = entity_path(link.target if is_sender else link.source)
+        operation = Operation.ATTACH_SENDER if is_sender else Operation.ATTACH_RECEIVER
+        return PROCEED if path.lower() == CBS_ADDRESS else self._turnstile.ruling(operation, path, now_ms)
+
+    def _let_in(self, link: Link, now_ms: int) -> None:
         try:
             if isinstance(link, ReceivingLink):
                 self._let_send(link, now_ms)
             elif isinstance(link, SendingLink):
                 self._let_receive(link, now_ms)
         except TwinbusError as error:
-            link.refuse(amqp_error(error))
+            self._refuse(link, error)
+
+    def _refuse(self, link: Link, error: TwinbusError) -> None:
+        link.refuse(amqp_error(error))
+        self._note_change()
 
     def _let_send(self, link: ReceivingLink, now_ms: int) -> None:
         path = entity_path(link.target)
@@ -152,7 +152,7 @@ class Door:
 
     def _let_ask(self, link: ReceivingLink, asking: Asking, reply: Done | Refused) -> None:
         if isinstance(reply, Refused):
-            link.refuse(amqp_error(reply.error))
+            self._refuse(link, reply.error)
             return
         link.context = asking
         link.accept()
@@ -160,7 +160,7 @@ class Door:
 
     def _sender_checked(self, link: ReceivingLink, path: str, reply: Done | Refused) -> None:
         if isinstance(reply, Refused):
-            link.refuse(amqp_error(reply.error))
+            self._refuse(link, reply.error)
             return
         link.context = Sending(path, path.lower())
         link.accept(max_message_size=self._reception.limits.message_bytes_max)
@@ -182,19 +182,17 @@ class Door:
         receiver = self._reception.new_receiver(self, link)
         is_settled = link.snd_settle_mode == SETTLED_BY_SENDER
         mode = ReceiveMode.RECEIVE_AND_DELETE if is_settled else ReceiveMode.PEEK_LOCK
-        opened = partial(self._receiver_opened, link, Receiving(path, path.lower(), receiver))
+        opened = partial(self._receiver_opened, link, Receiving(path, path.lower(), receiver), now_ms)
         self._reception.ask(OpenReceiver(receiver, path, mode, opened), now_ms)
-        if self._is_paused:
-            self._reception.ask(PauseReceiver(receiver), now_ms)
 
-    def _receiver_opened(self, link: SendingLink, receiving: Receiving, reply: Done | Refused) -> None:
+    def _receiver_opened(self, link: SendingLink, receiving: Receiving, now_ms: int, reply: Done | Refused) -> None:
         if isinstance(reply, Refused):
             self._reception.forget_receiver(receiving.receiver)
-            link.refuse(amqp_error(reply.error))
+            self._refuse(link, reply.error)
             return
         link.context = receiving
-        self._receivings[receiving.receiver] = link
         link.accept()
+        self._outlet.open(receiving, link, now_ms)
 
     # --- rights ---
 
@@ -234,133 +232,39 @@ class Door:
 
     def _forget(self, link: Link, now_ms: int) -> None:
         if isinstance(link.context, Receiving):
-            self._close_receiver(link.context.receiver, now_ms)
+            self._outlet.close(link.context.receiver, now_ms)
 
-    def _close_receiver(self, receiver: int, now_ms: int) -> None:
-        if self._receivings.pop(receiver, None) is not None:
-            self._reception.forget_receiver(receiver)
-            self._reception.ask(CloseReceiver(receiver), now_ms)
-
-    # --- messages in ---
+    # --- messages and requests ---
 
     def _transfer(self, event: TransferArrived, now_ms: int) -> None:
         place = event.link.context
         if type(place) is Sending:
-            self._store(event, place, now_ms)
+            self._intake.take(event, place, now_ms)
         elif type(place) is Asking:
             self._take_request(event, place.address, now_ms)
-
-    def _store(self, event: TransferArrived, place: Sending, now_ms: int) -> None:
-        try:
-            self._check_load()
-            arrivals = self._arrivals(event)
-        except (NamespaceError, AmqpError) as error:
-            self._answer(event.link, event.delivery_id, event.settled, Rejected(amqp_error(error)))
-            return
-        self.unwritten_bytes += len(event.payload)
-        stored = partial(self._stored, event, place.entity, arrivals)
-        self._reception.ask(Send(place.path, arrivals, stored), now_ms)
-
-    def _check_load(self) -> None:
-        limits = self._reception.limits
-        if (
-            self._reception.unwritten_bytes() > 2 * limits.unwritten_bytes
-            or self.unwritten_bytes > 2 * limits.unwritten_bytes_per_connection
-        ):
-            raise ServerBusy("more is being sent than can be written to disk; wait 10 seconds and send again")
-
-    def _arrivals(self, event: TransferArrived) -> tuple[Arrival, ...]:
-        if event.message_format != BATCH_FORMAT:
-            return (self._arrival(event.payload),)
-        self._check_size(event.payload)
-        return tuple([self._arrival(message) for message in unpack_batch(event.payload)])
-
-    def _arrival(self, payload: bytes) -> Arrival:
-        self._check_size(payload)
-        return read_arrival(payload, self._reception.new_message_id)
-
-    def _check_size(self, payload: bytes) -> None:
-        limit = self._reception.limits.message_bytes_max
-        if len(payload) > limit:
-            raise MessageTooLarge(f"the message has {len(payload)} bytes, at most {limit} are allowed")
-
-    def _stored(
-        self, event: TransferArrived, entity: str, arrivals: tuple[Arrival, ...], reply: Done | Refused
-    ) -> None:
-        self.unwritten_bytes -= len(event.payload)
-        if isinstance(reply, Refused):
-            self._answer(event.link, event.delivery_id, event.settled, Rejected(amqp_error(reply.error)))
-            return
-        self._reception.count_sent(entity, arrivals)
-        self._answer(event.link, event.delivery_id, event.settled, ACCEPTED)
-
-    def _answer(self, link: ReceivingLink, delivery_id: int, settled: bool, outcome: Outcome) -> None:
-        if not settled and link.attached:
-            link.settle(delivery_id, delivery_id, outcome)
-            self._note_change()
-
-    # --- messages out ---
-
-    def _credit(self, event: CreditChanged, now_ms: int) -> None:
-        place = event.link.context
-        if type(place) is Receiving:
-            if event.credit > 0 and not event.drain:
-                self._reception.meter.count(Metered.RECEIVE_GRANT, place.entity)
-            self._reception.ask(Grant(place.receiver, event.credit_limit, event.drain), now_ms)
-        elif type(place) is AnswerLink:
-            place.send_waiting()
-            if event.drain:
-                event.link.drained()
-
-    def tell_receiver(self, link: SendingLink, reply: Delivery | Drained | ReceiverLost) -> None:
-        if not link.attached:
-            return
-        match reply:
-            case Delivery(row=row, token=token, locked_until_ms=until_ms):
-                payload = outgoing(row, token, until_ms)
-                self._reception.meter.count(Metered.DELIVERY, link.context.entity, len(payload))
-                link.send(payload, tag=token or b"", settled=token is None)
-            case Drained():
-                link.drained()
-            case ReceiverLost(error=error):
-                self._receivings.pop(reply.receiver, None)
-                self._reception.forget_receiver(reply.receiver)
-                link.detach(amqp_error(error))
-
-    def _disposition(self, event: DispositionArrived, now_ms: int) -> None:
-        place = event.link.context
-        if type(place) is not Receiving or not isinstance(event.link, SendingLink):
-            return
-        verdict = verdict_of(event.outcome, is_final=event.settled)
-        if verdict is None:
-            return
-        tokens = tuple([tag for _, tag in event.deliveries])
-        self._reception.meter.count(Metered.SETTLE, place.entity, operations=len(tokens))
-        origin = None if event.settled else partial(self._settled, event.link, event.deliveries, event.outcome)
-        self._reception.ask(Settle(place.path, tokens, verdict, origin), now_ms)
-
-    def _settled(
-        self, link: SendingLink, deliveries: list[tuple[int, bytes]], outcome: Outcome | None, reply: Settled | Refused
-    ) -> None:
-        """Tell the peer what became of its settlement: the same outcome means yes."""
-        if not link.attached:
-            return
-        self._note_change()
-        echo = confirmation_of(outcome)
-        for delivery_id, token in deliveries:
-            error = reply.error if isinstance(reply, Refused) else reply.failures.get(token)
-            link.settle(delivery_id, delivery_id, echo if error is None else Rejected(amqp_error(error)))
-
-    # --- requests ---
 
     def _take_request(self, event: TransferArrived, address: str, now_ms: int) -> None:
         try:
             request = read_request(event.payload)
         except AmqpError as error:
-            self._answer(event.link, event.delivery_id, event.settled, Rejected(amqp_error(error)))
+            self._intake.answer(event, Rejected(amqp_error(error)))
             return
-        self._answer(event.link, event.delivery_id, event.settled, ACCEPTED)
+        self._intake.answer(event, ACCEPTED)
         self._desk.take(event.link.session, address, request, now_ms)
+
+    def _credit(self, event: CreditChanged, now_ms: int) -> None:
+        place = event.link.context
+        if type(place) is Receiving:
+            self._outlet.credit(event, place, now_ms)
+        elif type(place) is AnswerLink:
+            place.send_waiting()
+            if event.drain:
+                event.link.drained()
+
+    def _disposition(self, event: DispositionArrived, now_ms: int) -> None:
+        place = event.link.context
+        if type(place) is Receiving and isinstance(event.link, SendingLink):
+            self._outlet.disposition(event, event.link, place, now_ms)
 
     _HANDLERS: ClassVar[dict[type, Callable[..., None]]] = {
         Authenticated: _authenticated,

@@ -9,9 +9,20 @@ from typing import TYPE_CHECKING
 
 from twinbus.amqp.link import SendingLink
 from twinbus.namespace.commands import Command
+from twinbus.namespace.faults.book import FaultBook
+from twinbus.namespace.faults.postponed import Postponed
 from twinbus.namespace.message import Arrival
 from twinbus.namespace.meter import Meter, Metered
-from twinbus.namespace.replies import Delivery, Drained, ReceiverLost, Reply
+from twinbus.namespace.replies import (
+    Delivery,
+    Done,
+    Drained,
+    LocksRenewed,
+    MessagesFound,
+    ReceiverLost,
+    Reply,
+    Settled,
+)
 from twinbus.namespace.rights.authority import Authority
 
 if TYPE_CHECKING:
@@ -39,16 +50,21 @@ class Reception:
         authority: Authority,
         limits: TrafficLimits,
         new_message_id: Callable[[], str],
+        faults: FaultBook,
+        clock: Callable[[], int],
     ) -> None:
         self.ask = do
         self.authority = authority
         self.limits = limits
         self.new_message_id = new_message_id
+        self.faults = faults
+        self.postponed = Postponed()
         self.unwritten_bytes = unwritten_bytes
         self.changed_doors: set[Door] = set()
         """Doors that have something to say to their peer."""
         self._receivers: dict[int, tuple[Door, SendingLink]] = {}
         self._numbers = count(1)
+        self._clock = clock
         self.meter = Meter()
 
     def new_receiver(self, door: Door, link: SendingLink) -> int:
@@ -63,6 +79,24 @@ class Reception:
         for arrival in arrivals:
             self.meter.count(Metered.PING if arrival.is_ping else Metered.SEND, entity, len(arrival.payload))
 
+    def count_request(self, operation: str, path: str, reply: Reply) -> None:
+        """Count a management request by what it did."""
+        entity = path.lower()
+        match reply:
+            case Done(sequences=sequences) if sequences:
+                self.meter.count(Metered.SEND, entity, operations=len(sequences))
+            case LocksRenewed(until_ms=ends):
+                self.meter.count(Metered.RENEW, entity, operations=len(ends))
+            case Settled():
+                self.meter.count(Metered.SETTLE, entity)
+            case MessagesFound(found=found) if operation.endswith("peek-message"):
+                self.meter.count(Metered.PEEK, entity, operations=max(1, len(found)))
+            case MessagesFound(found=found):
+                for lent in found:
+                    self.meter.count(Metered.DELIVERY, entity, len(lent.row.payload))
+            case _:
+                self.meter.count(Metered.MANAGE, entity)
+
     def pass_on(self, reply: Reply) -> None:
         """Bring a reply to whoever waits for it; nobody does when its connection is gone."""
         match reply:
@@ -70,7 +104,7 @@ class Reception:
                 if number in self._receivers:
                     door, link = self._receivers[number]
                     self.changed_doors.add(door)
-                    door.tell_receiver(link, reply)
+                    door.tell_receiver(link, reply, self._clock())
             case _:
                 if reply.origin is not None:
                     reply.origin(reply)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import random
 import ssl
 import time
 import uuid
@@ -24,6 +25,7 @@ from twinbus.connection_string import ROOT_KEY_NAME, ConnectionString, can_be_wr
 from twinbus.errors import EntityAlreadyExists, OptionsError, StoreError
 from twinbus.namespace.commands import CreateQueue, Tick
 from twinbus.namespace.entities.settings import QueueSettings
+from twinbus.namespace.faults.book import FaultBook
 from twinbus.namespace.guest import Guest, Voice
 from twinbus.namespace.home import STORE_FILE, kept_key, kept_rule_keys, make_home, new_key
 from twinbus.namespace.http_door import HttpDoor, empty_app
@@ -93,6 +95,7 @@ class NamespaceServer:
         self._given_store = store
         self.clock: Callable[[], int] = WallClock()
         self.server_limits = options.server_limits
+        self.faults = FaultBook(random.random)
         self.wires: set[Wire] = set()
         self.held_wires: set[Wire] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -208,6 +211,8 @@ class NamespaceServer:
             authority=self._build_authority(),
             limits=self.options.limits,
             new_message_id=lambda: uuid.uuid4().hex,
+            faults=self.faults,
+            clock=self.clock,
         )
 
     def _set_rules(self, keys_for: Callable[[Sequence[str]], Sequence[str]]) -> None:
@@ -243,7 +248,6 @@ class NamespaceServer:
             await self._close()
         if self._tls is not None:
             self._tls.close()
-            self._tls = None
 
     async def _close(self) -> None:
         if self._recovery is not None:

@@ -46,7 +46,7 @@ class Wire(Voice):
         self._house = house
         self._guest = guest
         self._connection = house.new_connection()
-        self.door = Door(self._connection, house.reception, self.flush)
+        self.door = Door(self._connection, house.reception, self.flush, self.abort)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._is_open = False

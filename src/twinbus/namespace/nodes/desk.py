@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from twinbus.amqp.session import Session
 from twinbus.errors import AmqpError, NamespaceError
-from twinbus.namespace.commands import Command
+from twinbus.namespace.faults.rulings import Proceed
 from twinbus.namespace.nodes.answers import AnswerLink
 from twinbus.namespace.nodes.cbs import CBS_ADDRESS, put_token
 from twinbus.namespace.nodes.management import (
@@ -18,9 +19,10 @@ from twinbus.namespace.nodes.management import (
 )
 from twinbus.namespace.nodes.requests import Request
 from twinbus.namespace.operations import Right
+from twinbus.namespace.reception import Reception
 from twinbus.namespace.replies import Reply
-from twinbus.namespace.rights.authority import Authority
 from twinbus.namespace.rights.claims import ClaimBook
+from twinbus.namespace.turnstile import Turnstile
 
 _SEND_OPERATIONS = {"schedule-message", "cancel-scheduled-message"}
 _MANAGE_OPERATIONS = {"add-rule", "remove-rule", "enumerate-rules"}
@@ -37,15 +39,16 @@ def right_for_operation(name: str) -> Right:
 class Desk:
     def __init__(
         self,
-        authority: Authority,
+        reception: Reception,
+        turnstile: Turnstile,
         read_arrival: ReadArrival,
-        ask: Callable[[Command, int], None],
         on_answer: Callable[[], None],
     ) -> None:
-        """`ask` takes commands; `on_answer` is called when an answer waits to be sent."""
-        self._authority = authority
+        """`on_answer` is called when an answer waits to be sent."""
+        self._reception = reception
+        self._authority = reception.authority
+        self._turnstile = turnstile
         self._read_arrival = read_arrival
-        self._ask = ask
         self._on_answer = on_answer
         self._claims = ClaimBook()
 
@@ -83,16 +86,38 @@ class Desk:
             self._manage(session, address, request, now_ms)
 
     def _manage(self, session: Session, address: str, request: Request, now_ms: int) -> None:
-        def respond(reply: Reply) -> None:
-            self._respond(session, address, request, response_for(request, reply))
+        path = managed_entity(address)
+
+        def refuse(error: NamespaceError | AmqpError) -> None:
+            self._respond(session, address, request, failure_response(request, error))
 
         try:
-            self.check_right(managed_entity(address), right_for_operation(request.operation), now_ms)
-            command = command_for(request, managed_entity(address), self._read_arrival, respond)
+            self.check_right(path, right_for_operation(request.operation), now_ms)
+        except NamespaceError as error:
+            refuse(error)
+            return
+        ruling = self._turnstile.request_ruling(request.operation, path, now_ms)
+        if isinstance(ruling, Proceed):
+            self._carry_out(session, address, request, ruling, now_ms)
+        else:
+            self._turnstile.obey(ruling, now_ms, lambda: None, refuse)
+
+    def _carry_out(self, session: Session, address: str, request: Request, ruling: Proceed, now_ms: int) -> None:
+        path = managed_entity(address)
+
+        def respond(reply: Reply) -> None:
+            self._reception.count_request(request.operation, path, reply)
+            if not ruling.unanswered:
+                response = response_for(request, reply)
+                answer = partial(self._respond, session, address, request, response)
+                self._turnstile.later(ruling.delay_ms, now_ms, answer)
+
+        try:
+            command = command_for(request, path, self._read_arrival, respond)
         except (NamespaceError, AmqpError) as error:
             self._respond(session, address, request, failure_response(request, error))
             return
-        self._ask(command, now_ms)
+        self._reception.ask(command, now_ms)
 
     def _respond(self, session: Session, address: str, request: Request, response: bytes) -> None:
         """Answer on the link that the client opened for it: the one it names, else the first of that node."""

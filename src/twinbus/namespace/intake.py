@@ -1,0 +1,111 @@
+"""Messages in: transfers of one connection become sends, and their replies become dispositions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from twinbus.amqp.events import TransferArrived
+from twinbus.amqp.performatives import ACCEPTED, Outcome, Rejected
+from twinbus.errors import AmqpError, MessageTooLarge, NamespaceError, ServerBusy
+from twinbus.namespace.commands import Send
+from twinbus.namespace.faults.rulings import PROCEED, Proceed
+from twinbus.namespace.message import BATCH_FORMAT, Arrival, read_arrival, unpack_batch
+from twinbus.namespace.operations import Operation
+from twinbus.namespace.outcomes import amqp_error
+from twinbus.namespace.places import Sending
+from twinbus.namespace.reception import Reception
+from twinbus.namespace.replies import Done, Refused
+from twinbus.namespace.turnstile import Turnstile
+
+
+class Intake:
+    def __init__(self, reception: Reception, turnstile: Turnstile, note_change: Callable[[], None]) -> None:
+        """`note_change` is called when there is something to send to the peer."""
+        self._reception = reception
+        self._turnstile = turnstile
+        self._note_change = note_change
+        self.unwritten_bytes = 0
+        """Sent by this peer, taken in, and not yet written or refused."""
+
+    def take(self, event: TransferArrived, place: Sending, now_ms: int) -> None:
+        """Store what was sent; the answer follows when it is durable."""
+        if self._turnstile.is_open:
+            self._store(event, place, PROCEED, now_ms)
+            return
+        ruling = self._turnstile.ruling(Operation.SEND, place.path, now_ms)
+        if isinstance(ruling, Proceed):  # its delay is for the answer, not for the storing
+            self._store(event, place, ruling, now_ms)
+        else:
+            self._turnstile.obey(ruling, now_ms, lambda: None, lambda error: self._reject(event, error))
+
+    def _store(self, event: TransferArrived, place: Sending, ruling: Proceed, now_ms: int) -> None:
+        try:
+            self._check_load()
+            arrivals = self._arrivals(event)
+        except (NamespaceError, AmqpError) as error:
+            self._reject(event, error)
+            return
+        if ruling.late_ms:
+            arrivals = tuple([_held_back(arrival, now_ms + ruling.late_ms) for arrival in arrivals])
+        self.unwritten_bytes += len(event.payload)
+        stored = partial(self._stored, event, place.entity, arrivals, ruling, now_ms)
+        self._reception.ask(Send(place.path, arrivals, stored), now_ms)
+
+    def _check_load(self) -> None:
+        limits = self._reception.limits
+        if (
+            self._reception.unwritten_bytes() > 2 * limits.unwritten_bytes
+            or self.unwritten_bytes > 2 * limits.unwritten_bytes_per_connection
+        ):
+            raise ServerBusy("more is being sent than can be written to disk; wait 10 seconds and send again")
+
+    def _arrivals(self, event: TransferArrived) -> tuple[Arrival, ...]:
+        if event.message_format != BATCH_FORMAT:
+            return (self.read(event.payload),)
+        self._check_size(event.payload)
+        return tuple([self.read(message) for message in unpack_batch(event.payload)])
+
+    def read(self, payload: bytes) -> Arrival:
+        """An encoded message as an arrival; raises `MessageTooLarge` or `DecodeError`."""
+        self._check_size(payload)
+        return read_arrival(payload, self._reception.new_message_id)
+
+    def _check_size(self, payload: bytes) -> None:
+        limit = self._reception.limits.message_bytes_max
+        if len(payload) > limit:
+            raise MessageTooLarge(f"the message has {len(payload)} bytes, at most {limit} are allowed")
+
+    def _stored(
+        self,
+        event: TransferArrived,
+        entity: str,
+        arrivals: tuple[Arrival, ...],
+        ruling: Proceed,
+        sent_ms: int,
+        reply: Done | Refused,
+    ) -> None:
+        self.unwritten_bytes -= len(event.payload)
+        outcome: Outcome = ACCEPTED
+        if isinstance(reply, Refused):
+            outcome = Rejected(amqp_error(reply.error))
+        else:
+            self._reception.count_sent(entity, arrivals)
+        if ruling is PROCEED:
+            self.answer(event, outcome)
+        elif not ruling.unanswered:
+            self._turnstile.later(ruling.delay_ms, sent_ms, partial(self.answer, event, outcome))
+
+    def _reject(self, event: TransferArrived, error: NamespaceError | AmqpError) -> None:
+        self.answer(event, Rejected(amqp_error(error)))
+
+    def answer(self, event: TransferArrived, outcome: Outcome) -> None:
+        """Settle a transfer, if the peer waits for that."""
+        if not event.settled and event.link.attached:
+            event.link.settle(event.delivery_id, event.delivery_id, outcome)
+            self._note_change()
+
+
+def _held_back(arrival: Arrival, until_ms: int) -> Arrival:
+    """The same message, to appear at that time at the earliest: stored as if it had been scheduled."""
+    return arrival._replace(due_at_ms=max(arrival.due_at_ms or 0, until_ms))

@@ -1,0 +1,178 @@
+"""Messages out: credit of one connection's receivers becomes deliveries, and their outcomes become settlements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from twinbus.amqp.events import CreditChanged, DispositionArrived
+from twinbus.amqp.link import SendingLink
+from twinbus.amqp.performatives import Outcome, Rejected
+from twinbus.errors import NamespaceError
+from twinbus.namespace.commands import CloseReceiver, Grant, PauseReceiver, ResumeReceiver, Settle, Verdict
+from twinbus.namespace.faults.rulings import Proceed, Refuse, Silence
+from twinbus.namespace.message import outgoing
+from twinbus.namespace.meter import Metered
+from twinbus.namespace.operations import Operation
+from twinbus.namespace.outcomes import amqp_error, confirmation_of, verdict_of
+from twinbus.namespace.places import Receiving
+from twinbus.namespace.reception import Reception
+from twinbus.namespace.replies import Delivery, Drained, ReceiverLost, Refused, Settled
+from twinbus.namespace.turnstile import Turnstile
+
+
+class Outlet:
+    def __init__(self, reception: Reception, turnstile: Turnstile, note_change: Callable[[], None]) -> None:
+        """`note_change` is called when there is something to send to the peer."""
+        self._reception = reception
+        self._turnstile = turnstile
+        self._note_change = note_change
+        self._links: dict[int, SendingLink] = {}
+        self._silenced: set[int] = set()
+        self._is_blocked = False
+
+    # --- receivers ---
+
+    def open(self, receiving: Receiving, link: SendingLink, now_ms: int) -> None:
+        """A receiver is there; it gets messages when it grants credit."""
+        self._links[receiving.receiver] = link
+        if not self._turnstile.is_open:
+            self._review(receiving, link, now_ms)
+        if self._is_blocked:
+            self._reception.ask(PauseReceiver(receiving.receiver), now_ms)
+
+    def close(self, receiver: int, now_ms: int) -> None:
+        """The receiver is gone. Its locks stay until they end."""
+        if self._links.pop(receiver, None) is not None:
+            self._silenced.discard(receiver)
+            self._reception.forget_receiver(receiver)
+            self._reception.ask(CloseReceiver(receiver), now_ms)
+
+    def close_all(self, now_ms: int) -> None:
+        for receiver in list(self._links):
+            self.close(receiver, now_ms)
+
+    def block(self, now_ms: int) -> None:
+        """The peer does not keep up: deliver nothing more for now."""
+        self._is_blocked = True
+        for receiver in self._links:
+            self._reception.ask(PauseReceiver(receiver), now_ms)
+
+    def unblock(self, now_ms: int) -> None:
+        self._is_blocked = False
+        for receiver in list(self._links):
+            self._resume(receiver, now_ms)
+
+    def _resume(self, receiver: int, now_ms: int) -> None:
+        if not self._is_blocked and receiver not in self._silenced:
+            self._reception.ask(ResumeReceiver(receiver), now_ms)
+
+    # --- faults ---
+
+    def review(self, now_ms: int) -> None:
+        """The faults have changed: what may be delivered may have, too."""
+        for link in list(self._links.values()):
+            self._review(link.context, link, now_ms)
+
+    def _review(self, receiving: Receiving, link: SendingLink, now_ms: int) -> None:
+        receiver = receiving.receiver
+        match self._turnstile.ruling(Operation.DELIVER, receiving.path, now_ms):
+            case Refuse(error=error):
+                self.close(receiver, now_ms)
+                link.detach(amqp_error(error))
+                self._note_change()
+            case Silence():
+                self._silenced.add(receiver)
+                self._reception.ask(PauseReceiver(receiver), now_ms)
+            case Proceed() if receiver in self._silenced:
+                self._silenced.discard(receiver)
+                self._resume(receiver, now_ms)
+            case _:
+                pass  # a connection to be dropped is dropped as a whole
+
+    # --- deliveries ---
+
+    def credit(self, event: CreditChanged, receiving: Receiving, now_ms: int) -> None:
+        if event.credit > 0 and not event.drain:
+            self._reception.meter.count(Metered.RECEIVE_GRANT, receiving.entity)
+        self._reception.ask(Grant(receiving.receiver, event.credit_limit, event.drain), now_ms)
+
+    def tell(self, link: SendingLink, reply: Delivery | Drained | ReceiverLost, now_ms: int) -> None:
+        if self._turnstile.is_open:
+            self._tell(link, reply)
+            return
+        ruling = self._turnstile.ruling(Operation.DELIVER, link.context.path, now_ms)
+        delay_ms = ruling.delay_ms if isinstance(ruling, Proceed) else 0
+        self._turnstile.later(delay_ms, now_ms, partial(self._tell, link, reply))
+
+    def _tell(self, link: SendingLink, reply: Delivery | Drained | ReceiverLost) -> None:
+        if not link.attached:
+            return
+        self._note_change()
+        match reply:
+            case Delivery(row=row, token=token, locked_until_ms=until_ms):
+                payload = outgoing(row, token, until_ms)
+                self._reception.meter.count(Metered.DELIVERY, link.context.entity, len(payload))
+                link.send(payload, tag=token or b"", settled=token is None)
+            case Drained():
+                link.drained()
+            case ReceiverLost(error=error):
+                self._links.pop(reply.receiver, None)
+                self._reception.forget_receiver(reply.receiver)
+                link.detach(amqp_error(error))
+
+    # --- settlements ---
+
+    def disposition(self, event: DispositionArrived, link: SendingLink, receiving: Receiving, now_ms: int) -> None:
+        """Settle loans as the receiver says."""
+        verdict = verdict_of(event.outcome, is_final=event.settled)
+        if verdict is None:
+            return
+        if self._turnstile.is_open:
+            self._settle(event, link, receiving, verdict, 0, now_ms)
+            return
+        ruling = self._turnstile.ruling(Operation.SETTLE, receiving.path, now_ms)
+        if isinstance(ruling, Proceed):
+            self._settle(event, link, receiving, verdict, ruling.delay_ms, now_ms)
+            return
+        self._turnstile.obey(ruling, now_ms, lambda: None, partial(self._refuse, event, link))
+
+    def _settle(
+        self,
+        event: DispositionArrived,
+        link: SendingLink,
+        receiving: Receiving,
+        verdict: Verdict,
+        delay_ms: int,
+        now_ms: int,
+    ) -> None:
+        tokens = tuple([tag for _, tag in event.deliveries])
+        self._reception.meter.count(Metered.SETTLE, receiving.entity, operations=len(tokens))
+
+        def answer(reply: Settled | Refused) -> None:
+            self._turnstile.later(delay_ms, now_ms, partial(self._settled, event, link, reply))
+
+        self._reception.ask(Settle(receiving.path, tokens, verdict, None if event.settled else answer), now_ms)
+
+    def _settled(self, event: DispositionArrived, link: SendingLink, reply: Settled | Refused) -> None:
+        """Tell the peer what became of its settlement: the same outcome means yes."""
+        if isinstance(reply, Refused):
+            self._refuse(event, link, reply.error)
+            return
+        if not link.attached:
+            return
+        yes = confirmation_of(event.outcome)
+        for delivery_id, token in event.deliveries:
+            error = reply.failures.get(token)
+            link.settle(delivery_id, delivery_id, yes if error is None else _no(error))
+        self._note_change()
+
+    def _refuse(self, event: DispositionArrived, link: SendingLink, error: NamespaceError) -> None:
+        if link.attached and not event.settled:
+            for delivery_id, _ in event.deliveries:
+                link.settle(delivery_id, delivery_id, _no(error))
+            self._note_change()
+
+
+def _no(error: NamespaceError) -> Outcome:
+    return Rejected(amqp_error(error))

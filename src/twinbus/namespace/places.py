@@ -1,0 +1,27 @@
+"""What a link is for: kept with the link, so that its events find their way."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Sending(NamedTuple):
+    """A link on which the peer sends to an entity."""
+
+    path: str
+    entity: str
+    """The path in lower case, as the meter counts it."""
+
+
+class Receiving(NamedTuple):
+    """A link on which the peer receives from an entity."""
+
+    path: str
+    entity: str
+    receiver: int
+
+
+class Asking(NamedTuple):
+    """A link on which the peer sends requests to a node."""
+
+    address: str
