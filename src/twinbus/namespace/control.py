@@ -28,9 +28,11 @@ __all__ = ["CONTROL_SOCKET", "ControlDesk", "ControlServer"]
 logger = logging.getLogger("twinbus.namespace")
 
 REQUEST_BYTES_MAX = 256 * 1024
+NESTING_MAX = 100
 CLIENTS_MAX = 64
 IDLE_S = 300.0
 """A client that says nothing for so long is hung up on, so that nobody can hold all the places."""
+ACCEPT_PAUSE_S = 1.0
 
 REQUESTS = ("fault.add", "fault.list", "fault.clear", "dump", "status", "ping")
 
@@ -85,46 +87,52 @@ class ControlServer:
     def __init__(self, path: Path, handler: Handler) -> None:
         self.path = path
         self._handler = handler
-        self._listener: asyncio.Server | None = None
-        self._clients: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self._listening: socket.socket | None = None
+        self._accepting: asyncio.Task[None] | None = None
+        self._clients: dict[asyncio.Task[None], socket.socket] = {}
 
     async def start(self) -> None:
         """Listen, taking the place of a socket that a killed process left; raises `TwinbusError`."""
-        listening = _bind(self.path)
-        try:
-            self._listener = await asyncio.start_unix_server(self._serve, sock=listening, limit=REQUEST_BYTES_MAX)
-        except BaseException:
-            listening.close()
-            self.path.unlink(missing_ok=True)
-            raise
+        self._listening = _bind(self.path)
+        self._listening.listen()
+        self._accepting = asyncio.get_running_loop().create_task(self._accept(self._listening))
 
     async def stop(self) -> None:
         """Hang up on everybody and remove the socket; harmless when it is stopped."""
-        if self._listener is None:
+        if self._listening is None or self._accepting is None:
             return
-        listener, self._listener = self._listener, None
-        listener.close()
         with contextlib.suppress(OSError):
             self.path.unlink()
-        for writer in self._clients.values():
-            writer.transport.abort()
-        tasks = list(self._clients)
-        for task in tasks:
+        clients, self._clients = self._clients, {}
+        for task in (self._accepting, *clients):
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(self._accepting, *clients, return_exceptions=True)
+        for link in (self._listening, *clients.values()):
+            link.close()
+        self._listening = self._accepting = None
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        if self._listener is None or len(self._clients) >= CLIENTS_MAX:
-            await _say_last(writer, _failure(f"{CLIENTS_MAX} clients are connected already: try again later"))
-            return
-        self._clients[task] = writer
+    async def _accept(self, listening: socket.socket) -> None:
+        """Take connections. Not asyncio's own server: it can forget one that comes while it is being closed."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                link, _ = await loop.sock_accept(listening)
+            except OSError:  # too many open files: others may be closed soon
+                await asyncio.sleep(ACCEPT_PAUSE_S)
+                continue
+            task = loop.create_task(self._serve(link, has_place=len(self._clients) < CLIENTS_MAX))
+            self._clients[task] = link
+            task.add_done_callback(lambda done: self._clients.pop(done, None))
+
+    async def _serve(self, link: socket.socket, has_place: bool) -> None:
+        reader, writer = await asyncio.open_unix_connection(sock=link, limit=REQUEST_BYTES_MAX)
         try:
-            with contextlib.suppress(OSError, TimeoutError, asyncio.CancelledError):
-                await self._converse(reader, writer)
+            with contextlib.suppress(OSError, TimeoutError):
+                if has_place:
+                    await self._converse(reader, writer)
+                else:
+                    writer.write(_failure(f"{CLIENTS_MAX} clients are connected already: try again later"))
         finally:
-            del self._clients[task]
             writer.close()
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -132,7 +140,7 @@ class ControlServer:
             try:
                 line = await asyncio.wait_for(reader.readline(), IDLE_S)
             except ValueError:  # what asyncio makes of a line beyond the limit
-                await _say_last(writer, _failure(f"a request has at most {REQUEST_BYTES_MAX} bytes", is_usage=True))
+                writer.write(_failure(f"a request has at most {REQUEST_BYTES_MAX} bytes", is_usage=True))
                 return
             if not line.endswith(b"\n"):
                 return
@@ -153,9 +161,11 @@ class ControlServer:
 
 
 def _read_request(line: bytes) -> tuple[str, dict[str, Any]]:
+    if line.count(b"[") + line.count(b"{") > NESTING_MAX:  # before the parser's recursion is put to the test
+        raise OptionsError(f"a request has at most {NESTING_MAX} lists and maps")
     try:
         said = json.loads(line)
-    except (ValueError, RecursionError):
+    except ValueError:
         raise OptionsError("a request is one line of JSON") from None
     request = said.get("request") if isinstance(said, dict) else None
     arguments = said.get("arguments", {}) if isinstance(said, dict) else None
@@ -167,13 +177,6 @@ def _read_request(line: bytes) -> tuple[str, dict[str, Any]]:
 def _failure(text: str, *, is_usage: bool = False) -> bytes:
     error = " ".join(text.split())
     return json.dumps({"ok": False, "error": error, "is_usage": is_usage}).encode() + b"\n"
-
-
-async def _say_last(writer: asyncio.StreamWriter, line: bytes) -> None:
-    with contextlib.suppress(OSError, TimeoutError):
-        writer.write(line)
-        await asyncio.wait_for(writer.drain(), 5)
-        writer.close()
 
 
 def _bind(path: Path) -> socket.socket:

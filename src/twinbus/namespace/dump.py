@@ -24,7 +24,7 @@ from twinbus.namespace.entities.queue import Queue
 DUMPS_FOLDER = "dumps"
 DUMPS_KEPT = 20
 HIDDEN = "(hidden)"
-_SECRET_NAME = re.compile(r"secret|password|token|signature|credential|(^|_)(access_?)?keys?$", re.IGNORECASE)
+_SECRET_NAME = re.compile(r"secret|password|token|signature|credential|keys?$", re.IGNORECASE)
 _TEXT_LENGTH_MAX = 1_000
 
 
