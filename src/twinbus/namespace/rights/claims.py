@@ -74,7 +74,7 @@ def levels_of(path: str) -> Iterator[str]:
 
 def missing_right(path: str, right: Right) -> str:
     """What somebody is told whose token is good, but not for this."""
-    return f"the token for '{path}' does not give the right '{right.value}', which is needed here"
+    return f"the token for {path!r} does not give the right '{right.value}', which is needed here"
 
 
 class ClaimBook:
@@ -112,7 +112,7 @@ class ClaimBook:
         if right is not None and self.has(path, None, now_ms):
             raise Unauthorized(missing_right(path, right))
         needed = "a right" if right is None else f"the right '{right.value}'"
-        raise Unauthorized(f"no valid token for '{path}' was put on this connection, and {needed} to it is needed")
+        raise Unauthorized(f"no valid token for {path!r} was put on this connection, and {needed} to it is needed")
 
     def has(self, path: str, right: Right | None, now_ms: int) -> bool:
         return any(

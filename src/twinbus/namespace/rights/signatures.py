@@ -49,7 +49,7 @@ def check_signature(token: str, path: str, book: RuleBook, now_ms: int) -> Claim
     if until_ms <= now_ms:
         raise Unauthorized("the token has expired")
     if not is_within(path, resource_path(unquote_plus(fields.sr))):
-        raise Unauthorized(f"the token was made for another resource than '{path or '/'}'")
+        raise Unauthorized(f"the token was made for another resource than {path or '/'!r}")
     return Claim(path, rule.grants, until_ms)
 
 
