@@ -7,11 +7,12 @@ what the service adds (sequence number, times, delivery count, lock) is put in f
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from struct import Struct
 from typing import Any, NamedTuple
 
 from twinbus.amqp import sections
-from twinbus.amqp.sections import Header, Layout, PropertyField
+from twinbus.amqp.sections import Layout, PropertyField
 from twinbus.amqp.types import encode
 from twinbus.errors import DecodeError
 from twinbus.namespace.store.api import MessageRow
@@ -115,6 +116,9 @@ _SHADOWED = frozenset(
 )
 """Annotations that are the service's to give: what a sender wrote there is not passed on."""
 
+_USUAL_ENTRIES = sum(map(len, (_SEQUENCE, _ENQUEUED, _ENQUEUE_SEQUENCE, _STATE, _LOCKED_UNTIL))) + 4 * 9 + 2
+_ANNOTATIONS_HEAD = bytes((0x00, 0x53, 0x72, 0xC1, 1 + _USUAL_ENTRIES, 2 * 5))
+
 LOCK_TOKEN = "x-opt-lock-token"  # noqa: S105 - the name of an annotation, not a secret
 _LOCK_TOKEN_HEAD = bytes((0x00, 0x53, 0x71, 0xC1, 1 + 2 + len(LOCK_TOKEN) + 17, 2)) + _key(LOCK_TOKEN) + b"\x98"
 
@@ -130,39 +134,66 @@ lock_token_from_uuid = lock_token_uuid
 
 def outgoing(row: MessageRow, token: bytes | None = None, locked_until_ms: int | None = None) -> bytes:
     """The bytes a receiver gets: the message as sent, with what the service knows of it."""
+    if token is not None and locked_until_ms is not None and row.dead_letter_source is None:
+        start = sections.bare_message_start(row.payload)
+        if start is not None:
+            return _usual_form(row, start, token, locked_until_ms)
+    return _any_form(row, token, locked_until_ms)
+
+
+_TOKEN = Struct("<IHH8s")
+_USUAL_ANNOTATIONS = (
+    _LOCK_TOKEN_HEAD,
+    _ANNOTATIONS_HEAD + _SEQUENCE + bytes((_LONG_CODE,)),
+    _ENQUEUED + bytes((_TIMESTAMP_CODE,)),
+    _ENQUEUE_SEQUENCE + bytes((_LONG_CODE,)),
+    _STATE + b"\x54",
+    _LOCKED_UNTIL + bytes((_TIMESTAMP_CODE,)),
+)
+_USUAL = Struct(">{}sIHH8s{}sq{}sq{}sq{}sB{}sq".format(*map(len, _USUAL_ANNOTATIONS)))
+
+
+def _usual_form(row: MessageRow, start: int, token: bytes, locked_until_ms: int) -> bytes:
+    """The same as `_any_form`, in one go, for a locked message without annotations of its own: most of them."""
+    lock, sequence, enqueued, enqueue_sequence, state, until = _USUAL_ANNOTATIONS
+    annotations = _USUAL.pack(
+        *(lock, *_TOKEN.unpack(token)),
+        *(sequence, row.sequence, enqueued, row.enqueued_at_ms, enqueue_sequence, row.enqueue_sequence),
+        *(state, row.state, until, locked_until_ms),
+    )
+    payload = row.payload
+    encode_header = _delivery_header if start <= _HEADER_BYTES_KEPT else _delivery_header_from
+    return b"".join((encode_header(payload[:start], row.delivery_count), annotations, payload[start:]))
+
+
+def _delivery_header_from(encoded: bytes, delivery_count: int) -> bytes:
+    header = sections.read_header(encoded, sections.walk(encoded))
+    return sections.encode_header(header._replace(delivery_count=delivery_count))
+
+
+_HEADER_BYTES_KEPT = 64  # a real header is shorter; what a stranger sends must not fill the cache with big ones
+_delivery_header = lru_cache(maxsize=1024)(_delivery_header_from)  # an application sends the same few again and again
+
+
+def _any_form(row: MessageRow, token: bytes | None, locked_until_ms: int | None) -> bytes:
     payload = row.payload
     layout = sections.walk(payload)
     annotations, count = _service_annotations(row, locked_until_ms)
-    delivery_annotations = b""
-    if token is not None:
-        payload, layout, delivery_annotations = _with_lock_token(payload, layout, token)
-    return sections.delivery_form(
-        payload,
-        layout,
-        _outgoing_header(payload, layout, row.delivery_count),
-        delivery_annotations,
-        annotations,
-        count,
-        _SHADOWED,
-    )
+    delivery_annotations = b"" if token is None else _with_lock_token(payload, layout, token)
+    header = sections.read_header(payload, layout)._replace(delivery_count=row.delivery_count)
+    return sections.delivery_form(payload, layout, header, delivery_annotations, annotations, count, _SHADOWED)
 
 
-def _outgoing_header(payload: bytes, layout: Layout, delivery_count: int) -> Header:
-    if layout.header is None:
-        return Header(durable=False, priority=None, ttl_ms=None, first_acquirer=False, delivery_count=delivery_count)
-    return sections.read_header(payload, layout)._replace(delivery_count=delivery_count)
-
-
-def _with_lock_token(payload: bytes, layout: Layout, token: bytes) -> tuple[bytes, Layout, bytes]:
-    """Message, layout and the delivery annotations to put in front; the sender's own are kept beside the token."""
+def _with_lock_token(payload: bytes, layout: Layout, token: bytes) -> bytes:
+    """The delivery annotations to put in front; the sender's own are kept beside the token."""
     if layout.delivery_annotations is None:
-        return payload, layout, _LOCK_TOKEN_HEAD + lock_token_uuid(token)
+        return _LOCK_TOKEN_HEAD + lock_token_uuid(token)
     own = sections.read_delivery_annotations(payload, layout)
     own.pop(LOCK_TOKEN, None)
     entries = b"".join(encode(part) for pair in own.items() for part in pair)
     entries += _key(LOCK_TOKEN) + b"\x98" + lock_token_uuid(token)
     body = (2 * len(own) + 2).to_bytes(4, "big") + entries
-    return payload, layout, b"\x00\x53\x71\xd1" + len(body).to_bytes(4, "big") + body
+    return b"\x00\x53\x71\xd1" + len(body).to_bytes(4, "big") + body
 
 
 def _service_annotations(row: MessageRow, locked_until_ms: int | None) -> tuple[bytes, int]:
