@@ -132,8 +132,13 @@ def test_a_signed_token_may_say_anything_and_is_believed_only_if_it_fits(
     pytest.fail(f"believed: {json.dumps(said)}")  # no audience drawn here is ours
 
 
+nested = st.sampled_from(["", "a", "a/b"])
+
+
 @given(
-    st.lists(st.tuples(paths, rights, st.integers(1, 9), st.integers(0, 3)), max_size=12), paths, st.sampled_from(Right)
+    st.lists(st.tuples(nested, rights, st.integers(1, 9), st.integers(1, 3)), max_size=12),
+    nested,
+    st.sampled_from(Right),
 )
 def test_a_right_that_is_lost_is_always_announced(
     puts: list[tuple[str, frozenset[Right], int, int]], path: str, right: Right
