@@ -24,6 +24,7 @@ MESSAGE_KB_MAX = 102_400
 DUPLICATE_WINDOW_MS_MIN, DUPLICATE_WINDOW_MS_MAX = 20_000, 7 * 24 * 3_600_000
 METADATA_LENGTH_MAX = 1_024
 RULES_MAX = 12
+CLAIM_LENGTH_MAX = 256
 RIGHTS = ("Send", "Listen", "Manage")
 UNPRINTABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What no document can carry (XML 1.0 has no way to write it)."""
@@ -205,8 +206,9 @@ def _rule(rule: AuthorizationRule) -> str | None:
         return f"must give any of {', '.join(RIGHTS)}, got {', '.join(rule.rights)[:60] or 'none'} for {name!r}"
     if not _KEY.fullmatch(rule.primary_key) or not _KEY.fullmatch(rule.secondary_key):
         return f"must have keys of 1 to 256 printable ASCII characters without ' ' and ';', got others for {name!r}"
-    if UNPRINTABLE.search(rule.claim_type + rule.claim_value):
-        return "must not have control characters in a claim"
+    claim = rule.claim_type + rule.claim_value
+    if len(claim) > CLAIM_LENGTH_MAX or UNPRINTABLE.search(claim):
+        return f"must have claims of at most {CLAIM_LENGTH_MAX} characters, none of them a control character"
     return None
 
 

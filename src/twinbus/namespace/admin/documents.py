@@ -1,0 +1,195 @@
+"""The documents of answers: entries, feeds and errors, in the shape that both official clients read.
+
+One of them takes names from the path of `<id>`, needs a dozen elements to be there, and wants exactly one attribute,
+a prefix, on CountDetails; the other one takes names from `<title>` and goes to the next page if, and only if, a feed
+has two links, of which it takes the second.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from urllib.parse import quote
+
+from twinbus.namespace.admin.durations import write_time
+from twinbus.namespace.admin.fields import FIELDS
+from twinbus.namespace.admin.markup import ATOM, INSTANCE, SERVICE_BUS, document, plain, tag
+from twinbus.namespace.entities.settings import AuthorizationRule
+from twinbus.namespace.replies import QueueDescription
+
+COUNTS = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
+QUEUES_PATH, TOPICS_PATH, NAMESPACE_PATH = "$Resources/queues", "$Resources/topics", "$namespaceinfo"
+
+_SERVICE_ORDER = (
+    "LockDuration",
+    "MaxSizeInMegabytes",
+    "RequiresDuplicateDetection",
+    "RequiresSession",
+    "DefaultMessageTimeToLive",
+    "DeadLetteringOnMessageExpiration",
+    "DuplicateDetectionHistoryTimeWindow",
+    "MaxDeliveryCount",
+    "EnableBatchedOperations",
+    "SizeInBytes",
+    "MessageCount",
+    "IsAnonymousAccessible",
+    "AuthorizationRules",
+    "Status",
+    "ForwardTo",
+    "UserMetadata",
+    "CreatedAt",
+    "UpdatedAt",
+    "AccessedAt",
+    "SupportOrdering",
+    "CountDetails",
+    "AutoDeleteOnIdle",
+    "EnablePartitioning",
+    "EntityAvailabilityStatus",
+    "EnableExpress",
+    "ForwardDeadLetteredMessagesTo",
+    "MaxMessageSizeInKilobytes",
+)
+_NEVER_LEFT_OUT = frozenset({"DefaultMessageTimeToLive", "AutoDeleteOnIdle"})
+"""Here None has a word of its own: the infinite duration."""
+
+
+class Letterhead(NamedTuple):
+    """What every document says of where it comes from."""
+
+    namespace: str
+    base_url: str
+    """`https://host:port`, as the client dialled it."""
+    api_version: str
+
+    def address(self, path: str, query: str = "") -> str:
+        return f"{self.base_url}/{quote(path, safe='/$~')}?{query}api-version={quote(self.api_version)}"
+
+
+class NamespaceInfo(NamedTuple):
+    name: str
+    created_at_ms: int
+    sku: str = "Standard"
+
+
+# --- queues --------------------------------------------------------------------------------------------
+
+
+def queue_entry(queue: QueueDescription, letterhead: Letterhead) -> bytes:
+    return document(_queue_entry(queue, letterhead))
+
+
+def queue_feed(queues: tuple[QueueDescription, ...], next_query: str | None, letterhead: Letterhead) -> bytes:
+    """A page of queues; `next_query` (`$skip=100&$top=100&`) leads to the next one, None: there is none."""
+    entries = [_queue_entry(queue, letterhead) for queue in queues]
+    updated_ms = max((queue.updated_at_ms for queue in queues), default=0)
+    return _feed("Queues", QUEUES_PATH, entries, next_query, updated_ms, letterhead)
+
+
+def topic_feed(letterhead: Letterhead) -> bytes:
+    """No topics: there are none yet."""
+    return _feed("Topics", TOPICS_PATH, [], None, 0, letterhead)
+
+
+def _queue_entry(queue: QueueDescription, letterhead: Letterhead) -> str:
+    found = _settings_of(queue) | _state_of(queue)
+    description = "".join(found[name] for name in _SERVICE_ORDER if name in found)
+    content = tag("QueueDescription", description, xmlns=SERVICE_BUS, xmlns__i=INSTANCE)
+    return _entry(queue.path, queue.path, content, queue.created_at_ms, queue.updated_at_ms, letterhead)
+
+
+def _settings_of(queue: QueueDescription) -> dict[str, str]:
+    found = {"AuthorizationRules": tag("AuthorizationRules", *map(_rule, queue.settings.authorization_rules))}
+    for field in FIELDS:
+        value = getattr(queue.settings, field.setting)
+        if value is not None or field.element in _NEVER_LEFT_OUT:
+            found[field.element] = tag(field.element, plain(field.form.write(value)))
+    return found
+
+
+def _state_of(queue: QueueDescription) -> dict[str, str]:
+    total = queue.active + queue.deferred + queue.scheduled + queue.dead_letters
+    simple = {
+        "SizeInBytes": str(queue.stored_bytes),
+        "MessageCount": str(total),
+        "IsAnonymousAccessible": "false",
+        "CreatedAt": write_time(queue.created_at_ms),
+        "UpdatedAt": write_time(queue.updated_at_ms),
+        "AccessedAt": write_time(queue.accessed_at_ms),
+        "SupportOrdering": "true",
+        "EntityAvailabilityStatus": "Available",
+    }
+    return {name: tag(name, text) for name, text in simple.items()} | {"CountDetails": _count_details(queue)}
+
+
+def _count_details(queue: QueueDescription) -> str:
+    counts = {
+        "ActiveMessageCount": queue.active + queue.deferred,  # the service counts deferred messages among these
+        "DeadLetterMessageCount": queue.dead_letters,
+        "ScheduledMessageCount": queue.scheduled,
+        "TransferMessageCount": 0,
+        "TransferDeadLetterMessageCount": 0,
+    }
+    return tag("CountDetails", *(tag(f"d2p1:{name}", str(count)) for name, count in counts.items()), xmlns__d2p1=COUNTS)
+
+
+def _rule(rule: AuthorizationRule) -> str:
+    return tag(
+        "AuthorizationRule",
+        tag("ClaimType", plain(rule.claim_type)),
+        tag("ClaimValue", plain(rule.claim_value)),
+        tag("Rights", *(tag("AccessRights", right) for right in rule.rights)),
+        tag("CreatedTime", write_time(rule.created_at_ms)),
+        tag("ModifiedTime", write_time(rule.modified_at_ms)),
+        tag("KeyName", plain(rule.key_name)),
+        tag("PrimaryKey", plain(rule.primary_key)),
+        tag("SecondaryKey", plain(rule.secondary_key)),
+        i__type="SharedAccessAuthorizationRule",
+    )
+
+
+# --- the rest ------------------------------------------------------------------------------------------
+
+
+def namespace_entry(info: NamespaceInfo, letterhead: Letterhead) -> bytes:
+    created = write_time(info.created_at_ms)
+    content = tag(
+        "NamespaceInfo",
+        tag("CreatedTime", created),
+        tag("MessagingSKU", info.sku),
+        tag("ModifiedTime", created),
+        tag("Name", plain(info.name)),
+        tag("NamespaceType", "Messaging"),
+        xmlns=SERVICE_BUS,
+        xmlns__i=INSTANCE,
+    )
+    times = (info.created_at_ms, info.created_at_ms)
+    return document(_entry(info.name, NAMESPACE_PATH, content, *times, letterhead))
+
+
+def error_document(status: int, text: str) -> bytes:
+    return document(tag("Error", tag("Code", str(status)), tag("Detail", plain(text))))
+
+
+def _entry(title: str, path: str, content: str, published_ms: int, updated_ms: int, letterhead: Letterhead) -> str:
+    address = letterhead.address(path)
+    return tag(
+        "entry",
+        tag("id", plain(address)),
+        tag("title", plain(title), type="text"),
+        tag("published", write_time(published_ms)),
+        tag("updated", write_time(updated_ms)),
+        tag("author", tag("name", plain(letterhead.namespace))),
+        tag("link", rel="self", href=address),
+        tag("content", content, type="application/xml"),
+        xmlns=ATOM,
+    )
+
+
+def _feed(
+    title: str, path: str, entries: list[str], next_query: str | None, updated_ms: int, letterhead: Letterhead
+) -> bytes:
+    address = letterhead.address(path)
+    links = [tag("link", rel="self", href=address)]
+    if next_query is not None:
+        links.append(tag("link", rel="next", href=letterhead.address(path, next_query)))
+    head = (tag("title", title, type="text"), tag("id", plain(address)), tag("updated", write_time(updated_ms)))
+    return document(tag("feed", *head, *links, *entries, xmlns=ATOM))

@@ -1,0 +1,40 @@
+"""How a refusal is told over HTTP: a status both official clients know, and a text with the service's sub-code."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from twinbus.errors import NamespaceError
+
+
+class Refusal(NamedTuple):
+    status: int
+    sub_code: int
+
+
+_BY_CONDITION = {
+    "amqp:not-found": Refusal(404, 40400),
+    "com.microsoft:message-not-found": Refusal(404, 40400),
+    "com.microsoft:entity-already-exists": Refusal(409, 40900),
+    "amqp:unauthorized-access": Refusal(401, 40100),
+    "com.microsoft:auth-failed": Refusal(401, 40100),
+    "amqp:resource-limit-exceeded": Refusal(403, 40300),
+    "com.microsoft:entity-disabled": Refusal(403, 40301),
+    "com.microsoft:server-busy": Refusal(503, 50300),
+    "com.microsoft:timeout": Refusal(504, 50400),
+    "amqp:not-allowed": Refusal(400, 40000),
+    "amqp:invalid-field": Refusal(400, 40000),
+    "amqp:decode-error": Refusal(400, 40000),
+    "com.microsoft:argument-error": Refusal(400, 40000),
+    "com.microsoft:argument-out-of-range": Refusal(400, 40000),
+}
+_UNEXPECTED = Refusal(500, 50000)
+
+
+def refusal_of(error: NamespaceError) -> Refusal:
+    return _BY_CONDITION.get(error.condition, _UNEXPECTED)
+
+
+def detail(sub_code: int, text: str) -> str:
+    """What a person reads; one of the clients looks for the sub-code in it."""
+    return f"SubCode={sub_code}. {text}"

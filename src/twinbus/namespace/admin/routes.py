@@ -1,0 +1,86 @@
+"""What a path and a query ask for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import Enum, auto
+from typing import NamedTuple
+from urllib.parse import unquote
+
+from twinbus.errors import ArgumentError
+
+PAGE_MAX = 100
+SKIP_MAX = 1_000_000
+_BELOW_A_TOPIC = re.compile(r"[^/].*?/subscriptions(/.*)?", re.IGNORECASE | re.DOTALL)
+_WHOLE = re.compile(r"[+-]?\d{1,12}", re.ASCII)
+
+
+class Resource(Enum):
+    NAMESPACE = auto()
+    QUEUES = auto()
+    TOPICS = auto()
+    ENTITY = auto()
+    NOTHING = auto()
+    """An address of the service's own that it does not have."""
+
+
+class Place(NamedTuple):
+    resource: Resource
+    path: str
+    """Decoded, without slashes at its ends."""
+
+    @property
+    def entity(self) -> str:
+        """Whom the request is about, in lower case; empty: the namespace."""
+        return self.path.lower() if self.resource is Resource.ENTITY else ""
+
+    @property
+    def is_below_a_topic(self) -> bool:
+        """Whether it looks like a subscription, a rule, or a list of them."""
+        return _BELOW_A_TOPIC.fullmatch(self.path) is not None
+
+
+class Page(NamedTuple):
+    skip: int
+    top: int
+
+    @property
+    def next_query(self) -> str:
+        return f"$skip={self.skip + self.top}&$top={self.top}&"
+
+
+_OWN_ADDRESSES = {
+    "$namespaceinfo": Resource.NAMESPACE,
+    "$resources/queues": Resource.QUEUES,
+    "$resources/topics": Resource.TOPICS,
+}
+
+
+def place_of(raw_path: str) -> Place:
+    """Where a request goes; case does not matter, and an entity's name may have slashes, encoded or not."""
+    path = unquote(raw_path, errors="replace").strip("/")
+    resource = _OWN_ADDRESSES.get(path.lower())
+    if resource is None:
+        resource = Resource.NOTHING if path.startswith("$") else Resource.ENTITY
+    return Place(resource, path)
+
+
+def page_of(query: Mapping[str, str]) -> Page:
+    """Which part of a list is asked for; raises `ArgumentError` for numbers that make no page."""
+    problems: list[str] = []
+    skip = _number(query, "$skip", 0, 0, problems)
+    top = _number(query, "$top", PAGE_MAX, 1, problems)
+    if problems:
+        raise ArgumentError("; ".join(problems))
+    return Page(min(skip, SKIP_MAX), min(top, PAGE_MAX))
+
+
+def _number(query: Mapping[str, str], name: str, default: int, least: int, problems: list[str]) -> int:
+    text = query.get(name, "").strip()
+    if not text:
+        return default
+    if _WHOLE.fullmatch(text) and int(text) >= least:
+        return int(text)
+    problems.append(f"{name} must be a whole number of at least {least}, got {text[:60]!r}")
+    return default
