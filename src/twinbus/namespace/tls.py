@@ -103,8 +103,9 @@ def _load(context: ssl.SSLContext, identity: Identity) -> None:
 
 def given_identity(certificate: Path, key: Path) -> Identity:
     """The identity in files of the user's; raises `OptionsError` if they hold none."""
+    pem = _read(certificate, "certificate")
     try:
-        chain = x509.load_pem_x509_certificates(_read(certificate, "certificate"))
+        chain = x509.load_pem_x509_certificates(pem)
     except ValueError:
         raise OptionsError(f"the certificate file {certificate} has no certificate in PEM form") from None
     if _read_key(key).public_key() != chain[0].public_key():
@@ -114,8 +115,9 @@ def given_identity(certificate: Path, key: Path) -> Identity:
 
 
 def _read_key(path: Path) -> PrivateKeyTypes:
+    pem = _read(path, "key")
     try:
-        return private_key(_read(path, "key"))
+        return private_key(pem)
     except TypeError:
         raise OptionsError(f"the key file {path} is protected by a passphrase: give one without") from None
     except ValueError:

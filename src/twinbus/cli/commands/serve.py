@@ -7,6 +7,7 @@ import contextlib
 import json
 import logging
 import os
+import resource
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -28,6 +29,9 @@ DEFAULT_ADDRESS = "local:5672"
 DEFAULT_DATA = Path(".twinbus")
 FIRST_QUEUE = "orders"
 """Made when nothing was asked for and nothing is there: a namespace without a queue is of no use to a newcomer."""
+
+OTHER_FILES = 256
+"""Open files of a process beside its connections, generously."""
 
 
 def serve(
@@ -76,6 +80,20 @@ def serve(
         ),
     ] = None,
     host: Annotated[str, typer.Option(metavar="HOST", help="The address to listen on.")] = "127.0.0.1",
+    cert: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The certificate for TLS, with its chain, in PEM form.  "
+            "[default: one of our own, signed by the authority that TwinbusCA in the connection string names]",
+        ),
+    ] = None,
+    key_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The private key of --cert, in PEM form, without passphrase.")
+    ] = None,
+    max_connections: Annotated[
+        int | None, typer.Option(metavar="N", help="Connections that each namespace takes.  [default: 5000]")
+    ] = None,
     as_json: Annotated[
         bool,
         typer.Option("--json", help="One JSON object a line: one per namespace when it is ready, when it stopped."),
@@ -92,6 +110,7 @@ def serve(
       twinbus serve --namespace contoso:5672 --queue orders --queue invoices
       twinbus serve --namespace contoso:0 --memory --json
       twinbus serve --rule reader:Listen --rule app:Send
+      twinbus serve --host 0.0.0.0 --cert fullchain.pem --key-file privkey.pem
 
     \b
     Then, in Python, with the connection string that is printed:
@@ -109,7 +128,10 @@ def serve(
         host=host,
         rules=parse_rules(rule or ()),
         jwt_issuers=tuple(map(read_issuer, jwt_issuer or ())),
+        certificate=parse_certificate(cert, key_file),
+        max_connections=max_connections,
     )
+    allow_open_files(sum(options.server_limits.connections for options in plan))
     logging.basicConfig(stream=sys.stderr, format="twinbus: %(message)s", level=logging.WARNING)
     asyncio.run(serve_until_stopped(plan, Speaker(as_json), first_queue=None if namespace else FIRST_QUEUE))
 
@@ -123,10 +145,14 @@ def plan_namespaces(
     host: str,
     rules: tuple[AccessRule, ...] = (),
     jwt_issuers: tuple[JwtIssuer, ...] = (),
+    certificate: tuple[Path, Path] | None = None,
+    max_connections: int | None = None,
 ) -> list[NamespaceOptions]:
     """The options of each namespace; raises `OptionsError` if one is wrong or two get in each other's way."""
+    from twinbus.namespace.limits import ServerLimits
     from twinbus.options import NamespaceOptions
 
+    limits = ServerLimits() if max_connections is None else ServerLimits(connections=max_connections)
     plan: list[NamespaceOptions] = []
     for name, port in map(parse_address, addresses):
         if any(name.lower() == other.name.lower() for other in plan):
@@ -143,6 +169,9 @@ def plan_namespaces(
                 queues=queues,
                 rules=rules,
                 jwt_issuers=jwt_issuers,
+                cert=None if certificate is None else certificate[0],
+                key_file=None if certificate is None else certificate[1],
+                server_limits=limits,
             )
         )
     return plan
@@ -154,6 +183,25 @@ def parse_address(text: str) -> tuple[str, int]:
     if not colon or not port.isascii() or not port.isdigit() or len(port) > 5:
         raise OptionsError(f"--namespace takes NAME:PORT, as contoso:5672 (port 0 picks a free one), got {text!r}")
     return name, int(port)
+
+
+def parse_certificate(cert: Path | None, key_file: Path | None) -> tuple[Path, Path] | None:
+    """Both files or None; what is in them is looked at when a namespace starts."""
+    if cert is None and key_file is None:
+        return None
+    if cert is None or key_file is None:
+        raise OptionsError("--cert and --key-file need each other: give both, or none for a certificate of our own")
+    return cert, key_file
+
+
+def allow_open_files(connections: int) -> None:
+    """Ask the system for as many open files as there may be connections; it decides how many it gives."""
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + OTHER_FILES
+    if most != resource.RLIM_INFINITY:
+        wanted = min(wanted, most)
+    if now != resource.RLIM_INFINITY and now < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 class Speaker:

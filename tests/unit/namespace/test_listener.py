@@ -1,0 +1,308 @@
+"""The port: taken, given back, shut for a while; guests within bounds. Real sockets; voices that only repeat."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TypeAlias
+
+import pytest
+
+from twinbus.errors import AddressInUse, OptionsError, TwinbusError
+from twinbus.namespace import listener as listener_module
+from twinbus.namespace.guest import Guest, Voice
+from twinbus.namespace.limits import ServerLimits
+from twinbus.namespace.listener import Listener
+from twinbus.namespace.sniff import Language
+
+Peer: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+WAIT_S = 5
+
+
+class Echo(Voice):
+    """Repeats what it hears; knows its guest when that has said `!`."""
+
+    def __init__(self, guest: Guest) -> None:
+        self._guest = guest
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        if b"!" in data:
+            self._guest.admit()
+        self._transport.write(b"no room" if self._guest.is_turned_away else data)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._guest.leave()
+
+    def hush(self) -> None:
+        self._transport.pause_reading()
+
+    def speak(self) -> None:
+        self._transport.resume_reading()
+
+
+def no_tls() -> ssl.SSLContext:
+    raise AssertionError("nobody asks for TLS here")
+
+
+@asynccontextmanager
+async def listening(
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    limits: ServerLimits = ServerLimits(),  # noqa: B008 - frozen
+) -> AsyncIterator[Listener]:
+    listener = Listener(host, port, limits=limits, voices={Language.HTTP: Echo}, tls_context=no_tls)
+    await listener.bind()
+    listener.listen()
+    try:
+        yield listener
+    finally:
+        listener.close()
+        for guest in list(listener.guests):
+            guest.abort()
+        async with asyncio.timeout(WAIT_S):
+            while listener.guests:
+                await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def connected(listener: Listener, host: str = "127.0.0.1") -> AsyncIterator[Peer]:
+    reader, writer = await asyncio.open_connection(host, listener.port)
+    try:
+        yield reader, writer
+    finally:
+        writer.transport.abort()
+
+
+async def say(peer: Peer, words: bytes) -> bytes:
+    """The answer; b"" when the connection ended, or the name of what happened to it."""
+    peer[1].write(words)
+    return await hear(peer)
+
+
+async def hear(peer: Peer) -> bytes:
+    try:
+        async with asyncio.timeout(WAIT_S):
+            return await peer[0].read(100)
+    except ConnectionResetError:
+        return b"reset"
+
+
+async def is_silent(peer: Peer) -> bool:
+    try:
+        async with asyncio.timeout(0.05):
+            await peer[0].read(1)
+    except TimeoutError:
+        return True
+    return False
+
+
+async def is_refused(listener: Listener) -> bool:
+    try:
+        async with connected(listener):
+            return False
+    except ConnectionRefusedError:
+        return True
+
+
+# --- the port ---
+
+
+async def test_a_bound_port_is_taken_but_not_answered() -> None:
+    listener = Listener("127.0.0.1", 0, limits=ServerLimits(), voices={Language.HTTP: Echo}, tls_context=no_tls)
+    await listener.bind()
+    assert await is_refused(listener)
+    listener.listen()
+    with pytest.raises(AddressInUse, match=f"port {listener.port} on 127.0.0.1 is taken"):
+        async with listening(port=listener.port):
+            pass
+    listener.close()
+    async with listening(port=listener.port) as second:
+        assert not await is_refused(second)
+
+
+async def test_all_addresses_of_a_name_get_the_same_port() -> None:
+    async with listening(host="localhost") as listener, connected(listener, "127.0.0.1") as peer:
+        assert await say(peer, b"hello") == b"hello"
+        if ("::1", listener.port) in [address[:2] for _, address in listener._addresses]:
+            async with connected(listener, "::1") as other:
+                assert await say(other, b"hello") == b"hello"
+
+
+async def test_an_ipv6_address_is_a_host_too() -> None:
+    try:
+        async with listening(host="::1") as listener, connected(listener, "::1") as peer:
+            assert await say(peer, b"hello") == b"hello"
+    except TwinbusError:
+        pytest.skip("this machine has no IPv6")
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid"])
+async def test_an_address_that_is_not_ours_is_told_in_one_line(host: str) -> None:
+    with pytest.raises(TwinbusError, match=f"cannot listen on {host}:0: "):
+        async with listening(host=host):
+            pass
+
+
+async def test_while_it_pauses_connections_are_refused_and_those_that_are_there_go_on() -> None:
+    async with listening() as listener, connected(listener) as peer:
+        assert await say(peer, b"hello") == b"hello"
+        listener.pause()
+        listener.pause()
+        assert await is_refused(listener)
+        assert await say(peer, b"still here") == b"still here"
+        listener.resume()
+        listener.resume()
+        async with connected(listener) as other:
+            assert await say(other, b"hello") == b"hello"
+
+
+async def test_a_port_that_was_taken_during_the_pause_is_told_and_can_be_had_later() -> None:
+    async with listening() as listener:
+        listener.pause()
+        thief = socket.socket()
+        thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        thief.bind(("127.0.0.1", listener.port))
+        thief.listen()
+        with pytest.raises(AddressInUse):
+            listener.resume()
+        thief.close()
+        listener.resume()
+        assert not await is_refused(listener)
+
+
+async def test_a_port_can_be_given_back_while_it_pauses() -> None:
+    async with listening() as listener:
+        listener.pause()
+    async with listening(port=listener.port):
+        pass
+
+
+# --- guests ---
+
+
+async def test_who_speaks_no_language_we_know_is_let_go_at_once() -> None:
+    async with listening() as listener:
+        for nonsense in (b"\x00\x01", b"AMQP"):  # nobody speaks AMQP here
+            async with connected(listener) as peer:
+                assert await say(peer, nonsense) in (b"", b"reset")
+
+
+async def test_a_first_word_may_come_letter_by_letter() -> None:
+    async with listening() as listener, connected(listener) as peer:
+        for letter in (b"A", b"M", b"Q"):
+            peer[1].write(letter)
+            assert await is_silent(peer)
+        assert await say(peer, b"X") == b"AMQX"
+
+
+@pytest.mark.parametrize("words", [b"", b"A", b"hello"])
+async def test_who_does_not_show_who_he_is_is_let_go(words: bytes) -> None:
+    async with listening(limits=ServerLimits(unauthenticated_s=0.1)) as listener, connected(listener) as peer:
+        if words == b"hello":
+            assert await say(peer, words) == b"hello"
+        else:
+            peer[1].write(words)
+        assert await hear(peer) in (b"", b"reset")
+        assert not listener.guests
+
+
+async def test_who_is_known_may_stay() -> None:
+    async with listening(limits=ServerLimits(unauthenticated_s=0.05)) as listener, connected(listener) as peer:
+        assert await say(peer, b"it is me!") == b"it is me!"
+        await asyncio.sleep(0.1)
+        assert await say(peer, b"still") == b"still"
+
+
+async def test_who_leaves_without_a_word_is_forgotten() -> None:
+    async with listening() as listener:
+        async with connected(listener):
+            pass
+        async with asyncio.timeout(WAIT_S):
+            while listener.guests:
+                await asyncio.sleep(0.01)
+
+
+async def test_over_the_limit_a_guest_hears_so_and_the_next_after_somebody_left_is_welcome() -> None:
+    async with listening(limits=ServerLimits(connections=2)) as listener, connected(listener) as first:
+        assert await say(first, b"first!") == b"first!"
+        async with connected(listener) as second, connected(listener) as third:
+            assert await say(second, b"second!") == b"second!"
+            assert await say(third, b"third!") == b"no room"
+            assert await say(first, b"nothing changed") == b"nothing changed"
+        async with asyncio.timeout(WAIT_S):
+            while len(listener.guests) > 1:
+                await asyncio.sleep(0.01)
+        async with connected(listener) as fourth:
+            assert await say(fourth, b"fourth!") == b"fourth!"
+
+
+async def test_far_over_the_limit_a_guest_is_let_go_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener_module, "TURNED_AWAY_MAX", 1)
+    async with AsyncExitStack() as stack:
+        listener = await stack.enter_async_context(listening(limits=ServerLimits(connections=1)))
+        peers = [await stack.enter_async_context(connected(listener)) for _ in range(3)]
+        assert [await say(peer, b"hello") for peer in peers[:2]] == [b"hello", b"no room"]
+        assert await hear(peers[2]) in (b"", b"reset")
+
+
+# --- faults ---
+
+
+async def test_dropped_connections_break_whatever_stage_they_are_in() -> None:
+    async with listening() as listener, connected(listener) as known, connected(listener) as new:
+        assert await say(known, b"hello!") == b"hello!"
+        async with asyncio.timeout(WAIT_S):
+            while len(listener.guests) < 2:
+                await asyncio.sleep(0)
+        listener.drop_connections()
+        assert [await hear(known), await hear(new)] == [b"reset", b"reset"]
+        async with connected(listener) as other:
+            assert await say(other, b"hello") == b"hello"
+
+
+async def test_in_silence_everybody_waits_and_afterwards_everybody_is_answered() -> None:
+    limits = ServerLimits(unauthenticated_s=0.1)
+    async with listening(limits=limits) as listener, connected(listener) as known, connected(listener) as unknown:
+        assert await say(known, b"hello!") == b"hello!"
+        assert await say(unknown, b"hello") == b"hello"
+        listener.go_silent()
+        listener.go_silent()
+        async with connected(listener) as new:
+            for peer in (known, unknown, new):
+                peer[1].write(b"anybody?")
+            await asyncio.sleep(0.15)  # longer than a guest may be unknown: but it is not the guest who is silent
+            assert [await is_silent(peer) for peer in (known, unknown, new)] == [True, True, True]
+            listener.speak_again()
+            listener.speak_again()
+            assert [await hear(peer) for peer in (known, unknown, new)] == [b"anybody?"] * 3
+            assert [await hear(peer) for peer in (unknown, new)] == [b"", b""], "they are still unknown"
+            assert await say(known, b"hello") == b"hello"
+
+
+async def test_a_silent_port_can_be_closed() -> None:
+    async with listening() as listener, connected(listener) as known:
+        assert await say(known, b"hello!") == b"hello!"
+        listener.go_silent()
+        async with connected(listener) as new:
+            async with asyncio.timeout(WAIT_S):
+                while len(listener.guests) < 2:
+                    await asyncio.sleep(0)
+            listener.close()
+            assert [await hear(known), await hear(new)] == [b"", b""]
+
+
+# --- limits ---
+
+
+def test_limits_out_of_range_are_named_all_at_once() -> None:
+    with pytest.raises(OptionsError, match=r"connections must be from 1 .* got 0; unread_s must be .* got -1"):
+        ServerLimits(connections=0, unread_s=-1)
