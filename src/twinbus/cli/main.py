@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from typing import Annotated, Any, NoReturn
 
@@ -16,6 +16,7 @@ import typer
 
 from twinbus import __version__
 from twinbus.cli.commands.demo import demo
+from twinbus.cli.commands.fault import fault_commands
 from twinbus.cli.commands.serve import serve
 from twinbus.errors import OptionsError, TwinbusError
 
@@ -32,7 +33,8 @@ EXAMPLES = """\b
 Examples:
   twinbus serve                  a Service Bus namespace on this machine, at once
   twinbus serve --help           what can be chosen
-  twinbus demo                   watch a namespace being killed, and lose nothing"""
+  twinbus demo                   watch a namespace being killed, and lose nothing
+  twinbus fault add no-send      make the namespace refuse every send"""
 
 # Typer brings its own copy of click in some releases and uses the installed one in others; this finds the right class.
 UsageError: type[Exception] = typer.BadParameter.mro()[1]
@@ -46,6 +48,7 @@ app = typer.Typer(
 )
 app.command(epilog=EXIT_CODES)(serve)
 app.command(epilog=EXIT_CODES, short_help="Kill a namespace while it works; lose nothing.")(demo)
+app.add_typer(fault_commands(EXIT_CODES), name="fault")
 
 
 @app.callback(invoke_without_command=True)
@@ -112,15 +115,23 @@ def usage_text(error: Any) -> str:
         typed = text.removeprefix("No such command ").split(". Did you mean")[0]
         text = f"no such command {typed}; {_choices(typed, list(error.ctx.command.commands), 'commands')}"
     elif text.startswith("Got unexpected extra argument"):
-        text = f"{error.ctx.command_path} takes options only, which are {', '.join(names)};{text.removeprefix('Got')}"
+        arguments = [param.metavar for param in error.ctx.command.params if param.param_type_name == "argument"]
+        takes = " ".join(arguments) + " and options" if arguments else "options only"
+        text = f"{error.ctx.command_path} takes {takes}, which are {', '.join(names)};{text.removeprefix('Got')}"
     return f"{text} (see: {error.ctx.command_path} --help)"
 
 
 def _value_of(option: str) -> str:
     """What has to follow an option, as in the help."""
-    commands: Any = typer.main.get_command(app)
-    params = [param for command in commands.commands.values() for param in command.params]
+    params = _params_of(typer.main.get_command(app))
     return next((str(param.metavar) for param in params if option in param.opts), "VALUE")
+
+
+def _params_of(command: Any) -> Iterator[Any]:
+    """The options and arguments of a command and of all below it."""
+    yield from command.params
+    for each in getattr(command, "commands", {}).values():
+        yield from _params_of(each)
 
 
 def _option_names(context: Any) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from twinbus.errors import OptionsError, TwinbusError
+from twinbus.errors import AddressInUse, OptionsError, TwinbusError
 from twinbus.namespace.faults.book import FaultBook
 from twinbus.namespace.faults.postponed import Postponed
 from twinbus.namespace.faults.switch import FaultSwitch
@@ -19,11 +19,14 @@ class Stage:
 
     def __init__(self) -> None:
         self.told: list[str] = []
+        self.port_is_taken = False
 
     def pause_listening(self) -> None:
         self.told.append("pause listening")
 
     def resume_listening(self) -> None:
+        if self.port_is_taken:
+            raise AddressInUse("taken")
         self.told.append("resume listening")
 
     def drop_connections(self) -> None:
@@ -86,6 +89,17 @@ def test_clearing_opens_the_port_too(switch: FaultSwitch, stage: Stage) -> None:
     fault_id = add(switch, "unreachable")
     stage.take()
     assert switch.clear(fault_id, NOW) == [fault_id]
+    assert stage.take() == ["resume listening", "changed"]
+
+
+def test_a_port_that_cannot_be_had_back_is_tried_again(switch: FaultSwitch, stage: Stage) -> None:
+    add(switch, "unreachable")
+    stage.take()
+    stage.port_is_taken = True
+    with pytest.raises(AddressInUse):
+        switch.clear(None, NOW)
+    stage.port_is_taken = False
+    switch.apply(NOW)
     assert stage.take() == ["resume listening", "changed"]
 
 

@@ -79,12 +79,15 @@ class FaultSwitch:
         return ended
 
     def apply(self, now_ms: int) -> None:
-        """Do what the faults of this moment ask for. Cheap when nothing has changed."""
+        """Do what the faults of this moment ask for. Cheap when nothing has changed.
+
+        A port that somebody else took while it was closed raises; the next `apply` tries again.
+        """
         self.book.turn(now_ms)
         if self.book.version == self._seen_version:
             return
-        self._seen_version = self.book.version
         self._set_reach(self.book.reach())
+        self._seen_version = self.book.version
         self._premises.faults_changed()
 
     def next_change_ms(self) -> int | None:
@@ -92,7 +95,7 @@ class FaultSwitch:
         return self.book.next_change_ms()
 
     def _set_reach(self, wanted: Reach) -> None:
-        before, self._reach = self._reach, wanted
+        before = self._reach
         if before is wanted:
             return
         if before is Reach.REFUSING:
@@ -105,6 +108,7 @@ class FaultSwitch:
             self._premises.go_silent()
         if wanted in (Reach.REFUSING, Reach.DROPPING):
             self._premises.drop_connections()
+        self._reach = wanted
 
     def _notes(self, entities: Iterable[str]) -> list[str]:
         known = {name.lower() for name in self._entity_names()}
