@@ -10,6 +10,10 @@ Elsewhere `LocalNamespace` is a context manager:
 
     with LocalNamespace("contoso", queues=["orders"]) as namespace: ...
 
+Either can be made to fail, as a whole or in part, from any thread:
+
+    namespace.faults.add("no-send", entities=["orders"], length=timedelta(seconds=30))
+
 pytest imports this module at every start, in projects that may not even use it: the server is imported when the first
 namespace starts.
 """
@@ -18,7 +22,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +32,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from twinbus.errors import TwinbusError
 
 if TYPE_CHECKING:
+    from twinbus.namespace.faults.switch import FaultSwitch
     from twinbus.namespace.rights.jwt import JwtIssuer
     from twinbus.namespace.rights.rules import AccessRule
     from twinbus.namespace.server import NamespaceServer
@@ -76,6 +82,11 @@ class LocalNamespace:
     def connection_string_for(self, rule_name: str) -> str:
         """The connection string of somebody who holds one of the `rules`' keys."""
         return self._running.connection_string_for(rule_name)
+
+    @property
+    def faults(self) -> LocalFaults:
+        """What is made to fail here, and how to make more fail."""
+        return LocalFaults(self._do_faults)
 
     def create_queue(self, name: str, **settings: Any) -> None:
         """Create a queue; `settings` are the fields of `QueueSettings`, as `lock_ms=5_000`."""
@@ -146,11 +157,65 @@ class LocalNamespace:
     def _ask(self, work: Coroutine[Any, Any, Result]) -> Result:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(ANSWER_WAIT_S)
 
+    def _do_faults(self, act: Callable[[FaultSwitch, int], Any]) -> Any:
+        server = self._running
+
+        async def act_in_the_loop() -> Any:
+            return act(server.switch, server.clock())  # type: ignore[attr-defined]
+
+        return self._ask(act_in_the_loop())
+
     def _end_thread(self) -> None:
         self._ask(self._loop.shutdown_default_executor())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+class LocalFaults:
+    """What is made to fail in a running namespace. The vocabulary is that of `twinbus fault add --help`."""
+
+    def __init__(self, do: Callable[[Callable[[FaultSwitch, int], Any]], Any]) -> None:
+        """`do` calls a function with the namespace's switch and time, where that is safe, and returns its result."""
+        self._do = do
+
+    def add(
+        self,
+        fault: str,
+        *,
+        entities: Iterable[str] | None = None,
+        pattern: str | None = None,
+        length: timedelta | None = None,
+        **parameters: Any,
+    ) -> str:
+        """Make something fail, from now on, and return the id by which that can be ended.
+
+        Without `entities` or `pattern` it is the whole namespace, without `length` until it is cleared. Parameters are
+        those of the fault, times as `timedelta`: `add("slow", delay=timedelta(milliseconds=500))`. Raises
+        `OptionsError` with everything that is wrong with them.
+        """
+        given = {"length": length, **parameters}
+        values = dict([_as_value(name, value) for name, value in given.items()])
+        values |= {"fault": fault, "pattern": pattern}
+        values["entities"] = entities if entities is None or isinstance(entities, str) else list(entities)
+        added = self._do(lambda switch, now_ms: switch.add(values, now_ms))
+        return str(added["id"])
+
+    def clear(self, fault_id: str | None = None) -> None:
+        """End one fault, or all; raises `TwinbusError` if there is no such fault."""
+        self._do(lambda switch, now_ms: switch.clear(fault_id, now_ms))
+
+    def list(self) -> Sequence[dict[str, Any]]:
+        """The faults in force, the oldest first."""
+        found: Sequence[dict[str, Any]] = self._do(lambda switch, now_ms: switch.in_force(now_ms))
+        return found
+
+
+def _as_value(name: str, value: Any) -> tuple[str, Any]:
+    """A parameter as the control socket takes it: a length of time in milliseconds, and named so."""
+    if isinstance(value, timedelta):
+        return f"{name}_ms", round(value / timedelta(milliseconds=1))
+    return name, value
 
 
 class NamespacePair(NamedTuple):
