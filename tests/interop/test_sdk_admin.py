@@ -111,7 +111,7 @@ def test_every_option_comes_back_as_it_was_set(admin: ServiceBusAdministrationCl
     for option, value in EVERY_OPTION.items():
         if option != "auto_delete_on_idle":
             assert getattr(queue, option) == value, option
-    (rule,) = queue.authorization_rules or ()
+    (rule,) = queue.authorization_rules or [AuthorizationRule()]
     assert vars(rule) == vars(RULE)
 
 

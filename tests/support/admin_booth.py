@@ -52,7 +52,7 @@ class AdminBooth:
     def authorize(self, headers: Mapping[str, str], path: str, right: Right, now_ms: int) -> None:
         self._authority.authorize_http(headers.get("Authorization"), path, right, now_ms)
 
-    def admit(self, operation: Operation, path: str, now_ms: int) -> NamespaceError | None:
+    async def admit(self, operation: Operation, path: str, now_ms: int) -> NamespaceError | None:
         return self.failure
 
     def count(self, kind: Metered, path: str, size: int) -> None:

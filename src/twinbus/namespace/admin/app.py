@@ -66,8 +66,8 @@ class AdminHouse(Protocol):
     def authorize(self, headers: Mapping[str, str], path: str, right: Right, now_ms: int) -> None:
         """Raise `Unauthorized` unless the headers give the right to a path (decoded, without its query)."""
 
-    def admit(self, operation: Operation, path: str, now_ms: int) -> NamespaceError | None:
-        """What to fail with on purpose; None: go on."""
+    async def admit(self, operation: Operation, path: str, now_ms: int) -> NamespaceError | None:
+        """What to fail with on purpose, after waiting on purpose; None: go on."""
 
     def count(self, kind: Metered, path: str, size: int) -> None: ...
 
@@ -116,7 +116,7 @@ class AdminDesk:
     async def _answer(self, request: web.Request) -> web.Response:
         place, now_ms = place_of(request.rel_url.raw_path), self._house.clock()
         self._house.authorize(request.headers, place.path, Right.MANAGE, now_ms)
-        failure = self._house.admit(Operation.ADMIN, place.entity, now_ms)
+        failure = await self._house.admit(Operation.ADMIN, place.entity, now_ms)
         if failure is not None:
             raise failure
         handlers = self._HANDLERS[place.resource]
