@@ -35,12 +35,22 @@ from twinbus.namespace.commands import (
     Verdict,
 )
 from twinbus.namespace.registry import DEAD_LETTER_SUFFIX
-from twinbus.namespace.replies import Done, LentRow, LocksRenewed, MessagesFound, Refused, Settled
+from twinbus.namespace.replies import (
+    Done,
+    LentRow,
+    LocksRenewed,
+    MessagesFound,
+    QueueFound,
+    QueuesFound,
+    Refused,
+    SenderOpened,
+    Settled,
+)
 from twinbus.namespace.store.api import MessageState
 from twinbus.sim.accounts import Account, Accounts, Answer, Ending, Home, Question
 from twinbus.sim.invariants import MARK, Invariants, Violation, check
 
-Answered = Done | Refused | Settled | LocksRenewed | MessagesFound
+Answered = Done | Refused | Settled | LocksRenewed | MessagesFound | QueueFound | QueuesFound | SenderOpened
 _NOTE_BYTES = 500
 """What notes on a message may add to its size, at most."""
 
@@ -71,6 +81,8 @@ class Answers:
                 self._renewed(question, until_ms)
             case MessagesFound(found=found):
                 self._found(question, found)
+            case _:
+                raise Violation(f"{question.command!r:.100} was answered with {reply!r:.100}")
 
     def _count(self, what: str) -> None:
         self._invariants.seen[what] += 1

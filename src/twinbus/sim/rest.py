@@ -18,6 +18,7 @@ def check_rest(machine: NamespaceMachine, accounts: Accounts, disk: Disk, limits
             if each is not None:
                 _check_counts(each, disk.rows_of(each.entity_id))
                 _check_bounds(each, accounts, limits)
+                _check_swept(disk.rows_of(each.entity_id), accounts, now_ms)
     for reader in accounts.open_readers():
         check(not reader.is_draining, f"receiver {reader.name} waits for its drain")
         if reader.is_hungry:
@@ -43,6 +44,15 @@ def _check_bounds(queue: Queue, accounts: Accounts, limits: WindowLimits) -> Non
     lent_before = sum(account.delivered_in_life == accounts.life for account in accounts.by_id.values())
     check(queue.held_rows <= limits.rows_max + lent_before, f"'{path}' holds {queue.held_rows} rows in memory")
     check(len(queue.receivers.all) == len(_readers_of(queue, accounts)), f"'{path}' has receivers nobody opened")
+
+
+def _check_swept(rows: tuple[MessageRow, ...], accounts: Accounts, now_ms: int) -> None:
+    """What time has ended is gone, and what it has woken is awake."""
+    for row in rows:
+        is_over = row.state is MessageState.ACTIVE and row.expires_at_ms is not None and row.expires_at_ms <= now_ms
+        is_lent = accounts.by_id[row.message_id or ""].is_locked(accounts.life, now_ms)
+        check(is_lent or not is_over, f"message {row.message_id} has expired and stays")
+        check(row.due_at_ms is None or row.due_at_ms > now_ms, f"message {row.message_id} sleeps too long")
 
 
 def _readers_of(queue: Queue, accounts: Accounts) -> list[Reader]:
