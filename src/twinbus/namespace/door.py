@@ -19,6 +19,7 @@ from twinbus.amqp.events import (
     Detached,
     DispositionArrived,
     Event,
+    Opened,
     SessionEnded,
     TransferArrived,
 )
@@ -77,9 +78,13 @@ class Door:
     def take(self, events: list[Event], now_ms: int) -> None:
         """Act on what the engine has seen."""
         for event in events:
-            handler = self._HANDLERS.get(type(event))
+            kind = type(event)
+            if kind is not TransferArrived:
+                self._intake.store_together(now_ms)  # what was sent before comes first
+            handler = self._HANDLERS.get(kind)
             if handler is not None:
                 handler(self, event, now_ms)
+        self._intake.store_together(now_ms)
 
     def leave(self, now_ms: int) -> None:
         """The connection is gone: so are its receivers. Their locks stay until they end."""
@@ -194,6 +199,11 @@ class Door:
         link.accept()
         self._outlet.open(receiving, link, now_ms)
 
+    def _opened(self, event: Opened, now_ms: int) -> None:
+        busy = self._reception.throttle.connection_refusal(self._reception.connections() - 1)
+        if busy is not None:
+            self._connection.close(amqp_error(busy))
+
     # --- rights ---
 
     def _authenticated(self, event: Authenticated, now_ms: int) -> None:
@@ -268,6 +278,7 @@ class Door:
 
     _HANDLERS: ClassVar[dict[type, Callable[..., None]]] = {
         Authenticated: _authenticated,
+        Opened: _opened,
         AttachRequested: _attach,
         Detached: _detached,
         SessionEnded: _session_ended,

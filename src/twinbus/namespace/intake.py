@@ -1,9 +1,16 @@
-"""Messages in: transfers of one connection become sends, and their replies become dispositions."""
+"""Messages in: transfers of one connection become sends, and their replies become dispositions.
+
+Transfers that were read from the socket together are stored together: one command, one change set and one
+disposition instead of a hundred. A send is all or none, so when such a joint one is refused each transfer is asked
+for alone, and gets the answer it would have got.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import chain
+from typing import NamedTuple
 
 from twinbus.amqp.events import TransferArrived
 from twinbus.amqp.performatives import ACCEPTED, Outcome, Rejected
@@ -19,6 +26,13 @@ from twinbus.namespace.replies import Done, Refused
 from twinbus.namespace.turnstile import Turnstile
 
 
+class Sent(NamedTuple):
+    """One transfer and the messages in it."""
+
+    event: TransferArrived
+    arrivals: tuple[Arrival, ...]
+
+
 class Intake:
     def __init__(self, reception: Reception, turnstile: Turnstile, note_change: Callable[[], None]) -> None:
         """`note_change` is called when there is something to send to the peer."""
@@ -27,17 +41,62 @@ class Intake:
         self._note_change = note_change
         self.unwritten_bytes = 0
         """Sent by this peer, taken in, and not yet written or refused."""
+        self._together: list[Sent] = []
+        self._place: Sending | None = None
 
     def take(self, event: TransferArrived, place: Sending, now_ms: int) -> None:
-        """Store what was sent; the answer follows when it is durable."""
+        """Store what was sent, with what follows it, at the next `store_together`; answer when it is durable."""
         if self._turnstile.is_open:
-            self._store(event, place, PROCEED, now_ms)
+            if place is not self._place:
+                self.store_together(now_ms)
+                self._place = place
+            self._gather(event)
             return
+        self.store_together(now_ms)
         ruling = self._turnstile.ruling(Operation.SEND, place.path, now_ms)
         if isinstance(ruling, Proceed):  # its delay is for the answer, not for the storing
             self._store(event, place, ruling, now_ms)
         else:
             self._turnstile.obey(ruling, now_ms, lambda: None, lambda error: self._reject(event, error))
+
+    def _gather(self, event: TransferArrived) -> None:
+        try:
+            self._check_load()
+            self._together.append(Sent(event, self._arrivals(event)))
+        except (NamespaceError, AmqpError) as error:
+            self._reject(event, error)
+        else:
+            self.unwritten_bytes += len(event.payload)
+
+    def store_together(self, now_ms: int) -> None:
+        """Store what was taken since the last time."""
+        place, sent = self._place, self._together
+        if sent and place is not None:
+            self._together = []
+            arrivals = tuple(chain.from_iterable([each.arrivals for each in sent]))
+            self._reception.ask(Send(place.path, arrivals, partial(self._stored_together, sent, place, now_ms)), now_ms)
+
+    def _stored_together(self, sent: list[Sent], place: Sending, now_ms: int, reply: Done | Refused) -> None:
+        if isinstance(reply, Refused) and len(sent) > 1:
+            for event, arrivals in sent:
+                stored = partial(self._stored, event, place.entity, arrivals, PROCEED, now_ms)
+                self._reception.ask(Send(place.path, arrivals, stored), now_ms)
+        elif isinstance(reply, Refused):
+            self._stored(sent[0].event, place.entity, sent[0].arrivals, PROCEED, now_ms, reply)
+        else:
+            self.unwritten_bytes -= sum([len(each.event.payload) for each in sent])
+            self._reception.count_sent(place.entity, chain.from_iterable([each.arrivals for each in sent]))
+            self._accept([each.event for each in sent])
+
+    def _accept(self, events: list[TransferArrived]) -> None:
+        first, last = events[0], events[-1]
+        is_range = last.delivery_id - first.delivery_id == len(events) - 1  # not so when links take turns
+        if is_range and first.link.attached and not any(event.settled for event in events):
+            first.link.settle(first.delivery_id, last.delivery_id, ACCEPTED)
+            self._note_change()
+            return
+        for event in events:
+            self.answer(event, ACCEPTED)
 
     def _store(self, event: TransferArrived, place: Sending, ruling: Proceed, now_ms: int) -> None:
         try:
@@ -53,6 +112,9 @@ class Intake:
         self._reception.ask(Send(place.path, arrivals, stored), now_ms)
 
     def _check_load(self) -> None:
+        busy = self._reception.throttle.bytes_refusal(self._reception.unwritten_bytes())
+        if busy is not None:
+            raise busy
         limits = self._reception.limits
         if (
             self._reception.unwritten_bytes() > 2 * limits.unwritten_bytes

@@ -7,6 +7,7 @@ call: a receiver that waits and renews its credit every 15 minutes makes four an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -49,6 +50,17 @@ class Meter:
         counts[0] += operations
         counts[1] += size * operations
         counts[2] += operations if size <= STEP_BYTES else operations * -(-size // STEP_BYTES)
+
+    def count_each(self, kind: Metered, entity: str, sizes: Sequence[int]) -> None:
+        """Count one operation for each of these sizes."""
+        if not sizes:
+            return
+        counts = self._counts.get((entity, kind))
+        if counts is None:
+            counts = self._first_count(kind, entity)
+        counts[0] += len(sizes)
+        counts[1] += sum(sizes)
+        counts[2] += len(sizes) if max(sizes) <= STEP_BYTES else sum([max(1, -(-size // STEP_BYTES)) for size in sizes])
 
     def _first_count(self, kind: Metered, entity: str) -> list[int]:
         if entity not in self._entities and len(self._entities) >= ENTITIES_MAX:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
@@ -11,6 +11,7 @@ from twinbus.amqp.link import SendingLink
 from twinbus.namespace.commands import Command
 from twinbus.namespace.faults.book import FaultBook
 from twinbus.namespace.faults.postponed import Postponed
+from twinbus.namespace.faults.throttle import Throttle
 from twinbus.namespace.message import Arrival
 from twinbus.namespace.meter import Meter, Metered
 from twinbus.namespace.replies import (
@@ -51,6 +52,8 @@ class Reception:
         limits: TrafficLimits,
         new_message_id: Callable[[], str],
         faults: FaultBook,
+        throttle: Throttle,
+        connections: Callable[[], int],
         clock: Callable[[], int],
     ) -> None:
         self.ask = do
@@ -58,6 +61,8 @@ class Reception:
         self.limits = limits
         self.new_message_id = new_message_id
         self.faults = faults
+        self.throttle = throttle
+        self.connections = connections
         self.postponed = Postponed()
         self.unwritten_bytes = unwritten_bytes
         self.changed_doors: set[Door] = set()
@@ -75,9 +80,12 @@ class Reception:
     def forget_receiver(self, number: int) -> None:
         self._receivers.pop(number, None)
 
-    def count_sent(self, entity: str, arrivals: tuple[Arrival, ...]) -> None:
+    def count_sent(self, entity: str, arrivals: Iterable[Arrival]) -> None:
+        sizes: dict[bool, list[int]] = {False: [], True: []}
         for arrival in arrivals:
-            self.meter.count(Metered.PING if arrival.is_ping else Metered.SEND, entity, len(arrival.payload))
+            sizes[arrival.is_ping].append(len(arrival.payload))
+        self.meter.count_each(Metered.SEND, entity, sizes[False])
+        self.meter.count_each(Metered.PING, entity, sizes[True])
 
     def count_request(self, operation: str, path: str, reply: Reply) -> None:
         """Count a management request by what it did."""

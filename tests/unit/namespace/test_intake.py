@@ -1,0 +1,185 @@
+"""Transfers that came together are stored together, and each gets the answer it would have got alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from twinbus.amqp.connection import Connection, Role
+from twinbus.amqp.events import DispositionArrived, Event
+from twinbus.amqp.link import SendingLink
+from twinbus.amqp.outcomes import Accepted, Outcome, Rejected
+from twinbus.amqp.sasl import PLAIN, ClientSasl, ServerSasl
+from twinbus.amqp.sections import encode_message
+from twinbus.namespace.commands import CreateQueue
+from twinbus.namespace.door import Door
+from twinbus.namespace.entities.settings import QueueSettings
+from twinbus.namespace.faults.book import FaultBook
+from twinbus.namespace.machine import NamespaceMachine
+from twinbus.namespace.meter import Metered
+from twinbus.namespace.operations import Right
+from twinbus.namespace.reception import Reception, TrafficLimits
+from twinbus.namespace.replies import Reply
+from twinbus.namespace.rights.authority import Authority
+from twinbus.namespace.rights.rules import AccessRule, RuleBook
+from twinbus.namespace.seam import CommitSeam
+from twinbus.namespace.store.api import StoredNamespace
+from twinbus.namespace.store.memory import MemoryStore
+
+NOW_MS = 1_700_000_000_000
+MEGABYTE = 1024 * 1024
+
+
+class Hall:
+    """A door with a peer in front and a store behind that commits by hand, all in memory."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore(by_hand=True)
+        self.seam = CommitSeam(self.store, self._build, self._pass_on, lambda reason: None)
+        self.store.start(lambda report: self.seam.report(report, NOW_MS))
+        self.reception = Reception(
+            do=self.seam.do,
+            unwritten_bytes=lambda: self.seam.unwritten_bytes,
+            authority=Authority(RuleBook((AccessRule("root", frozenset(Right), "key"),))),
+            limits=TrafficLimits(message_bytes_max=MEGABYTE),
+            new_message_id=lambda: "new",
+            faults=FaultBook(lambda: 0.5),
+            clock=lambda: NOW_MS,
+        )
+        for path in ("orders", "others"):
+            self.seam.do(CreateQueue(path, QueueSettings(max_size_mb=1)), NOW_MS)
+        self.store.commit()
+        self.peer = Connection(role=Role.CLIENT, container_id="peer", sasl=ClientSasl(PLAIN, "root", "key"))
+        self.ours = Connection(
+            role=Role.SERVER, container_id="hall", sasl=ServerSasl((PLAIN,), lambda user, key: key == "key")
+        )
+        self.door = Door(self.ours, self.reception, lambda: None, lambda: None)
+        self.peer.open()
+        self.session = self.peer.begin()
+
+    def _build(self, stored: StoredNamespace) -> NamespaceMachine:
+        return NamespaceMachine(stored, new_token=lambda: bytes(16))
+
+    def _pass_on(self, reply: Reply) -> None:
+        self.reception.pass_on(reply)
+
+    def sender(self, path: str) -> SendingLink:
+        link = self.session.attach_sender(f"to-{path}", path)
+        self.exchange()
+        assert link.attached
+        return link
+
+    def exchange(self) -> list[Event]:
+        """Bring all that each side says to the other; what the peer hears."""
+        heard: list[Event] = []
+        while True:
+            said, answered = self.peer.take_output(), b""
+            if said:
+                self.door.take(self.ours.receive(said, NOW_MS), NOW_MS)
+            answered = self.ours.take_output()
+            if not said and not answered:
+                return heard
+            heard += self.peer.receive(answered, NOW_MS)
+
+    def outcomes(self) -> dict[int, Outcome | None]:
+        """How the peer's deliveries ended, as far as it has heard."""
+        return {
+            delivery_id: event.outcome
+            for event in self.exchange()
+            if isinstance(event, DispositionArrived)
+            for delivery_id, _ in event.deliveries
+        }
+
+    def stored(self, path: str) -> int:
+        return self.seam.machine.registry.find(path).active
+
+
+@pytest.fixture
+def hall() -> Hall:
+    return Hall()
+
+
+def send(link: SendingLink, size: int = 10, *, settled: bool = False) -> int:
+    return link.send(encode_message(data=b"x" * size), tag=b"t", settled=settled)
+
+
+def conditions(outcomes: dict[int, Outcome | None]) -> dict[int, str]:
+    return {at: told.error.condition for at, told in outcomes.items() if isinstance(told, Rejected) and told.error}
+
+
+def test_transfers_that_came_together_are_one_change_set_and_one_disposition(hall: Hall) -> None:
+    link = hall.sender("orders")
+    ids = [send(link) for _ in range(5)]
+    assert hall.outcomes() == {}, "nothing is durable yet"
+    hall.store.commit(1)
+    answers = [event for event in hall.exchange() if isinstance(event, DispositionArrived)]
+    assert [[at for at, _ in event.deliveries] for event in answers] == [ids]
+    assert all(isinstance(event.outcome, Accepted) for event in answers)
+    assert hall.stored("orders") == 5
+
+
+def test_when_the_queue_gets_full_those_that_fit_are_stored(hall: Hall) -> None:
+    link = hall.sender("orders")
+    fits, too_much, fits_still = send(link, MEGABYTE // 2), send(link, MEGABYTE - 1024), send(link, MEGABYTE // 4)
+    refused = hall.outcomes()
+    assert conditions(refused) == {too_much: "amqp:resource-limit-exceeded"}
+    hall.store.commit()
+    assert {at: type(told) for at, told in hall.outcomes().items()} == {fits: Accepted, fits_still: Accepted}
+    assert hall.stored("orders") == 2
+    assert hall.door.unwritten_bytes == 0
+
+
+def test_what_is_no_message_is_refused_alone(hall: Hall) -> None:
+    link = hall.sender("orders")
+    first = send(link)
+    broken = link.send(b"\x00\x53\x75", tag=b"t")
+    last = send(link)
+    assert list(conditions(hall.outcomes())) == [broken]
+    hall.store.commit()
+    assert {at: type(told) for at, told in hall.outcomes().items()} == {first: Accepted, last: Accepted}
+
+
+def test_links_that_take_turns_get_their_own_answers(hall: Hall) -> None:
+    orders, others = hall.sender("orders"), hall.sender("others")
+    ids = [send(link) for link in (orders, others, orders, orders, others)]
+    assert hall.outcomes() == {}
+    hall.store.commit()
+    assert {at: type(told) for at, told in hall.outcomes().items()} == dict.fromkeys(ids, Accepted)
+    assert (hall.stored("orders"), hall.stored("others")) == (3, 2)
+
+
+def test_a_transfer_that_is_settled_already_is_stored_without_an_answer(hall: Hall) -> None:
+    link = hall.sender("orders")
+    first, _, last = send(link), send(link, settled=True), send(link)
+    hall.exchange()
+    hall.store.commit()
+    assert sorted(hall.outcomes()) == [first, last]
+    assert hall.stored("orders") == 3
+
+
+def test_everybody_hears_that_the_store_failed(hall: Hall) -> None:
+    link = hall.sender("orders")
+    ids = [send(link) for _ in range(3)]
+    hall.exchange()
+    hall.store.fail("disk full")
+    assert list(conditions(hall.outcomes())) == ids
+    assert hall.door.unwritten_bytes == 0
+
+
+def test_what_was_sent_before_a_detach_is_stored(hall: Hall) -> None:
+    link = hall.sender("orders")
+    send(link)
+    send(link)
+    link.detach()
+    hall.exchange()
+    hall.store.commit()
+    assert hall.stored("orders") == 2
+
+
+def test_every_message_is_metered(hall: Hall) -> None:
+    link = hall.sender("orders")
+    for size in (10, 100_000, 10):
+        send(link, size)
+    hall.exchange()
+    hall.store.commit()
+    (reading,) = hall.reception.meter.readings()
+    assert (reading.kind, reading.operations, reading.steps) == (Metered.SEND, 3, 4)
