@@ -46,7 +46,12 @@ class AdminBooth:
 
     async def ask(self, command: AdminCommand) -> Reply:
         answered: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._do(command._replace(origin=answered.set_result), self.clock())
+
+        def take(reply: Reply) -> None:
+            if not answered.done():  # whoever asked may have gone
+                answered.set_result(reply)
+
+        self._do(command._replace(origin=take), self.clock())
         return await answered
 
     def authorize(self, headers: Mapping[str, str], path: str, right: Right, now_ms: int) -> None:

@@ -184,7 +184,7 @@ def _metadata(value: str | None) -> str | None:
 
 def _not_yet(allowed: str) -> Check:
     def check(value: object) -> str | None:
-        return f"is not supported yet: only {allowed} can be set" if value else None
+        return f"is not supported yet: {allowed}, or leave it out" if value else None
 
     return check
 
@@ -218,13 +218,13 @@ _CHECKS: dict[str, Check] = {
     "max_delivery_count": _in_range(1, DELIVERY_COUNT_LIMIT),
     "default_ttl_ms": _time_to_live,
     "user_metadata": _metadata,
-    "auto_delete_on_idle_ms": _not_yet("an infinite time"),
-    "requires_session": _not_yet("false"),
-    "requires_duplicate_detection": _not_yet("false"),
+    "auto_delete_on_idle_ms": _not_yet("set it to infinite"),
+    "requires_session": _not_yet("set it to false"),
+    "requires_duplicate_detection": _not_yet("set it to false"),
     "duplicate_window_ms": _duplicate_window,
-    "forward_to": _not_yet("no entity"),
-    "forward_dead_letters_to": _not_yet("no entity"),
-    "partitioned": _not_yet("false"),
+    "forward_to": _not_yet("set no entity"),
+    "forward_dead_letters_to": _not_yet("set no entity"),
+    "partitioned": _not_yet("set it to false"),
     "max_message_kb": _in_range(1, MESSAGE_KB_MAX, " KB"),
     "authorization_rules": _rules,
 }

@@ -299,8 +299,8 @@ async def test_a_token_for_one_queue_opens_that_queue(client: Client, namespace:
     ("failure", "status"),
     [
         (ServerBusy("busy"), 503),
-        (InternalError("broken"), 500),
-        (StoreUnavailable("disk"), 500),
+        (InternalError("broken"), 503),
+        (StoreUnavailable("disk"), 503),
         (QuotaExceeded("full"), 403),
         (ConditionError("com.microsoft:timeout", "late"), 504),
         (ConditionError("com.example:odd", "odd"), 500),
