@@ -9,6 +9,7 @@ from pathlib import Path
 from twinbus.connection_string import ROOT_KEY_NAME
 from twinbus.errors import OptionsError
 from twinbus.namespace.entities.settings import QueueSettings, check_queue_path
+from twinbus.namespace.faults.throttle import ThrottleLimits
 from twinbus.namespace.limits import ServerLimits
 from twinbus.namespace.operations import Right
 from twinbus.namespace.reception import TrafficLimits
@@ -42,6 +43,8 @@ class NamespaceOptions:
     jwt_issuers: tuple[JwtIssuer, ...] = ()
     """Whose JSON web tokens are believed; without any, none are."""
     server_limits: ServerLimits = field(default_factory=ServerLimits)
+    throttle: ThrottleLimits = field(default_factory=ThrottleLimits)
+    """When to say that the server is busy."""
     cert: Path | None = None
     """The server's certificate for TLS, with its chain, in PEM form; None: one of our own, made once and kept."""
     key_file: Path | None = None

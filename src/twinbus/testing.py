@@ -161,7 +161,7 @@ class LocalNamespace:
         server = self._running
 
         async def act_in_the_loop() -> Any:
-            return act(server.switch, server.clock())  # type: ignore[attr-defined]
+            return act(server.switch, server.clock())
 
         return self._ask(act_in_the_loop())
 

@@ -157,6 +157,7 @@ class Listener:
             sock.close()
             return
         sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else small answers wait 40 ms for company
         guest = Guest(sock, self, is_turned_away=excess >= 0)
         self.guests.add(guest)
         if not self.is_silent:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from twinbus.namespace.entities.queue import Queue
 from twinbus.namespace.meter import Reading
 
 PROMETHEUS_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -19,6 +20,12 @@ class QueueGauge(NamedTuple):
     deferred: int
     dead_letters: int
     stored_bytes: int
+
+
+def gauge_of(queue: Queue) -> QueueGauge:
+    dead = queue.dead_letter
+    dead_letters = dead.active + dead.deferred if dead is not None else 0
+    return QueueGauge(queue.row.path, queue.active, queue.scheduled, queue.deferred, dead_letters, queue.stored_bytes)
 
 
 class Snapshot(NamedTuple):

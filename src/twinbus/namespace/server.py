@@ -5,40 +5,50 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import random
 import ssl
-import time
 import uuid
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from aiohttp.web import Application
 
+from twinbus import __version__
 from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.performatives import Error
 from twinbus.amqp.sasl import ANONYMOUS, PLAIN, ServerSasl
 from twinbus.connection_string import ROOT_KEY_NAME, ConnectionString, can_be_written
 from twinbus.errors import EntityAlreadyExists, OptionsError, StoreError
-from twinbus.namespace.commands import CreateQueue, Tick
+from twinbus.namespace.admin.app import make_admin_app
+from twinbus.namespace.admin.house import ServedHouse
+from twinbus.namespace.admin.metrics_page import MetricsPage
+from twinbus.namespace.commands import CreateQueue
+from twinbus.namespace.dump import connection_facts, queue_facts
 from twinbus.namespace.entities.settings import QueueSettings
 from twinbus.namespace.faults.book import FaultBook
+from twinbus.namespace.faults.controls import Controls
+from twinbus.namespace.faults.switch import FaultSwitch
+from twinbus.namespace.faults.throttle import Throttle
 from twinbus.namespace.guest import Guest, Voice
 from twinbus.namespace.home import STORE_FILE, kept_key, kept_rule_keys, make_home, new_key
-from twinbus.namespace.http_door import HttpDoor, empty_app
+from twinbus.namespace.http_door import HttpDoor
 from twinbus.namespace.keyring import build_authority, keyed_rules, root_rule
 from twinbus.namespace.listener import Listener
 from twinbus.namespace.machine import NamespaceMachine
+from twinbus.namespace.metrics import Snapshot, gauge_of
+from twinbus.namespace.pulse import Pulse
 from twinbus.namespace.reception import Reception
-from twinbus.namespace.replies import Done, Refused
+from twinbus.namespace.replies import Refused, Reply
 from twinbus.namespace.rights.authority import Authority
 from twinbus.namespace.rights.rules import AccessRule
 from twinbus.namespace.seam import CommitSeam
 from twinbus.namespace.sniff import Language
-from twinbus.namespace.store.api import Report, Store, StoredNamespace
+from twinbus.namespace.sources import LockTokens, WallClock
+from twinbus.namespace.store.api import Store, StoredNamespace
 from twinbus.namespace.store.memory import MemoryStore
 from twinbus.namespace.store.sqlite import SqliteStore
 from twinbus.namespace.tls import Tls, given_identity, open_tls
@@ -49,37 +59,6 @@ logger = logging.getLogger("twinbus.namespace")
 
 RECOVERY_PAUSE_S = 1.0
 CLOSE_WAIT_S = 2.0
-LATE_TICK_MS = 5
-"""Timers may ring this much late: alarms close together are handled in one go."""
-
-
-class WallClock:
-    """Milliseconds since 1970 that never run backwards, whatever happens to the machine's clock."""
-
-    def __init__(self) -> None:
-        self._last_ms = 0
-
-    def __call__(self) -> int:
-        self._last_ms = max(self._last_ms, time.time_ns() // 1_000_000)
-        return self._last_ms
-
-
-class LockTokens:
-    """Sixteen random bytes a call; drawn from the system in larger pieces, which is much cheaper."""
-
-    PIECE = 4096
-
-    def __init__(self) -> None:
-        self._bytes = b""
-        self._next = 0
-
-    def __call__(self) -> bytes:
-        start = self._next
-        if start + 16 > len(self._bytes):
-            self._bytes = os.urandom(self.PIECE)
-            start = 0
-        self._next = start + 16
-        return self._bytes[start : start + 16]
 
 
 class NamespaceServer:
@@ -95,11 +74,11 @@ class NamespaceServer:
         self._given_store = store
         self.clock: Callable[[], int] = WallClock()
         self.server_limits = options.server_limits
-        self.faults = FaultBook(random.random)
+        self._throttle = Throttle(options.throttle)
+        self.faults = FaultBook(random.random, self._throttle)
         self.wires: set[Wire] = set()
         self.held_wires: set[Wire] = set()
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_ms = 0
+        self._controls: Controls | None = None
         self._tls: Tls | None = None
         self._http: HttpDoor | None = None
         self._listener = Listener(
@@ -174,17 +153,21 @@ class NamespaceServer:
             self._seam = await asyncio.to_thread(
                 CommitSeam, self._store, self._build_machine, self._pass_on, self._store_failed
             )
-            self._store.start(self._report_from_thread)
             self.reception = self._open_reception()
+            self._controls = self._open_controls()
+            self._pulse = Pulse(self._seam, self.reception, self.switch, self.clock, self._relieve)
+            self._store.start(self._pulse.take_report_from_thread)
+            self._admin = ServedHouse(self.options.name, self.reception, self.clock, self.settle_down)
             await self._create_queues()
             self._tls = await asyncio.to_thread(open_tls, self.options, self.port, datetime.now(UTC))
             self._http = HttpDoor(self._http_app(), self.server_limits)
             await self._http.open()
+            await self._controls.start()
         except BaseException:
             await asyncio.to_thread(self._store.close)
             raise
         self._is_open = True
-        self._set_timer()
+        self._pulse.set_timer()
 
     def _open_store(self) -> Store:
         if self._given_store is not None or self.options.data is None:
@@ -212,6 +195,8 @@ class NamespaceServer:
             limits=self.options.limits,
             new_message_id=lambda: uuid.uuid4().hex,
             faults=self.faults,
+            throttle=self._throttle,
+            connections=lambda: len(self.wires),
             clock=self.clock,
         )
 
@@ -223,9 +208,7 @@ class NamespaceServer:
 
     async def create_queue(self, path: str, settings: QueueSettings | None = None) -> None:
         """Create a queue; raises `EntityAlreadyExists` if there is one of that name."""
-        created: asyncio.Future[Done | Refused] = self._loop.create_future()
-        self._seam.do(CreateQueue(path, settings or QueueSettings(), created.set_result), self.clock())
-        reply = await created
+        reply = await self._admin.ask(CreateQueue(path, settings or QueueSettings()))
         if isinstance(reply, Refused):
             raise reply.error
 
@@ -246,19 +229,20 @@ class NamespaceServer:
         if self._is_open:
             self._is_open = False
             await self._close()
+        if self._controls is not None:
+            await self._controls.stop()
         if self._tls is not None:
             self._tls.close()
 
     async def _close(self) -> None:
         if self._recovery is not None:
             self._recovery.cancel()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._pulse.stop()
         for wire in self.wires:
             wire.stop_reading()
         await asyncio.to_thread(self._store.close)
         await asyncio.sleep(0)  # the store's last reports are in the loop by now; let them be handled
-        self._flush()
+        self._pulse.flush()
         for wire in list(self.wires):
             wire.say_goodbye(Error("amqp:connection:forced", "the namespace is being stopped"))
         await self._wait_for_wires()
@@ -280,7 +264,14 @@ class NamespaceServer:
         return Connection(role=Role.SERVER, container_id=container_id, sasl=sasl, limits=limits)
 
     def _http_app(self) -> Application:
-        return empty_app()
+        app = make_admin_app(self._admin)
+        MetricsPage(self.reception.authority, self.clock, self._snapshot).add_to(app)
+        return app
+
+    def _snapshot(self) -> Snapshot:
+        queues = [gauge_of(queue) for queue in self._seam.machine.registry.queues()]
+        readings = self.reception.meter.readings()
+        return Snapshot(self.options.name, readings, queues, len(self.wires), self._seam.unwritten_bytes)
 
     def _http_voice(self, guest: Guest) -> Voice:
         assert self._http is not None
@@ -321,43 +312,60 @@ class NamespaceServer:
             self._http.speak_again()
         self._listener.speak_again()
 
-    # --- around the seam: after each of these, whatever has to be said is sent ---
-
-    def _pass_on(self, reply: object) -> None:
-        self.reception.pass_on(reply)  # type: ignore[arg-type]
-
-    def _report_from_thread(self, report: Report) -> None:
-        self._loop.call_soon_threadsafe(self._take_report, report)
-
-    def _take_report(self, report: Report) -> None:
-        self._seam.report(report, self.clock())
+    def faults_changed(self) -> None:
+        """What may be delivered has to be looked at again."""
+        now_ms = self.clock()
+        for wire in list(self.wires):
+            wire.door.faults_changed(now_ms)
         self.settle_down()
 
-    def _tick(self) -> None:
-        self._timer = None
-        self._seam.do(Tick(), self.clock())
-        self.settle_down()
+    @property
+    def switch(self) -> FaultSwitch:
+        """Where faults are added and cleared, in the loop's thread."""
+        assert self._controls is not None
+        return self._controls.switch
+
+    def _open_controls(self) -> Controls:
+        has_home = self.options.data is not None and self._given_store is None
+        return Controls(
+            self.faults,
+            self,
+            home=make_home(self.options.data, self.options.name) if has_home and self.options.data else None,
+            clock=self.clock,
+            facts=self._facts,
+            status=self._status,
+            entity_names=self.queue_names,
+            secrets=lambda: [key for rule in self.rules for key in rule.keys],
+        )
+
+    def _status(self) -> dict[str, Any]:
+        """What anybody may know who can open the control socket."""
+        return {
+            "version": __version__,
+            "namespace": self.options.name,
+            "port": self.port,
+            "connections": len(self.wires),
+            "unwritten_bytes": self._seam.unwritten_bytes,
+            "store_failure": self._seam.failure,
+            "faults": self.switch.in_force(self.clock()),
+        }
+
+    def _facts(self) -> dict[str, Any]:
+        """Everything a dump tells."""
+        return {
+            **self._status(),
+            "limits": {"traffic": self.options.limits, "server": self.server_limits},
+            "queues": [queue_facts(queue) for queue in self._seam.machine.registry.queues()],
+            "links": [connection_facts(wire.connection) for wire in self.wires],
+        }
+
+    # --- around the seam ---
+
+    def _pass_on(self, reply: Reply) -> None:
+        self.reception.pass_on(reply)
 
     def settle_down(self) -> None:
-        self._flush()
-        self._relieve()
-        self._set_timer()
-
-    def _flush(self) -> None:
-        doors, self.reception.changed_doors = self.reception.changed_doors, set()
-        for door in doors:
-            door.flush()
-
-    def _set_timer(self) -> None:
-        wake_ms = self._seam.next_wake_ms() if self._is_open else None
-        if self._timer is not None:
-            if wake_ms is not None and abs(self._timer_ms - wake_ms) <= LATE_TICK_MS:
-                return
-            self._timer.cancel()
-            self._timer = None
-        if wake_ms is not None:
-            self._timer_ms = wake_ms
-            self._timer = self._loop.call_later(max(0, wake_ms - self.clock()) / 1000 + 0.001, self._tick)
+        self._pulse.settle_down()
 
     # --- back-pressure ---
 
@@ -388,4 +396,4 @@ class NamespaceServer:
             except StoreError as error:
                 logger.warning("namespace %s still cannot use its store: %s", self.options.name, error)
         logger.info("namespace %s works again", self.options.name)
-        self._set_timer()
+        self._pulse.set_timer()

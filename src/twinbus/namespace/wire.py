@@ -45,8 +45,8 @@ class Wire(Voice):
     def __init__(self, house: House, guest: Guest) -> None:
         self._house = house
         self._guest = guest
-        self._connection = house.new_connection()
-        self.door = Door(self._connection, house.reception, self.flush, self.abort)
+        self.connection = house.new_connection()
+        self.door = Door(self.connection, house.reception, self.flush, self.abort)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._is_open = False
@@ -69,7 +69,7 @@ class Wire(Voice):
 
     def data_received(self, data: bytes) -> None:
         now_ms = self._house.clock()
-        events = self._connection.receive(data, now_ms)
+        events = self.connection.receive(data, now_ms)
         if not self._is_open:
             self._look_for_open()
         if not self._guest.is_turned_away:
@@ -107,11 +107,11 @@ class Wire(Voice):
         """Send what the engine has to say; hang up when it has said its last."""
         if self._is_silent:
             return
-        output = self._connection.take_output()
+        output = self.connection.take_output()
         if output and not self._transport.is_closing():
             self._written += len(output)
             self._transport.write(output)
-        if self._connection.closed:
+        if self.connection.closed:
             self._transport.close()
         self._deliver_or_wait()
 
@@ -123,7 +123,7 @@ class Wire(Voice):
         self._hold_or_read()
 
     def say_goodbye(self, error: Error) -> None:
-        self._connection.close(error)
+        self.connection.close(error)
         self.flush()
         self._transport.close()
 
@@ -145,13 +145,13 @@ class Wire(Voice):
     # --- letting in ---
 
     def _look_for_open(self) -> None:
-        if self._connection.remote_open is None:
+        if self.connection.remote_open is None:
             return
         self._is_open = True
         if self._guest.is_turned_away:
             most = self._house.server_limits.connections
             text = f"the namespace has all the {most} connections it takes: close some, or connect later"
-            self._connection.close(Error("amqp:resource-limit-exceeded", text))
+            self.connection.close(Error("amqp:resource-limit-exceeded", text))
         else:
             self._guest.admit()
 
@@ -193,7 +193,7 @@ class Wire(Voice):
 
     def _is_window_shut(self) -> bool:
         """Whether the peer gave credit for many more messages than its sessions take frames."""
-        waiting = sum([len(session.waiting) for session in self._connection.sessions])
+        waiting = sum([len(session.waiting) for session in self.connection.sessions])
         limits = self._house.server_limits
         most = max(1, PILE_BYTES // limits.frame_bytes)
         return waiting > (most if self._is_delivering else most // 2)
@@ -210,7 +210,7 @@ class Wire(Voice):
 
     def _set_timer(self) -> None:
         """Ring when engine or door want it; a timer that rings too early is left alone, one too late is not."""
-        wishes = (self._connection.next_tick_ms(), self.door.next_expiry_ms())
+        wishes = (self.connection.next_tick_ms(), self.door.next_expiry_ms())
         at_ms = min((wish for wish in wishes if wish is not None), default=None)
         if at_ms is None or self._transport.is_closing():
             return
@@ -227,7 +227,7 @@ class Wire(Voice):
         if self._is_silent:
             return  # `speak` sets it again
         now_ms = self._house.clock()
-        self.door.take(self._connection.tick(now_ms), now_ms)
+        self.door.take(self.connection.tick(now_ms), now_ms)
         self.door.close_expired(now_ms)
         self.flush()
         self._house.settle_down()

@@ -21,6 +21,7 @@ _BY_CONDITION = {
     "amqp:resource-limit-exceeded": Refusal(403, 40300),
     "com.microsoft:entity-disabled": Refusal(403, 40301),
     "com.microsoft:server-busy": Refusal(503, 50300),
+    "amqp:internal-error": Refusal(503, 50301),
     "com.microsoft:timeout": Refusal(504, 50400),
     "amqp:not-allowed": Refusal(400, 40000),
     "amqp:invalid-field": Refusal(400, 40000),

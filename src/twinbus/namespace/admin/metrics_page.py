@@ -1,0 +1,72 @@
+"""`/metrics`: what can be watched, for whoever holds a key or token with the Manage right.
+
+A scraper that cannot sign tokens sends a rule's name and key as user and password (HTTP Basic). Requests of the admin
+clients always say an `api-version`; those are about a queue that happens to be called metrics.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from twinbus.errors import Unauthorized
+from twinbus.namespace.metrics import PROMETHEUS_CONTENT_TYPE, Snapshot, as_json, as_prometheus
+from twinbus.namespace.operations import Right
+from twinbus.namespace.rights.authority import Authority
+
+PATH = "/metrics"
+_BASIC = "basic "
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class MetricsPage:
+    def __init__(self, authority: Authority, clock: Callable[[], int], snapshot: Callable[[], Snapshot]) -> None:
+        self._authority = authority
+        self._clock = clock
+        self._snapshot = snapshot
+
+    def add_to(self, app: web.Application) -> None:
+        """Answer the page's address before anything else does."""
+
+        @web.middleware
+        async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
+            is_ours = request.path == PATH and request.method == "GET" and "api-version" not in request.query
+            return self._answer(request) if is_ours else await handler(request)
+
+        app.middlewares.append(answer)
+
+    def _answer(self, request: web.Request) -> web.Response:
+        try:
+            self._check(request.headers.get("Authorization"))
+        except Unauthorized as error:
+            challenge = {"WWW-Authenticate": 'Basic realm="twinbus: name and key of a rule with Manage"'}
+            return web.Response(status=401, text=f"{error}\n", headers=challenge)
+        if request.query.get("format") == "json" or "application/json" in request.headers.get("Accept", ""):
+            return web.json_response(as_json(self._snapshot()))
+        text = as_prometheus(self._snapshot())
+        return web.Response(body=text.encode(), headers={"Content-Type": PROMETHEUS_CONTENT_TYPE})
+
+    def _check(self, header: str | None) -> None:
+        if header is None or not header.lower().startswith(_BASIC):
+            self._authority.authorize_http(header, "", Right.MANAGE, self._clock())
+            return
+        name, key = _name_and_key(header[len(_BASIC) :])
+        claim = self._authority.claim_of(name)
+        if claim is None or not self._authority.knows(name, key):
+            raise Unauthorized("the name or the key is wrong")
+        if not claim.allows("", Right.MANAGE, self._clock()):
+            raise Unauthorized(f"the rule '{name}' lacks the Manage right")
+
+
+def _name_and_key(credentials: str) -> tuple[str, str]:
+    try:
+        name, separator, key = base64.b64decode(credentials, validate=True).decode().partition(":")
+    except (binascii.Error, ValueError):
+        raise Unauthorized("the credentials are not base64") from None
+    if not separator:
+        raise Unauthorized("the credentials must be a rule's name and its key")
+    return name, key

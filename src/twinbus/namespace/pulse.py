@@ -1,0 +1,87 @@
+"""The pulse of a running namespace: reports come in, time passes, and after each beat what has to be said is sent.
+
+All of it happens in the event loop's thread; the store's threads only hand their reports over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from twinbus.namespace.commands import Tick
+from twinbus.namespace.faults.switch import FaultSwitch
+from twinbus.namespace.reception import Reception
+from twinbus.namespace.seam import CommitSeam
+from twinbus.namespace.store.api import Report
+
+LATE_TICK_MS = 5
+"""Timers may ring this much late: alarms close together are handled in one go."""
+
+
+class Pulse:
+    def __init__(
+        self,
+        seam: CommitSeam,
+        reception: Reception,
+        switch: FaultSwitch,
+        clock: Callable[[], int],
+        relieve: Callable[[], None],
+    ) -> None:
+        """`relieve` lets senders go on that had to wait; called after every beat."""
+        self._seam = seam
+        self._reception = reception
+        self._switch = switch
+        self._clock = clock
+        self._relieve = relieve
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        self._is_beating = True
+
+    def take_report_from_thread(self, report: Report) -> None:
+        self._loop.call_soon_threadsafe(self._take_report, report)
+
+    def _take_report(self, report: Report) -> None:
+        self._seam.report(report, self._clock())
+        self.settle_down()
+
+    def _tick(self) -> None:
+        self._timer = None
+        now_ms = self._clock()
+        self._switch.apply(now_ms)
+        self._reception.postponed.run_due(now_ms)
+        self._seam.do(Tick(), now_ms)
+        self.settle_down()
+
+    def settle_down(self) -> None:
+        """Something has happened: say what there is to say, and set the alarm for what comes next."""
+        self.flush()
+        self._relieve()
+        self.set_timer()
+
+    def flush(self) -> None:
+        doors, self._reception.changed_doors = self._reception.changed_doors, set()
+        for door in doors:
+            door.flush()
+
+    def set_timer(self) -> None:
+        wake_ms = self._next_wake_ms()
+        if self._timer is not None:
+            if wake_ms is not None and abs(self._timer_ms - wake_ms) <= LATE_TICK_MS:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if wake_ms is not None:
+            self._timer_ms = wake_ms
+            self._timer = self._loop.call_later(max(0, wake_ms - self._clock()) / 1000 + 0.001, self._tick)
+
+    def _next_wake_ms(self) -> int | None:
+        if not self._is_beating:
+            return None
+        wakes = (self._seam.next_wake_ms(), self._switch.next_change_ms(), self._reception.postponed.next_ms())
+        return min((wake_ms for wake_ms in wakes if wake_ms is not None), default=None)
+
+    def stop(self) -> None:
+        """No more alarms."""
+        self._is_beating = False
+        self.set_timer()
