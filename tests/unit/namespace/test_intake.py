@@ -14,6 +14,7 @@ from twinbus.namespace.commands import CreateQueue
 from twinbus.namespace.door import Door
 from twinbus.namespace.entities.settings import QueueSettings
 from twinbus.namespace.faults.book import FaultBook
+from twinbus.namespace.faults.throttle import Throttle, ThrottleLimits
 from twinbus.namespace.machine import NamespaceMachine
 from twinbus.namespace.meter import Metered
 from twinbus.namespace.operations import Right
@@ -43,6 +44,8 @@ class Hall:
             limits=TrafficLimits(message_bytes_max=MEGABYTE),
             new_message_id=lambda: "new",
             faults=FaultBook(lambda: 0.5),
+            throttle=Throttle(ThrottleLimits()),
+            connections=lambda: 1,
             clock=lambda: NOW_MS,
         )
         for path in ("orders", "others"):
