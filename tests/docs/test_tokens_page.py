@@ -1,0 +1,49 @@
+"""The page about keys and tokens: its code runs, its commands exist, its limits are those of the code."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from twinbus.cli.credentials import FIELDS
+from twinbus.namespace.rights.claims import CLAIMS_MAX
+from twinbus.namespace.rights.jwt import ALGORITHMS, ROLES, SECRET_BYTES_MIN, SERVICE_AUDIENCE
+
+PAGE = (Path(__file__).parent.parent.parent / "docs" / "how-to" / "tokens.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+PRINTED = ["does not give the right 'Send'", "sent with a token", "sent with a web token"]
+
+
+def blocks(language: str) -> list[str]:
+    return [code for kind, code in BLOCKS if kind == language]
+
+
+@pytest.mark.parametrize(("code", "printed"), list(zip(blocks("python"), PRINTED, strict=True)), ids=PRINTED)
+def test_a_python_block_runs(code: str, printed: str, tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert printed in done.stdout
+
+
+def test_options_and_fields_exist() -> None:
+    shown = subprocess.run([sys.executable, "-m", "twinbus", "serve", "--help"], capture_output=True, text=True)
+    for option in set(re.findall(r"--[a-z][a-z-]+", PAGE)):
+        assert option in shown.stdout
+    for line in blocks("sh"):
+        assert shlex.split(line)[:2] == ["twinbus", "serve"]
+    (issuer,) = map(json.loads, blocks("json"))
+    assert set(issuer) <= set(FIELDS)
+    assert issuer["audience"] == SERVICE_AUDIENCE
+
+
+def test_names_and_numbers_are_those_of_the_code() -> None:
+    for word in (*ALGORITHMS, str(CLAIMS_MAX), str(SECRET_BYTES_MIN)):
+        assert word in PAGE
+    for role, right in ROLES.items():
+        assert f"{role}` ({right.value})".lower() in PAGE.lower()
