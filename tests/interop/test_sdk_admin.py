@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from admin_port import admin_client, admin_port
 from azure.core.exceptions import (
     ClientAuthenticationError,
     HttpResponseError,
@@ -32,15 +31,17 @@ FOR_EVER = timedelta(days=10_675_199)
 """And a bit: the client rounds it."""
 
 
-@pytest.fixture
-def address(namespace: LocalNamespace) -> Iterator[str]:
-    with admin_port(namespace) as address:
-        yield address
+def admin_client(namespace: LocalNamespace, key_suffix: str = "", **options: Any) -> ServiceBusAdministrationClient:
+    """Over https, on the port that also speaks AMQP."""
+    address = namespace.connection_string.replace(";UseDev", f"{key_suffix};UseDev")
+    return ServiceBusAdministrationClient.from_connection_string(
+        address, connection_verify=str(namespace.ca_file), retry_total=0, **options
+    )
 
 
 @pytest.fixture
-def admin(address: str) -> Iterator[ServiceBusAdministrationClient]:
-    with admin_client(address, retry_total=0) as admin:
+def admin(namespace: LocalNamespace) -> Iterator[ServiceBusAdministrationClient]:
+    with admin_client(namespace) as admin:
         yield admin
 
 
@@ -165,9 +166,9 @@ def test_a_listed_queue_can_be_updated(admin: ServiceBusAdministrationClient) ->
     assert admin.get_queue("orders").status == EntityStatus.DISABLED
 
 
-def test_the_same_works_with_every_version_of_the_interface(address: str) -> None:
+def test_the_same_works_with_every_version_of_the_interface(namespace: LocalNamespace) -> None:
     for version in ApiVersion:
-        with admin_client(address, api_version=version) as admin:
+        with admin_client(namespace, api_version=version) as admin:
             admin.create_queue(f"q-{version.value}")
             admin.update_queue(admin.get_queue(f"q-{version.value}"))
             admin.delete_queue(f"q-{version.value}")
@@ -218,7 +219,7 @@ def test_runtime_properties_count_messages_where_they_are(
 
 def test_the_namespace_describes_itself(admin: ServiceBusAdministrationClient) -> None:
     properties = admin.get_namespace_properties()
-    assert (properties.name, properties.messaging_sku) == ("contoso", "Standard")
+    assert (properties.name, properties.messaging_sku) == ("local", "Standard")
 
 
 # --- refusals ---
@@ -287,8 +288,8 @@ def test_negative_pages_are_refused(admin: ServiceBusAdministrationClient, page:
         list(admin.list_queues(**page))
 
 
-def test_a_wrong_key_is_refused(address: str) -> None:
-    with admin_client(address + "x", retry_total=0) as admin, pytest.raises(ClientAuthenticationError):
+def test_a_wrong_key_is_refused(namespace: LocalNamespace) -> None:
+    with admin_client(namespace, key_suffix="x") as admin, pytest.raises(ClientAuthenticationError):
         admin.create_queue("orders")
 
 
@@ -363,12 +364,12 @@ def test_a_queue_takes_no_larger_messages_than_it_says(
 
 
 def test_settings_and_status_are_there_after_a_restart(namespace: LocalNamespace) -> None:
-    with admin_port(namespace) as address, admin_client(address) as admin:
+    with admin_client(namespace) as admin:
         admin.create_queue("orders", authorization_rules=[RULE], **EVERY_OPTION)
         admin.update_queue(admin.get_queue("orders"), status=EntityStatus.DISABLED)
         before: QueueProperties = admin.get_queue("orders")
     namespace.restart()
-    with admin_port(namespace) as address, admin_client(address) as admin:
+    with admin_client(namespace) as admin:
         after = admin.get_queue("orders")
     assert after.status == before.status == EntityStatus.DISABLED
     assert after.user_metadata == before.user_metadata
