@@ -16,6 +16,8 @@ from twinbus.namespace.limits import ServerLimits
 
 SHUTDOWN_S = 2.0
 RETRY_AFTER_S = 10
+LINGER_S = 1.0
+"""How long the rest of a request is awaited that was answered before it was whole, so that the answer gets through."""
 
 
 def error_answer(status: int, text: str, *, retry_after_s: int | None = None) -> web.Response:
@@ -25,17 +27,6 @@ def error_answer(status: int, text: str, *, retry_after_s: int | None = None) ->
     return web.Response(status=status, text=body, content_type="application/xml", headers=headers)
 
 
-def empty_app() -> web.Application:
-    """An application that has nothing."""
-
-    async def refuse(request: web.Request) -> web.Response:
-        return error_answer(404, f"There is nothing at {request.path}. SubCode=40400.")
-
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", refuse)
-    return app
-
-
 class HttpDoor:
     """Lets guests in to an application. `open` it before the first, `close` it after the last."""
 
@@ -43,7 +34,11 @@ class HttpDoor:
         self.limits = limits
         app.middlewares.insert(0, self._receive)
         self._runner = web.AppRunner(
-            app, access_log=None, keepalive_timeout=limits.http_idle_s, shutdown_timeout=SHUTDOWN_S
+            app,
+            access_log=None,
+            keepalive_timeout=limits.http_idle_s,
+            lingering_time=LINGER_S,
+            shutdown_timeout=SHUTDOWN_S,
         )
         self._guests: dict[asyncio.BaseProtocol, Guest] = {}
         self._may_speak = asyncio.Event()

@@ -68,6 +68,8 @@ class Wire(Voice):
         self._set_timer()
 
     def data_received(self, data: bytes) -> None:
+        if self._transport.is_closing():
+            return
         now_ms = self._house.clock()
         events = self.connection.receive(data, now_ms)
         if not self._is_open:
@@ -112,7 +114,7 @@ class Wire(Voice):
             self._written += len(output)
             self._transport.write(output)
         if self.connection.closed:
-            self._transport.close()
+            self._hang_up()
         self._deliver_or_wait()
 
     def read_if_allowed(self) -> None:
@@ -125,7 +127,12 @@ class Wire(Voice):
     def say_goodbye(self, error: Error) -> None:
         self.connection.close(error)
         self.flush()
+        self._hang_up()
+
+    def _hang_up(self) -> None:
         self._transport.close()
+        if self._is_held:
+            self._transport.resume_reading()  # TLS ends when both have said so; nothing else is heard any more
 
     def abort(self) -> None:
         self._transport.abort()

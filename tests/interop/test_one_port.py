@@ -1,0 +1,513 @@
+"""One port for everything: the official clients over TLS and without, HTTP, and peers that mean no good."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from http.client import HTTPConnection, HTTPSConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+from azure.core.exceptions import ResourceNotFoundError, ServiceRequestError
+from azure.servicebus import ServiceBusClient, ServiceBusMessage, TransportType
+from azure.servicebus.exceptions import ServiceBusConnectionError
+from azure.servicebus.management import ServiceBusAdministrationClient
+
+from twinbus.amqp.composites import encode_composite
+from twinbus.amqp.connection import Connection, Role
+from twinbus.amqp.events import Attached, ConnectionClosed, DispositionArrived, Event, Opened, SessionEnded
+from twinbus.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, frame
+from twinbus.amqp.sasl import PLAIN, ClientSasl, SaslInit
+from twinbus.amqp.sections import encode_message
+from twinbus.amqp.transfers import TransferWriter
+from twinbus.cli.main import run
+from twinbus.connection_string import ROOT_KEY_NAME, ConnectionString
+from twinbus.namespace.certificates import kept_identity, needed_names
+from twinbus.namespace.limits import ServerLimits
+from twinbus.namespace.server import NamespaceServer
+from twinbus.options import NamespaceOptions
+
+WAIT_S = 10
+SOON_S = 0.3
+"""A bound that tests can wait for."""
+
+
+@asynccontextmanager
+async def serving(**options: Any) -> AsyncIterator[NamespaceServer]:
+    async with NamespaceServer(
+        NamespaceOptions(**{"name": "contoso", "port": 0, "queues": ("orders",), **options})
+    ) as server:
+        yield server
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[NamespaceServer]:
+    async with serving(data=tmp_path) as running:
+        yield running
+
+
+class Peer:
+    """A client made of our own engine."""
+
+    def __init__(self, server: NamespaceServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        sasl = ClientSasl(PLAIN, ROOT_KEY_NAME, server.key)
+        self.connection = Connection(role=Role.CLIENT, container_id="peer", sasl=sasl)
+        self.connection.open()
+        self.session = self.connection.begin()
+
+    async def until(self, kind: type[Event]) -> Event:
+        """Talk until there is an event of this kind."""
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                self.writer.write(self.connection.take_output())
+                data = await self.reader.read(65536)
+                assert data, "the server hung up"
+                for event in self.connection.receive(data, 0):
+                    if isinstance(event, kind):
+                        return event
+
+
+@asynccontextmanager
+async def peer_of(server: NamespaceServer, **kwargs: Any) -> AsyncIterator[Peer]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port, **kwargs)
+    try:
+        yield Peer(server, reader, writer)
+    finally:
+        writer.transport.abort()
+
+
+def trusting(server: NamespaceServer) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=server.ca_file)
+
+
+async def wait_until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while not is_so():
+            await asyncio.sleep(0.01)
+
+
+# --- official clients ---
+
+
+async def test_the_admin_client_reaches_the_same_port_over_https(server: NamespaceServer) -> None:
+    def ask() -> None:
+        ca = str(ConnectionString.parse(server.connection_string).ca_file)
+        with (
+            ServiceBusAdministrationClient.from_connection_string(
+                server.connection_string, connection_verify=ca, retry_total=0
+            ) as admin,
+            pytest.raises(ResourceNotFoundError),
+        ):
+            admin.get_queue("missing")
+
+    await asyncio.to_thread(ask)
+
+
+async def test_an_admin_client_that_does_not_trust_us_says_so(server: NamespaceServer) -> None:
+    def ask() -> None:
+        with (
+            ServiceBusAdministrationClient.from_connection_string(server.connection_string, retry_total=0) as admin,
+            pytest.raises(ServiceRequestError, match="CERTIFICATE_VERIFY_FAILED"),
+        ):
+            admin.get_queue("missing")
+
+    await asyncio.to_thread(ask)
+
+
+async def test_a_message_goes_there_and_back_over_tls(server: NamespaceServer) -> None:
+    text = (
+        f"Endpoint=sb://myns.servicebus.windows.net/;SharedAccessKeyName={ROOT_KEY_NAME};SharedAccessKey={server.key}"
+    )
+
+    def send_and_receive() -> list[str]:
+        with (
+            ServiceBusClient.from_connection_string(
+                text,
+                custom_endpoint_address=f"sb://127.0.0.1:{server.port}",
+                transport_type=TransportType.Amqp,
+                connection_verify=str(server.ca_file),
+                retry_total=0,
+            ) as client,
+            client.get_queue_sender("orders") as sender,
+            client.get_queue_receiver("orders") as receiver,
+        ):
+            sender.send_messages(ServiceBusMessage("x" * 200_000))
+            messages = receiver.receive_messages(max_wait_time=WAIT_S)
+            for message in messages:
+                receiver.complete_message(message)
+            return [str(message) for message in messages]
+
+    assert await asyncio.to_thread(send_and_receive) == ["x" * 200_000]
+
+
+async def test_the_printed_string_still_means_plain_amqp(server: NamespaceServer) -> None:
+    def send() -> None:
+        with (
+            ServiceBusClient.from_connection_string(server.connection_string, retry_total=0) as client,
+            client.get_queue_sender("orders") as sender,
+        ):
+            sender.send_messages(ServiceBusMessage("42"))
+
+    await asyncio.to_thread(send)
+
+
+# --- http ---
+
+
+@pytest.mark.parametrize("is_tls", [False, True])
+async def test_http_is_answered_with_and_without_tls(server: NamespaceServer, is_tls: bool) -> None:
+    def ask() -> None:
+        client = (
+            HTTPSConnection("localhost", server.port, timeout=WAIT_S, context=trusting(server))
+            if is_tls
+            else HTTPConnection("127.0.0.1", server.port, timeout=WAIT_S)
+        )
+        for body in (None, "<x/>" * 1000):  # both over one connection
+            client.request("GET" if body is None else "PUT", "/no/such/thing", body)
+            answer = client.getresponse()
+            assert 400 <= answer.status < 500
+            assert b"<Error><Code>" in answer.read()
+        client.close()
+
+    await asyncio.to_thread(ask)
+
+
+# --- those who speak no language we know ---
+
+
+@pytest.mark.parametrize("is_tls", [False, True])
+@pytest.mark.parametrize(
+    "garbage", [b"\x00" * 64, b"\xff\xfe", b"AMQP\x00\x02\x00\x00", b"AMQP\x09\x01\x00\x00", b"GET\x00"]
+)
+async def test_garbage_is_hung_up_on_at_once(server: NamespaceServer, garbage: bytes, is_tls: bool) -> None:
+    async with peer_of(server, ssl=trusting(server) if is_tls else None) as peer:
+        peer.writer.write(garbage)
+        await hung_up(peer.reader)
+    async with peer_of(server) as other:
+        await other.until(Opened)
+
+
+async def test_tls_in_tls_is_hung_up_on(server: NamespaceServer) -> None:
+    async with peer_of(server, ssl=trusting(server)) as peer:
+        peer.writer.write(b"\x16\x03\x01")
+        await hung_up(peer.reader)
+
+
+async def test_what_only_begins_like_tls_is_hung_up_on(server: NamespaceServer) -> None:
+    async with peer_of(server) as peer:
+        peer.writer.write(b"\x16" + b"nonsense" * 100)
+        await hung_up(peer.reader)
+    await wait_until(lambda: not server._listener.guests)
+
+
+async def hung_up(reader: asyncio.StreamReader) -> bytes:
+    """What comes until the server hangs up."""
+    heard = b""
+    async with asyncio.timeout(WAIT_S):
+        try:
+            while data := await reader.read(65536):
+                heard += data
+        except (ConnectionResetError, ssl.SSLError):
+            pass
+    return heard
+
+
+# --- those who take their time ---
+
+ANONYMOUS = frame(0, encode_composite(SaslInit("ANONYMOUS")), SASL_FRAME)
+HEAD = b"PUT /queue HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n"
+
+
+@pytest.mark.parametrize("is_tls", [False, True])
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"AMQ", id="half an AMQP header"),
+        pytest.param(SASL_HEADER, id="only a SASL header"),
+        pytest.param(SASL_HEADER + ANONYMOUS[:12], id="half a SASL frame"),
+        pytest.param(SASL_HEADER + ANONYMOUS, id="SASL and then no open"),
+        pytest.param(SASL_HEADER + ANONYMOUS + AMQP_HEADER + b"\x00\x00\x01\x00", id="half an open"),
+        pytest.param(HEAD, id="half a request's head"),
+        pytest.param(HEAD + b"\r\n<entry>", id="half a request's body"),
+    ],
+)
+async def test_who_never_gets_to_the_point_is_let_go_and_nobody_else_notices(words: bytes, is_tls: bool) -> None:
+    limits = ServerLimits(unauthenticated_s=SOON_S)
+    async with serving(server_limits=limits) as server, peer_of(server) as neighbour:
+        await neighbour.until(Opened)
+        async with peer_of(server, ssl=trusting(server) if is_tls else None) as slow:
+            began = asyncio.get_running_loop().time()
+            slow.writer.write(words)
+            await hung_up(slow.reader)
+            assert SOON_S / 2 < asyncio.get_running_loop().time() - began < SOON_S + 1
+        neighbour.session.attach_sender("still", "orders")
+        await neighbour.until(Attached)
+        await wait_until(lambda: len(server._listener.guests) == 1)
+
+
+@pytest.mark.parametrize("hello", [b"\x16", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"])
+async def test_half_a_tls_hello_is_let_go(hello: bytes) -> None:
+    async with serving(server_limits=ServerLimits(tls_handshake_s=SOON_S)) as server, peer_of(server) as slow:
+        slow.writer.write(hello)
+        await hung_up(slow.reader)
+        await wait_until(lambda: not server._listener.guests)
+
+
+async def test_a_byte_now_and_then_does_not_help() -> None:
+    async with serving(server_limits=ServerLimits(unauthenticated_s=SOON_S)) as server, peer_of(server) as slow:
+        drip = asyncio.create_task(drip_into(slow.writer))
+        await hung_up(slow.reader)
+        drip.cancel()
+
+
+async def drip_into(writer: asyncio.StreamWriter) -> None:
+    for byte in HEAD * 100:
+        writer.write(bytes((byte,)))
+        await asyncio.sleep(0.01)
+
+
+async def test_the_second_request_of_a_connection_has_a_bound_too() -> None:
+    limits = ServerLimits(unauthenticated_s=SOON_S, http_idle_s=SOON_S)
+    async with serving(server_limits=limits) as server:
+        for rest in (b"GET / HT", HEAD + b"\r\n<entry>"):
+            async with peer_of(server) as peer:
+                peer.writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" + rest)
+                heard = await hung_up(peer.reader)
+                assert heard.startswith(b"HTTP/1.1 4")
+
+
+# --- those for whom there is no room ---
+
+
+async def test_over_the_limit_everybody_is_told_in_his_language() -> None:
+    async with serving(server_limits=ServerLimits(connections=1)) as server, peer_of(server) as first:
+        await first.until(Opened)
+        async with peer_of(server, ssl=trusting(server)) as second:
+            closed = await second.until(ConnectionClosed)
+            assert isinstance(closed, ConnectionClosed)
+            assert closed.error is not None
+            assert closed.error.condition == "amqp:resource-limit-exceeded"
+        async with peer_of(server) as third:
+            third.writer.write(HEAD + b"\r\n" + b"x" * 100)
+            heard = await hung_up(third.reader)
+            assert heard.startswith(b"HTTP/1.1 503 ")
+            assert b"<Error><Code>503</Code>" in heard
+        first.session.attach_sender("still", "orders")
+        await first.until(Attached)
+    await wait_until(lambda: not server._listener.guests)
+
+
+async def test_over_the_limit_the_official_client_says_why() -> None:
+    def send(connection_string: str) -> None:
+        with (
+            ServiceBusClient.from_connection_string(connection_string, retry_total=0) as client,
+            pytest.raises(ServiceBusConnectionError, match="all the 1 connections"),
+            client.get_queue_sender("orders") as sender,
+        ):
+            sender.send_messages(ServiceBusMessage("42"))
+
+    async with serving(server_limits=ServerLimits(connections=1)) as server, peer_of(server) as first:
+        await first.until(Opened)
+        await asyncio.to_thread(send, server.connection_string)
+
+
+# --- those who do not listen ---
+
+
+@asynccontextmanager
+async def deaf_peer_of(server: NamespaceServer) -> AsyncIterator[Peer]:
+    """Its machine keeps next to nothing for it, so that what it does not read stays with the server."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sock.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", server.port))
+    reader, writer = await asyncio.open_connection(sock=sock, limit=1024)
+    try:
+        yield Peer(server, reader, writer)
+    finally:
+        writer.transport.abort()
+
+
+async def test_a_receiver_that_never_reads_is_cut_off() -> None:
+    async with serving(server_limits=ServerLimits(unread_s=SOON_S)) as server, peer_of(server) as sender:
+        link = sender.session.attach_sender("filler", "orders")
+        await sender.until(Attached)
+        for _ in range(40):
+            link.send(encode_message(data=b"x" * 250_000))
+        await sender.until(DispositionArrived)
+        async with deaf_peer_of(server) as deaf:
+            receiver = deaf.session.attach_receiver("deaf", "orders")
+            await deaf.until(Attached)
+            receiver.grant(1_000)
+            deaf.writer.write(deaf.connection.take_output())
+            await wait_until(lambda: any(not wire._is_writable for wire in server.wires))
+            await wait_until(lambda: len(server.wires) == 1)
+        link.send(encode_message(data=b"still"))
+        await sender.until(DispositionArrived)
+
+
+async def test_half_messages_take_only_so_much_memory() -> None:
+    async with serving(server_limits=ServerLimits(partial_bytes=100_000)) as server, peer_of(server) as peer:
+        links = [peer.session.attach_sender(f"link-{number}", "orders") for number in range(3)]
+        await peer.until(Attached)
+        for number, link in enumerate(links):
+            half = TransferWriter(peer.session.channel, link.handle).first(number, b"tag", 0, False, True, 40_000)
+            peer.writer.write(half + b"x" * 40_000)
+        closed = await peer.until(ConnectionClosed)
+        assert isinstance(closed, ConnectionClosed)
+        assert closed.error is not None
+        assert closed.error.condition == "amqp:resource-limit-exceeded"
+
+
+async def test_frames_sessions_and_links_are_limited_as_configured() -> None:
+    limits = ServerLimits(frame_bytes=1024, sessions=2, links=1)
+    async with serving(server_limits=limits) as server, peer_of(server) as peer:
+        opened = await peer.until(Opened)
+        assert isinstance(opened, Opened)
+        assert (opened.open.max_frame_size, opened.open.channel_max) == (1024, 1)
+        for number in range(2):
+            peer.session.attach_sender(f"link-{number}", "orders")
+        ended = await peer.until(SessionEnded)
+        assert isinstance(ended, SessionEnded)
+        assert ended.error is not None
+        assert ended.error.condition == "amqp:resource-limit-exceeded"
+
+
+# --- faults of the network, on request ---
+
+
+async def test_in_silence_nobody_is_answered_and_afterwards_everybody_is(server: NamespaceServer) -> None:
+    async with peer_of(server) as old, peer_of(server) as new, peer_of(server) as http:
+        await old.until(Opened)
+        server.go_silent()
+        link = old.session.attach_sender("sender", "orders")
+        old.writer.write(old.connection.take_output())
+        new.writer.write(new.connection.take_output())
+        http.writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        for peer in (old, new, http):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(peer.reader.read(1), 0.1)
+        server.speak_again()
+        await old.until(Attached)
+        assert link.attached
+        await new.until(Opened)
+        assert (await http.reader.readline()).startswith(b"HTTP/1.1 4")
+
+
+async def test_a_request_under_way_when_silence_falls_is_answered_after_it(server: NamespaceServer) -> None:
+    async with peer_of(server) as http:
+        http.writer.write(HEAD + b"\r\n<entry>")
+        await wait_until(lambda: bool(server._http and server._http._guests))
+        server.go_silent()
+        http.writer.write(b" " * 93)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(http.reader.read(1), 0.1)
+        server.speak_again()
+        assert (await http.reader.readline()).startswith(b"HTTP/1.1 4")
+
+
+async def test_dropped_connections_are_seen_as_broken(server: NamespaceServer) -> None:
+    async with peer_of(server) as plain, peer_of(server, ssl=trusting(server)) as encrypted:
+        await plain.until(Opened)
+        await encrypted.until(Opened)
+        server.drop_connections()
+        for peer in (plain, encrypted):
+            with pytest.raises(ConnectionResetError):
+                await asyncio.wait_for(peer.reader.read(1), WAIT_S)
+    await wait_until(lambda: not server.wires)
+
+
+async def test_a_paused_port_refuses_and_comes_back(server: NamespaceServer) -> None:
+    async with peer_of(server) as old:
+        await old.until(Opened)
+        server.pause_listening()
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", server.port)
+        old.session.attach_sender("sender", "orders")
+        await old.until(Attached)
+        server.resume_listening()
+        async with peer_of(server) as new:
+            await new.until(Opened)
+
+
+# --- stopping and starting ---
+
+
+async def test_a_stop_ends_every_connection_in_its_own_way_and_the_port_is_free_at_once(tmp_path: Path) -> None:
+    async with serving(data=tmp_path) as server, peer_of(server, ssl=trusting(server)) as amqp, peer_of(server) as http:
+        await amqp.until(Opened)
+        http.writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await http.reader.readuntil(b"</Error>")
+        async with peer_of(server) as silent:
+            stopping = asyncio.create_task(server.stop())
+            closed = await amqp.until(ConnectionClosed)
+            assert isinstance(closed, ConnectionClosed)
+            assert closed.error is not None
+            assert closed.error.condition == "amqp:connection:forced"
+            assert await hung_up(http.reader) == b""
+            assert await hung_up(silent.reader) == b""
+            await stopping
+    async with serving(data=tmp_path, port=server.port) as again, peer_of(again) as peer:
+        await peer.until(Opened)
+        assert again.connection_string == server.connection_string
+
+
+async def test_a_silent_server_can_be_stopped(server: NamespaceServer) -> None:
+    async with peer_of(server) as old, peer_of(server):
+        await old.until(Opened)
+        server.go_silent()
+        async with asyncio.timeout(WAIT_S):
+            await server.stop()
+            assert await hung_up(old.reader) == b""
+
+
+async def test_in_memory_nothing_is_left_of_the_certificates() -> None:
+    async with serving() as server:
+        assert server.ca_file is not None
+        home = server.ca_file.parent
+        assert sorted(file.name for file in home.iterdir()) == ["ca.pem", "server-key.pem", "server.pem"]
+    assert not home.exists()
+
+
+# --- certificates of one's own ---
+
+
+async def test_a_given_certificate_is_shown_and_named_if_clients_need_it(tmp_path: Path) -> None:
+    own = kept_identity(tmp_path, needed_names("localhost"), datetime.now(UTC))
+    async with serving(cert=own.certificate, key_file=own.key) as server:
+        assert "TwinbusCA" not in server.connection_string
+        async with peer_of(server, ssl=ssl.create_default_context(cafile=own.ca)) as peer:
+            await peer.until(Opened)
+    chain = tmp_path / "chain.pem"
+    assert own.ca is not None
+    chain.write_bytes(own.certificate.read_bytes() + own.ca.read_bytes())
+    async with serving(cert=chain, key_file=own.key) as server:
+        assert f"TwinbusCA={chain}" in server.connection_string
+
+
+def test_wrong_certificates_are_one_line_and_touch_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("nonsense").write_text("hello")
+    serve = ["serve", "--namespace", "contoso:0"]
+    for arguments, complaint in [
+        (["--cert", "nonsense"], "--cert and --key-file need each other"),
+        (["--key-file", "nonsense"], "--cert and --key-file need each other"),
+        (["--cert", "missing", "--key-file", "nonsense"], "missing cannot be read"),
+        (["--cert", "nonsense", "--key-file", "nonsense"], "nonsense has no certificate in PEM form"),
+        (["--max-connections", "0"], "connections must be from 1"),
+    ]:
+        assert run([*serve, *arguments]) == 2
+        said = capsys.readouterr()
+        assert complaint in said.err
+        assert (said.out, said.err.count("\n")) == ("", 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["nonsense"]
