@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from azure.core.exceptions import ClientAuthenticationError
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusSender
 from azure.servicebus.aio import ServiceBusClient as AsyncServiceBusClient
 from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBusAuthorizationError
+from azure.servicebus.management import AccessRights, ServiceBusAdministrationClient
+from azure.servicebus.management import AuthorizationRule as AdministeredRule
 from token_makers import python_token, secret_signer, web_token
 
 from twinbus.namespace.entities.settings import AuthorizationRule
@@ -50,6 +53,12 @@ def receive(connection_string: str, queue: str = "orders") -> str:
         (message,) = receiver.receive_messages(1, max_wait_time=WAIT_S)
         receiver.complete_message(message)
         return str(message)
+
+
+def as_app(served: LocalNamespace, key: str) -> str:
+    """The connection string of somebody who was given the key `app` of a queue."""
+    endpoint = f"Endpoint=sb://127.0.0.1:{served.port}"
+    return f"{endpoint};SharedAccessKeyName=app;SharedAccessKey={key};UseDevelopmentEmulator=true"
 
 
 def with_token(served: LocalNamespace, token: str) -> str:
@@ -137,14 +146,64 @@ async def test_the_asyncio_client_sees_the_same(served: LocalNamespace) -> None:
 
 @pytest.mark.parametrize("key", ["app-key", "app-other-key"])
 def test_a_queues_own_key_opens_that_queue_and_no_other(served: LocalNamespace, key: str) -> None:
-    text = f"Endpoint=sb://127.0.0.1:{served.port};SharedAccessKeyName=app;SharedAccessKey={key};"
-    text += "UseDevelopmentEmulator=true"
+    text = as_app(served, key)
     send(text, "private")
     with pytest.raises(ServiceBusAuthorizationError, match="'Listen'"):
         receive(text, "private")
     with pytest.raises(ServiceBusAuthenticationError):
         send(text, "orders")
     assert receive(served.connection_string_for("reader"), "private") == "42"
+
+
+# --- administration ---
+
+
+def administer(served: LocalNamespace, connection_string: str) -> ServiceBusAdministrationClient:
+    return ServiceBusAdministrationClient.from_connection_string(
+        connection_string, connection_verify=str(served.ca_file), retry_total=0
+    )
+
+
+def test_only_manage_administers(served: LocalNamespace) -> None:
+    with administer(served, served.connection_string_for("boss")) as admin:
+        admin.create_queue("made")
+    for rule in ("sender", "reader", "both"):
+        with administer(served, served.connection_string_for(rule)) as admin:
+            with pytest.raises(ClientAuthenticationError, match="does not give the right 'Manage'"):
+                admin.create_queue("never")
+            with pytest.raises(ClientAuthenticationError):
+                admin.delete_queue("made")
+    wrong = served.connection_string_for("boss").replace("SharedAccessKey=", "SharedAccessKey=x")
+    with administer(served, wrong) as admin, pytest.raises(ClientAuthenticationError, match="does not fit the key"):
+        admin.get_queue("made")
+    with administer(served, served.connection_string) as admin:
+        assert [queue.name for queue in admin.list_queues() if queue.name in ("made", "never")] == ["made"]
+
+
+def test_keys_that_are_changed_by_the_administration_count_at_once(served: LocalNamespace) -> None:
+    with administer(served, served.connection_string_for("boss")) as admin:
+        admin.create_queue("made", authorization_rules=[queue_rule("first-key")])
+        send(as_app(served, "first-key"), "made")
+        queue = admin.get_queue("made")
+        queue.authorization_rules = [queue_rule("second-key")]
+        admin.update_queue(queue)
+    send(as_app(served, "second-key"), "made")
+    with pytest.raises(ServiceBusAuthenticationError):
+        send(as_app(served, "first-key"), "made")
+
+
+def queue_rule(key: str) -> AdministeredRule:
+    return AdministeredRule(
+        type="SharedAccessAuthorizationRule",
+        claim_type="SharedAccessKey",
+        claim_value="None",
+        rights=[AccessRights.SEND],
+        created_at_utc=datetime.now(UTC),
+        modified_at_utc=datetime.now(UTC),
+        key_name="app",
+        primary_key=key,
+        secondary_key=f"{key}-2",
+    )
 
 
 # --- tokens ---
