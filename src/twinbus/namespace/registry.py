@@ -83,6 +83,7 @@ class Registry:
         text = settings.to_text()
         for queue in both:
             queue.configure(queue.row._replace(settings=text, updated_at_ms=now_ms))
+            queue.accessed_at_ms = now_ms
         return both
 
     def page(self, skip: int, top: int) -> tuple[list[Queue], bool]:

@@ -39,7 +39,7 @@ class QueueDescription(NamedTuple):
     created_at_ms: int
     updated_at_ms: int
     accessed_at_ms: int
-    """The last send or receive since the namespace was started; before the first one, the last change of settings."""
+    """The last send, receive or change of settings that is known: only changes are remembered through a restart."""
 
 
 class QueueFound(NamedTuple):

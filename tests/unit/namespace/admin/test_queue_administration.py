@@ -170,7 +170,7 @@ def test_an_update_is_described_and_changes_the_dead_letter_queue_too(namespace:
     update(namespace, lock_ms=7_000, user_metadata="new")
     queue = describe(namespace)
     assert (queue.path, queue.settings.user_metadata) == ("orders", "new")
-    assert queue.updated_at_ms == queue.created_at_ms + 5
+    assert queue.updated_at_ms == queue.accessed_at_ms == queue.created_at_ms + 5
     assert namespace.seam.machine.registry.find(DEAD_LETTERS).settings.lock_ms == 7_000
 
 
