@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 CREDIT_MAX = 2**31 - 1
 """More would look like a limit in the past: counters compare only half way round."""
+_ALL_SETTLED = 1
+"""The `snd_settle_mode` of a link that sends every message settled."""
 
 
 class SendingLink(Link):
@@ -61,6 +63,8 @@ class SendingLink(Link):
         if not settled:
             self.unsettled[delivery_id] = tag
             session.unsettled[delivery_id] = self
+        elif self.credit_limit != self._wanted:
+            self.raise_limit(session.connection.late_events)  # it took credit but no room
         size = len(payload)
         head = self._writer.first(delivery_id, tag, message_format, settled, False, size)
         if len(head) + size > session.connection.frame_bytes_out:
@@ -123,6 +127,9 @@ class SendingLink(Link):
         self.credit_limit = plus(self.delivery_count, self.credit)
 
     def _room(self) -> int:
+        """How many more may be sent before too much is unsettled."""
+        if self.snd_settle_mode == _ALL_SETTLED:
+            return CREDIT_MAX
         return max(0, self.session.connection.limits.unsettled_max - len(self.unsettled))
 
     def _send_in_parts(self, payload: bytes, delivery_id: int, tag: bytes, message_format: int, settled: bool) -> None:
