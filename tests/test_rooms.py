@@ -30,10 +30,15 @@ ALLOWED: dict[str, set[str]] = {
     "namespace.registry": ENTITIES_WORLD | {"namespace.entities"},
     "namespace.machine": ENTITIES_WORLD | {"namespace.entities", "namespace.registry", "namespace.clockwork"},
     "namespace.seam": ENTITIES_WORLD | {"namespace.machine"},
+    "namespace.meter": set(),
+    "namespace.faults": {"errors", "namespace.operations"},
     "namespace.nodes": {
         "amqp",
         "errors",
         "namespace.commands",
+        "namespace.faults.rulings",
+        "namespace.reception",
+        "namespace.turnstile",
         "namespace.message",
         "namespace.operations",
         "namespace.replies",
@@ -45,8 +50,11 @@ ALLOWED: dict[str, set[str]] = {
 OUTSIDE_WORLD = {"asyncio", "socket", "threading", "time", "random", "secrets", "sqlite3", "subprocess", "selectors"}
 DOES_NOTHING_BY_ITSELF = [room for room in ALLOWED if room not in ("namespace.store", "errors")] + [
     "namespace.door",
+    "namespace.intake",
+    "namespace.outlet",
     "namespace.outcomes",
     "namespace.reception",
+    "namespace.turnstile",
     "sim",
 ]
 
@@ -92,6 +100,5 @@ def test_a_room_that_decides_has_no_clock_no_chance_and_no_io(room: str) -> None
 
 def test_only_the_server_and_what_is_around_its_sockets_knows_asyncio_in_the_namespace() -> None:
     users = {module_name(file) for file in files_of("namespace") if "asyncio" in set(imports_of(file))}
-    assert users == {
-        f"namespace.{name}" for name in ("server", "wire", "listener", "guest", "http_door", "control", "admin.app")
-    }
+    sockets = ("server", "pulse", "wire", "listener", "guest", "http_door", "control", "admin.app", "admin.house")
+    assert users == {f"namespace.{name}" for name in sockets}

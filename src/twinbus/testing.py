@@ -84,6 +84,11 @@ class LocalNamespace:
         return self._running.connection_string_for(rule_name)
 
     @property
+    def ca_file(self) -> Path | None:
+        """What a client has to trust for TLS: `ServiceBusAdministrationClient(..., connection_verify=str(ca_file))`."""
+        return self._running.ca_file
+
+    @property
     def faults(self) -> LocalFaults:
         """What is made to fail here, and how to make more fail."""
         return LocalFaults(self._do_faults)

@@ -284,6 +284,12 @@ def _read_map(message: bytes, span: Span | None) -> dict[Value, Value]:
     return content
 
 
+def check_map(message: bytes, span: Span | None) -> None:
+    """Raise `DecodeError` if a map section cannot be taken apart into its entries."""
+    if span is not None:
+        pair_offsets(message, span)
+
+
 def data_sections(message: bytes, layout: Layout) -> Iterator[bytes]:
     """The content of each data section; none when the body is of another kind."""
     if layout.body is None or layout.body_kind != "data":

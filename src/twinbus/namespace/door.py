@@ -27,7 +27,7 @@ from twinbus.amqp.link import Link, ReceivingLink, SendingLink
 from twinbus.amqp.performatives import ACCEPTED, Rejected
 from twinbus.amqp.sasl import PLAIN
 from twinbus.errors import AmqpError, NotAllowed, TwinbusError, Unauthorized
-from twinbus.namespace.commands import FindEntity, OpenReceiver, ReceiveMode, Send
+from twinbus.namespace.commands import FindEntity, OpenReceiver, OpenSender, ReceiveMode
 from twinbus.namespace.faults.rulings import PROCEED, Ruling
 from twinbus.namespace.intake import Intake
 from twinbus.namespace.nodes.answers import AnswerLink
@@ -40,7 +40,7 @@ from twinbus.namespace.outcomes import amqp_error, entity_path
 from twinbus.namespace.outlet import Outlet
 from twinbus.namespace.places import Asking, Receiving, Sending
 from twinbus.namespace.reception import Reception
-from twinbus.namespace.replies import Delivery, Done, Drained, ReceiverLost, Refused
+from twinbus.namespace.replies import Delivery, Done, Drained, ReceiverLost, Refused, SenderOpened
 from twinbus.namespace.turnstile import Turnstile
 
 SESSION_FILTER = "com.microsoft:session-filter"
@@ -66,7 +66,7 @@ class Door:
         self._turnstile = Turnstile(reception.faults, reception.postponed, hang_up)
         self._intake = Intake(reception, self._turnstile, self._note_change)
         self._outlet = Outlet(reception, self._turnstile, self._note_change)
-        self._desk = Desk(reception, self._turnstile, self._intake.read, self._note_change)
+        self._desk = Desk(reception, self._turnstile, self._intake.read, self._intake.ask, self._note_change)
 
     @property
     def unwritten_bytes(self) -> int:
@@ -152,8 +152,7 @@ class Door:
             asking = Asking(path.lower())
             self._reception.ask(FindEntity(managed_entity(path), partial(self._let_ask, link, asking)), now_ms)
             return
-        # Sending nothing is how one asks whether an entity can be sent to.
-        self._reception.ask(Send(path, (), partial(self._sender_checked, link, path)), now_ms)
+        self._reception.ask(OpenSender(path, partial(self._sender_opened, link, path)), now_ms)
 
     def _let_ask(self, link: ReceivingLink, asking: Asking, reply: Done | Refused) -> None:
         if isinstance(reply, Refused):
@@ -163,12 +162,13 @@ class Door:
         link.accept()
         link.keep_credit = REQUEST_CREDIT
 
-    def _sender_checked(self, link: ReceivingLink, path: str, reply: Done | Refused) -> None:
+    def _sender_opened(self, link: ReceivingLink, path: str, reply: SenderOpened | Refused) -> None:
         if isinstance(reply, Refused):
             self._refuse(link, reply.error)
             return
         link.context = Sending(path, path.lower())
-        link.accept(max_message_size=self._reception.limits.message_bytes_max)
+        limit = self._reception.limits.message_bytes_max
+        link.accept(max_message_size=min(limit, reply.message_bytes_max or limit))
         link.keep_credit = self._reception.limits.sender_credit
 
     def _let_receive(self, link: SendingLink, now_ms: int) -> None:
@@ -263,6 +263,8 @@ class Door:
         self._desk.take(event.link.session, address, request, now_ms)
 
     def _credit(self, event: CreditChanged, now_ms: int) -> None:
+        if not event.link.attached:
+            return  # detached in the same breath: a message lent now would reach nobody
         place = event.link.context
         if type(place) is Receiving:
             self._outlet.credit(event, place, now_ms)

@@ -15,14 +15,14 @@ from typing import NamedTuple
 from twinbus.amqp.events import TransferArrived
 from twinbus.amqp.performatives import ACCEPTED, Outcome, Rejected
 from twinbus.errors import AmqpError, MessageTooLarge, NamespaceError, ServerBusy
-from twinbus.namespace.commands import Send
+from twinbus.namespace.commands import Command, Send
 from twinbus.namespace.faults.rulings import PROCEED, Proceed
 from twinbus.namespace.message import BATCH_FORMAT, Arrival, read_arrival, unpack_batch
 from twinbus.namespace.operations import Operation
 from twinbus.namespace.outcomes import amqp_error
 from twinbus.namespace.places import Sending
 from twinbus.namespace.reception import Reception
-from twinbus.namespace.replies import Done, Refused
+from twinbus.namespace.replies import Done, Refused, Reply
 from twinbus.namespace.turnstile import Turnstile
 
 
@@ -110,6 +110,19 @@ class Intake:
         self.unwritten_bytes += len(event.payload)
         stored = partial(self._stored, event, place.entity, arrivals, ruling, now_ms)
         self._reception.ask(Send(place.path, arrivals, stored), now_ms)
+
+    def ask(self, command: Command, now_ms: int) -> None:
+        """Carry out a request's command. Messages in it count like those that are sent; raises `ServerBusy`."""
+        if isinstance(command, Send):
+            self._check_load()
+            size = sum([len(arrival.payload) for arrival in command.arrivals])
+            self.unwritten_bytes += size
+            command = command._replace(origin=partial(self._scheduled, size, command.origin))
+        self._reception.ask(command, now_ms)
+
+    def _scheduled(self, size: int, respond: Callable[[Reply], None], reply: Reply) -> None:
+        self.unwritten_bytes -= size
+        respond(reply)
 
     def _check_load(self) -> None:
         busy = self._reception.throttle.bytes_refusal(self._reception.unwritten_bytes())

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from twinbus.errors import (
+    ArgumentError,
     EntityDisabled,
     EntityNotFound,
     MessageNotFound,
@@ -76,6 +77,7 @@ from twinbus.namespace.store.api import (
 
 PEEK_COUNT_MAX = 250
 PEEK_BYTES_MAX = 1024 * 1024
+DEFERRED_BYTES_MAX = 16 * 1024 * 1024
 WAITING_READS_MAX = 1_000
 
 
@@ -344,6 +346,8 @@ class NamespaceMachine:
     ) -> None:
         free = [row for row in rows if row.state is MessageState.DEFERRED and not queue.loans.is_lent(row.sequence)]
         _check_all_found(command.sequences, free, "deferred, or are locked by another receiver")
+        if sum([len(row.payload) for row in free]) > DEFERRED_BYTES_MAX:
+            raise ArgumentError(f"these messages have more than {DEFERRED_BYTES_MAX} bytes: ask for fewer at a time")
         found: list[LentRow] = []
         for row in free:
             if command.mode is ReceiveMode.RECEIVE_AND_DELETE:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from twinbus.amqp import sections
 from twinbus.amqp.sections import Layout, PropertyField
-from twinbus.amqp.types import encode
+from twinbus.amqp.types import Timestamp, encode
 from twinbus.errors import DecodeError
 from twinbus.namespace.store.api import MessageRow
 
@@ -49,8 +49,10 @@ def read_arrival(payload: bytes, new_message_id: Callable[[], str]) -> Arrival:
     due_at_ms = None
     if layout.message_annotations:
         due_at_ms = sections.read_annotation(payload, layout, SCHEDULED_TIME)
-        if due_at_ms is not None and not isinstance(due_at_ms, int):
+        if due_at_ms is not None and not isinstance(due_at_ms, Timestamp):
             raise DecodeError(f"{SCHEDULED_TIME} must be a timestamp, got {type(due_at_ms).__name__}")
+    if layout.message_annotations or layout.delivery_annotations:
+        _check_annotations(payload, layout)
     if message_id is None:
         message_id = new_message_id()
         payload = sections.rewrite(payload, layout, set_properties={PropertyField.MESSAGE_ID: message_id})
@@ -64,6 +66,13 @@ def read_arrival(payload: bytes, new_message_id: Callable[[], str]) -> Arrival:
         None if due_at_ms is None else int(due_at_ms),
         content_type == PING_CONTENT_TYPE,
     )
+
+
+def _check_annotations(payload: bytes, layout: Layout) -> None:
+    """Raise `DecodeError` now for what could not be put in front of a receiver later."""
+    sections.check_map(payload, layout.message_annotations)
+    if layout.delivery_annotations:
+        sections.read_delivery_annotations(payload, layout)
 
 
 def time_to_live_ms(payload: bytes) -> int | None:

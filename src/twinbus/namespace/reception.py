@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import count
@@ -28,6 +29,9 @@ from twinbus.namespace.rights.authority import Authority
 
 if TYPE_CHECKING:
     from twinbus.namespace.door import Door
+
+
+logger = logging.getLogger("twinbus.namespace")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +110,16 @@ class Reception:
                 self.meter.count(Metered.MANAGE, entity)
 
     def pass_on(self, reply: Reply) -> None:
-        """Bring a reply to whoever waits for it; nobody does when its connection is gone."""
+        """Bring a reply to whoever waits for it; nobody does when its connection is gone.
+
+        Never raises: whatever goes wrong with one peer must not stop the replies to the others.
+        """
+        try:
+            self._pass_on(reply)
+        except Exception:
+            logger.exception("a reply could not be passed on: %.200r", reply)
+
+    def _pass_on(self, reply: Reply) -> None:
         match reply:
             case Delivery(receiver=number) | Drained(receiver=number) | ReceiverLost(receiver=number):
                 if number in self._receivers:

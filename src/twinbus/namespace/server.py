@@ -30,7 +30,7 @@ from twinbus.namespace.commands import CreateQueue
 from twinbus.namespace.dump import connection_facts, queue_facts
 from twinbus.namespace.entities.settings import QueueSettings
 from twinbus.namespace.faults.book import FaultBook
-from twinbus.namespace.faults.controls import Controls
+from twinbus.namespace.controls import Controls
 from twinbus.namespace.faults.switch import FaultSwitch
 from twinbus.namespace.faults.throttle import Throttle
 from twinbus.namespace.guest import Guest, Voice

@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 
 
 class WallClock:
-    """Milliseconds since 1970 that never run backwards, whatever happens to the machine's clock."""
+    """Milliseconds since 1970 that never run backwards and never stand still, whatever happens to the machine's clock.
 
-    def __init__(self) -> None:
-        self._last_ms = 0
+    When the machine's clock is set back, this one goes on at half speed until the two agree again.
+    """
+
+    def __init__(
+        self, wall_ns: Callable[[], int] = time.time_ns, monotonic_ns: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        self._wall_ns = wall_ns
+        self._monotonic_ns = monotonic_ns
+        self._now_ns = wall_ns()
+        self._seen_ns = monotonic_ns()
 
     def __call__(self) -> int:
-        self._last_ms = max(self._last_ms, time.time_ns() // 1_000_000)
-        return self._last_ms
+        seen_ns = self._monotonic_ns()
+        slowly_ns = self._now_ns + (seen_ns - self._seen_ns) // 2
+        self._seen_ns = seen_ns
+        self._now_ns = max(self._wall_ns(), slowly_ns)
+        return self._now_ns // 1_000_000
 
 
 class LockTokens:

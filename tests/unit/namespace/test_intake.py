@@ -3,97 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from hall import MEGABYTE, Hall
 
-from twinbus.amqp.connection import Connection, Role
-from twinbus.amqp.events import DispositionArrived, Event
+from twinbus.amqp.events import DispositionArrived
 from twinbus.amqp.link import SendingLink
 from twinbus.amqp.outcomes import Accepted, Outcome, Rejected
-from twinbus.amqp.sasl import PLAIN, ClientSasl, ServerSasl
 from twinbus.amqp.sections import encode_message
-from twinbus.namespace.commands import CreateQueue
-from twinbus.namespace.door import Door
-from twinbus.namespace.entities.settings import QueueSettings
-from twinbus.namespace.faults.book import FaultBook
-from twinbus.namespace.faults.throttle import Throttle, ThrottleLimits
-from twinbus.namespace.machine import NamespaceMachine
 from twinbus.namespace.meter import Metered
-from twinbus.namespace.operations import Right
-from twinbus.namespace.reception import Reception, TrafficLimits
-from twinbus.namespace.replies import Reply
-from twinbus.namespace.rights.authority import Authority
-from twinbus.namespace.rights.rules import AccessRule, RuleBook
-from twinbus.namespace.seam import CommitSeam
-from twinbus.namespace.store.api import StoredNamespace
-from twinbus.namespace.store.memory import MemoryStore
-
-NOW_MS = 1_700_000_000_000
-MEGABYTE = 1024 * 1024
-
-
-class Hall:
-    """A door with a peer in front and a store behind that commits by hand, all in memory."""
-
-    def __init__(self) -> None:
-        self.store = MemoryStore(by_hand=True)
-        self.seam = CommitSeam(self.store, self._build, self._pass_on, lambda reason: None)
-        self.store.start(lambda report: self.seam.report(report, NOW_MS))
-        self.reception = Reception(
-            do=self.seam.do,
-            unwritten_bytes=lambda: self.seam.unwritten_bytes,
-            authority=Authority(RuleBook((AccessRule("root", frozenset(Right), "key"),))),
-            limits=TrafficLimits(message_bytes_max=MEGABYTE),
-            new_message_id=lambda: "new",
-            faults=FaultBook(lambda: 0.5),
-            throttle=Throttle(ThrottleLimits()),
-            connections=lambda: 1,
-            clock=lambda: NOW_MS,
-        )
-        for path in ("orders", "others"):
-            self.seam.do(CreateQueue(path, QueueSettings(max_size_mb=1)), NOW_MS)
-        self.store.commit()
-        self.peer = Connection(role=Role.CLIENT, container_id="peer", sasl=ClientSasl(PLAIN, "root", "key"))
-        self.ours = Connection(
-            role=Role.SERVER, container_id="hall", sasl=ServerSasl((PLAIN,), lambda user, key: key == "key")
-        )
-        self.door = Door(self.ours, self.reception, lambda: None, lambda: None)
-        self.peer.open()
-        self.session = self.peer.begin()
-
-    def _build(self, stored: StoredNamespace) -> NamespaceMachine:
-        return NamespaceMachine(stored, new_token=lambda: bytes(16))
-
-    def _pass_on(self, reply: Reply) -> None:
-        self.reception.pass_on(reply)
-
-    def sender(self, path: str) -> SendingLink:
-        link = self.session.attach_sender(f"to-{path}", path)
-        self.exchange()
-        assert link.attached
-        return link
-
-    def exchange(self) -> list[Event]:
-        """Bring all that each side says to the other; what the peer hears."""
-        heard: list[Event] = []
-        while True:
-            said, answered = self.peer.take_output(), b""
-            if said:
-                self.door.take(self.ours.receive(said, NOW_MS), NOW_MS)
-            answered = self.ours.take_output()
-            if not said and not answered:
-                return heard
-            heard += self.peer.receive(answered, NOW_MS)
-
-    def outcomes(self) -> dict[int, Outcome | None]:
-        """How the peer's deliveries ended, as far as it has heard."""
-        return {
-            delivery_id: event.outcome
-            for event in self.exchange()
-            if isinstance(event, DispositionArrived)
-            for delivery_id, _ in event.deliveries
-        }
-
-    def stored(self, path: str) -> int:
-        return self.seam.machine.registry.find(path).active
 
 
 @pytest.fixture

@@ -54,7 +54,7 @@ class ServedHouse:
         faults = self._reception.faults
         if faults.is_quiet:
             return None
-        match faults.ruling(operation, path, now_ms):
+        match faults.ruling(operation, path or None, now_ms):
             case Proceed(delay_ms=delay_ms):
                 await asyncio.sleep(delay_ms / 1000)
                 return None

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from functools import partial
 
 from twinbus.amqp.session import Session
-from twinbus.errors import AmqpError, NamespaceError
+from twinbus.errors import AmqpError, InternalError, NamespaceError
+from twinbus.namespace.commands import Command
 from twinbus.namespace.faults.rulings import Proceed
 from twinbus.namespace.nodes.answers import AnswerLink
 from twinbus.namespace.nodes.cbs import CBS_ADDRESS, put_token
@@ -36,15 +37,24 @@ def right_for_operation(name: str) -> Right:
     return Right.MANAGE if operation in _MANAGE_OPERATIONS else Right.LISTEN
 
 
+def _told(request: Request, reply: Reply) -> bytes:
+    try:
+        return response_for(request, reply)
+    except AmqpError as error:  # a stored message that cannot be read: an answer all the same
+        return failure_response(request, InternalError(f"a message in the answer is damaged: {error}"))
+
+
 class Desk:
     def __init__(
         self,
         reception: Reception,
         turnstile: Turnstile,
         read_arrival: ReadArrival,
+        ask: Callable[[Command, int], None],
         on_answer: Callable[[], None],
     ) -> None:
-        """`on_answer` is called when an answer waits to be sent."""
+        """`ask` takes commands, or raises; `on_answer` is called when an answer waits to be sent."""
+        self._ask = ask
         self._reception = reception
         self._authority = reception.authority
         self._turnstile = turnstile
@@ -108,16 +118,14 @@ class Desk:
         def respond(reply: Reply) -> None:
             self._reception.count_request(request.operation, path, reply)
             if not ruling.unanswered:
-                response = response_for(request, reply)
+                response = _told(request, reply)
                 answer = partial(self._respond, session, address, request, response)
                 self._turnstile.later(ruling.delay_ms, now_ms, answer)
 
         try:
-            command = command_for(request, path, self._read_arrival, respond)
+            self._ask(command_for(request, path, self._read_arrival, respond), now_ms)
         except (NamespaceError, AmqpError) as error:
             self._respond(session, address, request, failure_response(request, error))
-            return
-        self._reception.ask(command, now_ms)
 
     def _respond(self, session: Session, address: str, request: Request, response: bytes) -> None:
         """Answer on the link that the client opened for it: the one it names, else the first of that node."""

@@ -47,6 +47,7 @@ MANAGEMENT_SUFFIX = "/$management"
 _PREFIX = "com.microsoft:"
 _LONG_CODE, _TIMESTAMP_CODE = 0x81, 0x83
 LIST_LENGTH_MAX = 1_000
+_LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
 
 
 def is_management(path: str) -> bool:
@@ -215,15 +216,15 @@ def _tokens(body: dict[Any, Any]) -> tuple[bytes, ...]:
 
 def _sequences(body: dict[Any, Any]) -> tuple[int, ...]:
     numbers = _items(body, "sequence-numbers")
-    if not all(isinstance(number, int) for number in numbers):
-        raise ArgumentError("sequence-numbers must be whole numbers")
+    if not all(isinstance(number, int) and _LONG_MIN <= number <= _LONG_MAX for number in numbers):
+        raise ArgumentError("sequence-numbers must be whole numbers of at most 64 bits")
     return tuple(dict.fromkeys(int(number) for number in numbers))
 
 
 def _whole_number(body: dict[Any, Any], field: str) -> int:
     value = body.get(field)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise ArgumentError(f"{field} must be a whole number, got {value!r}")
+    if not isinstance(value, int) or isinstance(value, bool) or not _LONG_MIN <= value <= _LONG_MAX:
+        raise ArgumentError(f"{field} must be a whole number of at most 64 bits, got {value!r:.60}")
     return int(value)
 
 
