@@ -10,7 +10,7 @@ A dead-letter queue is a queue too; it has no dead-letter queue of its own, and 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +49,10 @@ ENDED_LOCKS_PER_STEP = 500
 ROWS_PER_SWEEP = 100
 LATE_MS = 1_000
 """A scheduled message that wakes up at most this late counts as enqueued on time."""
+
+_ACTIVE, _DEFERRED, _SCHEDULED = (
+    MessageState  # an enum looks its members up at every mention, and these run per message
+)
 
 LOCK_LOST = "the lock is unknown, was settled, or has ended; receive the message again"
 
@@ -168,7 +172,7 @@ class Queue:
         return MessageRow(
             self.row.entity_id,
             sequence,
-            MessageState.SCHEDULED if is_scheduled else MessageState.ACTIVE,
+            _SCHEDULED if is_scheduled else _ACTIVE,
             sequence,
             now_ms,
             None if is_scheduled else self._expiry(arrival.ttl_ms, now_ms),
@@ -196,17 +200,15 @@ class Queue:
         """Write rows that carry this queue's sequences; they appear when committed."""
         step.changes.append(InsertMessages(rows))
         self._after(step).appearing.extend(rows)
-        for row in rows:
-            self._count(row, 1)
+        self._count(rows, 1)
 
-    def _count(self, row: MessageRow, by: int) -> None:
-        self.payload_bytes += by * len(row.payload)
-        if row.state is MessageState.ACTIVE:
-            self.active += by
-        elif row.state is MessageState.DEFERRED:
-            self.deferred += by
-        else:
-            self.scheduled += by
+    def _count(self, rows: Sequence[MessageRow], by: int) -> None:
+        states = [row.state for row in rows]
+        active, deferred = states.count(_ACTIVE), states.count(_DEFERRED)
+        self.active += by * active
+        self.deferred += by * deferred
+        self.scheduled += by * (len(states) - active - deferred)
+        self.payload_bytes += by * sum([len(row.payload) for row in rows])
 
     def _after(self, step: Step) -> Afterwards:
         if not self._afterwards or self._afterwards[-1].number != step.number:
@@ -229,10 +231,11 @@ class Queue:
         self.lend(now_ms, step)
 
     def _appear(self, row: MessageRow, number: int) -> None:
-        if row.state is MessageState.SCHEDULED:
+        if row.state is _SCHEDULED:
             self._next_due_ms = _earlier(self._next_due_ms, row.due_at_ms)
-        elif row.state is MessageState.ACTIVE:
-            self._next_expiry_ms = _earlier(self._next_expiry_ms, row.expires_at_ms)
+        elif row.state is _ACTIVE:
+            if row.expires_at_ms is not None:
+                self._next_expiry_ms = _earlier(self._next_expiry_ms, row.expires_at_ms)
             self._window.arrive(row, number)
 
     def _give_back(self, row: MessageRow) -> None:
@@ -310,12 +313,12 @@ class Queue:
     def _settle_one(self, row: MessageRow, verdict: Verdict, step: Step) -> None:
         match verdict:
             case Release():
-                if row.state is MessageState.ACTIVE:
+                if row.state is _ACTIVE:
                     self._give_back(row)
             case Abandon(properties):
                 self._count_failure(row, _annotated(row, properties), step)
             case Defer(properties):
-                deferred = _annotated(row, properties)._replace(state=MessageState.DEFERRED, expires_at_ms=None)
+                deferred = _annotated(row, properties)._replace(state=_DEFERRED, expires_at_ms=None)
                 self._replace(row, deferred, step)
             case DeadLetter(properties):
                 self._bury(row, _annotated(row, properties), step)
@@ -330,15 +333,15 @@ class Queue:
             self._bury(stored, _noted(failed, "MaxDeliveryCountExceeded", text), step)
             return
         self._replace(stored, failed, step)
-        if failed.state is MessageState.ACTIVE:
+        if failed.state is _ACTIVE:
             self._after(step).returning.append(failed)
 
     def _replace(self, old: MessageRow, new: MessageRow, step: Step) -> None:
         step.changes.append(ReplaceMessage(new))
         self.recent.note_change(new.sequence, step.number)
         self._after(step)
-        self._count(old, -1)
-        self._count(new, 1)
+        self._count((old,), -1)
+        self._count((new,), 1)
 
     def remove(self, row: MessageRow, step: Step) -> None:
         self._remove_all([row], step)
@@ -350,7 +353,7 @@ class Queue:
         self._after(step)
         for row in rows:
             self.recent.note_removal(row.sequence, step.number)
-            self._count(row, -1)
+        self._count(rows, -1)
 
     def _bury(self, stored: MessageRow, row: MessageRow, step: Step) -> None:
         """Move a stored message, as changed in `row`, to the dead-letter queue, in one change set."""
@@ -361,7 +364,7 @@ class Queue:
         dead = row._replace(
             entity_id=grave.entity_id,
             sequence=grave.take_sequence(),
-            state=MessageState.ACTIVE,
+            state=_ACTIVE,
             expires_at_ms=None,
             due_at_ms=None,
             dead_letter_source=self.row.path,
@@ -449,7 +452,7 @@ class Queue:
         return row._replace(
             sequence=sequence,
             enqueue_sequence=sequence,
-            state=MessageState.ACTIVE,
+            state=_ACTIVE,
             enqueued_at_ms=enqueued_at_ms,
             expires_at_ms=self._expiry(time_to_live_ms(row.payload), enqueued_at_ms),
             due_at_ms=None,

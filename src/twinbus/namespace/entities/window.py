@@ -65,20 +65,16 @@ class Window:
     def take(self) -> MessageRow | None:
         """Remove and return the message with the lowest sequence."""
         while True:
-            row = self._take_lowest()
-            if row is None or row.sequence not in self._discarded:
+            if self._returned and (not self._fresh or self._returned[0][0] < self._fresh[0].sequence):
+                row = heappop(self._returned)[1]
+            elif self._fresh:
+                row = self._fresh.popleft()
+            else:
+                return None
+            self._bytes -= len(row.payload)
+            if not self._discarded or row.sequence not in self._discarded:
                 return row
             self._discarded.remove(row.sequence)
-
-    def _take_lowest(self) -> MessageRow | None:
-        if self._returned and (not self._fresh or self._returned[0][0] < self._fresh[0].sequence):
-            row = heappop(self._returned)[1]
-        elif self._fresh:
-            row = self._fresh.popleft()
-        else:
-            return None
-        self._bytes -= len(row.payload)
-        return row
 
     @property
     def is_reading(self) -> bool:
