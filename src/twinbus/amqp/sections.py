@@ -231,13 +231,31 @@ def read_property(message: bytes, layout: Layout, index: PropertyField) -> Value
     return read_properties(message, layout, (index,))[0]
 
 
-def read_properties(message: bytes, layout: Layout, fields: tuple[PropertyField, ...]) -> tuple[Value, ...]:
+def read_properties(message: bytes, layout: Layout, fields: tuple[int, ...]) -> tuple[Value, ...]:
     """These fields of the properties, in this order, each None when it is not there; the others are not decoded."""
     if layout.properties is None:
         return (None,) * len(fields)
-    offsets = item_offsets(message, after_descriptor(message, layout.properties[0]))
+    start, end = layout.properties
+    if fields[:1] == _ID_FIRST and message.startswith(_NARROW_PROPERTIES, start) and end - start > 7:
+        id_end = start + 8 + message[start + 7]
+        if message[start + 6] == 0xA1 and id_end <= end <= id_end + _FIELD_BYTES_KEPT:
+            message_id = decode(message, start + 6)[0]
+            return message_id, *_fields_after_id(message[id_end:end], message[start + 5] - 1, fields[1:])
+    offsets = item_offsets(message, after_descriptor(message, start))
     count = len(offsets) - 1
     return tuple([decode(message, offsets[field])[0] if field < count else None for field in fields])
+
+
+_ID_FIRST = (int(PropertyField.MESSAGE_ID),)
+_NARROW_PROPERTIES = b"\x00\x53\x73\xc0"
+_FIELD_BYTES_KEPT = 128
+
+
+@lru_cache(maxsize=1024)  # messages of an application differ in their id, and often in nothing else here
+def _fields_after_id(encoded: bytes, count: int, fields: tuple[int, ...]) -> tuple[Value, ...]:
+    whole = bytes((0xC0, len(encoded) + 2, count + 1, 0x40)) + encoded  # with a null in place of the id
+    offsets = item_offsets(whole, 0)
+    return tuple([decode(whole, offsets[field])[0] if field <= count else None for field in fields])
 
 
 def read_annotation(message: bytes, layout: Layout, key: str) -> Value:

@@ -22,7 +22,7 @@ BATCH_FORMAT = 0x80013700
 
 SCHEDULED_TIME = "x-opt-scheduled-enqueue-time"
 PING_CONTENT_TYPE = "application/vnd.ms-servicebus-ping"
-_DECIDING_FIELDS = (PropertyField.MESSAGE_ID, PropertyField.CONTENT_TYPE, PropertyField.GROUP_ID)
+_DECIDING_FIELDS = tuple(map(int, (PropertyField.MESSAGE_ID, PropertyField.CONTENT_TYPE, PropertyField.GROUP_ID)))
 
 
 class Arrival(NamedTuple):
