@@ -21,13 +21,15 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 from twinbus.amqp.composites import encode_composite
 from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.events import Attached, ConnectionClosed, DispositionArrived, Event, Opened, SessionEnded
-from twinbus.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, frame
+from twinbus.amqp.frames import AMQP_HEADER, EMPTY_FRAME, SASL_FRAME, SASL_HEADER, frame
+from twinbus.amqp.link import SendingLink
 from twinbus.amqp.sasl import PLAIN, ClientSasl, SaslInit
 from twinbus.amqp.sections import encode_message
 from twinbus.amqp.transfers import TransferWriter
 from twinbus.cli.main import run
 from twinbus.connection_string import ROOT_KEY_NAME, ConnectionString
 from twinbus.namespace.certificates import kept_identity, needed_names
+from twinbus.namespace.guest import TLS_SHUTDOWN_S
 from twinbus.namespace.limits import ServerLimits
 from twinbus.namespace.server import NamespaceServer
 from twinbus.options import NamespaceOptions
@@ -54,11 +56,17 @@ async def server(tmp_path: Path) -> AsyncIterator[NamespaceServer]:
 class Peer:
     """A client made of our own engine."""
 
-    def __init__(self, server: NamespaceServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self,
+        server: NamespaceServer,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        idle_timeout_ms: int = 240_000,
+    ) -> None:
         self.reader = reader
         self.writer = writer
         sasl = ClientSasl(PLAIN, ROOT_KEY_NAME, server.key)
-        self.connection = Connection(role=Role.CLIENT, container_id="peer", sasl=sasl)
+        self.connection = Connection(role=Role.CLIENT, container_id="peer", sasl=sasl, idle_timeout_ms=idle_timeout_ms)
         self.connection.open()
         self.session = self.connection.begin()
 
@@ -75,10 +83,12 @@ class Peer:
 
 
 @asynccontextmanager
-async def peer_of(server: NamespaceServer, **kwargs: Any) -> AsyncIterator[Peer]:
-    reader, writer = await asyncio.open_connection("127.0.0.1", server.port, **kwargs)
+async def peer_of(
+    server: NamespaceServer, *, ssl: ssl.SSLContext | None = None, idle_timeout_ms: int = 240_000
+) -> AsyncIterator[Peer]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=ssl)
     try:
-        yield Peer(server, reader, writer)
+        yield Peer(server, reader, writer, idle_timeout_ms)
     finally:
         writer.transport.abort()
 
@@ -87,10 +97,22 @@ def trusting(server: NamespaceServer) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=server.ca_file)
 
 
-async def wait_until(is_so: Callable[[], bool]) -> None:
+async def wait_until(is_so: Callable[[], bool], *, pause_s: float = 0.01) -> None:
     async with asyncio.timeout(WAIT_S):
         while not is_so():
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(pause_s)
+
+
+@asynccontextmanager
+async def sender_to(server: NamespaceServer) -> AsyncIterator[tuple[Peer, SendingLink]]:
+    async with peer_of(server) as peer:
+        link = peer.session.attach_sender("sender", "orders")
+        await peer.until(Attached)
+        yield peer, link
+
+
+def stored_bytes(server: NamespaceServer) -> int:
+    return sum(queue.stored_bytes for queue in server._seam.machine.registry.queues())
 
 
 # --- official clients ---
@@ -305,6 +327,19 @@ async def test_over_the_limit_everybody_is_told_in_his_language() -> None:
     await wait_until(lambda: not server._listener.guests)
 
 
+async def test_who_is_turned_away_leaves_nothing_behind() -> None:
+    async with serving(server_limits=ServerLimits(connections=1)) as server, peer_of(server) as first:
+        await first.until(Opened)
+        async with peer_of(server) as second:
+            link = second.session.attach_sender("eager", "orders")
+            message = encode_message(data=b"42")
+            start = TransferWriter(second.session.channel, link.handle).first(0, b"tag", 0, False, False, len(message))
+            second.connection.outbox.chunks.append(start + message)  # in one piece with the open
+            await second.until(ConnectionClosed)
+        await wait_until(lambda: len(server.wires) == 1)
+        assert stored_bytes(server) == 0
+
+
 async def test_over_the_limit_the_official_client_says_why() -> None:
     def send(connection_string: str) -> None:
         with (
@@ -402,6 +437,43 @@ async def test_in_silence_nobody_is_answered_and_afterwards_everybody_is(server:
         assert (await http.reader.readline()).startswith(b"HTTP/1.1 4")
 
 
+async def test_what_is_sent_into_silence_is_not_even_read(server: NamespaceServer) -> None:
+    async with sender_to(server) as (peer, link):
+        server.go_silent()
+        link.send(encode_message(data=b"anybody?"))
+        peer.writer.write(peer.connection.take_output())
+        await asyncio.sleep(0.1)
+        assert stored_bytes(server) == 0
+        server.speak_again()
+        await peer.until(DispositionArrived)
+        assert stored_bytes(server) > 0
+
+
+async def test_what_was_taken_in_before_silence_is_answered_after_it(server: NamespaceServer) -> None:
+    async with sender_to(server) as (peer, link):
+        link.send(encode_message(data=b"42"))
+        peer.writer.write(peer.connection.take_output())
+        [wire] = server.wires
+        await wait_until(lambda: wire.door.unwritten_bytes > 0, pause_s=0)
+        server.go_silent()
+        await wait_until(lambda: stored_bytes(server) > 0)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(peer.reader.read(1), 0.1)
+        server.speak_again()
+        await peer.until(DispositionArrived)
+
+
+async def test_not_even_keep_alives_are_sent_in_silence(server: NamespaceServer) -> None:
+    async with peer_of(server, idle_timeout_ms=100) as peer:
+        await peer.until(Opened)
+        assert await asyncio.wait_for(peer.reader.read(8), WAIT_S) == EMPTY_FRAME
+        server.go_silent()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(peer.reader.read(1), 0.2)
+        server.speak_again()
+        assert await asyncio.wait_for(peer.reader.read(8), WAIT_S) == EMPTY_FRAME
+
+
 async def test_a_request_under_way_when_silence_falls_is_answered_after_it(server: NamespaceServer) -> None:
     async with peer_of(server) as http:
         http.writer.write(HEAD + b"\r\n<entry>")
@@ -447,6 +519,7 @@ async def test_a_stop_ends_every_connection_in_its_own_way_and_the_port_is_free_
         http.writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         await http.reader.readuntil(b"</Error>")
         async with peer_of(server) as silent:
+            began = asyncio.get_running_loop().time()
             stopping = asyncio.create_task(server.stop())
             closed = await amqp.until(ConnectionClosed)
             assert isinstance(closed, ConnectionClosed)
@@ -455,6 +528,7 @@ async def test_a_stop_ends_every_connection_in_its_own_way_and_the_port_is_free_
             assert await hung_up(http.reader) == b""
             assert await hung_up(silent.reader) == b""
             await stopping
+            assert asyncio.get_running_loop().time() - began < TLS_SHUTDOWN_S
     async with serving(data=tmp_path, port=server.port) as again, peer_of(again) as peer:
         await peer.until(Opened)
         assert again.connection_string == server.connection_string

@@ -6,18 +6,29 @@ Every request waits here until it has arrived whole, within bounds of size and t
 from __future__ import annotations
 
 import asyncio
+import logging
 from xml.sax.saxutils import escape
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 
 from twinbus.namespace.guest import Guest, UnreadWatch, Voice
 from twinbus.namespace.limits import ServerLimits
 
+logger = logging.getLogger("twinbus.http")
+logger.addFilter(lambda record: not is_about_the_peer(record))
+
 SHUTDOWN_S = 2.0
 RETRY_AFTER_S = 10
 LINGER_S = 1.0
 """How long the rest of a request is awaited that was answered before it was whole, so that the answer gets through."""
+
+
+def is_about_the_peer(record: logging.LogRecord) -> bool:
+    """Whether a line for the log only says that a peer sent nonsense or went away: it was told so, we need not be."""
+    error = record.exc_info[1] if record.exc_info else None
+    return isinstance(error, HttpProcessingError | web.RequestPayloadError | ConnectionError)
 
 
 def error_answer(status: int, text: str, *, retry_after_s: int | None = None) -> web.Response:
@@ -36,6 +47,7 @@ class HttpDoor:
         self._runner = web.AppRunner(
             app,
             access_log=None,
+            logger=logger,
             keepalive_timeout=limits.http_idle_s,
             lingering_time=LINGER_S,
             shutdown_timeout=SHUTDOWN_S,
@@ -95,6 +107,8 @@ class HttpDoor:
             return None
         except TimeoutError:
             refusal = error_answer(408, "The request did not arrive whole in time. SubCode=40800.")
+        except (ConnectionError, web.RequestPayloadError):
+            refusal = error_answer(400, "The body of the request cannot be read. SubCode=40000.")
         except web.HTTPRequestEntityTooLarge:
             most = request.client_max_size
             refusal = error_answer(413, f"The body of a request has at most {most} bytes. SubCode=41300.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,6 +22,11 @@ SOON_S = 0.2
 GET = b"GET /%b HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
+def post(body: bytes, *, said: int | None = None) -> bytes:
+    size = len(body) if said is None else said
+    return b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" % (size, body)
+
+
 class Open(NamedTuple):
     """An open door, and the listener in front of it."""
 
@@ -37,8 +43,12 @@ def app() -> web.Application:
     async def large(request: web.Request) -> web.Response:
         return web.Response(body=b"x" * 20_000_000)
 
+    async def broken(request: web.Request) -> web.Response:
+        raise ValueError("a mistake of ours")
+
     made = web.Application(client_max_size=1_000)
     made.router.add_get("/large", large)
+    made.router.add_get("/broken", broken)
     made.router.add_route("*", "/{path:.*}", count)
     return made
 
@@ -98,11 +108,6 @@ async def calling(listener: Listener, *, receive_bytes: int | None = None) -> As
         writer.transport.abort()
 
 
-def post(body: bytes, *, said: int | None = None) -> bytes:
-    size = len(body) if said is None else said
-    return b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" % (size, body)
-
-
 async def test_requests_reach_the_application_one_after_the_other() -> None:
     async with opened(ServerLimits()) as (_, listener), calling(listener) as caller:
         caller.say(post(b"12345") + GET % b"")
@@ -127,6 +132,30 @@ async def test_a_body_that_does_not_come_is_no_request() -> None:
         status, body = await caller.answer()
         assert (status, "in time" in body) == (408, True)
         assert await caller.end() == b""
+
+
+@pytest.mark.parametrize(
+    "words", [b"GET\x00", b"GET / HTTP/9\r\n\r\n", b"GET / HTTP/1.1\r\nbad header\r\n\r\n", post(b"12345", said=100)]
+)
+async def test_nonsense_and_leaving_early_are_not_worth_a_line_in_the_log(
+    words: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with opened(ServerLimits()) as (_, listener):
+        async with calling(listener) as caller:
+            caller.say(words)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(caller.end(), SOON_S)
+        async with asyncio.timeout(WAIT_S):
+            while listener.guests:
+                await asyncio.sleep(0.01)
+    assert caplog.records == []
+
+
+async def test_an_application_that_fails_is_worth_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async with opened(ServerLimits()) as (_, listener), calling(listener) as caller:
+        caller.say(GET % b"broken")
+        assert (await caller.answer())[0] == 500
+    assert [record.name for record in caplog.records] == ["twinbus.http"]
 
 
 async def test_who_has_asked_once_may_keep_the_connection_for_a_while() -> None:

@@ -15,7 +15,7 @@ from twinbus.errors import AddressInUse, OptionsError, TwinbusError
 from twinbus.namespace import listener as listener_module
 from twinbus.namespace.guest import Guest, Voice
 from twinbus.namespace.limits import ServerLimits
-from twinbus.namespace.listener import Listener
+from twinbus.namespace.listener import Listener, bound_sockets
 from twinbus.namespace.sniff import Language
 
 Peer: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -135,6 +135,16 @@ async def test_all_addresses_of_a_name_get_the_same_port() -> None:
         if ("::1", listener.port) in [address[:2] for _, address in listener._addresses]:
             async with connected(listener, "::1") as other:
                 assert await say(other, b"hello") == b"hello"
+
+
+def test_one_port_is_found_for_all_addresses() -> None:
+    addresses = [(socket.AF_INET, ("127.0.0.1", 0)), (socket.AF_INET, ("127.0.0.2", 0))]
+    sockets = bound_sockets([*addresses, addresses[0]])
+    names = [bound.getsockname() for bound in sockets]
+    for bound in sockets:
+        bound.close()
+    assert [host for host, _ in names] == ["127.0.0.1", "127.0.0.2"]
+    assert names[0][1] == names[1][1] != 0
 
 
 async def test_an_ipv6_address_is_a_host_too() -> None:
