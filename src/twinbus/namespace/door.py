@@ -100,8 +100,8 @@ class Door:
     def faults_changed(self, now_ms: int) -> None:
         self._outlet.review(now_ms)
 
-    def tell_receiver(self, link: SendingLink, reply: Delivery | Drained | ReceiverLost, now_ms: int) -> None:
-        self._outlet.tell(link, reply, now_ms)
+    def tell_receiver(self, link: SendingLink, reply: Delivery | Drained | ReceiverLost) -> None:
+        self._outlet.tell(link, reply)
 
     def _note_change(self) -> None:
         """There is something to send that no event of this connection led to."""
@@ -120,7 +120,7 @@ class Door:
             link.refuse(amqp_error(error))
             return
         self._turnstile.obey(
-            ruling, now_ms, partial(self._let_in, link, now_ms), lambda error: self._refuse(link, error)
+            ruling, now_ms, partial(self._let_in_late, link, now_ms), lambda error: self._refuse(link, error)
         )
 
     def _attach_ruling(self, link: Link, now_ms: int) -> Ruling:
@@ -128,6 +128,16 @@ class Door:
         path = entity_path(link.target if is_sender else link.source)
         operation = Operation.ATTACH_SENDER if is_sender else Operation.ATTACH_RECEIVER
         return PROCEED if path.lower() == CBS_ADDRESS else self._turnstile.ruling(operation, path, now_ms)
+
+    def _let_in_late(self, link: Link, now_ms: int) -> None:
+        """Answer an attach after a while, and hear what was said meanwhile."""
+        if not link.lives:
+            return
+        self._let_in(link, now_ms)
+        if isinstance(link, SendingLink) and type(link.context) is Receiving and (link.credit or link.drain):
+            said = CreditChanged(link, link.credit, link.credit_limit, link.drain)
+            self._outlet.credit(said, link.context, now_ms)
+        self._note_change()
 
     def _let_in(self, link: Link, now_ms: int) -> None:
         try:

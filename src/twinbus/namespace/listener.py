@@ -46,8 +46,13 @@ class Listener:
         limits: ServerLimits,
         voices: dict[Language, Callable[[Guest], Voice]],
         tls_context: Callable[[], ssl.SSLContext],
+        is_dropping: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`voices`: who talks to guests of which language; guests of no such language are let go at once."""
+        """`voices`: who talks to guests of which language; guests of no such language are let go at once.
+
+        While `is_dropping`, whoever connects is reset at once.
+        """
+        self._is_dropping = is_dropping
         self.port = port
         self.limits = limits
         self.voices = voices
@@ -160,7 +165,9 @@ class Listener:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else small answers wait 40 ms for company
         guest = Guest(sock, self, is_turned_away=excess >= 0)
         self.guests.add(guest)
-        if not self.is_silent:
+        if self._is_dropping():
+            guest.abort(reset=True)
+        elif not self.is_silent:
             guest.listen()
 
     def forget(self, guest: Guest) -> None:

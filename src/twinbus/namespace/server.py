@@ -27,10 +27,10 @@ from twinbus.namespace.admin.app import make_admin_app
 from twinbus.namespace.admin.house import ServedHouse
 from twinbus.namespace.admin.metrics_page import MetricsPage
 from twinbus.namespace.commands import CreateQueue
+from twinbus.namespace.controls import Controls
 from twinbus.namespace.dump import connection_facts, queue_facts
 from twinbus.namespace.entities.settings import QueueSettings
-from twinbus.namespace.faults.book import FaultBook
-from twinbus.namespace.controls import Controls
+from twinbus.namespace.faults.book import FaultBook, Reach
 from twinbus.namespace.faults.switch import FaultSwitch
 from twinbus.namespace.faults.throttle import Throttle
 from twinbus.namespace.guest import Guest, Voice
@@ -87,6 +87,7 @@ class NamespaceServer:
             limits=options.server_limits,
             voices={Language.AMQP: partial(Wire, self), Language.HTTP: self._http_voice},
             tls_context=self._tls_context,
+            is_dropping=lambda: self.faults.reach() is Reach.DROPPING,
         )
         self._is_open = False
         self._recovery: asyncio.Task[None] | None = None
