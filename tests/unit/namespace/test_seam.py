@@ -10,6 +10,7 @@ from namespace_bench import QUEUE, START_MS, Bench, arrival, names
 from twinbus.errors import StoreDamaged, StoreUnavailable
 from twinbus.namespace.commands import (
     Complete,
+    Defer,
     FindEntity,
     Grant,
     OpenReceiver,
@@ -251,12 +252,28 @@ def test_a_message_that_was_deleted_after_a_failed_read_is_still_handed_out(scen
     assert [type(reply) for reply in scene.replies] == [Delivery]
 
 
-def test_who_waits_for_a_deferral_to_be_written_is_refused_when_the_store_fails(scene: Scene) -> None:
-    deferred = ReceiveDeferred(QUEUE, (1,), ReceiveMode.PEEK_LOCK, "deferred")
-    scene.seam.do(deferred, START_MS)
+def test_who_waits_for_a_deferral_to_be_written_is_refused_when_the_store_fails(bench: Bench) -> None:
+    bench.send("a")
+    (lent,) = bench.receive()
+    bench.do(Settle(QUEUE, (lent.token or b"",), Defer(), "defer"))
+    bench.do(ReceiveDeferred(QUEUE, (1,), ReceiveMode.PEEK_LOCK, "receive"))
+    assert bench.take() == []
+    bench.store.fail("disk full")
+    assert {reply.origin for reply in bench.take() if isinstance(reply, Refused)} == {"defer", "receive"}
+
+
+def test_rows_read_before_what_was_loaded_answer_nobody(scene: Scene) -> None:
     scene.send("send")
     scene.report(CommitFailed(scene.loaded + 1, "disk full"))
-    assert sorted(str(origin) for _, origin in scene.told()) == ["deferred", "send"]
+    scene.store.stored = scene.store.stored._replace(last_number=scene.loaded + 5)
+    scene.seam.recover()
+    scene.told()
+    scene.seam.do(Peek(QUEUE, 0, 10, "peek"), START_MS)
+    (request,) = scene.store.requests
+    scene.report(RowsRead(request, (), True, None, scene.loaded + 4))
+    assert scene.told() == []
+    scene.report(RowsRead(request, (), True, None, scene.loaded + 5))
+    assert [origin for _, origin in scene.told()] == ["peek"]
 
 
 def test_reports_for_a_machine_that_is_gone_change_nothing(scene: Scene) -> None:
