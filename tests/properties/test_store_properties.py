@@ -154,12 +154,13 @@ class StoreBesideModel(RuleBasedStateMachine):
         start = data.draw(st.integers(0, self.next_sequences.get(entity_id, 1)))
         sequences = tuple(data.draw(st.lists(st.integers(0, 12), max_size=6)))
         until = data.draw(TIMES)
+        after = data.draw(st.sampled_from([(-1, 0), (data.draw(TIMES), start)]))
         requests: list[RowRequest] = [
             HeadRows(entity_id, start, rows_max, bytes_max),
             RangeRows(entity_id, start, rows_max, bytes_max),
             NamedRows(entity_id, sequences),
-            ExpiredRows(entity_id, until, rows_max),
-            DueRows(entity_id, until, rows_max),
+            ExpiredRows(entity_id, until, rows_max, bytes_max, *after),
+            DueRows(entity_id, until, rows_max, bytes_max, *after),
         ]
         request = data.draw(st.sampled_from(requests))
         self.settle()
@@ -249,8 +250,9 @@ def expected(request: RowRequest, rows: list[MessageRow], as_of: int) -> RowsRea
         count = fitting_count(fitting, request.rows_max, request.bytes_max)
         return RowsRead(request, tuple(fitting[:count]), count == len(fitting), None, as_of)
     timed = sorted((time, row.sequence, row) for row in rows if (time := time_of(request, row)) is not None)
+    timed = [each for each in timed if each[:2] > (request.after_ms, request.after_sequence)]
     ripe = [row for time, _, row in timed if time <= request.until_ms]
-    chosen = ripe[: request.rows_max]
+    chosen = ripe[: fitting_count(ripe, request.rows_max, request.bytes_max)]
     next_time_ms = timed[len(chosen)][0] if len(chosen) < len(timed) else None
     return RowsRead(request, tuple(chosen), chosen == ripe, next_time_ms, as_of)
 

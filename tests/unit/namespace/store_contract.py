@@ -294,23 +294,88 @@ class StoreContract:
     def test_expired_rows_are_active_ones_and_the_earliest_come_first(self, orders: WatchedStore) -> None:
         rows = [message(at, expires_at_ms=time) for at, time in ((1, 30), (2, 10), (3, 20), (4, 10), (5, None))]
         orders.commit(InsertMessages((*rows, message(6, state=DEFERRED, expires_at_ms=1))))
-        read = orders.read(ExpiredRows(1, 20, 10))
+        read = orders.read(ExpiredRows(1, 20, 10, MANY))
         assert (sequences_of(read), read.complete, read.next_time_ms) == ([2, 4, 3], True, 30)
-        read = orders.read(ExpiredRows(1, 20, 2))
+        read = orders.read(ExpiredRows(1, 20, 2, MANY))
         assert (sequences_of(read), read.complete, read.next_time_ms) == ([2, 4], False, 20)
-        read = orders.read(ExpiredRows(1, 30, 10))
+        read = orders.read(ExpiredRows(1, 30, 10, MANY))
         assert (sequences_of(read), read.complete, read.next_time_ms) == ([2, 4, 3, 1], True, None)
-        read = orders.read(ExpiredRows(1, 5, 10))
+        read = orders.read(ExpiredRows(1, 5, 10, MANY))
         assert (sequences_of(read), read.complete, read.next_time_ms) == ([], True, 10)
 
     def test_due_rows_are_scheduled_ones_by_time_and_then_by_sequence(self, orders: WatchedStore) -> None:
         rows = [message(at, state=SCHEDULED, due_at_ms=time) for at, time in ((1, 30), (2, 10), (3, 20), (4, 10))]
         orders.commit(InsertMessages((*rows, message(5))))
-        read = orders.read(DueRows(1, 20, 2))
+        read = orders.read(DueRows(1, 20, 2, MANY))
         assert (sequences_of(read), read.complete, read.next_time_ms) == ([2, 4], False, 20)
         orders.commit(ReplaceMessage(message(2)), DeleteMessages(1, (4,)))
-        read = orders.read(DueRows(1, 20, 2))
+        read = orders.read(DueRows(1, 20, 2, MANY))
         assert (sequences_of(read), read.complete, read.next_time_ms) == ([3], True, 30)
+
+    @pytest.mark.parametrize(
+        ("after", "expected", "next_time_ms"),
+        [
+            ((-1, 0), [2, 4, 3], 30),
+            ((9, 99), [2, 4, 3], 30),
+            ((10, 2), [4, 3], 30),
+            ((10, 3), [4, 3], 30),
+            ((10, 4), [3], 30),
+            ((20, 3), [], 30),
+            ((30, 0), [], 30),
+            ((30, 1), [], None),
+        ],
+    )
+    @pytest.mark.parametrize("request_of", [ExpiredRows, DueRows])
+    def test_rows_by_time_may_begin_behind_a_point(
+        self,
+        orders: WatchedStore,
+        request_of: type[ExpiredRows] | type[DueRows],
+        after: tuple[int, int],
+        expected: list[int],
+        next_time_ms: int | None,
+    ) -> None:
+        self.insert_timed(orders, request_of)
+        read = orders.read(request_of(1, 20, 10, MANY, *after))
+        assert (sequences_of(read), read.complete, read.next_time_ms) == (expected, True, next_time_ms)
+
+    @pytest.mark.parametrize("request_of", [ExpiredRows, DueRows])
+    def test_a_walk_through_rows_by_time_meets_each_once(
+        self, orders: WatchedStore, request_of: type[ExpiredRows] | type[DueRows]
+    ) -> None:
+        self.insert_timed(orders, request_of)
+        met, after, times = [], (-1, 0), []
+        for _ in range(4):
+            read = orders.read(request_of(1, 30, 10, 1, *after))  # one row at a time, for want of bytes
+            (row,) = read.rows
+            met.append(row.sequence)
+            times.append((read.next_time_ms, read.complete))
+            after = (row.expires_at_ms or row.due_at_ms or 0, row.sequence)
+        assert met == [2, 4, 3, 1]
+        assert times == [(10, False), (20, False), (30, False), (None, True)]
+
+    @pytest.mark.parametrize("request_of", [ExpiredRows, DueRows])
+    @pytest.mark.parametrize(("bytes_max", "expected"), [(250, [2, 4]), (300, [2, 4, 3]), (1, [2])])
+    def test_bytes_bound_rows_by_time_but_one_row_always_fits(
+        self,
+        orders: WatchedStore,
+        request_of: type[ExpiredRows] | type[DueRows],
+        bytes_max: int,
+        expected: list[int],
+    ) -> None:
+        self.insert_timed(orders, request_of, payload=bytes(100))
+        read = orders.read(request_of(1, 20, 10, bytes_max))
+        assert (sequences_of(read), read.complete) == (expected, len(expected) == 3)
+
+    def insert_timed(
+        self, orders: WatchedStore, request_of: type[ExpiredRows] | type[DueRows], payload: bytes = b"body"
+    ) -> None:
+        """Rows 2, 4, 3, 1 in the order of the time that such a request goes by."""
+        times = ((1, 30), (2, 10), (3, 20), (4, 10))
+        if request_of is ExpiredRows:
+            rows = [message(at, expires_at_ms=time, payload=payload) for at, time in times]
+        else:
+            rows = [message(at, state=SCHEDULED, due_at_ms=time, payload=payload) for at, time in times]
+        orders.commit(InsertMessages(tuple(rows)))
 
     def test_a_read_says_which_set_it_shows(self, orders: WatchedStore) -> None:
         for sequence in range(1, 20):
@@ -320,7 +385,7 @@ class StoreContract:
 
     @pytest.mark.parametrize(
         "request_",
-        [HeadRows(5, 0, 9, 9), RangeRows(5, 0, 9, 9), NamedRows(5, (1,)), ExpiredRows(5, 9, 9), DueRows(5, 9, 9)],
+        [HeadRows(5, 0, 9, 9), RangeRows(5, 0, 9, 9), NamedRows(5, (1,)), ExpiredRows(5, 9, 9, 9), DueRows(5, 9, 9, 9)],
     )
     def test_an_unknown_entity_has_no_rows(self, orders: WatchedStore, request_: RowRequest) -> None:
         read = orders.read(request_)

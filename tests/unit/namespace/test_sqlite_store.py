@@ -507,19 +507,19 @@ def test_named_rows_larger_than_a_page_come_all_the_same(opened: Open, monkeypat
 
 
 @pytest.mark.parametrize(
-    ("statement", "index"),
+    ("statement", "parameters", "index"),
     [
-        (reader._FOUND_HEAD, "COVERING INDEX messages_by_key (entity_id=? AND sequence>?)"),
-        (reader._FOUND_RANGE, "COVERING INDEX messages_by_key (entity_id=? AND sequence>?)"),
-        (reader._FOUND_NAMED, "COVERING INDEX messages_by_key (entity_id=? AND sequence=?)"),
-        (reader._FOUND_EXPIRED, "INDEX messages_by_expiry (entity_id=?"),
-        (reader._FOUND_DUE, "INDEX messages_by_due (entity_id=?"),
+        (reader._FOUND_HEAD, 4, "COVERING INDEX messages_by_key (entity_id=? AND sequence>?)"),
+        (reader._FOUND_RANGE, 4, "COVERING INDEX messages_by_key (entity_id=? AND sequence>?)"),
+        (reader._FOUND_NAMED, 4, "COVERING INDEX messages_by_key (entity_id=? AND sequence=?)"),
+        (reader._FOUND_EXPIRED, 6, "INDEX messages_by_expiry (entity_id=? AND (expires_at_ms,sequence)>(?,?))"),
+        (reader._FOUND_DUE, 6, "INDEX messages_by_due (entity_id=? AND (due_at_ms,sequence)>(?,?))"),
     ],
 )
-def test_a_read_looks_only_at_the_rows_it_needs(path: Path, statement: str, index: str) -> None:
+def test_a_read_looks_only_at_the_rows_it_needs(path: Path, statement: str, parameters: int, index: str) -> None:
     closed_store(path)
     connection = default_connect(path)
-    plan = [row[3] for row in execute(connection, "explain query plan " + statement, (1, 1, 1, 1))]
+    plan = [row[3] for row in execute(connection, "explain query plan " + statement, (1,) * parameters)]
     connection.close()
     assert any(index in step for step in plan)
     assert not any("SCAN messages" in step or "ORDER BY" in step for step in plan)

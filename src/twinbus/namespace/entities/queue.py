@@ -28,6 +28,7 @@ from twinbus.namespace.entities.loans import Loan, Loans
 from twinbus.namespace.entities.receivers import Receiver, Receivers
 from twinbus.namespace.entities.recent import RecentChanges
 from twinbus.namespace.entities.settings import QueueSettings, QueueStatus
+from twinbus.namespace.entities.sweep import Sweep
 from twinbus.namespace.entities.window import Window, WindowLimits
 from twinbus.namespace.message import Arrival, time_to_live_ms, with_properties
 from twinbus.namespace.replies import Delivery, Drained, Step
@@ -100,8 +101,8 @@ class Queue:
         self._context = context
         self._window = Window(row.entity_id, context.window_limits, summary.first_active_sequence)
         self._next_sequence = summary.next_sequence
-        self._next_expiry_ms = summary.first_expiry_ms
-        self._next_due_ms = summary.first_due_ms
+        self._expiries = Sweep(summary.first_expiry_ms)
+        self._dues = Sweep(summary.first_due_ms)
         self._afterwards: deque[Afterwards] = deque()
 
     def configure(self, row: EntityRow) -> None:
@@ -222,26 +223,32 @@ class Queue:
         while self._afterwards and self._afterwards[0].number <= number:
             afterwards = self._afterwards.popleft()
             for row in afterwards.appearing:
-                self._appear(row, afterwards.number)
+                self._appear(row, afterwards.number, now_ms, step)
             for row in afterwards.returning:
-                self._give_back(row)
+                self._give_back(row, now_ms, step)
             for receiver in afterwards.delivered:
                 receiver.undelivered -= 1
         self.recent.committed(number)
         self.lend(now_ms, step)
 
-    def _appear(self, row: MessageRow, number: int) -> None:
+    def _appear(self, row: MessageRow, number: int, now_ms: int, step: Step) -> None:
         if row.state is _SCHEDULED:
-            self._next_due_ms = _earlier(self._next_due_ms, row.due_at_ms)
-        elif row.state is _ACTIVE:
-            if row.expires_at_ms is not None:
-                self._next_expiry_ms = _earlier(self._next_expiry_ms, row.expires_at_ms)
+            if row.due_at_ms is not None:
+                self._dues.watch(row.due_at_ms, row.sequence)
+        elif row.state is _ACTIVE and (row.expires_at_ms is None or self._lives(row, row.expires_at_ms, now_ms, step)):
             self._window.arrive(row, number)
 
-    def _give_back(self, row: MessageRow) -> None:
-        # While it was lent the expiry sweep passed it over, so it has to be watched again.
-        self._next_expiry_ms = _earlier(self._next_expiry_ms, row.expires_at_ms)
-        self._window.give_back(row)
+    def _give_back(self, row: MessageRow, now_ms: int, step: Step) -> None:
+        if row.expires_at_ms is None or self._lives(row, row.expires_at_ms, now_ms, step):
+            self._window.give_back(row)
+
+    def _lives(self, row: MessageRow, expires_at_ms: int, now_ms: int, step: Step) -> bool:
+        """Watch a message that becomes visible; one whose time is over ends here, the sweep may have passed it."""
+        if expires_at_ms <= now_ms:
+            self._expire(row, step)
+            return False
+        self._expiries.watch(expires_at_ms, row.sequence)
+        return True
 
     # --- out ---
 
@@ -307,14 +314,14 @@ class Queue:
             self._remove_all([loan.row for loan in loans], step)
         else:
             for loan in loans:
-                self._settle_one(loan.row, verdict, step)
+                self._settle_one(loan.row, verdict, now_ms, step)
         return failures
 
-    def _settle_one(self, row: MessageRow, verdict: Verdict, step: Step) -> None:
+    def _settle_one(self, row: MessageRow, verdict: Verdict, now_ms: int, step: Step) -> None:
         match verdict:
             case Release():
                 if row.state is _ACTIVE:
-                    self._give_back(row)
+                    self._give_back(row, now_ms, step)
             case Abandon(properties):
                 self._count_failure(row, _annotated(row, properties), step)
             case Defer(properties):
@@ -386,19 +393,20 @@ class Queue:
 
     def next_wake_ms(self) -> int | None:
         """When time next changes something here; too early is possible and harmless."""
-        return _earlier(_earlier(self.loans.next_end_ms(), self._next_expiry_ms), self._next_due_ms)
+        return _earlier(_earlier(self.loans.next_end_ms(), self._expiries.next_ms), self._dues.next_ms)
 
     def tick(self, now_ms: int, step: Step) -> None:
         for loan in self.loans.take_ended(now_ms, ENDED_LOCKS_PER_STEP):
             self._end_lock(loan.row, now_ms, step)
-        # Rows that are lent come back from an expiry read too, and must not crowd out the others.
-        if self._next_expiry_ms is not None and self._next_expiry_ms <= now_ms:
-            self._next_expiry_ms = None
-            step.reads.append(ExpiredRows(self.entity_id, now_ms, ROWS_PER_SWEEP + len(self.loans)))
-        if self._next_due_ms is not None and self._next_due_ms <= now_ms:
-            self._next_due_ms = None
-            step.reads.append(DueRows(self.entity_id, now_ms, ROWS_PER_SWEEP))
+        self._sweep(self._expiries, ExpiredRows, now_ms, step)
+        self._sweep(self._dues, DueRows, now_ms, step)
         self.lend(now_ms, step)
+
+    def _sweep(self, sweep: Sweep, rows: type[ExpiredRows] | type[DueRows], now_ms: int, step: Step) -> None:
+        if sweep.is_due(now_ms):
+            sweep.begin()
+            bytes_max = self._context.window_limits.bytes_max
+            step.reads.append(rows(self.entity_id, now_ms, ROWS_PER_SWEEP, bytes_max, *sweep.after))
 
     def _end_lock(self, row: MessageRow, now_ms: int, step: Step) -> None:
         if row.expires_at_ms is not None and row.expires_at_ms <= now_ms:
@@ -423,10 +431,12 @@ class Queue:
                 last = read.rows[-1].sequence if read.rows else start - 1
                 self._window.refill(rows, read_until=last, complete=read.complete, as_of=read.as_of)
             case ExpiredRows():
-                self._next_expiry_ms = _earlier(self._next_expiry_ms, read.next_time_ms)
+                met = [(row.expires_at_ms or 0, row.sequence) for row in read.rows[-1:]]
+                self._expiries.end(met[0] if met else None, read.next_time_ms)
                 self._expire_from_disk(rows, step)
             case DueRows():
-                self._next_due_ms = _earlier(self._next_due_ms, read.next_time_ms)
+                met = [(row.due_at_ms or 0, row.sequence) for row in read.rows[-1:]]
+                self._dues.end(met[0] if met else None, read.next_time_ms)
                 self._wake(rows, now_ms, step)
         self.recent.read_ended(read.request)
         self.lend(now_ms, step)

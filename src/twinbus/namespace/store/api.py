@@ -160,19 +160,29 @@ class NamedRows(NamedTuple):
 
 
 class ExpiredRows(NamedTuple):
-    """ACTIVE rows whose `expires_at_ms` is at or before the given time, earliest first."""
+    """ACTIVE rows whose `expires_at_ms` is at or before the given time, earliest first, then by sequence.
+
+    Only rows behind the point (`after_ms`, `after_sequence`) in that order are looked at: the others might as well
+    not be there. As it stands by default it is before all rows.
+    """
 
     entity_id: int
     until_ms: int
     rows_max: int
+    bytes_max: int
+    after_ms: int = -1
+    after_sequence: int = 0
 
 
 class DueRows(NamedTuple):
-    """SCHEDULED rows whose `due_at_ms` is at or before the given time, earliest first, then by sequence."""
+    """SCHEDULED rows whose `due_at_ms` is at or before the given time, ordered and looked at in the same way."""
 
     entity_id: int
     until_ms: int
     rows_max: int
+    bytes_max: int
+    after_ms: int = -1
+    after_sequence: int = 0
 
 
 RowRequest = HeadRows | RangeRows | NamedRows | ExpiredRows | DueRows
@@ -193,11 +203,12 @@ class CommitFailed(NamedTuple):
 class RowsRead(NamedTuple):
     request: RowRequest
     rows: tuple[MessageRow, ...]
-    """At least one row if any fits the request, even one larger than `bytes_max`."""
+    """At least one row if any fits the request, even one larger than `bytes_max`. A store may stop before a bound is
+    reached (never for NamedRows): `complete` tells."""
     complete: bool
     """No further row fitted the request when it was read."""
     next_time_ms: int | None
-    """For ExpiredRows and DueRows: the earliest such time among the rows not in `rows`; otherwise None."""
+    """For ExpiredRows and DueRows: the earliest such time among the rows behind those in `rows`; otherwise None."""
     as_of: int
 
 

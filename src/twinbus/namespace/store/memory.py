@@ -239,11 +239,12 @@ def _from_sequence(rows: _Rows, request: HeadRows | RangeRows) -> Iterator[Messa
 
 def _by_time(rows: _Rows, request: ExpiredRows | DueRows) -> tuple[tuple[MessageRow, ...], bool, int | None]:
     times = rows.expiries if isinstance(request, ExpiredRows) else rows.dues
-    found = list(islice(times.since((0, 0)), max(request.rows_max, 1) + 1))
-    chosen = [key for key in found[: max(request.rows_max, 1)] if key[0] <= request.until_ms]
+    behind = times.since((request.after_ms, request.after_sequence + 1))
+    found = list(islice(behind, max(request.rows_max, 1) + 1))
+    ripe = (rows.by_sequence[sequence] for time_ms, sequence in found if time_ms <= request.until_ms)
+    chosen, complete = _cut(ripe, request.rows_max, request.bytes_max)
     next_time_ms = found[len(chosen)][0] if len(found) > len(chosen) else None
-    complete = next_time_ms is None or next_time_ms > request.until_ms
-    return tuple(rows.by_sequence[sequence] for _, sequence in chosen), complete, next_time_ms
+    return chosen, complete, next_time_ms
 
 
 def _cut(found: Iterable[MessageRow], rows_max: int, bytes_max: int) -> tuple[tuple[MessageRow, ...], bool]:

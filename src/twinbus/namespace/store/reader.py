@@ -50,13 +50,14 @@ def read_rows(connection: Connection, request: RowRequest) -> RowsRead:
     """Answer a request from one moment of the store."""
     if isinstance(request, NamedRows):
         return _read_named(connection, request)
+    most = (max(request.rows_max, 1), min(request.bytes_max, PAGE_PAYLOAD_BYTES))
     if isinstance(request, HeadRows | RangeRows):
         found = _FOUND_HEAD if isinstance(request, HeadRows) else _FOUND_RANGE
-        bytes_max = min(request.bytes_max, PAGE_PAYLOAD_BYTES)
-        page = _read_page(connection, found, request.entity_id, request.from_sequence, request.rows_max, bytes_max)
+        page = _read_page(connection, found, (request.entity_id, request.from_sequence, *most))
     else:
         found = _FOUND_EXPIRED if isinstance(request, ExpiredRows) else _FOUND_DUE
-        page = _read_page(connection, found, request.entity_id, request.until_ms, request.rows_max, PAGE_PAYLOAD_BYTES)
+        behind = (request.after_ms, request.after_sequence)
+        page = _read_page(connection, found, (request.entity_id, request.until_ms, *most, *behind))
     return RowsRead(request, *page)
 
 
@@ -67,9 +68,8 @@ def _read_named(connection: Connection, request: NamedRows) -> RowsRead:
     execute(connection, "begin")
     try:
         while True:
-            page = _read_page(
-                connection, _FOUND_NAMED, request.entity_id, json.dumps(wanted), len(wanted), PAGE_PAYLOAD_BYTES
-            )
+            parameters = (request.entity_id, json.dumps(wanted), max(len(wanted), 1), PAGE_PAYLOAD_BYTES)
+            page = _read_page(connection, _FOUND_NAMED, parameters)
             rows += page.rows
             if page.complete:
                 return RowsRead(request, tuple(rows), True, None, page.as_of)
@@ -78,12 +78,8 @@ def _read_named(connection: Connection, request: NamedRows) -> RowsRead:
         execute(connection, "commit")
 
 
-def _read_page(
-    connection: Connection, found: str, entity_id: int, bound: int | str, rows_max: int, bytes_max: int
-) -> _Page:
-    ((as_of, left, next_time_ms, columns, payloads),) = execute(
-        connection, found, (entity_id, bound, max(rows_max, 1), bytes_max)
-    )
+def _read_page(connection: Connection, found: str, parameters: tuple[int | str, ...]) -> _Page:
+    ((as_of, left, next_time_ms, columns, payloads),) = execute(connection, found, parameters)
     return _Page(_as_rows(json.loads(columns), payloads or b""), not left, next_time_ms, as_of)
 
 
@@ -101,8 +97,9 @@ def _as_rows(columns: list[list[Any]], payloads: bytes) -> tuple[MessageRow, ...
 def _statement(found: str, chosen: str, left: str) -> str:
     """The statement for one kind of request.
 
-    Parameters: entity id, the bound of the request, how many rows, how many payload bytes. `found` yields id, size and
-    time of one row more than may be returned, in order; only `messages_by_...` indexes are read up to there.
+    Parameters: entity id, the bound of the request, how many rows, how many payload bytes; in the order of a time also
+    the point to start behind. `found` yields id, size and time of one row more than may be returned, in order; only
+    `messages_by_...` indexes are read up to there (and the size, which indexes of times do not have).
     """
     return f"""
         with found as (
@@ -142,7 +139,8 @@ def _by_time(column: str, index: str, condition: str) -> str:
     """For requests in the order of a time; the first row past the bound is found too, for its time."""
     found = f"""
         select rowid as id, size, {column} as time from messages indexed by {index}
-        where entity_id = ?1 and {condition} and exists (select 1 from entities where entity_id = ?1)
+        where entity_id = ?1 and {condition} and ({column}, sequence) > (?5, ?6)
+            and exists (select 1 from entities where entity_id = ?1)
         order by {column}, sequence
     """  # noqa: S608
     return _statement(found, "time <= ?2", "time <= ?2")
