@@ -10,7 +10,7 @@ from twinbus.amqp.link import SendingLink
 from twinbus.amqp.performatives import Outcome, Rejected
 from twinbus.errors import NamespaceError
 from twinbus.namespace.commands import CloseReceiver, Grant, PauseReceiver, ResumeReceiver, Settle, Verdict
-from twinbus.namespace.faults.rulings import Proceed, Refuse, Silence
+from twinbus.namespace.faults.rulings import Drop, Proceed, Refuse, Silence
 from twinbus.namespace.message import outgoing
 from twinbus.namespace.meter import Metered
 from twinbus.namespace.operations import Operation
@@ -87,8 +87,10 @@ class Outlet:
             case Proceed() if receiver in self._silenced:
                 self._silenced.discard(receiver)
                 self._resume(receiver, now_ms)
+            case Drop():
+                self._turnstile.hang_up()
             case _:
-                pass  # a connection to be dropped is dropped as a whole
+                pass
 
     # --- deliveries ---
 
@@ -97,10 +99,11 @@ class Outlet:
             self._reception.meter.count(Metered.RECEIVE_GRANT, receiving.entity)
         self._reception.ask(Grant(receiving.receiver, event.credit_limit, event.drain), now_ms)
 
-    def tell(self, link: SendingLink, reply: Delivery | Drained | ReceiverLost, now_ms: int) -> None:
+    def tell(self, link: SendingLink, reply: Delivery | Drained | ReceiverLost) -> None:
         if self._turnstile.is_open:
             self._tell(link, reply)
             return
+        now_ms = self._reception.clock()
         ruling = self._turnstile.ruling(Operation.DELIVER, link.context.path, now_ms)
         delay_ms = ruling.delay_ms if isinstance(ruling, Proceed) else 0
         self._turnstile.later(delay_ms, now_ms, partial(self._tell, link, reply))
@@ -110,7 +113,8 @@ class Outlet:
             return
         self._note_change()
         match reply:
-            case Delivery(row=row, token=token, locked_until_ms=until_ms):
+            case Delivery():
+                _, row, token, until_ms = reply
                 payload = outgoing(row, token, until_ms)
                 self._reception.meter.count(Metered.DELIVERY, link.context.entity, len(payload))
                 link.send(payload, tag=token or b"", settled=token is None)

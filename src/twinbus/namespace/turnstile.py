@@ -21,7 +21,7 @@ class Turnstile:
         """`hang_up` cuts the connection without a word."""
         self._book = book
         self._postponed = postponed
-        self._hang_up = hang_up
+        self.hang_up = hang_up
 
     @property
     def is_open(self) -> bool:
@@ -44,7 +44,7 @@ class Turnstile:
             case Refuse(error=error, delay_ms=delay_ms):
                 self.later(delay_ms, now_ms, partial(refuse, error))
             case Drop():
-                self._hang_up()
+                self.hang_up()
             case Silence():
                 pass
 

@@ -80,12 +80,10 @@ def test_a_refusal_names_the_entity_and_the_fault() -> None:
     assert str(ruling.error) == "'Orders' cannot be sent to (fault no-send-1)"
 
 
-def test_no_manage_is_503_over_http_and_500_at_the_management_node() -> None:
+def test_no_manage_is_an_internal_error_over_http_and_at_the_management_node() -> None:
     book = book_with(fault("no-manage"))
     over_http, request = book.ruling(ADMIN, None, NOW), book.request_ruling("com.microsoft:peek-message", "orders", NOW)
-    assert isinstance(over_http, Refuse)
-    assert isinstance(request, Refuse)
-    assert (over_http.http_status, request.management_status) == (503, 500)
+    assert refused(over_http) == refused(request) == INTERNAL
 
 
 def test_dead_letters_share_the_fate_of_their_queue() -> None:

@@ -24,16 +24,6 @@ class Refuse(NamedTuple):
     error: NamespaceError
     delay_ms: int = 0
 
-    @property
-    def management_status(self) -> int:
-        """The status of a management response that tells this."""
-        return _MANAGEMENT_STATUS.get(self.error.condition, 500)
-
-    @property
-    def http_status(self) -> int:
-        """The status of an HTTP answer that tells this; 503 is what clients take as "not now"."""
-        return _HTTP_STATUS.get(self.error.condition, 503)
-
 
 class Silence(NamedTuple):
     """Do nothing and say nothing, now or later."""
@@ -47,21 +37,3 @@ Ruling = Proceed | Refuse | Silence | Drop
 
 PROCEED: Final = Proceed()
 """Nothing is wrong: compare with `is`."""
-
-_MANAGEMENT_STATUS = {
-    "amqp:not-found": 404,
-    "com.microsoft:message-not-found": 404,
-    "com.microsoft:message-lock-lost": 410,
-    "com.microsoft:session-lock-lost": 410,
-    "com.microsoft:entity-already-exists": 409,
-    "com.microsoft:session-cannot-be-locked": 409,
-    "com.microsoft:server-busy": 503,
-    "com.microsoft:timeout": 408,
-    "amqp:unauthorized-access": 401,
-    "com.microsoft:auth-failed": 401,
-    "amqp:resource-limit-exceeded": 403,
-    "com.microsoft:entity-disabled": 403,
-    "amqp:not-allowed": 400,
-    "com.microsoft:argument-error": 400,
-}
-_HTTP_STATUS = {"amqp:not-found": 404, "amqp:unauthorized-access": 401, "com.microsoft:auth-failed": 401}

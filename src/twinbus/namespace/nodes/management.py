@@ -11,19 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from twinbus.amqp.types import Array, Int, Symbol, Timestamp, UInt
-from twinbus.errors import (
-    AmqpError,
-    ArgumentError,
-    EntityNotFound,
-    LockLost,
-    MessageNotFound,
-    NamespaceError,
-    QuotaExceeded,
-    ServerBusy,
-    StoreUnavailable,
-    TwinbusError,
-    Unauthorized,
-)
+from twinbus.errors import AmqpError, ArgumentError, NamespaceError, TwinbusError
 from twinbus.namespace.commands import (
     Abandon,
     CancelScheduled,
@@ -94,25 +82,28 @@ def response_for(request: Request, reply: Reply) -> bytes:
 
 def failure_response(request: Request, error: TwinbusError) -> bytes:
     condition = error.condition if isinstance(error, NamespaceError | AmqpError) else "amqp:internal-error"
-    return _response(request, _status_of(error), str(error), condition, {})
+    return _response(request, _STATUS.get(condition, 500), str(error), condition, {})
 
 
-def _status_of(error: TwinbusError) -> int:
-    match error:
-        case LockLost():
-            return 410
-        case MessageNotFound() | EntityNotFound():
-            return 404
-        case Unauthorized():
-            return 401
-        case QuotaExceeded():
-            return 403
-        case ServerBusy():
-            return 503
-        case StoreUnavailable():
-            return 500
-        case _:
-            return 400
+_STATUS = {
+    "amqp:not-found": 404,
+    "com.microsoft:message-not-found": 404,
+    "com.microsoft:message-lock-lost": 410,
+    "com.microsoft:session-lock-lost": 410,
+    "com.microsoft:entity-already-exists": 409,
+    "com.microsoft:session-cannot-be-locked": 409,
+    "com.microsoft:server-busy": 503,
+    "com.microsoft:timeout": 408,
+    "amqp:unauthorized-access": 401,
+    "com.microsoft:auth-failed": 401,
+    "amqp:resource-limit-exceeded": 403,
+    "com.microsoft:entity-disabled": 403,
+    "amqp:not-allowed": 400,
+    "amqp:decode-error": 400,
+    "amqp:link:message-size-exceeded": 400,
+    "com.microsoft:argument-error": 400,
+}
+"""By condition; whatever is not listed is the service's fault."""
 
 
 def _success(request: Request, body: dict[str, Any]) -> bytes:
