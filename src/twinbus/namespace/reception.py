@@ -73,7 +73,7 @@ class Reception:
         """Doors that have something to say to their peer."""
         self._receivers: dict[int, tuple[Door, SendingLink]] = {}
         self._numbers = count(1)
-        self._clock = clock
+        self.clock = clock
         self.meter = Meter()
 
     def new_receiver(self, door: Door, link: SendingLink) -> int:
@@ -115,17 +115,15 @@ class Reception:
         Never raises: whatever goes wrong with one peer must not stop the replies to the others.
         """
         try:
-            self._pass_on(reply)
+            if isinstance(reply, _FOR_RECEIVERS):
+                place = self._receivers.get(reply.receiver)
+                if place is not None:
+                    door, link = place
+                    door.tell_receiver(link, reply)
+            elif reply.origin is not None:
+                reply.origin(reply)
         except Exception:
             logger.exception("a reply could not be passed on: %.200r", reply)
 
-    def _pass_on(self, reply: Reply) -> None:
-        match reply:
-            case Delivery(receiver=number) | Drained(receiver=number) | ReceiverLost(receiver=number):
-                if number in self._receivers:
-                    door, link = self._receivers[number]
-                    self.changed_doors.add(door)
-                    door.tell_receiver(link, reply, self._clock())
-            case _:
-                if reply.origin is not None:
-                    reply.origin(reply)
+
+_FOR_RECEIVERS = (Delivery, Drained, ReceiverLost)
