@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from azure.servicebus.management import ServiceBusAdministrationClient
 
 from twinbus.amqp.connection import Connection, Role
-from twinbus.amqp.events import Opened
+from twinbus.amqp.events import ConnectionClosed, DispositionArrived, Event, Opened
 from twinbus.amqp.sasl import ClientSasl
+from twinbus.amqp.sections import encode_message
 from twinbus.testing import LocalNamespace
 
 EMPTY_FRAME = b"\x00\x00\x00\x08\x02\x00\x00\x00"
@@ -46,3 +50,40 @@ def test_garbage_ends_the_connection_and_nobody_else_notices(
     with socket.create_connection(("127.0.0.1", namespace.port), timeout=10) as other:
         other.sendall(b"AMQP\x03\x01\x00\x00")
         assert other.recv(8) == b"AMQP\x03\x01\x00\x00"
+
+
+def test_a_sender_in_full_flow_hears_the_goodbye_and_every_answer(tmp_path: Path) -> None:
+    """A socket closed on unread bytes is reset, and a reset can destroy what was said before it."""
+    namespace = LocalNamespace(data=tmp_path, queues=["orders"], key="key")
+    namespace.start()
+    connection = Connection(
+        role=Role.CLIENT, container_id="busy", sasl=ClientSasl("PLAIN", "RootManageSharedAccessKey", "key")
+    )
+    connection.open()
+    link = connection.begin().attach_sender("link", "orders")
+    heard: list[Event] = []
+    with socket.create_connection(("127.0.0.1", namespace.port), timeout=10) as peer:
+        while not link.attached:
+            peer.sendall(connection.take_output())
+            heard += connection.receive(peer.recv(65536), 0)
+        stopping = threading.Thread(target=namespace.stop)
+        for number in range(400):
+            link.send(encode_message(data=b"x" * 50_000), tag=number.to_bytes(4, "big"))
+            if number == 200:
+                stopping.start()
+            try:
+                peer.sendall(connection.take_output())
+            except OSError:
+                break  # hung up: whatever was said before is still to be read
+        while data := peer.recv(65536):
+            heard += connection.receive(data, 0)
+    stopping.join()
+    assert isinstance(heard[-1], ConnectionClosed)
+    assert heard[-1].error is not None
+    assert heard[-1].error.condition == "amqp:connection:forced"
+    accepted = sum(len(event.deliveries) for event in heard if isinstance(event, DispositionArrived))
+    with LocalNamespace(data=tmp_path, key="key") as again:
+        admin = ServiceBusAdministrationClient.from_connection_string(
+            again.connection_string, connection_verify=str(again.ca_file)
+        )
+        assert admin.get_queue_runtime_properties("orders").total_message_count == accepted

@@ -18,6 +18,8 @@ from twinbus.namespace.limits import ServerLimits
 from twinbus.namespace.reception import Reception
 
 WRITE_BUFFER_BYTES = 1024 * 1024
+GOODBYE_S = 0.5
+"""How long a peer that was told goodbye has to hang up by itself."""
 """With more than this unsent, nothing is delivered."""
 PILE_BYTES = 4 * WRITE_BUFFER_BYTES
 """With more than this unsent, the peer is not even listened to: it gets what it asked for, and does not take it."""
@@ -51,6 +53,7 @@ class Wire(Voice):
         self._timer_ms = 0
         self._is_open = False
         self._is_stopped = False
+        self._is_leaving = False
         self._is_silent = False
         self._is_held = False
         self._is_writable = True
@@ -68,7 +71,7 @@ class Wire(Voice):
         self._set_timer()
 
     def data_received(self, data: bytes) -> None:
-        if self._transport.is_closing():
+        if self._is_leaving or self._transport.is_closing():
             return
         now_ms = self._house.clock()
         events = self.connection.receive(data, now_ms)
@@ -107,7 +110,7 @@ class Wire(Voice):
 
     def flush(self) -> None:
         """Send what the engine has to say; hang up when it has said its last."""
-        if self._is_silent:
+        if self._is_silent or self._is_leaving:
             return
         output = self.connection.take_output()
         if output and not self._transport.is_closing():
@@ -125,9 +128,19 @@ class Wire(Voice):
         self._hold_or_read()
 
     def say_goodbye(self, error: Error) -> None:
+        """Tell the peer why this ends, and hang up when it has, or a little later.
+
+        Until then what it still says is heard and thrown away: a socket that is closed on unread bytes is reset, and
+        the reset can overtake our last words and answers.
+        """
         self.connection.close(error)
         self.flush()
-        self._hang_up()
+        self._is_leaving = True
+        self._hold_or_read()
+        if not self._transport.is_closing():
+            if self._transport.can_write_eof():
+                self._transport.write_eof()
+            asyncio.get_running_loop().call_later(GOODBYE_S, self._hang_up)
 
     def _hang_up(self) -> None:
         self._transport.close()
@@ -166,7 +179,7 @@ class Wire(Voice):
 
     def _hold_or_read(self) -> None:
         """Read from the peer, or do not, as things are now."""
-        is_held = self._is_stopped or self._is_silent or self._must_wait()
+        is_held = not self._is_leaving and (self._is_stopped or self._is_silent or self._must_wait())
         if is_held is self._is_held or self._transport.is_closing():
             return
         self._is_held = is_held
