@@ -22,7 +22,7 @@ from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.performatives import Error
 from twinbus.amqp.sasl import ANONYMOUS, PLAIN, ServerSasl
 from twinbus.connection_string import ROOT_KEY_NAME, ConnectionString, can_be_written
-from twinbus.errors import EntityAlreadyExists, OptionsError, StoreError
+from twinbus.errors import EntityAlreadyExists, OptionsError
 from twinbus.namespace.admin.app import make_admin_app
 from twinbus.namespace.admin.house import ServedHouse
 from twinbus.namespace.admin.metrics_page import MetricsPage
@@ -154,6 +154,7 @@ class NamespaceServer:
             self._seam = await asyncio.to_thread(
                 CommitSeam, self._store, self._build_machine, self._pass_on, self._store_failed
             )
+            await asyncio.to_thread(self._take_keys)
             self.reception = self._open_reception()
             self._controls = self._open_controls()
             self._pulse = Pulse(self._seam, self.reception, self.switch, self.clock, self._relieve)
@@ -171,19 +172,26 @@ class NamespaceServer:
         self._pulse.set_timer()
 
     def _open_store(self) -> Store:
-        if self._given_store is not None or self.options.data is None:
+        if self._given_store is not None:
+            return self._given_store
+        home = self._home()
+        return MemoryStore() if home is None else SqliteStore(home / STORE_FILE)
+
+    def _home(self) -> Path | None:
+        """The namespace's folder; None if nothing is to be kept, or elsewhere."""
+        if self.options.data is None or self._given_store is not None:
+            return None
+        return make_home(self.options.data, self.options.name)
+
+    def _take_keys(self) -> None:
+        """After the store is ours: of two first starts at once only one may make the key."""
+        home = self._home()
+        if home is None:
             self.key = self.key or new_key()
             self._set_rules(lambda names: [new_key() for _ in names])
-            return MemoryStore() if self._given_store is None else self._given_store
-        home = make_home(self.options.data, self.options.name)
-        store = SqliteStore(home / STORE_FILE)
-        try:
+        else:
             self.key = self.key or kept_key(home)
             self._set_rules(partial(kept_rule_keys, home))
-        except StoreError:
-            store.close()
-            raise
-        return store
 
     def _build_machine(self, stored: StoredNamespace) -> NamespaceMachine:
         return NamespaceMachine(stored, new_token=LockTokens())
@@ -327,11 +335,10 @@ class NamespaceServer:
         return self._controls.switch
 
     def _open_controls(self) -> Controls:
-        has_home = self.options.data is not None and self._given_store is None
         return Controls(
             self.faults,
             self,
-            home=make_home(self.options.data, self.options.name) if has_home and self.options.data else None,
+            home=self._home(),
             clock=self.clock,
             facts=self._facts,
             status=self._status,
@@ -394,7 +401,7 @@ class NamespaceServer:
             await asyncio.sleep(RECOVERY_PAUSE_S)
             try:
                 await asyncio.to_thread(self._seam.recover)
-            except StoreError as error:
+            except Exception as error:  # whatever it is, somebody has to go on trying
                 logger.warning("namespace %s still cannot use its store: %s", self.options.name, error)
         logger.info("namespace %s works again", self.options.name)
         self._pulse.set_timer()
