@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -55,12 +55,14 @@ class LocalNamespace:
         key: str | None = None,
         rules: Iterable[AccessRule | str] = (),
         jwt_issuers: Iterable[JwtIssuer] = (),
+        limits: Mapping[str, float] | None = None,
     ) -> None:
         """Without `data` everything is kept in memory and ends with `stop`. Port 0 picks a free one.
 
         `rules` are more keys, with fewer rights, as `"reader:Listen"` (see `connection_string_for`); `jwt_issuers` are
-        those whose JSON web tokens are believed.
+        those whose JSON web tokens are believed; `limits` are those of `twinbus serve --limit`, by name.
         """
+        self._limits = dict(limits or {})
         self.name = name
         self._data = data
         self._queues = tuple(queues)
@@ -101,23 +103,23 @@ class LocalNamespace:
 
     def start(self) -> None:
         """Serve; returns when clients can connect. Raises `TwinbusError` and leaves nothing behind if that fails."""
+        from twinbus.limit_names import with_limits
         from twinbus.namespace.rights.rules import parse_rule
         from twinbus.namespace.server import NamespaceServer
         from twinbus.options import NamespaceOptions
 
         if self._server is not None:
             raise TwinbusError(f"namespace {self.name} is running already")
-        server = NamespaceServer(
-            NamespaceOptions(
-                name=self.name,
-                port=self._port,
-                data=self._data,
-                key=self._key,
-                queues=self._queues,
-                rules=tuple([parse_rule(rule) if isinstance(rule, str) else rule for rule in self._rules]),
-                jwt_issuers=self._jwt_issuers,
-            )
+        options = NamespaceOptions(
+            name=self.name,
+            port=self._port,
+            data=self._data,
+            key=self._key,
+            queues=self._queues,
+            rules=tuple([parse_rule(rule) if isinstance(rule, str) else rule for rule in self._rules]),
+            jwt_issuers=self._jwt_issuers,
         )
+        server = NamespaceServer(with_limits(options, self._limits))
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"twinbus-{self.name}", daemon=True)
         self._thread.start()

@@ -9,6 +9,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from twinbus.amqp.link import SendingLink
+from twinbus.errors import OptionsError
 from twinbus.namespace.commands import Command
 from twinbus.namespace.faults.book import FaultBook
 from twinbus.namespace.faults.postponed import Postponed
@@ -44,6 +45,23 @@ class TrafficLimits:
     """Accepted but not yet written, of all connections together. Above it no socket of a sender is read;
     at twice this senders are told that the server is busy."""
     sender_credit: int = 1_000
+
+    def __post_init__(self) -> None:
+        problems = [
+            f"{name} must be from {low} to {high}, got {getattr(self, name)}"
+            for name, (low, high) in _RANGES.items()
+            if not low <= getattr(self, name) <= high
+        ]
+        if problems:
+            raise OptionsError("; ".join(problems))
+
+
+_RANGES = {
+    "message_bytes_max": (1024, 100 * 1024 * 1024),
+    "unwritten_bytes_per_connection": (1024, 2**40),
+    "unwritten_bytes": (1024, 2**40),
+    "sender_credit": (1, 1_000_000),
+}
 
 
 class Reception:

@@ -11,7 +11,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -95,6 +95,14 @@ def serve(
     max_connections: Annotated[
         int | None, typer.Option(metavar="N", help="Connections that each namespace takes.  [default: 5000]")
     ] = None,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=NUMBER",
+            help="Another limit of each namespace, as message_bytes_max=1048576 or busy_operations_per_second=500; a "
+            "name that does not exist lists them all. Repeat for more.",
+        ),
+    ] = None,
     as_json: Annotated[
         bool,
         typer.Option("--json", help="One JSON object a line: one per namespace when it is ready, when it stopped."),
@@ -119,6 +127,10 @@ def serve(
       with ServiceBusClient.from_connection_string(PRINTED) as client:
           client.get_queue_sender("orders").send_messages(ServiceBusMessage("42"))
     """
+    from twinbus.limit_names import parse_limits
+
+    if data is not None and str(data) in ("", "."):
+        raise OptionsError("--data takes a folder of its own, as ./bus, not the current one")
     if memory and data is not None:
         raise OptionsError("--memory and --data exclude each other: choose one")
     plan = plan_namespaces(
@@ -130,7 +142,7 @@ def serve(
         rules=parse_rules(rule or ()),
         jwt_issuers=tuple(map(read_issuer, jwt_issuer or ())),
         certificate=parse_certificate(cert, key_file),
-        max_connections=max_connections,
+        limits=parse_limits(limit or []) | ({} if max_connections is None else {"connections": max_connections}),
     )
     allow_open_files(sum(options.server_limits.connections for options in plan))
     logging.basicConfig(stream=sys.stderr, format="twinbus: %(message)s", level=logging.WARNING)
@@ -147,34 +159,31 @@ def plan_namespaces(
     rules: tuple[AccessRule, ...] = (),
     jwt_issuers: tuple[JwtIssuer, ...] = (),
     certificate: tuple[Path, Path] | None = None,
-    max_connections: int | None = None,
+    limits: Mapping[str, float] | None = None,
 ) -> list[NamespaceOptions]:
     """The options of each namespace; raises `OptionsError` if one is wrong or two get in each other's way."""
-    from twinbus.namespace.limits import ServerLimits
+    from twinbus.limit_names import with_limits
     from twinbus.options import NamespaceOptions
 
-    limits = ServerLimits() if max_connections is None else ServerLimits(connections=max_connections)
     plan: list[NamespaceOptions] = []
     for name, port in map(parse_address, addresses):
         if any(name.lower() == other.name.lower() for other in plan):
             raise OptionsError(f"--namespace {name} is given twice: each namespace needs its own name")
         if port and any(port == other.port for other in plan):
             raise OptionsError(f"port {port} is given twice: each namespace needs its own port (0 picks a free one)")
-        plan.append(
-            NamespaceOptions(
-                name=name,
-                host=host,
-                port=port,
-                data=data,
-                key=key,
-                queues=queues,
-                rules=rules,
-                jwt_issuers=jwt_issuers,
-                cert=None if certificate is None else certificate[0],
-                key_file=None if certificate is None else certificate[1],
-                server_limits=limits,
-            )
+        options = NamespaceOptions(
+            name=name,
+            host=host,
+            port=port,
+            data=data,
+            key=key,
+            queues=queues,
+            rules=rules,
+            jwt_issuers=jwt_issuers,
+            cert=None if certificate is None else certificate[0],
+            key_file=None if certificate is None else certificate[1],
         )
+        plan.append(with_limits(options, limits or {}))
     return plan
 
 

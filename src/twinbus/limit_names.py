@@ -1,0 +1,55 @@
+"""Every limit of a namespace under one name, for the command line and for tests.
+
+Three groups of limits exist because three rooms keep them: what peers may take of the server, how much traffic may be
+under way, and when to say *server busy* (those begin with `busy_`). Whoever sets one should not need to know that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from twinbus.errors import OptionsError
+from twinbus.namespace.faults.throttle import ThrottleLimits
+from twinbus.namespace.limits import ServerLimits
+from twinbus.namespace.reception import TrafficLimits
+from twinbus.options import NamespaceOptions
+
+_GROUPS: dict[str, tuple[str, type]] = {
+    "limits": ("", TrafficLimits),
+    "server_limits": ("", ServerLimits),
+    "throttle": ("busy_", ThrottleLimits),
+}
+_PLACES: dict[str, tuple[str, str]] = {
+    prefix + field.name: (group, field.name) for group, (prefix, kind) in _GROUPS.items() for field in fields(kind)
+}
+"""Name of a limit -> the options' group it belongs to, and its name there."""
+
+LIMIT_NAMES = tuple(sorted(_PLACES))
+
+
+def with_limits(options: NamespaceOptions, limits: Mapping[str, float]) -> NamespaceOptions:
+    """The options with some limits changed; raises `OptionsError` with everything that is wrong."""
+    unknown = [name for name in limits if name not in _PLACES]
+    if unknown:
+        raise OptionsError(f"no limit is called {', '.join(unknown)}: there are {', '.join(LIMIT_NAMES)}")
+    changes: dict[str, dict[str, Any]] = {}
+    for name, value in limits.items():
+        group, field = _PLACES[name]
+        changes.setdefault(group, {})[field] = int(value) if float(value).is_integer() else value
+    return replace(options, **{group: replace(getattr(options, group), **found) for group, found in changes.items()})
+
+
+def parse_limits(texts: list[str]) -> dict[str, float]:
+    """`["connections=100"]` -> `{"connections": 100.0}`."""
+    limits: dict[str, float] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        try:
+            limits[name.strip().replace("-", "_")] = float(value)
+        except ValueError:
+            raise OptionsError(f"--limit takes NAME=NUMBER, as connections=100, got {text!r}") from None
+        if not equals or not 0 <= limits[name.strip().replace("-", "_")] < 2**62:
+            raise OptionsError(f"--limit takes NAME=NUMBER, as connections=100, got {text!r}")
+    return limits
