@@ -20,18 +20,29 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 
 from twinbus.amqp.composites import encode_composite
 from twinbus.amqp.connection import Connection, Role
-from twinbus.amqp.events import Attached, ConnectionClosed, DispositionArrived, Event, Opened, SessionEnded
+from twinbus.amqp.events import (
+    Attached,
+    ConnectionClosed,
+    DispositionArrived,
+    Event,
+    Opened,
+    SessionEnded,
+    TransferArrived,
+)
 from twinbus.amqp.frames import AMQP_HEADER, EMPTY_FRAME, SASL_FRAME, SASL_HEADER, frame
+from twinbus.amqp.limits import ConnectionLimits
 from twinbus.amqp.link import SendingLink
 from twinbus.amqp.sasl import PLAIN, ClientSasl, SaslInit
-from twinbus.amqp.sections import encode_message
+from twinbus.amqp.sections import PropertyField, encode_message
 from twinbus.amqp.transfers import TransferWriter
+from twinbus.amqp.types import Int, Long
 from twinbus.cli.main import run
 from twinbus.connection_string import ROOT_KEY_NAME, ConnectionString
 from twinbus.namespace.certificates import kept_identity, needed_names
 from twinbus.namespace.guest import TLS_SHUTDOWN_S
 from twinbus.namespace.limits import ServerLimits
-from twinbus.namespace.server import NamespaceServer
+from twinbus.namespace.server import CLOSE_WAIT_S, NamespaceServer
+from twinbus.namespace.wire import PILE_BYTES
 from twinbus.options import NamespaceOptions
 
 WAIT_S = 10
@@ -62,33 +73,47 @@ class Peer:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         idle_timeout_ms: int = 240_000,
+        incoming_window: int = 5_000,
     ) -> None:
         self.reader = reader
         self.writer = writer
+        self._events: list[Event] = []
         sasl = ClientSasl(PLAIN, ROOT_KEY_NAME, server.key)
-        self.connection = Connection(role=Role.CLIENT, container_id="peer", sasl=sasl, idle_timeout_ms=idle_timeout_ms)
+        self.connection = Connection(
+            role=Role.CLIENT,
+            container_id="peer",
+            sasl=sasl,
+            idle_timeout_ms=idle_timeout_ms,
+            limits=ConnectionLimits(incoming_window=incoming_window, message_bytes_max=2_000_000),
+        )
         self.connection.open()
         self.session = self.connection.begin()
 
     async def until(self, kind: type[Event]) -> Event:
-        """Talk until there is an event of this kind."""
+        """Talk until there is an event of this kind; it and what came before it is forgotten."""
         async with asyncio.timeout(WAIT_S):
             while True:
+                while self._events:
+                    event = self._events.pop(0)
+                    if isinstance(event, kind):
+                        return event
                 self.writer.write(self.connection.take_output())
                 data = await self.reader.read(65536)
                 assert data, "the server hung up"
-                for event in self.connection.receive(data, 0):
-                    if isinstance(event, kind):
-                        return event
+                self._events += self.connection.receive(data, 0)
 
 
 @asynccontextmanager
 async def peer_of(
-    server: NamespaceServer, *, ssl: ssl.SSLContext | None = None, idle_timeout_ms: int = 240_000
+    server: NamespaceServer,
+    *,
+    ssl: ssl.SSLContext | None = None,
+    idle_timeout_ms: int = 240_000,
+    incoming_window: int = 5_000,
 ) -> AsyncIterator[Peer]:
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=ssl)
     try:
-        yield Peer(server, reader, writer, idle_timeout_ms)
+        yield Peer(server, reader, writer, idle_timeout_ms, incoming_window)
     finally:
         writer.transport.abort()
 
@@ -389,6 +414,57 @@ async def test_a_receiver_that_never_reads_is_cut_off() -> None:
         await sender.until(DispositionArrived)
 
 
+async def test_who_takes_few_frames_is_sent_no_more_than_a_few_messages_ahead() -> None:
+    async with serving() as server, sender_to(server) as (sender, link), peer_of(server, incoming_window=2) as narrow:
+        receiver = narrow.session.attach_receiver("narrow", "orders")
+        await narrow.until(Attached)
+        receiver.grant(10_000)
+        narrow.writer.write(narrow.connection.take_output())
+        for _ in range(20):
+            for _ in range(20):
+                link.send(encode_message(data=b"x" * 100))
+            await sender.until(DispositionArrived)
+        waiting = [len(session.waiting) for wire in server.wires for session in wire.connection.sessions]
+        assert 0 < max(waiting) <= PILE_BYTES // ServerLimits().frame_bytes + 20
+
+
+async def test_who_piles_up_answers_is_cut_off() -> None:
+    async with serving(server_limits=ServerLimits(unsent_bytes=6_000_000)) as server, deaf_peer_of(server) as deaf:
+        await ask_for_much(server, deaf, 40)
+        await wait_until(lambda: not server.wires)
+
+
+async def test_who_piles_up_answers_is_not_listened_to_until_he_takes_them() -> None:
+    async with serving() as server, deaf_peer_of(server) as deaf:
+        await ask_for_much(server, deaf, 10)
+        await wait_until(lambda: len(server.held_wires) == 1)
+        for _ in range(10):
+            await deaf.until(TransferArrived)
+        await wait_until(lambda: not server.held_wires)
+
+
+async def ask_for_much(server: NamespaceServer, peer: Peer, times: int) -> None:
+    """Ask for a look at a megabyte of messages, so many times, and do not wait for an answer."""
+    filler = peer.session.attach_sender("filler", "orders")
+    requests = peer.session.attach_sender("requests", "orders/$management")
+    answers = peer.session.attach_receiver("answers", "orders/$management")
+    for _ in range(3):
+        await peer.until(Attached)
+    answers.grant(1_000)
+    for _ in range(4):
+        filler.send(encode_message(data=b"x" * 250_000))
+        await peer.until(DispositionArrived)
+    body = {"from-sequence-number": Long(1), "message-count": Int(4)}
+    for number in range(times):
+        question = encode_message(
+            properties={PropertyField.MESSAGE_ID: str(number)},
+            application_properties={"operation": "com.microsoft:peek-message"},
+            value=body,
+        )
+        requests.send(question, settled=True)
+    peer.writer.write(peer.connection.take_output())
+
+
 async def test_half_messages_take_only_so_much_memory() -> None:
     async with serving(server_limits=ServerLimits(partial_bytes=100_000)) as server, peer_of(server) as peer:
         links = [peer.session.attach_sender(f"link-{number}", "orders") for number in range(3)]
@@ -532,6 +608,18 @@ async def test_a_stop_ends_every_connection_in_its_own_way_and_the_port_is_free_
     async with serving(data=tmp_path, port=server.port) as again, peer_of(again) as peer:
         await peer.until(Opened)
         assert again.connection_string == server.connection_string
+
+
+async def test_a_peer_that_leaves_while_it_is_not_read_does_not_delay_a_stop(tmp_path: Path) -> None:
+    async with serving(data=tmp_path) as server:
+        async with peer_of(server, ssl=trusting(server)) as peer:
+            await peer.until(Opened)
+            [wire] = server.wires
+            wire.stop_reading()
+        await asyncio.sleep(0.05)
+        began = asyncio.get_running_loop().time()
+        await server.stop()
+        assert asyncio.get_running_loop().time() - began < CLOSE_WAIT_S / 2
 
 
 async def test_a_silent_server_can_be_stopped(server: NamespaceServer) -> None:

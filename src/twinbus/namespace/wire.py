@@ -7,6 +7,7 @@ delivering stops while the peer does not take what was sent: neither side can ma
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Protocol
 
@@ -139,7 +140,8 @@ class Wire(Voice):
         self._hold_or_read()
         if not self._transport.is_closing():
             if self._transport.can_write_eof():
-                self._transport.write_eof()
+                with contextlib.suppress(OSError):  # the peer is gone, and we have not heard of it yet
+                    self._transport.write_eof()
             asyncio.get_running_loop().call_later(GOODBYE_S, self._hang_up)
 
     def _hang_up(self) -> None:
@@ -202,6 +204,7 @@ class Wire(Voice):
         """Deliver to the peer, or do not, as things are now."""
         if not self._is_writable:
             self._check_pile()
+            self._hold_or_read()
         is_delivering = self._is_writable and not self._is_silent and not self._is_window_shut()
         if is_delivering is self._is_delivering:
             return

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -34,6 +35,10 @@ class Echo(Voice):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
+        if data == b"large":
+            self._transport.write(b"x" * 20_000_000)
+            self._transport.close()
+            return
         if b"!" in data:
             self._guest.admit()
         self._transport.write(b"no room" if self._guest.is_turned_away else data)
@@ -262,6 +267,31 @@ async def test_far_over_the_limit_a_guest_is_let_go_without_a_word(monkeypatch: 
         peers = [await stack.enter_async_context(connected(listener)) for _ in range(3)]
         assert [await say(peer, b"hello") for peer in peers[:2]] == [b"hello", b"no room"]
         assert await hear(peers[2]) in (b"", b"reset")
+
+
+async def test_a_machine_without_a_socket_to_spare_is_given_a_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    accept, failures = socket.socket.accept, [OSError(errno.EMFILE, "Too many open files")]
+
+    def fail_first(listening: socket.socket) -> Any:
+        if failures:
+            raise failures.pop()
+        return accept(listening)
+
+    monkeypatch.setattr(socket.socket, "accept", fail_first)
+    monkeypatch.setattr(listener_module, "REST_S", 0.05)
+    async with listening() as listener, connected(listener) as peer:
+        assert await say(peer, b"hello") == b"hello"
+
+
+async def test_who_is_hung_up_on_and_does_not_take_the_last_words_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener_module, "LEAVING_S", 0.05)
+    async with listening() as listener, connected(listener) as peer:
+        peer[1].write(b"large")
+        async with asyncio.timeout(WAIT_S):
+            while not any(guest.is_leaving for guest in listener.guests):
+                await asyncio.sleep(0)
+            while listener.guests:
+                await asyncio.sleep(0.01)
 
 
 # --- faults ---
