@@ -76,6 +76,9 @@ class Lock:
     """The delivery count it was lent with."""
     sequence: int
     is_dead: bool
+    size: int
+    receiver: int | None
+    """None: it was asked for by its sequence."""
     asked: Verdict | None = None
     """What its receiver has asked for; the answer is still to come."""
 
@@ -189,6 +192,11 @@ class Accounts:
         if account.lock is not None:
             self.by_token.pop(account.lock.token, None)
             account.lock = None
+
+    def held_bytes(self, receiver: int, now_ms: int) -> int:
+        """What a receiver has and has not settled."""
+        locks = [account.lock for account in self.by_token.values() if account.is_locked(self.life, now_ms)]
+        return sum(lock.size for lock in locks if lock is not None and lock.receiver == receiver)
 
     def open_readers(self) -> list[Reader]:
         return [reader for reader in self.readers.values() if reader.is_open]

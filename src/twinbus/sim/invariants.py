@@ -43,9 +43,10 @@ def possible_failures(account: Account, life: int, now_ms: int) -> set[int]:
 
 
 class Invariants:
-    def __init__(self, accounts: Accounts, now: Callable[[], int]) -> None:
+    def __init__(self, accounts: Accounts, now: Callable[[], int], lent_bytes_max: int) -> None:
         self._accounts = accounts
         self._now = now
+        self._lent_bytes_max = lent_bytes_max
         self.seen: Counter[str] = Counter()
         """How often what happened, to show that a simulation is not about nothing."""
 
@@ -75,7 +76,11 @@ class Invariants:
             check(not reader.is_paused, f"paused receiver {reader.name} got a message")
         check((delivery.token is None) is (reader.mode is ReceiveMode.RECEIVE_AND_DELETE), "wrong mode of delivery")
         check(row.state is MessageState.ACTIVE, f"message {row.message_id} was delivered while {row.state.name}")
-        account = self.handed(row, reader.home, reader.is_dead, delivery.token, delivery.locked_until_ms)
+        held = self._accounts.held_bytes(reader.name, self._now())
+        check(held < self._lent_bytes_max, f"receiver {reader.name} got more though it holds {held} bytes")
+        account = self.handed(
+            row, reader.home, reader.is_dead, delivery.token, delivery.locked_until_ms, receiver=reader.name
+        )
         self._check_order(account, reader, row)
 
     def _check_order(self, account: Account, reader: Reader, row: MessageRow) -> None:
@@ -126,7 +131,16 @@ class Invariants:
             check(account.dead_letter_asked, f"{account.message_id} was buried because of {reason}, which nobody asked")
         self.seen[f"buried: {reason}"] += 1
 
-    def handed(self, row: MessageRow, home: Home, is_dead: bool, token: bytes | None, until_ms: int | None) -> Account:
+    def handed(
+        self,
+        row: MessageRow,
+        home: Home,
+        is_dead: bool,
+        token: bytes | None,
+        until_ms: int | None,
+        *,
+        receiver: int | None = None,
+    ) -> Account:
         """The account of a message that a client gets, locked or for good."""
         account, accounts, now_ms = self.known(row, home, is_dead), self._accounts, self._now()
         name, lock = f"message {account.message_id}", account.lock
@@ -145,7 +159,9 @@ class Invariants:
             account.ending = Ending.HANDED_OUT
         else:
             check(until_ms == now_ms + home.settings.lock_ms, f"{name} is locked until {until_ms}")
-            accounts.lend(account, Lock(token, accounts.life, until_ms, row.delivery_count, row.sequence, is_dead))
+            size = len(row.payload)
+            lock = Lock(token, accounts.life, until_ms, row.delivery_count, row.sequence, is_dead, size, receiver)
+            accounts.lend(account, lock)
         return account
 
     def _failures_to_show(self, account: Account, is_dead: bool) -> set[int]:

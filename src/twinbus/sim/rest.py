@@ -18,10 +18,11 @@ def check_rest(machine: NamespaceMachine, accounts: Accounts, disk: Disk, limits
             if each is not None:
                 _check_counts(each, disk.rows_of(each.entity_id))
                 _check_bounds(each, accounts, limits)
+                _check_room(each, accounts, limits, now_ms)
                 _check_swept(disk.rows_of(each.entity_id), accounts, now_ms)
     for reader in accounts.open_readers():
         check(not reader.is_draining, f"receiver {reader.name} waits for its drain")
-        if reader.is_hungry:
+        if reader.is_hungry and accounts.held_bytes(reader.name, now_ms) < limits.lent_bytes_max:
             _check_fed(reader, accounts, disk, now_ms)
 
 
@@ -44,6 +45,14 @@ def _check_bounds(queue: Queue, accounts: Accounts, limits: WindowLimits) -> Non
     lent_before = sum(account.delivered_in_life == accounts.life for account in accounts.by_id.values())
     check(queue.held_rows <= limits.rows_max + lent_before, f"'{path}' holds {queue.held_rows} rows in memory")
     check(len(queue.receivers.all) == len(_readers_of(queue, accounts)), f"'{path}' has receivers nobody opened")
+
+
+def _check_room(queue: Queue, accounts: Accounts, limits: WindowLimits, now_ms: int) -> None:
+    """What a receiver may still be lent is what it does not hold."""
+    for receiver in queue.receivers.all.values():
+        held = limits.lent_bytes_max - receiver.room_bytes
+        seen = accounts.held_bytes(receiver.name, now_ms)
+        check(held == seen, f"receiver {receiver.name} holds {seen} bytes, and {held} are counted")
 
 
 def _check_swept(rows: tuple[MessageRow, ...], accounts: Accounts, now_ms: int) -> None:

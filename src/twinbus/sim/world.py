@@ -44,11 +44,11 @@ class World:
     def __init__(self, seed: int, parts: Parts | None = None) -> None:
         self._random = Random(seed)  # noqa: S311 - chance that can be repeated, not a secret
         self._parts = parts or Parts()
-        self._limits = WindowLimits(rows_max=self._random.choice((1, 3, 3, 50)), bytes_max=self._draw_bytes_max())
+        self._limits = self._draw_limits()
         self.clock = VirtualClock()
         self.disk = Disk()
         self.accounts = Accounts()
-        self.invariants = Invariants(self.accounts, self.clock)
+        self.invariants = Invariants(self.accounts, self.clock, self._limits.lent_bytes_max)
         self.trace: deque[tuple[int, object]] = deque(maxlen=200)
         self._answers = Answers(self.accounts, self.invariants, self.clock, lambda: self.seam.failure is not None)
         self._balance = Balance(self.accounts, self.invariants, self.disk)
@@ -57,8 +57,12 @@ class World:
         self._has_failed = False
         self._boot()
 
-    def _draw_bytes_max(self) -> int:
-        return self._random.choice((100, 1_000, 1_000_000))
+    def _draw_limits(self) -> WindowLimits:
+        return WindowLimits(
+            rows_max=self._random.choice((1, 3, 3, 50)),
+            bytes_max=self._random.choice((100, 1_000, 1_000_000)),
+            lent_bytes_max=self._random.choice((100, 1_000, 1_000_000)),
+        )
 
     def _boot(self) -> None:
         self.store = self._parts.store(self.disk)

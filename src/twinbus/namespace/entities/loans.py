@@ -8,16 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
+from twinbus.namespace.entities.receivers import Receiver
 from twinbus.namespace.store.api import MessageRow
 
 
 class Loan:
-    __slots__ = ("row", "token", "until_ms")
+    __slots__ = ("receiver", "row", "token", "until_ms")
 
-    def __init__(self, row: MessageRow, token: bytes, until_ms: int) -> None:
+    def __init__(self, row: MessageRow, token: bytes, until_ms: int, receiver: Receiver | None) -> None:
         self.row = row
         self.token = token
         self.until_ms = until_ms
+        self.receiver = receiver
+        """Whose room it takes; None for a deferred message, which nobody waits in line for."""
 
 
 class Loans:
@@ -32,8 +35,8 @@ class Loans:
     def is_lent(self, sequence: int) -> bool:
         return sequence in self._lent
 
-    def lend(self, row: MessageRow, token: bytes, until_ms: int) -> None:
-        self._by_token[token] = Loan(row, token, until_ms)
+    def lend(self, row: MessageRow, token: bytes, until_ms: int, receiver: Receiver | None = None) -> None:
+        self._by_token[token] = Loan(row, token, until_ms, receiver)
         self._lent.add(row.sequence)
         heappush(self._ends, (until_ms, token))
 

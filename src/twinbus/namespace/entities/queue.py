@@ -12,10 +12,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from twinbus.errors import (
-    DecodeError,
     EntityDisabled,
     LockLost,
     MessageTooLarge,
@@ -25,12 +23,13 @@ from twinbus.errors import (
 )
 from twinbus.namespace.commands import Abandon, Complete, DeadLetter, Defer, ReceiveMode, Release, Verdict
 from twinbus.namespace.entities.loans import Loan, Loans
+from twinbus.namespace.entities.notes import annotated, noted
 from twinbus.namespace.entities.receivers import Receiver, Receivers
 from twinbus.namespace.entities.recent import RecentChanges
 from twinbus.namespace.entities.settings import QueueSettings, QueueStatus
 from twinbus.namespace.entities.sweep import Sweep
 from twinbus.namespace.entities.window import Window, WindowLimits
-from twinbus.namespace.message import Arrival, time_to_live_ms, with_properties
+from twinbus.namespace.message import Arrival, time_to_live_ms
 from twinbus.namespace.replies import Delivery, Drained, Step
 from twinbus.namespace.store.api import (
     DeleteMessages,
@@ -75,7 +74,8 @@ class Afterwards:
         self.number = number
         self.appearing: list[MessageRow] = []
         self.returning: list[MessageRow] = []
-        self.delivered: list[Receiver] = []
+        self.delivered: list[tuple[Receiver, int]] = []
+        """Who gets a message that is deleted by now, and its size."""
 
 
 class Queue:
@@ -91,7 +91,7 @@ class Queue:
         self.configure(row)
         self.accessed_at_ms = row.updated_at_ms
         self.dead_letter = dead_letter
-        self.receivers = Receivers()
+        self.receivers = Receivers(context.window_limits.lent_bytes_max)
         self.loans = Loans()
         self.recent = RecentChanges(committed)
         self.active = summary.active
@@ -226,8 +226,9 @@ class Queue:
                 self._appear(row, afterwards.number, now_ms, step)
             for row in afterwards.returning:
                 self._give_back(row, now_ms, step)
-            for receiver in afterwards.delivered:
+            for receiver, size in afterwards.delivered:
                 receiver.undelivered -= 1
+                self.receivers.returned(receiver, size)
         self.recent.committed(number)
         self.lend(now_ms, step)
 
@@ -270,20 +271,27 @@ class Queue:
         self._finish_drains(step)
 
     def _deliver(self, receiver: Receiver, row: MessageRow, now_ms: int, step: Step) -> None:
+        size = len(row.payload)
+        receiver.room_bytes -= size
         if receiver.mode is ReceiveMode.RECEIVE_AND_DELETE:
             self.remove(row, step)
             receiver.undelivered += 1
-            self._after(step).delivered.append(receiver)
+            self._after(step).delivered.append((receiver, size))
             step.replies.append(Delivery(receiver.name, row, None, None))
             return
-        token, until_ms = self.lock(row, now_ms)
+        token, until_ms = self.lock(row, now_ms, receiver)
         step.news.append(Delivery(receiver.name, row, token, until_ms))
 
-    def lock(self, row: MessageRow, now_ms: int) -> tuple[bytes, int]:
+    def lock(self, row: MessageRow, now_ms: int, receiver: Receiver | None = None) -> tuple[bytes, int]:
         """Lend a message under a new lock; returns the token and the lock's end."""
         token, until_ms = self._context.new_token(), now_ms + self.settings.lock_ms
-        self.loans.lend(row, token, until_ms)
+        self.loans.lend(row, token, until_ms, receiver)
         return token, until_ms
+
+    def _end_loan(self, loan: Loan) -> None:
+        """The loan is over: whoever had it may have another."""
+        if loan.receiver is not None:
+            self.receivers.returned(loan.receiver, len(loan.row.payload))
 
     def _finish_drains(self, step: Step) -> None:
         """Tell draining receivers that nothing more is coming, unless something is: on its way, or on disk."""
@@ -309,6 +317,7 @@ class Queue:
                 failures[token] = NotAllowed("a message of a dead-letter queue cannot be dead-lettered again")
             else:
                 self.loans.end(loan)
+                self._end_loan(loan)
                 loans.append(loan)
         if type(verdict) is Complete:
             self._remove_all([loan.row for loan in loans], step)
@@ -323,12 +332,12 @@ class Queue:
                 if row.state is _ACTIVE:
                     self._give_back(row, now_ms, step)
             case Abandon(properties):
-                self._count_failure(row, _annotated(row, properties), step)
+                self._count_failure(row, annotated(row, properties), step)
             case Defer(properties):
-                deferred = _annotated(row, properties)._replace(state=_DEFERRED, expires_at_ms=None)
+                deferred = annotated(row, properties)._replace(state=_DEFERRED, expires_at_ms=None)
                 self._replace(row, deferred, step)
             case DeadLetter(properties):
-                self._bury(row, _annotated(row, properties), step)
+                self._bury(row, annotated(row, properties), step)
             case Complete():
                 self.remove(row, step)
 
@@ -337,7 +346,7 @@ class Queue:
         failed = row._replace(delivery_count=row.delivery_count + 1)
         if failed.delivery_count >= self.settings.max_delivery_count and self.dead_letter is not None:
             text = f"The message was delivered {failed.delivery_count} times and never completed."
-            self._bury(stored, _noted(failed, "MaxDeliveryCountExceeded", text), step)
+            self._bury(stored, noted(failed, "MaxDeliveryCountExceeded", text), step)
             return
         self._replace(stored, failed, step)
         if failed.state is _ACTIVE:
@@ -397,6 +406,7 @@ class Queue:
 
     def tick(self, now_ms: int, step: Step) -> None:
         for loan in self.loans.take_ended(now_ms, ENDED_LOCKS_PER_STEP):
+            self._end_loan(loan)
             self._end_lock(loan.row, now_ms, step)
         self._sweep(self._expiries, ExpiredRows, now_ms, step)
         self._sweep(self._dues, DueRows, now_ms, step)
@@ -417,7 +427,7 @@ class Queue:
     def _expire(self, row: MessageRow, step: Step) -> None:
         """End a message whose time to live is over; it is neither lent nor in the window any more."""
         if self.settings.dead_letter_on_expiration and self.dead_letter is not None:
-            self._bury(row, _noted(row, "TTLExpiredException", "The message's time to live was over."), step)
+            self._bury(row, noted(row, "TTLExpiredException", "The message's time to live was over."), step)
         else:
             self.remove(row, step)
 
@@ -467,23 +477,6 @@ class Queue:
             expires_at_ms=self._expiry(time_to_live_ms(row.payload), enqueued_at_ms),
             due_at_ms=None,
         )
-
-
-def _noted(row: MessageRow, reason: str, description: str) -> MessageRow:
-    """A message with the reason for its dead-lettering written on it."""
-    return _annotated(row, {"DeadLetterReason": reason, "DeadLetterErrorDescription": description})
-
-
-def _annotated(row: MessageRow, properties: dict[str, Any] | None) -> MessageRow:
-    """A message with these application properties set.
-
-    One whose properties cannot be read keeps them: nobody checked them when it was sent, and a message that could
-    be neither abandoned nor dead-lettered would stop its queue.
-    """
-    try:
-        return row._replace(payload=with_properties(row.payload, properties))
-    except DecodeError:
-        return row
 
 
 def _earlier(one_ms: int | None, other_ms: int | None) -> int | None:

@@ -6,11 +6,14 @@ from collections import deque
 
 from twinbus.namespace.commands import ReceiveMode
 
+LENT_BYTES_MAX = 32 * 1024 * 1024
+"""A receiver that has so much and has not settled it gets no more, whatever its credit: loans are kept in memory."""
+
 
 class Receiver:
     """One reader with its credit, counted from its opening so that a late grant cannot give credit twice."""
 
-    __slots__ = ("assigned", "credit_limit", "mode", "name", "paused", "queued", "undelivered")
+    __slots__ = ("assigned", "credit_limit", "mode", "name", "paused", "queued", "room_bytes", "undelivered")
 
     def __init__(self, name: int, mode: ReceiveMode) -> None:
         self.name = name
@@ -19,24 +22,28 @@ class Receiver:
         self.assigned = 0
         self.undelivered = 0
         """Messages taken for it whose removal is not committed yet (receive-and-delete)."""
+        self.room_bytes = LENT_BYTES_MAX
+        """How much more may be lent to it before it has to settle something. The last message may go beyond."""
         self.paused = False
         self.queued = False
         """Whether it stands in the line of the hungry."""
 
     @property
     def is_hungry(self) -> bool:
-        return self.assigned < self.credit_limit and not self.paused
+        return self.assigned < self.credit_limit and not self.paused and self.room_bytes > 0
 
 
 class Receivers:
     """The receivers of one queue; those with credit take turns."""
 
-    def __init__(self) -> None:
+    def __init__(self, lent_bytes_max: int = LENT_BYTES_MAX) -> None:
+        self._lent_bytes_max = lent_bytes_max
         self.all: dict[int, Receiver] = {}
         self.draining: dict[int, Receiver] = {}
         self._line: deque[Receiver] = deque()
 
     def add(self, receiver: Receiver) -> None:
+        receiver.room_bytes = self._lent_bytes_max
         self.all[receiver.name] = receiver
 
     def remove(self, name: int) -> None:
@@ -67,8 +74,14 @@ class Receivers:
             receiver.queued = True
             self._line.append(receiver)
 
+    def returned(self, receiver: Receiver, size: int) -> None:
+        """A message of so many bytes is not the receiver's any more, or is its own for good."""
+        receiver.room_bytes += size
+        if not receiver.queued:
+            self.queue_up(receiver)
+
     def next_hungry(self) -> Receiver | None:
-        """Whose turn it is; None if nobody has credit."""
+        """Whose turn it is; None if nobody has credit and room."""
         while self._line:
             receiver = self._line[0]
             if receiver.is_hungry:

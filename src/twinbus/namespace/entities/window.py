@@ -12,13 +12,17 @@ from collections import deque
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
+from twinbus.namespace.entities.receivers import LENT_BYTES_MAX
 from twinbus.namespace.store.api import HeadRows, MessageRow
 
 
 @dataclass(frozen=True, slots=True)
 class WindowLimits:
+    """What a queue may keep in memory."""
+
     rows_max: int = 4_000
     bytes_max: int = 8 * 1024 * 1024
+    lent_bytes_max: int = LENT_BYTES_MAX
 
 
 class Window:
