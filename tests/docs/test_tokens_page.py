@@ -1,4 +1,4 @@
-"""The page about keys and tokens: its code runs, its commands exist, its limits are those of the code."""
+"""The page about keys and tokens: its commands exist, its limits are those of the code."""
 
 from __future__ import annotations
 
@@ -9,26 +9,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from twinbus.cli.credentials import FIELDS
 from twinbus.namespace.rights.claims import CLAIMS_MAX
 from twinbus.namespace.rights.jwt import ALGORITHMS, ROLES, SECRET_BYTES_MIN, SERVICE_AUDIENCE
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "how-to" / "tokens.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-PRINTED = ["does not give the right 'Send'", "sent with a token", "sent with a web token"]
 
 
 def blocks(language: str) -> list[str]:
     return [code for kind, code in BLOCKS if kind == language]
-
-
-@pytest.mark.parametrize(("code", "printed"), list(zip(blocks("python"), PRINTED, strict=True)), ids=PRINTED)
-def test_a_python_block_runs(code: str, printed: str, tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert printed in done.stdout
 
 
 def test_options_and_fields_exist() -> None:
