@@ -118,7 +118,7 @@ class Wire(Voice):
             self._written += len(output)
             self._transport.write(output)
         if self.connection.closed:
-            self._hang_up()
+            self._transport.close()
         self._deliver_or_wait()
 
     def read_if_allowed(self) -> None:
@@ -142,12 +142,7 @@ class Wire(Voice):
             if self._transport.can_write_eof():
                 with contextlib.suppress(OSError):  # the peer is gone, and we have not heard of it yet
                     self._transport.write_eof()
-            asyncio.get_running_loop().call_later(GOODBYE_S, self._hang_up)
-
-    def _hang_up(self) -> None:
-        self._transport.close()
-        if self._is_held:
-            self._transport.resume_reading()  # TLS ends when both have said so; nothing else is heard any more
+            asyncio.get_running_loop().call_later(GOODBYE_S, self._transport.close)
 
     def abort(self) -> None:
         self._transport.abort()
