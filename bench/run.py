@@ -61,6 +61,15 @@ class Bench:
     client: LoadClient
     size: Size
 
+    def start_again_and_again(self, twinbus: Twinbus) -> tuple[Broker, float]:
+        """A running namespace, and the shortest time that a start took."""
+        broker, best_s = twinbus.start()
+        for _ in range(self.size.looks):
+            broker.process.stop()
+            broker, took_s = twinbus.start()
+            best_s = min(best_s, took_s)
+        return broker, best_s
+
     # --- beside RabbitMQ ---
 
     def compare(self, ours: Broker, theirs: Broker | None) -> list[Row]:
@@ -132,9 +141,7 @@ def measure(size: Size, cores: Cores, folder: Path, *, alone: bool) -> list[Row]
         bench = Bench(folder, processes, cores, client, size)
         twinbus = Twinbus(folder / "small", processes, cores.broker)
         twinbus.prepare()
-        first, _ = twinbus.start()  # fills the caches of the disk
-        first.process.stop()
-        ours, start_s = twinbus.start()
+        ours, start_s = bench.start_again_and_again(twinbus)
         rows = [Row("start-up to first connection", start_s, "s", Must("<", 1))]
         theirs = None if alone else start_rabbitmq(folder / "rabbitmq", BUILD, processes, cores.broker)
         rows = [*bench.compare(ours, theirs), bench.confirmed(ours), *rows]
