@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from threading import Event
 from typing import Any
 
 import pytest
-from power_cut import PowerCutDisk
 from store_contract import MANY, WatchedStore, entity, insert, message, sequences_of
+from troubled_store import Trouble
 
 from twinbus.errors import OptionsError, StoreDamaged, StoreError, StoreInUse, StoreTooNew
 from twinbus.namespace.store import reader
@@ -25,7 +25,6 @@ from twinbus.namespace.store.api import (
     NamedRows,
     PutEntity,
     RangeRows,
-    ReadFailed,
 )
 from twinbus.namespace.store.backup import back_up
 from twinbus.namespace.store.connection import Connection, default_connect, execute, first_value
@@ -54,39 +53,6 @@ def opened(path: Path) -> Iterator[Open]:
     yield open_one
     for store in stores:
         store.close()
-
-
-class Trouble:
-    """A connection factory whose connections call `on_statement` before each statement; it may wait or raise."""
-
-    def __init__(self) -> None:
-        self.on_statement: Callable[[str], None] = lambda sql: None
-
-    def connect(self, path: Path) -> Connection:
-        return _TroubledConnection(default_connect(path), self)
-
-    def fail_at(self, start: str) -> None:
-        def fail(sql: str) -> None:
-            if sql.startswith(start):
-                raise sqlite3.OperationalError("database or disk is full")
-
-        self.on_statement = fail
-
-    def heal(self) -> None:
-        self.on_statement = lambda sql: None
-
-
-class _TroubledConnection:
-    def __init__(self, inner: Connection, trouble: Trouble) -> None:
-        self._inner = inner
-        self._trouble = trouble
-
-    def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Any:
-        self._trouble.on_statement(sql)
-        return self._inner.execute(sql, parameters)
-
-    def close(self) -> None:
-        self._inner.close()
 
 
 def mode(path: Path) -> int:
@@ -134,53 +100,6 @@ def test_a_store_in_use_is_refused_and_goes_on_working(path: Path, opened: Open)
     first.commit(PutEntity(entity()))
     first.store.close()
     assert opened().loaded.last_number == 1
-
-
-@pytest.mark.parametrize("content", [b"x", b"SQLite", b"not a database at all\n" * 500, bytes(8192)])
-def test_a_file_that_is_no_database_is_refused_untouched(path: Path, content: bytes) -> None:
-    path.parent.mkdir()
-    path.write_bytes(content)
-    assert isinstance(refusal(path), StoreDamaged)
-    assert path.read_bytes() == content
-    assert {file.name for file in path.parent.iterdir()} == {"store.db", "store.db.lock"}
-
-
-def test_a_truncated_store_is_refused(path: Path) -> None:
-    whole = closed_store(path)
-    path.write_bytes(whole[: len(whole) // 2])
-    assert isinstance(refusal(path), StoreDamaged)
-    assert path.read_bytes() == whole[: len(whole) // 2]
-
-
-def test_a_store_with_overwritten_pages_is_refused(path: Path) -> None:
-    whole = closed_store(path)
-    path.write_bytes(whole[:8192] + b"\x55" * (len(whole) - 8192))
-    assert isinstance(refusal(path), StoreDamaged)
-
-
-def test_a_database_of_somebody_else_is_refused_untouched(path: Path) -> None:
-    path.parent.mkdir()
-    other = sqlite3.connect(path)
-    other.execute("create table theirs (x)")
-    other.close()
-    before = path.read_bytes()
-    assert isinstance(refusal(path), StoreDamaged)
-    with sqlite3.connect(path) as again:
-        assert again.execute("select name from sqlite_schema").fetchall() == [("theirs",)]
-    again.close()
-    assert len(path.read_bytes()) == len(before)
-
-
-def test_a_store_of_a_newer_twinbus_is_refused_untouched(path: Path) -> None:
-    closed_store(path)
-    newer = sqlite3.connect(path)
-    newer.execute("pragma user_version = 99")
-    newer.close()
-    before = path.read_bytes()
-    error = refusal(path)
-    assert isinstance(error, StoreTooNew)
-    assert "99" in str(error)
-    assert path.read_bytes() == before
 
 
 def test_a_directory_that_cannot_be_made_is_a_store_error(tmp_path: Path) -> None:
@@ -381,108 +300,6 @@ def test_cleaning_up_goes_on_after_a_restart_and_does_not_touch_others(path: Pat
     assert sequences_of(watched.read(RangeRows(2, 0, MANY, MANY))) == [1]
     watched.store.close()
     assert remaining_rows(path) == 1
-
-
-# --- failures
-
-
-@pytest.mark.parametrize("where", ["begin", "insert into messages", "insert into counters", "commit"])
-def test_a_failed_commit_is_reported_once_and_loading_recovers_when_the_disk_does(opened: Open, where: str) -> None:
-    trouble = Trouble()
-    watched = opened(connect=trouble.connect)
-    watched.commit(PutEntity(entity()), insert(1))
-    trouble.fail_at(where)
-    number = watched.submit(insert(2))
-    assert watched.failure() == (number, "database or disk is full")
-    watched.submit(insert(3))
-    watched.submit(insert(4))
-    if where != "insert into messages":
-        with pytest.raises(StoreError, match="disk is full"):
-            watched.store.load()
-    trouble.heal()
-    assert watched.load().last_number == number - 1
-    assert watched.commit(insert(2)) == number
-    assert sequences_of(watched.read(EVERYTHING)) == [1, 2]
-    assert watched.committed() == [number]
-
-
-def test_sqlite_itself_running_out_of_space_is_survived(path: Path, opened: Open) -> None:
-    limit: list[Connection] = []
-
-    def connect(path: Path) -> Connection:
-        limit.append(default_connect(path))
-        return limit[-1]
-
-    watched = opened(connect=connect)
-    watched.commit(PutEntity(entity()), insert(1))
-    execute(limit[0], "pragma max_page_count = 30")
-    for sequence in range(2, 50):
-        watched.submit(InsertMessages((message(sequence, payload=bytes(20_000)),)))
-    failed = watched.failure()
-    assert "full" in failed.reason
-    execute(limit[0], "pragma max_page_count = 100000")
-    assert watched.load().last_number == failed.number - 1
-    watched.commit(insert(100))
-
-
-def test_a_set_whose_sync_failed_does_not_come_back(path: Path) -> None:
-    with PowerCutDisk(path.parent) as disk:
-        store = SqliteStore(path, connect=disk.connect)
-        watched = WatchedStore(store)
-        watched.commit(PutEntity(entity()), insert(1))
-        disk.refuses_syncs = True
-        watched.submit(insert(2))
-        watched.failure()
-        with pytest.raises(StoreError):
-            store.load()
-        disk.refuses_syncs = False
-        assert watched.load().last_number == 1
-        disk.crash_into(path.parent.parent / "after")
-        store.close()
-    for reopened in (SqliteStore(path), SqliteStore(path.parent.parent / "after" / "store.db")):
-        watched = WatchedStore(reopened)
-        assert watched.loaded.last_number == 1
-        assert sequences_of(watched.read(EVERYTHING)) == [1]
-        reopened.close()
-
-
-def test_a_failed_store_can_be_closed(path: Path, opened: Open) -> None:
-    trouble = Trouble()
-    watched = opened(connect=trouble.connect)
-    trouble.fail_at("commit")
-    watched.submit(PutEntity(entity()))
-    watched.failure()
-    watched.store.close()
-    trouble.heal()
-    assert opened().loaded.last_number == 0
-
-
-def test_a_read_that_fails_is_answered_and_the_next_one_works(opened: Open) -> None:
-    trouble = Trouble()
-    watched = opened(connect=trouble.connect)
-    watched.commit(PutEntity(entity()), insert(1))
-    trouble.fail_at("\n")
-    request = HeadRows(1, 0, 10, 10)
-    watched.store.request(request)
-    assert watched.wait_for(lambda report: isinstance(report, ReadFailed)) == (request, "database or disk is full")
-    trouble.heal()
-    assert sequences_of(watched.read(request)) == [1]
-
-
-def test_a_listener_that_raises_does_not_stop_the_store(path: Path) -> None:
-    store, heard = SqliteStore(path), Event()
-
-    def listen(report: object) -> None:
-        if report == (2,):
-            heard.set()
-        raise RuntimeError("no")
-
-    store.load()
-    store.start(listen)
-    store.submit(1, ())
-    store.submit(2, ())
-    store.close()
-    assert heard.is_set()
 
 
 # --- reading

@@ -213,10 +213,12 @@ class RowsRead(NamedTuple):
 
 
 class ReadFailed(NamedTuple):
-    """The rows could not be read; the machine stops trusting its index and is rebuilt."""
+    """The rows could not be read. Unless it is for damage, the machine stops trusting its index and is rebuilt."""
 
     request: RowRequest
     reason: str
+    is_damage: bool = False
+    """What is stored there is broken and will be the next time; the rest of the store may be in order."""
 
 
 Report = Committed | CommitFailed | RowsRead | ReadFailed
@@ -232,7 +234,10 @@ class Store(Protocol):
         """
 
     def start(self, report: Callable[[Report], None]) -> None:
-        """Send reports there from now on, from any thread, one at a time; called once, after the first `load`."""
+        """Send reports there from now on, from any thread, one at a time; called once, after the first `load`.
+
+        Raises `StoreError` when the disk takes no writes.
+        """
 
     def submit(self, number: int, changes: tuple[Change, ...]) -> None:
         """Queue a change set; `Committed` or `CommitFailed` follows."""

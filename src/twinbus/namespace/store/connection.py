@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,9 +17,12 @@ from twinbus.errors import StoreDamaged, StoreError
 PAGE_BYTES = 8192
 """Holds seven messages of 1 KiB. In 4 KiB a quarter of the page stays empty; 16 KiB make small commits dearer."""
 CHECKPOINT_PAGES = 2048
-"""The log is copied into the database when it is 16 MiB long."""
-LOG_BYTES_KEPT = 64 << 20
-"""A log that grew longer while a reader held it is cut back to this."""
+"""The log is copied into the database when it is 16 MiB long, or shorter on a disk below 1 GiB."""
+_CHECKPOINT_PAGES_MIN = 64
+_DISK_PARTS = 64
+"""Such a part of the disk the log may take before it is copied."""
+_LOGS_KEPT = 4
+"""A log that grew longer while a reader held it is cut back to so many times the usual length."""
 CACHE_KIB = 16_384
 
 _CORRUPT, _NOT_A_DATABASE = 11, 26
@@ -60,11 +64,22 @@ def _set_up(connection: Connection, synchronous: str, checkpoint_pages: int) -> 
         raise StoreError(f"the file system does not support a write-ahead log (journal mode is {mode})")
     execute(connection, f"pragma synchronous = {synchronous}")  # full: Committed promises durability
     execute(connection, f"pragma wal_autocheckpoint = {checkpoint_pages}")
-    execute(connection, f"pragma journal_size_limit = {LOG_BYTES_KEPT}")
+    execute(connection, f"pragma journal_size_limit = {_LOGS_KEPT * checkpoint_pages * PAGE_BYTES}")
     execute(connection, f"pragma cache_size = -{CACHE_KIB}")
     execute(
         connection, "pragma secure_delete = off"
     )  # some builds zero deleted rows: every delete would write its page
+
+
+def checkpoint_pages_for(disk_bytes: int) -> int:
+    """How long the log may get on a disk of that size."""
+    return min(CHECKPOINT_PAGES, max(_CHECKPOINT_PAGES_MIN, disk_bytes // _DISK_PARTS // PAGE_BYTES))
+
+
+def empty_log(connection: Connection) -> None:
+    """Copy the log into the database and give its space back, as far as the disk and the readers let us."""
+    with suppress(Exception):  # what comes next will show whether the disk is usable
+        execute(connection, "pragma wal_checkpoint(truncate)")
 
 
 def execute(connection: Connection, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
@@ -78,6 +93,12 @@ def first_value(connection: Connection, sql: str, parameters: Sequence[Any] = ()
     return rows[0][0] if rows else None
 
 
+def roll_back(connection: Connection) -> None:
+    """Give up the open transaction, if SQLite has not done so by itself."""
+    with suppress(Exception):  # none was open, or the disk is gone: the error that brought us here says enough
+        execute(connection, "rollback")
+
+
 def one_line(error: BaseException) -> str:
     """What went wrong, fit for the end of a sentence."""
     return " ".join(str(error).split()) or type(error).__name__
@@ -87,11 +108,29 @@ def store_error(path: Path, error: BaseException) -> StoreError:
     """The error to raise for one that came from SQLite or the operating system while using the store."""
     if isinstance(error, StoreError) and str(path) in str(error):
         return error
-    code = getattr(error, "sqlite_errorcode", None) or getattr(error, "result", None) or 0
-    if isinstance(error, LookupError | TypeError | ValueError | AttributeError):
-        return StoreDamaged(f"the store {path} is damaged: its tables contradict each other ({one_line(error)})")
-    if int(code) & 0xFF in (_CORRUPT, _NOT_A_DATABASE):
-        return StoreDamaged(f"the store {path} is damaged: {one_line(error)}")
+    if is_damage(error):
+        return StoreDamaged(f"the store {path} is damaged: {damage_of(error)}")
     if isinstance(error, OSError) and error.strerror:
         return StoreError(f"the store {path} cannot be used: {error.strerror.lower()}")
     return StoreError(f"the store {path} cannot be used: {one_line(error)}")
+
+
+def is_damage(error: BaseException) -> bool:
+    """Whether an error means that what is stored is broken, and not just out of reach."""
+    return isinstance(error, _CONTRADICTIONS | StoreDamaged) or is_corrupt(error)
+
+
+def is_corrupt(error: BaseException) -> bool:
+    """Whether SQLite has found the database broken."""
+    code = getattr(error, "sqlite_errorcode", None) or getattr(error, "result", None) or 0
+    return int(code) & 0xFF in (_CORRUPT, _NOT_A_DATABASE)
+
+
+def damage_of(error: BaseException) -> str:
+    """What is broken, fit for the end of a sentence."""
+    text = one_line(error)
+    return f"its tables contradict each other ({text})" if isinstance(error, _CONTRADICTIONS) else text
+
+
+_CONTRADICTIONS = LookupError | TypeError | ValueError | AttributeError
+"""What our own code raises when rows are not as it wrote them."""

@@ -9,15 +9,10 @@ from __future__ import annotations
 
 import fcntl
 import os
-import struct
 from pathlib import Path
 
-from twinbus.errors import StoreDamaged, StoreInUse, StoreTooNew
-from twinbus.namespace.store.api import STORE_FORMAT
-
-_MAGIC = b"SQLite format 3\x00"
-_HEADER_BYTES = 100
-_USER_VERSION_AT = 60
+from twinbus.errors import StoreInUse
+from twinbus.namespace.store.header import refuse_strangers
 
 
 class ClaimedFile:
@@ -35,7 +30,7 @@ class ClaimedFile:
         _make_directory(self.path.parent)
         self._lock = _locked(self.path)
         try:
-            _refuse_strangers(self.path)
+            refuse_strangers(self.path)
             _make_private(self.path)
         except BaseException:
             self.release()
@@ -82,24 +77,6 @@ def _hold(lock: int, path: Path) -> None:
         raise StoreInUse(f"the store {path} is in use by process {holder or 'unknown'}") from None
     os.truncate(lock, 0)
     os.write(lock, b"%d\n" % os.getpid())
-
-
-def _refuse_strangers(path: Path) -> None:
-    """Look at the first bytes before SQLite may: it would already write next to a file it opens."""
-    if not path.exists() or path.stat().st_size == 0:
-        return
-    with path.open("rb") as file:
-        header = file.read(_HEADER_BYTES)
-    if len(header) < _HEADER_BYTES or not header.startswith(_MAGIC):
-        raise StoreDamaged(f"the store {path} is damaged: the file is not a database")
-    (found,) = struct.unpack_from(">I", header, _USER_VERSION_AT)
-    refuse_newer(path, found, STORE_FORMAT)
-
-
-def refuse_newer(path: Path, found: int, known: int) -> None:
-    """Raise `StoreTooNew` for a format number above the known one."""
-    if found > known:
-        raise StoreTooNew(f"the store {path} has format {found}, made by a newer twinbus; this one knows up to {known}")
 
 
 def _make_private(path: Path) -> None:

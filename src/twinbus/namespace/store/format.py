@@ -12,10 +12,8 @@ from pathlib import Path
 
 from twinbus.errors import StoreDamaged
 from twinbus.namespace.store.api import STORE_FORMAT
-from twinbus.namespace.store.connection import Connection, execute, first_value
-from twinbus.namespace.store.directory import refuse_newer
-
-APPLICATION_ID = 0x74776273  # "twbs"
+from twinbus.namespace.store.connection import Connection, execute, first_value, roll_back
+from twinbus.namespace.store.header import APPLICATION_ID, refuse_newer
 
 Upgrade = Callable[[Connection], None]
 
@@ -43,7 +41,7 @@ def make_current(
         execute(connection, f"pragma user_version = {wanted}")
         execute(connection, "commit")
     except BaseException:
-        execute(connection, "rollback")
+        roll_back(connection)
         raise
 
 

@@ -27,7 +27,7 @@ from twinbus.namespace.store.api import (
     RowRequest,
     RowsRead,
 )
-from twinbus.namespace.store.connection import Connection, execute, one_line
+from twinbus.namespace.store.connection import Connection, damage_of, execute, is_damage, one_line, roll_back
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ def _read_named(connection: Connection, request: NamedRows) -> RowsRead:
                 return RowsRead(request, tuple(rows), True, None, page.as_of)
             wanted = [sequence for sequence in wanted if sequence > rows[-1].sequence]
     finally:
-        execute(connection, "commit")
+        roll_back(connection)  # nothing was written
 
 
 def _read_page(connection: Connection, found: str, parameters: tuple[int | str, ...]) -> _Page:
@@ -183,5 +183,7 @@ class Reader:
         try:
             return read_rows(self._connection, request)
         except Exception as error:  # somebody waits for an answer, whatever went wrong
+            if is_damage(error):  # whoever asked knows better what that means, and says so
+                return ReadFailed(request, damage_of(error), True)
             log.error("rows could not be read: %s", one_line(error))
             return ReadFailed(request, one_line(error))

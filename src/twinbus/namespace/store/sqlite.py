@@ -8,11 +8,20 @@ SQLite's page caches.
 After a failed commit the connection stays open until `load` has written through it again. Were it closed, a recovery
 could find the failed transaction in the log, complete but for its sync, and bring back what was reported as lost.
 (A crash in that moment can do so; then those sets are there whole, which the contract allows.)
+
+When the disk is full, commits fail: also of deletions, because every change goes to the log first. What is done about
+it: the log is short on a small disk, and `load` empties it into the database if that still fits, which gives its space
+back. What remains: if not even that fits, nothing can be received for good until something else makes room on the disk;
+the database itself never shrinks, but what was deleted in it is used again.
+
+A commit that finds the database damaged is the last one: `load` refuses from then on, because to write on would make it
+worse. A read that does so is reported as damage, and everything else goes on.
 """
 
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
@@ -21,17 +30,20 @@ from twinbus.errors import OptionsError, StoreError
 from twinbus.namespace.store.api import Change, Report, RowRequest, StoredNamespace
 from twinbus.namespace.store.backup import back_up
 from twinbus.namespace.store.connection import (
-    CHECKPOINT_PAGES,
     Connect,
     Connection,
+    checkpoint_pages_for,
     default_connect,
+    empty_log,
     execute,
+    is_corrupt,
     open_connection,
     store_error,
 )
 from twinbus.namespace.store.directory import ClaimedFile
 from twinbus.namespace.store.format import make_current
 from twinbus.namespace.store.reader import Reader
+from twinbus.namespace.store.soundness import refuse_damaged
 from twinbus.namespace.store.tables import mark_loaded, read_counters, read_dropped, read_namespace
 from twinbus.namespace.store.writer import BatchLimits, Writer
 
@@ -41,7 +53,11 @@ _SYNCHRONOUS = ("off", "normal", "full", "extra")
 
 
 class SqliteStore:
-    """Implements `Store` over the database at `path`. Anything below "full" gives up durability; it is for tests."""
+    """Implements `Store` over the database at `path`.
+
+    Anything below "full" gives up durability; it is for tests. The log is copied into the database when it has
+    `checkpoint_pages`; if that is not given, the size of the disk decides.
+    """
 
     def __init__(
         self,
@@ -50,7 +66,7 @@ class SqliteStore:
         connect: Connect = default_connect,
         synchronous: str = "full",
         limits: BatchLimits = BatchLimits(),  # noqa: B008 - immutable
-        checkpoint_pages: int = CHECKPOINT_PAGES,
+        checkpoint_pages: int | None = None,
     ) -> None:
         if synchronous not in _SYNCHRONOUS:
             raise OptionsError(f"synchronous must be one of {', '.join(_SYNCHRONOUS)}, got {synchronous}")
@@ -71,7 +87,8 @@ class SqliteStore:
     def load(self) -> StoredNamespace:
         """What is stored. Also: opens the files the first time, and gets over a failed commit later.
 
-        Raises `StoreInUse`, `StoreDamaged` or `StoreTooNew`, having touched nothing, and `StoreError`.
+        Raises `StoreInUse`, `StoreDamaged` or `StoreTooNew`, having touched nothing, and `StoreError`. The first call
+        writes nothing to a store of the current format either: whoever cannot use what is in it can still walk away.
         """
         if self._closed:
             raise StoreError(f"the store {self.path} is closed")
@@ -79,6 +96,8 @@ class SqliteStore:
         try:
             if first:
                 self._open()
+            else:
+                self._get_over_failure()
             return self._load()
         except Exception as error:
             if first:
@@ -86,8 +105,16 @@ class SqliteStore:
             raise store_error(self.path, error) from error
 
     def start(self, report: Callable[[Report], None]) -> None:
-        """Send reports there from now on, from two threads but never two at once."""
+        """Send reports there from now on, from two threads but never two at once.
+
+        Raises `StoreError`, and has let everything go, when the disk takes no writes.
+        """
         writer, reader = self._opened()
+        try:
+            mark_loaded(self._connections[0])
+        except Exception as error:
+            self._let_go()
+            raise store_error(self.path, error) from error
         self._report = report
         writer.start()
         reader.start()
@@ -97,7 +124,7 @@ class SqliteStore:
         if self._closed:
             return
         writer, _ = self._opened()
-        if writer.failed:
+        if writer.failure is not None:
             return
         if number != self._next_number:
             raise ValueError(f"change set {self._next_number} comes next, not {number}")
@@ -130,6 +157,7 @@ class SqliteStore:
     def _open(self) -> None:
         self._file.claim()
         writing = self._connection()
+        refuse_damaged(writing, self.path)
         make_current(writing, self.path)
         reading = self._connection()
         execute(reading, "pragma query_only = on")
@@ -137,17 +165,24 @@ class SqliteStore:
         self._reader = Reader(reading, self._tell)
 
     def _connection(self) -> Connection:
-        connection = open_connection(
-            self._connect, self.path, synchronous=self._synchronous, checkpoint_pages=self._checkpoint_pages
-        )
+        pages = self._checkpoint_pages or checkpoint_pages_for(shutil.disk_usage(self.path.parent).total)
+        connection = open_connection(self._connect, self.path, synchronous=self._synchronous, checkpoint_pages=pages)
         self._connections.append(connection)
         return connection
+
+    def _get_over_failure(self) -> None:
+        writer, _ = self._opened()
+        with writer.paused():
+            if writer.failure is not None:
+                if is_corrupt(writer.failure):
+                    raise writer.failure
+                empty_log(self._connections[0])
+            mark_loaded(self._connections[0])
 
     def _load(self) -> StoredNamespace:
         writer, _ = self._opened()
         with writer.paused():
             connection = self._connections[0]
-            mark_loaded(connection)
             counters = read_counters(connection)
             stored = read_namespace(connection, counters)
             writer.resume(counters, read_dropped(connection))

@@ -17,9 +17,9 @@ from threading import Event, Thread
 from typing import NamedTuple
 
 from twinbus.namespace.store.api import Change, CommitFailed, Committed, Report
-from twinbus.namespace.store.connection import Connection, execute, one_line
+from twinbus.namespace.store.connection import Connection, execute, one_line, roll_back
 from twinbus.namespace.store.effect import Counters, NetEffect
-from twinbus.namespace.store.tables import roll_back, sweep, write
+from twinbus.namespace.store.tables import sweep, write
 
 log = logging.getLogger(__name__)
 
@@ -62,8 +62,8 @@ class Writer:
         self._thread = Thread(target=self._run, name="twinbus-store-writer", daemon=True)
         self._counters = Counters()
         self._sweeping: list[int] = []
-        self.failed = False
-        """A commit has failed: sets are thrown away until `resume`."""
+        self.failure: Exception | None = None
+        """Why a commit has failed: sets are thrown away until `resume`."""
 
     def start(self) -> None:
         self._thread.start()
@@ -76,7 +76,7 @@ class Writer:
         """Go on from what is in the store; only while paused or not started."""
         self._counters = counters
         self._sweeping = dropped
-        self.failed = False
+        self.failure = None
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -111,7 +111,7 @@ class Writer:
 
     def _next(self) -> ChangeSet | _Pause | _Stop:
         """Wait for something to do, cleaning up meanwhile."""
-        while self._sweeping and not self.failed:
+        while self._sweeping and self.failure is None:
             try:
                 return self._waiting.get_nowait()
             except Empty:
@@ -122,7 +122,7 @@ class Writer:
         """Commit this set and those that wait behind it; returns what it met instead of a set."""
         effect, last, met = NetEffect(self._counters), first, None
         try:
-            if not self.failed:
+            if self.failure is None:
                 last, met = self._gather(first, effect)
                 self._commit(last.number, effect)
         except Exception as error:  # whatever it was, nothing of the batch was written and somebody waits for an answer
@@ -147,11 +147,21 @@ class Writer:
     def _commit(self, number: int, effect: NetEffect) -> None:
         execute(self._connection, "begin immediate")
         write(self._connection, number, effect)
-        swept = self._sweep_some()
+        swept = self._sweep_along(number, effect)
         execute(self._connection, "commit")
         self._counters.advance(number, effect)
         self._sweeping = [*(one for one in self._sweeping if one != swept), *effect.dropped]
         self._report(Committed(number))
+
+    def _sweep_along(self, number: int, effect: NetEffect) -> int | None:
+        """Clean away a little in the transaction of others, who must not suffer when that fails."""
+        try:
+            return self._sweep_some()
+        except Exception as error:
+            self._stop_sweeping(error)
+            execute(self._connection, "begin immediate")
+            write(self._connection, number, effect)
+            return None
 
     def _sweep_some(self) -> int | None:
         """Clean away rows of one dropped entity; its id when that was the last of them."""
@@ -166,14 +176,17 @@ class Writer:
             swept = self._sweep_some()
             execute(self._connection, "commit")
         except Exception as error:
-            roll_back(self._connection)
-            log.warning("cleaning up after a removed entity stopped until the next start: %s", one_line(error))
-            self._sweeping = []
+            self._stop_sweeping(error)
         else:
             self._sweeping = [one for one in self._sweeping if one != swept]
 
+    def _stop_sweeping(self, error: Exception) -> None:
+        roll_back(self._connection)
+        log.warning("cleaning up after a removed entity stopped until the next start: %s", one_line(error))
+        self._sweeping = []
+
     def _fail(self, number: int, error: Exception) -> None:
         roll_back(self._connection)
-        self.failed = True
+        self.failure = error
         log.error("change set %d could not be committed: %s", number, one_line(error))
         self._report(CommitFailed(number, one_line(error)))
