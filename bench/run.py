@@ -189,7 +189,8 @@ def main() -> None:
     BUILD.mkdir(parents=True, exist_ok=True)
     if shutil.disk_usage(BUILD).free < size.disk_bytes:
         raise SystemExit(f"bench: needs {size.disk_bytes >> 30} GiB free on the disk of {BUILD}")
-    signal.signal(signal.SIGTERM, _end)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _end)
     with tempfile.TemporaryDirectory(prefix="run-", dir=BUILD) as folder:
         rows = measure(size, cores, Path(folder), alone=chosen.alone)
     around = circumstances(size, cores, alone=chosen.alone)
