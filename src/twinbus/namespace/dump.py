@@ -40,6 +40,7 @@ def queue_facts(queue: Queue) -> dict[str, Any]:
         "locked": len(queue.loans),
         "rows_in_memory": queue.held_rows,
         "receivers": len(queue.receivers.all),
+        "damage": queue.damage,
     }
     if queue.dead_letter is not None:
         facts["dead_letter"] = queue_facts(queue.dead_letter)

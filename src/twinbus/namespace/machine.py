@@ -14,6 +14,7 @@ from twinbus.errors import (
     ArgumentError,
     EntityDisabled,
     EntityNotFound,
+    InternalError,
     MessageNotFound,
     NamespaceError,
     NotAllowed,
@@ -70,6 +71,7 @@ from twinbus.namespace.store.api import (
     NamedRows,
     PutEntity,
     RangeRows,
+    ReadFailed,
     RowRequest,
     RowsRead,
     StoredNamespace,
@@ -114,7 +116,7 @@ class NamespaceMachine:
         waiting = [command.origin for commands in self._waiting.values() for command in commands]
         return waiting + [command.origin for _, command in self._postponed]
 
-    def apply(self, command: Command | Committed | RowsRead, now_ms: int) -> Step:
+    def apply(self, command: Command | Committed | RowsRead | ReadFailed, now_ms: int) -> Step:
         """Do what is asked. Refusals are replies; nothing a client sends makes this raise."""
         step = Step(self._number + 1)
         handler = self._HANDLERS[type(command)]
@@ -218,6 +220,7 @@ class NamespaceMachine:
     def _open_receiver(self, command: OpenReceiver, now_ms: int, step: Step) -> None:
         queue = self._find(command.path)
         queue.check_receivable()
+        queue.check_intact()
         queue.accessed_at_ms = now_ms
         receiver = Receiver(command.receiver, command.mode)
         queue.receivers.add(receiver)
@@ -265,6 +268,7 @@ class NamespaceMachine:
 
     def _peek(self, command: Peek, now_ms: int, step: Step) -> None:
         queue = self._find(command.path)
+        queue.check_intact()
         count = min(command.most, PEEK_COUNT_MAX)
         if count < 1:
             step.replies.append(MessagesFound(command.origin, ()))
@@ -273,6 +277,7 @@ class NamespaceMachine:
 
     def _need_named(self, command: ReceiveDeferred | CancelScheduled, now_ms: int, step: Step) -> None:
         queue = self._find(command.path)
+        queue.check_intact()
         if isinstance(command, ReceiveDeferred):
             queue.check_receivable()
             queue.accessed_at_ms = now_ms
@@ -298,6 +303,29 @@ class NamespaceMachine:
         if not waiting:
             del self._waiting[read.request]
         self._resume_command(command, queue, read, now_ms, step)
+
+    def _read_failed(self, failed: ReadFailed, now_ms: int, step: Step) -> None:
+        """What is stored of an entity is damaged: nobody reads it any more. It can be sent to, and all else goes on."""
+        entity_id = failed.request.entity_id
+        queue = self.registry.by_id(entity_id)
+        if queue is None:
+            self._refuse_waiting(entity_id, EntityNotFound("The messaging entity was deleted."), step)
+            return
+        self._touch(queue)
+        queue.recent.read_ended(failed.request)
+        queue.damage = queue.damage or failed.reason
+        try:
+            queue.check_intact()
+        except InternalError as error:
+            self._dismiss(queue, error, step)
+            self._refuse_waiting(entity_id, error, step)
+
+    def _refuse_waiting(self, entity_id: int, error: NamespaceError, step: Step) -> None:
+        """Refuse everybody who waits for rows of an entity."""
+        for request in [request for request in self._waiting if request.entity_id == entity_id]:
+            commands = self._waiting.pop(request)
+            self._waiting_count -= len(commands)
+            step.replies.extend(Refused(command.origin, error) for command in commands)
 
     def _resume_command(
         self,
@@ -418,6 +446,7 @@ class NamespaceMachine:
         Tick: _tick,
         Committed: _commit,
         RowsRead: _rows_read,
+        ReadFailed: _read_failed,
     }
 
 

@@ -4,15 +4,17 @@ A reply leaves only when the changes it speaks of are committed. When a commit f
 decided since can be trusted: every waiting asker is refused, the machine is thrown away, and a new one
 is built from what the store really holds. When a read fails the machine is thrown away too, but what it has
 handed over may still be written: those askers hear what really became of it before the failure is announced.
+Only when a read meets damage everything goes on but that one entity, which nobody can receive from any more.
 The server and the simulator both run this very class.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
 
-from twinbus.errors import StoreUnavailable
+from twinbus.errors import StoreDamaged, StoreError, StoreUnavailable
 from twinbus.namespace.commands import Command, origin_of
 from twinbus.namespace.machine import NamespaceMachine
 from twinbus.namespace.replies import (
@@ -37,6 +39,8 @@ from twinbus.namespace.store.api import (
     Store,
     StoredNamespace,
 )
+
+log = logging.getLogger(__name__)
 
 _ROW_OVERHEAD_BYTES = 200
 """What a row weighs in memory beside its payload, roughly."""
@@ -67,9 +71,16 @@ class CommitSeam:
         self.machine = self._load()
 
     def _load(self) -> NamespaceMachine:
-        stored = self._store.load()
+        """Raises `StoreError`, whatever is wrong: with the disk, or with what is on it."""
+        try:
+            stored = self._store.load()
+            machine = self._build(stored)
+        except StoreError:
+            raise
+        except Exception as error:
+            raise StoreDamaged(f"what is stored makes no namespace: {type(error).__name__}: {error}") from error
         self._committed = self._loaded = stored.last_number
-        return self._build(stored)
+        return machine
 
     def recover(self) -> None:
         """Build the machine anew from the store after a failure; raises `StoreError` while it still fails."""
@@ -97,7 +108,10 @@ class CommitSeam:
                 self._rows_read(report, now_ms)
             case ReadFailed(request, reason):
                 if self.failure is None and self.machine.is_reading(request):
-                    self._fail(reason)
+                    if report.is_damage:
+                        self._fence(report, now_ms)
+                    else:
+                        self._fail(reason)
             case CommitFailed(reason=reason):
                 if self.failure is None:
                     self._fail(reason)
@@ -113,6 +127,18 @@ class CommitSeam:
         self._commit(report.as_of, now_ms)
         if self.failure is None:
             self._carry_on(self.machine.apply(report, now_ms))
+
+    def _fence(self, report: ReadFailed, now_ms: int) -> None:
+        queue = self.machine.registry.by_id(report.request.entity_id)
+        if queue is not None and queue.damage is None:
+            log.error(
+                "nothing can be received from '%s', the store is damaged there: %s", queue.row.path, report.reason
+            )
+        step = self.machine.apply(report, now_ms)
+        if self._held:  # messages on their way to a receiver go before the word that it gets no more
+            self._held[-1][2].extend(step.replies)
+            step.replies = []
+        self._carry_on(step)
 
     def _commit(self, number: int, now_ms: int) -> None:
         if number <= self._committed:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from twinbus.errors import (
     EntityDisabled,
+    InternalError,
     LockLost,
     MessageTooLarge,
     NamespaceError,
@@ -22,6 +23,7 @@ from twinbus.errors import (
     QuotaExceeded,
 )
 from twinbus.namespace.commands import Abandon, Complete, DeadLetter, Defer, ReceiveMode, Release, Verdict
+from twinbus.namespace.entities.afterwards import Afterwards
 from twinbus.namespace.entities.loans import Loan, Loans
 from twinbus.namespace.entities.notes import annotated, noted
 from twinbus.namespace.entities.receivers import Receiver, Receivers
@@ -65,19 +67,6 @@ class QueueContext:
     window_limits: WindowLimits
 
 
-class Afterwards:
-    """What follows once a change set is committed."""
-
-    __slots__ = ("appearing", "delivered", "number", "returning")
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.appearing: list[MessageRow] = []
-        self.returning: list[MessageRow] = []
-        self.delivered: list[tuple[Receiver, int]] = []
-        """Who gets a message that is deleted by now, and its size."""
-
-
 class Queue:
     def __init__(
         self,
@@ -90,6 +79,8 @@ class Queue:
     ) -> None:
         self.configure(row)
         self.accessed_at_ms = row.updated_at_ms
+        self.damage: str | None = None
+        """What is broken where its messages are stored; then nothing is read from there any more."""
         self.dead_letter = dead_letter
         self.receivers = Receivers(context.window_limits.lent_bytes_max)
         self.loans = Loans()
@@ -137,6 +128,12 @@ class Queue:
             raise EntityDisabled(
                 f"the queue '{self.row.path}' has the status {status}: nothing can be received from it"
             )
+
+    def check_intact(self) -> None:
+        """Raise `InternalError` if its messages cannot be read any more."""
+        if self.damage is not None:
+            text = f"the messages of '{self.row.path}' cannot be read, the store is damaged there: {self.damage}"
+            raise InternalError(text)
 
     # --- in ---
 
@@ -266,7 +263,7 @@ class Queue:
             receivers.served()
             self._deliver(receiver, row, now_ms, step)
         wanted = window.wanted_rows()
-        if wanted is not None:
+        if wanted is not None and self.damage is None:
             step.reads.append(wanted)
         self._finish_drains(step)
 
@@ -402,6 +399,8 @@ class Queue:
 
     def next_wake_ms(self) -> int | None:
         """When time next changes something here; too early is possible and harmless."""
+        if self.damage is not None:
+            return self.loans.next_end_ms()
         return _earlier(_earlier(self.loans.next_end_ms(), self._expiries.next_ms), self._dues.next_ms)
 
     def tick(self, now_ms: int, step: Step) -> None:
@@ -413,7 +412,7 @@ class Queue:
         self.lend(now_ms, step)
 
     def _sweep(self, sweep: Sweep, rows: type[ExpiredRows] | type[DueRows], now_ms: int, step: Step) -> None:
-        if sweep.is_due(now_ms):
+        if sweep.is_due(now_ms) and self.damage is None:
             sweep.begin()
             bytes_max = self._context.window_limits.bytes_max
             step.reads.append(rows(self.entity_id, now_ms, ROWS_PER_SWEEP, bytes_max, *sweep.after))
@@ -435,6 +434,9 @@ class Queue:
 
     def rows_read(self, read: RowsRead, now_ms: int, step: Step) -> None:
         """Use rows that this queue asked for by itself."""
+        if self.damage is not None:
+            self.recent.read_ended(read.request)
+            return
         rows = [row for row in read.rows if not self.recent.changed_since(row.sequence, read.as_of)]
         match read.request:
             case HeadRows(from_sequence=start):
