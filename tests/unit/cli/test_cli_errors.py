@@ -11,6 +11,7 @@ import pytest
 
 from twinbus import __version__
 from twinbus.cli.main import run
+from twinbus.namespace.store.header import APPLICATION_ID
 
 WRONG_ARGUMENTS = [
     ("bogus", "serve, demo"),
@@ -145,6 +146,7 @@ def test_a_store_of_a_newer_format_is_one_line_and_stays_as_it_is(
     home.mkdir(parents=True)
     store = home / "store.sqlite"
     database = sqlite3.connect(store)
+    database.execute(f"pragma application_id = {APPLICATION_ID}")
     database.execute("pragma user_version = 999")
     database.execute("create table future (x)")
     database.commit()
