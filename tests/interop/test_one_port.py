@@ -137,7 +137,7 @@ async def sender_to(server: NamespaceServer) -> AsyncIterator[tuple[Peer, Sendin
 
 
 def stored_bytes(server: NamespaceServer) -> int:
-    return sum(queue.stored_bytes for queue in server._seam.machine.registry.queues())
+    return sum(queue.stored_bytes for queue in server.seam.machine.registry.queues())
 
 
 # --- official clients ---

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from twinbus.errors import EntityAlreadyExists, EntityNotFound, NotAllowed, QuotaExceeded
+from twinbus.errors import EntityAlreadyExists, EntityNotFound, NotAllowed, QuotaExceeded, StoreDamaged
 from twinbus.namespace.entities.queue import Queue, QueueContext
 from twinbus.namespace.entities.settings import QueueSettings, check_queue_path
 from twinbus.namespace.replies import QueueDescription
@@ -27,6 +27,8 @@ class Registry:
         dead_letters = {row.parent_id: row for row in stored.entities if row.kind == DEAD_LETTER_QUEUE}
         for row in stored.entities:
             if row.kind == QUEUE:
+                if row.entity_id not in dead_letters:
+                    raise StoreDamaged(f"the queue '{row.path}' has no dead-letter queue")
                 dead_letter = self._open(dead_letters[row.entity_id], stored.summaries, stored.last_number, None)
                 self._open(row, stored.summaries, stored.last_number, dead_letter)
 

@@ -13,22 +13,20 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from aiohttp.web import Application
 
-from twinbus import __version__
 from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.performatives import Error
 from twinbus.amqp.sasl import ANONYMOUS, PLAIN, ServerSasl
 from twinbus.connection_string import ROOT_KEY_NAME, ConnectionString, can_be_written
-from twinbus.errors import EntityAlreadyExists, OptionsError
+from twinbus.errors import EntityAlreadyExists, OptionsError, StoreError
+from twinbus.namespace import portrait
 from twinbus.namespace.admin.app import make_admin_app
 from twinbus.namespace.admin.house import ServedHouse
 from twinbus.namespace.admin.metrics_page import MetricsPage
 from twinbus.namespace.commands import CreateQueue
 from twinbus.namespace.controls import Controls
-from twinbus.namespace.dump import connection_facts, queue_facts
 from twinbus.namespace.entities.settings import QueueSettings
 from twinbus.namespace.faults.book import FaultBook, Reach
 from twinbus.namespace.faults.switch import FaultSwitch
@@ -39,7 +37,6 @@ from twinbus.namespace.http_door import HttpDoor
 from twinbus.namespace.keyring import build_authority, keyed_rules, root_rule
 from twinbus.namespace.listener import Listener
 from twinbus.namespace.machine import NamespaceMachine
-from twinbus.namespace.metrics import Snapshot, gauge_of
 from twinbus.namespace.pulse import Pulse
 from twinbus.namespace.reception import Reception
 from twinbus.namespace.replies import Refused, Reply
@@ -49,6 +46,7 @@ from twinbus.namespace.seam import CommitSeam
 from twinbus.namespace.sniff import Language
 from twinbus.namespace.sources import LockTokens, WallClock
 from twinbus.namespace.store.api import Store, StoredNamespace
+from twinbus.namespace.store.connection import store_error
 from twinbus.namespace.store.memory import MemoryStore
 from twinbus.namespace.store.sqlite import SqliteStore
 from twinbus.namespace.tls import Tls, given_identity, open_tls
@@ -151,14 +149,12 @@ class NamespaceServer:
     async def _open(self) -> None:
         self._store = await asyncio.to_thread(self._open_store)
         try:
-            self._seam = await asyncio.to_thread(
-                CommitSeam, self._store, self._build_machine, self._pass_on, self._store_failed
-            )
+            self.seam = await asyncio.to_thread(self._open_seam)
             await asyncio.to_thread(self._take_keys)
             self.reception = self._open_reception()
             self._controls = self._open_controls()
-            self._pulse = Pulse(self._seam, self.reception, self.switch, self.clock, self._relieve)
-            self._store.start(self._pulse.take_report_from_thread)
+            self._pulse = Pulse(self.seam, self.reception, self.switch, self.clock, self._relieve)
+            await asyncio.to_thread(self._store.start, self._pulse.take_report_from_thread)
             self._admin = ServedHouse(self.options.name, self.reception, self.clock, self.settle_down)
             await self._create_queues()
             self._tls = await asyncio.to_thread(open_tls, self.options, self.port, datetime.now(UTC))
@@ -193,13 +189,22 @@ class NamespaceServer:
             self.key = self.key or kept_key(home)
             self._set_rules(partial(kept_rule_keys, home))
 
+    def _open_seam(self) -> CommitSeam:
+        """Nothing is written before it is clear that what is stored can be used."""
+        try:
+            return CommitSeam(self._store, self._build_machine, self._pass_on, self._store_failed)
+        except StoreError as error:
+            if isinstance(self._store, SqliteStore):
+                raise store_error(self._store.path, error) from error
+            raise
+
     def _build_machine(self, stored: StoredNamespace) -> NamespaceMachine:
         return NamespaceMachine(stored, new_token=LockTokens())
 
     def _open_reception(self) -> Reception:
         return Reception(
-            do=self._seam.do,
-            unwritten_bytes=lambda: self._seam.unwritten_bytes,
+            do=self.seam.do,
+            unwritten_bytes=lambda: self.seam.unwritten_bytes,
             authority=self._build_authority(),
             limits=self.options.limits,
             new_message_id=lambda: uuid.uuid4().hex,
@@ -213,7 +218,7 @@ class NamespaceServer:
         self.rules = (root_rule(self.key), *keyed_rules(self.options.rules, keys_for))
 
     def _build_authority(self) -> Authority:
-        return build_authority(self.rules, self.options.jwt_issuers, lambda: self._seam.machine.registry)
+        return build_authority(self.rules, self.options.jwt_issuers, lambda: self.seam.machine.registry)
 
     async def create_queue(self, path: str, settings: QueueSettings | None = None) -> None:
         """Create a queue; raises `EntityAlreadyExists` if there is one of that name."""
@@ -227,7 +232,7 @@ class NamespaceServer:
                 await self.create_queue(path, self.options.queue_settings)
 
     def queue_names(self) -> list[str]:
-        return [queue.row.path for queue in self._seam.machine.registry.queues()]
+        return [queue.row.path for queue in self.seam.machine.registry.queues()]
 
     async def stop(self) -> None:
         """Take nothing more in, write and answer what was taken in, say goodbye, close. Harmless when it is stopped."""
@@ -274,13 +279,8 @@ class NamespaceServer:
 
     def _http_app(self) -> Application:
         app = make_admin_app(self._admin)
-        MetricsPage(self.reception.authority, self.clock, self._snapshot).add_to(app)
+        MetricsPage(self.reception.authority, self.clock, partial(portrait.snapshot, self)).add_to(app)
         return app
-
-    def _snapshot(self) -> Snapshot:
-        queues = [gauge_of(queue) for queue in self._seam.machine.registry.queues()]
-        readings = self.reception.meter.readings()
-        return Snapshot(self.options.name, readings, queues, len(self.wires), self._seam.unwritten_bytes)
 
     def _http_voice(self, guest: Guest) -> Voice:
         assert self._http is not None
@@ -340,32 +340,11 @@ class NamespaceServer:
             self,
             home=self._home(),
             clock=self.clock,
-            facts=self._facts,
-            status=self._status,
+            facts=partial(portrait.facts, self),
+            status=partial(portrait.status, self),
             entity_names=self.queue_names,
             secrets=lambda: [key for rule in self.rules for key in rule.keys],
         )
-
-    def _status(self) -> dict[str, Any]:
-        """What anybody may know who can open the control socket."""
-        return {
-            "version": __version__,
-            "namespace": self.options.name,
-            "port": self.port,
-            "connections": len(self.wires),
-            "unwritten_bytes": self._seam.unwritten_bytes,
-            "store_failure": self._seam.failure,
-            "faults": self.switch.in_force(self.clock()),
-        }
-
-    def _facts(self) -> dict[str, Any]:
-        """Everything a dump tells."""
-        return {
-            **self._status(),
-            "limits": {"traffic": self.options.limits, "server": self.server_limits},
-            "queues": [queue_facts(queue) for queue in self._seam.machine.registry.queues()],
-            "links": [connection_facts(wire.connection) for wire in self.wires],
-        }
 
     # --- around the seam ---
 
@@ -379,7 +358,7 @@ class NamespaceServer:
 
     @property
     def is_overloaded(self) -> bool:
-        return self._seam.unwritten_bytes > self.options.limits.unwritten_bytes
+        return self.seam.unwritten_bytes > self.options.limits.unwritten_bytes
 
     def _relieve(self) -> None:
         """Read again from senders that had to wait."""
@@ -397,10 +376,10 @@ class NamespaceServer:
         self._recovery = self._loop.create_task(self._recover())
 
     async def _recover(self) -> None:
-        while self._seam.failure is not None:
+        while self.seam.failure is not None:
             await asyncio.sleep(RECOVERY_PAUSE_S)
             try:
-                await asyncio.to_thread(self._seam.recover)
+                await asyncio.to_thread(self.seam.recover)
             except Exception as error:  # whatever it is, somebody has to go on trying
                 logger.warning("namespace %s still cannot use its store: %s", self.options.name, error)
         logger.info("namespace %s works again", self.options.name)

@@ -21,6 +21,7 @@ from twinbus.errors import (
     NamespaceError,
     NotAllowed,
     QuotaExceeded,
+    StoreDamaged,
 )
 from twinbus.namespace.commands import Abandon, Complete, DeadLetter, Defer, ReceiveMode, Release, Verdict
 from twinbus.namespace.entities.afterwards import Afterwards
@@ -99,7 +100,10 @@ class Queue:
     def configure(self, row: EntityRow) -> None:
         """Go by the settings of this row from now on."""
         self.row = row
-        self.settings = QueueSettings.from_text(row.settings)
+        try:
+            self.settings = QueueSettings.from_text(row.settings)
+        except StoreDamaged as error:
+            raise StoreDamaged(f"'{row.path}': {error}") from error
 
     @property
     def entity_id(self) -> int:

@@ -122,9 +122,15 @@ class QueueSettings:
     def from_text(cls, text: str) -> QueueSettings:
         """Read what `to_text` wrote, also an older one: what it does not say has its default.
 
-        Settings this version does not know are an error, never dropped.
+        Raises `StoreDamaged` for anything else. Settings this version does not know are an error, never dropped.
         """
-        values = json.loads(text)
+        try:
+            return cls._from_values(json.loads(text))
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            raise StoreDamaged(f"the store has queue settings that cannot be: {error}") from error
+
+    @classmethod
+    def _from_values(cls, values: dict[str, Any]) -> QueueSettings:
         unknown = set(values) - {field.name for field in fields(cls)}
         if unknown:
             raise StoreDamaged(f"the store has queue settings this version does not know: {', '.join(sorted(unknown))}")

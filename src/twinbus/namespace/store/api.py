@@ -225,7 +225,7 @@ Report = Committed | CommitFailed | RowsRead | ReadFailed
 
 
 class Store(Protocol):
-    """Storage of one namespace. No call blocks on the disk except `load` and `close`."""
+    """Storage of one namespace. No call blocks on the disk except `load`, `start` and `close`."""
 
     def load(self) -> StoredNamespace:
         """Read what is there and make the store ready for work; called first, and again after a failure.

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
+from twinbus.errors import StoreDamaged
 from twinbus.namespace.store.api import EntityRow, EntitySummary, MessageRow, StoredNamespace
 from twinbus.namespace.store.connection import Connection, execute, first_value, roll_back
 from twinbus.namespace.store.effect import ChangeRefused, Counters, Key, NetEffect
@@ -107,6 +108,7 @@ def read_dropped(connection: Connection) -> list[int]:
 def read_namespace(connection: Connection, counters: Counters) -> StoredNamespace:
     """All entities and what their rows come to. Reads one entry of `messages_by_key` for every row, but no row."""
     entities = tuple(EntityRow._make(row) for row in execute(connection, "select * from entities order by entity_id"))
+    _check_counted(entities, counters)
     totals = {row[0]: row[1:] for row in execute(connection, _TOTALS)}
     times = {row[0]: row[1:] for row in execute(connection, _FIRST_TIMES)}
     summaries = {}
@@ -131,6 +133,14 @@ _FIRST_TIMES = """
         (select min(due_at_ms) from messages as m where m.entity_id = e.entity_id and state = 2)
     from entities as e
 """
+
+
+def _check_counted(entities: Sequence[EntityRow], counters: Counters) -> None:
+    """Without its counter an entity would begin again at one."""
+    differing = {row.entity_id for row in entities} ^ counters.next_sequences.keys()
+    if differing:
+        named = ", ".join(map(str, sorted(differing)))
+        raise StoreDamaged(f"its tables contradict each other (entities and counters differ in {named})")
 
 
 def _as_columns(rows: Iterable[MessageRow]) -> list[tuple[Any, ...]]:
