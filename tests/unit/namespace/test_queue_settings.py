@@ -29,6 +29,29 @@ def test_settings_of_a_newer_version_are_not_dropped_in_silence() -> None:
         QueueSettings.from_text(json.dumps({"shiny": True}))
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nonsense",
+        "",
+        "[]",
+        "5",
+        '"text"',
+        "null",
+        '{"lock_ms": 1}',
+        '{"lock_ms": "long"}',
+        '{"lock_ms": null}',
+        '{"status": "Asleep"}',
+        '{"authorization_rules": [1]}',
+        '{"authorization_rules": [["a"]]}',
+        '{"requires_session": true}',
+    ],
+)
+def test_stored_settings_that_cannot_be_are_damage(text: str) -> None:
+    with pytest.raises(StoreDamaged):
+        QueueSettings.from_text(text)
+
+
 @pytest.mark.parametrize("path", ["a", "orders", "Orders/2024.eu_x-y~z", "a" * 260])
 def test_good_names(path: str) -> None:
     check_queue_path(path)
