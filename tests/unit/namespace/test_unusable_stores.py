@@ -53,7 +53,8 @@ def settings(text: str) -> str:
         ("delete from counters where name like 'next_sequence/%'", "contradict"),
         ("update counters set name = 'next_sequence/x' where name = 'next_sequence/1'", "contradict"),
         ("drop table counters", "counters"),
-        ("drop index messages_by_key", "messages_by_key"),
+        ("drop index messages_by_key", "has no messages_by_key"),
+        ("drop index messages_by_expiry; drop index messages_by_due", "has no messages_by_due, messages_by_expiry"),
     ],
 )
 def test_a_store_that_makes_no_namespace_is_named_and_left_as_it_was(

@@ -31,6 +31,7 @@ def make_current(
     found = found_format(connection, path)
     refuse_newer(path, found, wanted)
     if found == wanted:
+        _refuse_incomplete(connection, path)
         return
     execute(connection, "begin immediate")
     try:
@@ -56,13 +57,21 @@ def found_format(connection: Connection, path: Path) -> int:
     return int(first_value(connection, "pragma user_version"))
 
 
+def _refuse_incomplete(connection: Connection, path: Path) -> None:
+    there = {name for (name,) in execute(connection, "select name from sqlite_schema")}
+    missing = {statement.split()[2] for statement in _schema()} - there
+    if missing:
+        raise StoreDamaged(f"the store {path} is damaged: it has no {', '.join(sorted(missing))}")
+
+
 def _create(connection: Connection) -> None:
-    schema = resources.files("twinbus.namespace.store").joinpath("schema.sql").read_text(encoding="utf-8")
-    for statement in _statements(schema):
+    for statement in _schema():
         execute(connection, statement)
     execute(connection, f"pragma application_id = {APPLICATION_ID}")
 
 
-def _statements(script: str) -> list[str]:
+def _schema() -> list[str]:
+    """The statements that make a store; the third word of each is what it makes."""
+    script = resources.files("twinbus.namespace.store").joinpath("schema.sql").read_text(encoding="utf-8")
     without_comments = "\n".join(line for line in script.splitlines() if not line.startswith("--"))
     return [statement for statement in map(str.strip, without_comments.split(";")) if statement]
