@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import shutil
@@ -71,6 +73,15 @@ def _converse(path: Path, line: bytes, wait_s: float) -> bytes:
         link.settimeout(wait_s)
         with SocketAddress(path) as address:
             link.connect(address)
+        return answer_to(line, link)
+
+
+def answer_to(line: bytes, link: socket.socket) -> bytes:
+    """What comes back for a request; raises `OSError` if nothing does."""
+    with contextlib.suppress(ConnectionError):  # who has no place for us says so and hangs up without listening
         link.sendall(line)
-        with link.makefile("rb") as answers:
-            return answers.readline(ANSWER_BYTES_MAX)
+    with link.makefile("rb") as answers:
+        answer = answers.readline(ANSWER_BYTES_MAX)
+    if not answer:
+        raise ConnectionAbortedError(errno.ECONNABORTED, "it hung up without an answer")
+    return answer

@@ -7,6 +7,7 @@ import json
 import socket
 import stat
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -53,12 +54,22 @@ async def ask(path: Path, request: str, **arguments: Any) -> Any:
 
 async def say(path: Path, said: bytes) -> list[dict[str, Any]]:
     """Every answer to these bytes."""
-    reader, writer = await asyncio.open_unix_connection(path)
-    writer.write(said)
-    writer.write_eof()
-    answers = await asyncio.wait_for(reader.read(), 5)
-    writer.close()
+    async with talking(path) as (reader, writer):
+        writer.write(said)
+        writer.write_eof()
+        answers = await asyncio.wait_for(reader.read(), 5)
     return [json.loads(line) for line in answers.splitlines()]
+
+
+@asynccontextmanager
+async def talking(path: Path) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A connection, closed whatever happens: one that is left over would disturb the tests that follow."""
+    reader, writer = await asyncio.open_unix_connection(path)
+    try:
+        yield reader, writer
+    finally:
+        writer.transport.abort()
+        await asyncio.sleep(0)  # the socket is closed one turn later
 
 
 async def said_until_the_end(reader: asyncio.StreamReader) -> bytes:
@@ -114,13 +125,12 @@ async def test_bad_input_is_one_line_of_error_and_the_conversation_goes_on(serve
 
 
 async def test_a_request_without_end_is_refused_and_hung_up_on(served: Path) -> None:
-    reader, writer = await asyncio.open_unix_connection(served)
-    writer.write(b"x" * (control.REQUEST_BYTES_MAX + 1))
-    answer = json.loads(await asyncio.wait_for(reader.readline(), 5))
-    assert f"at most {control.REQUEST_BYTES_MAX} bytes" in answer["error"]
-    with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
-        await asyncio.wait_for(reader.readexactly(1), 5)
-    writer.close()
+    async with talking(served) as (reader, writer):
+        writer.write(b"x" * (control.REQUEST_BYTES_MAX + 1))
+        answer = json.loads(await asyncio.wait_for(reader.readline(), 5))
+        assert f"at most {control.REQUEST_BYTES_MAX} bytes" in answer["error"]
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await asyncio.wait_for(reader.readexactly(1), 5)
     assert await ask(served, "ping") == "pong"
 
 
@@ -134,19 +144,33 @@ async def test_many_ask_at_once(served: Path) -> None:
 
 async def test_too_many_are_told_so(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control, "CLIENTS_MAX", 1)
-    reader, writer = await asyncio.open_unix_connection(served)
-    writer.write(b'{"request": "ping"}\n')
-    await asyncio.wait_for(reader.readline(), 5)
-    with pytest.raises(TwinbusError, match="try again later"):
-        await ask(served, "ping")
-    writer.close()
+    async with talking(served) as (reader, writer):
+        writer.write(b'{"request": "ping"}\n')
+        await asyncio.wait_for(reader.readline(), 5)
+        with pytest.raises(TwinbusError, match="try again later"):
+            await ask(served, "ping")
+
+
+def test_who_is_refused_before_it_has_asked_hears_why() -> None:
+    asking, refusing = socket.socketpair()
+    with asking, refusing:
+        refusing.sendall(b"try again later\n")
+        refusing.close()
+        assert control_client.answer_to(b"ping\n", asking) == b"try again later\n"
+
+
+def test_who_gets_no_answer_at_all_is_told_so() -> None:
+    asking, silent = socket.socketpair()
+    with asking, silent:
+        silent.close()
+        with pytest.raises(ConnectionError, match="without an answer"):
+            control_client.answer_to(b"ping\n", asking)
 
 
 async def test_a_client_that_says_nothing_is_hung_up_on(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control, "IDLE_S", 0.01)
-    reader, writer = await asyncio.open_unix_connection(served)
-    assert await asyncio.wait_for(reader.read(), 5) == b""
-    writer.close()
+    async with talking(served) as (reader, _):
+        assert await asyncio.wait_for(reader.read(), 5) == b""
 
 
 async def test_a_mistake_of_ours_is_an_answer_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -164,10 +188,9 @@ async def test_the_socket_is_its_owners_and_gone_at_the_end(tmp_path: Path) -> N
     server = ControlServer(tmp_path / "control.sock", desk(tmp_path))
     await server.start()
     assert stat.S_IMODE(server.path.stat().st_mode) == 0o600
-    reader, writer = await asyncio.open_unix_connection(server.path)
-    await server.stop()
-    assert await said_until_the_end(reader) == b""
-    writer.close()
+    async with talking(server.path) as (reader, _):
+        await server.stop()
+        assert await said_until_the_end(reader) == b""
     assert list(tmp_path.iterdir()) == []
     await server.stop()
     with pytest.raises(TwinbusError, match="no namespace is running"):
