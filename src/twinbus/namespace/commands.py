@@ -202,6 +202,10 @@ Command = (
 )
 
 
+RequestCommand = Send | CancelScheduled | Settle | RenewLocks | Peek | ReceiveDeferred
+"""What can be asked of an entity's management."""
+
+
 def origin_of(command: object) -> Any:
     """Who asked, for commands that want an answer; None for the others."""
     return getattr(command, "origin", None)

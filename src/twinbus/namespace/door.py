@@ -38,13 +38,12 @@ from twinbus.namespace.nodes.requests import read_request
 from twinbus.namespace.operations import Operation, Right
 from twinbus.namespace.outcomes import amqp_error, entity_path
 from twinbus.namespace.outlet import Outlet
-from twinbus.namespace.places import Asking, Receiving, Sending
+from twinbus.namespace.places import SETTLED_BY_SENDER, Asking, Receiving, Sending
 from twinbus.namespace.reception import Reception
 from twinbus.namespace.replies import Delivery, Done, Drained, ReceiverLost, Refused, SenderOpened
 from twinbus.namespace.turnstile import Turnstile
 
 SESSION_FILTER = "com.microsoft:session-filter"
-SETTLED_BY_SENDER = 1
 REQUEST_CREDIT = 100
 
 
@@ -69,6 +68,11 @@ class Door:
         self._desk = Desk(reception, self._turnstile, self._intake.read, self._intake.ask, self._note_change)
 
     @property
+    def is_authenticated(self) -> bool:
+        """Whether the peer has proved anything: by name and key, or by a token."""
+        return self._desk.is_authenticated
+
+    @property
     def unwritten_bytes(self) -> int:
         """Sent by this peer, taken in, and not yet written or refused."""
         return self._intake.unwritten_bytes
@@ -88,7 +92,10 @@ class Door:
 
     def leave(self, now_ms: int) -> None:
         """The connection is gone: so are its receivers. Their locks stay until they end."""
+        self._turnstile.leave()
         self._outlet.close_all(now_ms)
+        for link in [link for session in self._connection.sessions for link in session.links]:
+            link.context = None  # what waited there for the peer can be large
 
     def pause(self, now_ms: int) -> None:
         """The peer does not keep up: deliver nothing more for now."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 
@@ -15,7 +16,7 @@ from twinbus.namespace.message import outgoing
 from twinbus.namespace.meter import Metered
 from twinbus.namespace.operations import Operation
 from twinbus.namespace.outcomes import amqp_error, confirmation_of, verdict_of
-from twinbus.namespace.places import Receiving
+from twinbus.namespace.places import SETTLED_BY_SENDER, Receiving
 from twinbus.namespace.reception import Reception
 from twinbus.namespace.replies import Delivery, Drained, ReceiverLost, Refused, Settled
 from twinbus.namespace.turnstile import Turnstile
@@ -29,6 +30,7 @@ class Outlet:
         self._note_change = note_change
         self._links: dict[int, SendingLink] = {}
         self._silenced: set[int] = set()
+        self._held: dict[int, deque[tuple[int, Delivery | Drained | ReceiverLost]]] = {}
         self._is_blocked = False
 
     # --- receivers ---
@@ -45,6 +47,7 @@ class Outlet:
         """The receiver is gone. Its locks stay until they end."""
         if self._links.pop(receiver, None) is not None:
             self._silenced.discard(receiver)
+            self._held.pop(receiver, None)
             self._reception.forget_receiver(receiver)
             self._reception.ask(CloseReceiver(receiver), now_ms)
 
@@ -97,16 +100,47 @@ class Outlet:
     def credit(self, event: CreditChanged, receiving: Receiving, now_ms: int) -> None:
         if event.credit > 0 and not event.drain:
             self._reception.meter.count(Metered.RECEIVE_GRANT, receiving.entity)
-        self._reception.ask(Grant(receiving.receiver, event.credit_limit, event.drain), now_ms)
+        delay_ms = 0
+        if event.link.snd_settle_mode == SETTLED_BY_SENDER and not self._turnstile.is_open:
+            # What is deleted when it is lent must not be held back afterwards, so the grant is.
+            delay_ms = self._delay_ms(receiving.path, now_ms)
+        self._turnstile.later(delay_ms, now_ms, partial(self._grant, event.link, receiving.receiver, now_ms))
+
+    def _grant(self, link: SendingLink, receiver: int, now_ms: int) -> None:
+        if link.attached:  # what it says now counts, not what it said when this was put off
+            self._reception.ask(Grant(receiver, link.credit_limit, link.drain), now_ms)
 
     def tell(self, link: SendingLink, reply: Delivery | Drained | ReceiverLost) -> None:
-        if self._turnstile.is_open:
+        held = self._held.get(reply.receiver)
+        if held is None and self._turnstile.is_open:
             self._tell(link, reply)
             return
         now_ms = self._reception.clock()
-        ruling = self._turnstile.ruling(Operation.DELIVER, link.context.path, now_ms)
-        delay_ms = ruling.delay_ms if isinstance(ruling, Proceed) else 0
-        self._turnstile.later(delay_ms, now_ms, partial(self._tell, link, reply))
+        is_lent = link.snd_settle_mode != SETTLED_BY_SENDER
+        delay_ms = self._delay_ms(link.context.path, now_ms) if is_lent and not self._turnstile.is_open else 0
+        if held is None and delay_ms == 0:
+            self._tell(link, reply)
+        else:
+            self._hold(link, reply, now_ms + delay_ms, now_ms)
+
+    def _delay_ms(self, path: str, now_ms: int) -> int:
+        ruling = self._turnstile.ruling(Operation.DELIVER, path, now_ms)
+        return ruling.delay_ms if isinstance(ruling, Proceed) else 0
+
+    def _hold(self, link: SendingLink, reply: Delivery | Drained | ReceiverLost, due_ms: int, now_ms: int) -> None:
+        """Keep what is for a receiver until its time, and whatever follows it until then: order is kept per link."""
+        held = self._held.setdefault(reply.receiver, deque())
+        if held:
+            due_ms = max(due_ms, held[-1][0])
+        held.append((due_ms, reply))
+        self._turnstile.later(max(1, due_ms - now_ms), now_ms, partial(self._let_go, link, reply.receiver, due_ms))
+
+    def _let_go(self, link: SendingLink, receiver: int, now_ms: int) -> None:
+        held = self._held.get(receiver, deque())
+        while held and held[0][0] <= now_ms:
+            self._tell(link, held.popleft()[1])
+        if not held:
+            self._held.pop(receiver, None)
 
     def _tell(self, link: SendingLink, reply: Delivery | Drained | ReceiverLost) -> None:
         if not link.attached:

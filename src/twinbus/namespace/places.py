@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+SETTLED_BY_SENDER = 1
+"""The sender settle mode of a receiver that wants messages deleted when they are sent to it."""
+
 
 class Sending(NamedTuple):
     """A link on which the peer sends to an entity."""

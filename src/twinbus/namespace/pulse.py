@@ -6,6 +6,7 @@ All of it happens in the event loop's thread; the store's threads only hand thei
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 from twinbus.namespace.commands import Tick
@@ -13,6 +14,8 @@ from twinbus.namespace.faults.switch import FaultSwitch
 from twinbus.namespace.reception import Reception
 from twinbus.namespace.seam import CommitSeam
 from twinbus.namespace.store.api import Report
+
+logger = logging.getLogger("twinbus.namespace")
 
 LATE_TICK_MS = 5
 """Timers may ring this much late: alarms close together are handled in one go."""
@@ -48,10 +51,15 @@ class Pulse:
     def _tick(self) -> None:
         self._timer = None
         now_ms = self._clock()
-        self._switch.apply(now_ms)
-        self._reception.postponed.run_due(now_ms)
-        self._seam.do(Tick(), now_ms)
+        for act in (self._switch.apply, self._reception.postponed.run_due, self._tick_machine):
+            try:
+                act(now_ms)
+            except Exception:  # one thing that goes wrong must not stop the clock for the others
+                logger.exception("something that was due went wrong")
         self.settle_down()
+
+    def _tick_machine(self, now_ms: int) -> None:
+        self._seam.do(Tick(), now_ms)
 
     def settle_down(self) -> None:
         """Something has happened: say what there is to say, and set the alarm for what comes next."""

@@ -10,22 +10,13 @@ from typing import TYPE_CHECKING
 
 from twinbus.amqp.link import SendingLink
 from twinbus.errors import OptionsError
-from twinbus.namespace.commands import Command
+from twinbus.namespace.commands import Command, Peek, ReceiveDeferred, RenewLocks, RequestCommand, Send, Settle
 from twinbus.namespace.faults.book import FaultBook
 from twinbus.namespace.faults.postponed import Postponed
 from twinbus.namespace.faults.throttle import Throttle
 from twinbus.namespace.message import Arrival
 from twinbus.namespace.meter import Meter, Metered
-from twinbus.namespace.replies import (
-    Delivery,
-    Done,
-    Drained,
-    LocksRenewed,
-    MessagesFound,
-    ReceiverLost,
-    Reply,
-    Settled,
-)
+from twinbus.namespace.replies import Delivery, Drained, MessagesFound, ReceiverLost, Refused, Reply
 from twinbus.namespace.rights.authority import Authority
 
 if TYPE_CHECKING:
@@ -109,21 +100,23 @@ class Reception:
         self.meter.count_each(Metered.SEND, entity, sizes[False])
         self.meter.count_each(Metered.PING, entity, sizes[True])
 
-    def count_request(self, operation: str, path: str, reply: Reply) -> None:
-        """Count a management request by what it did."""
-        entity = path.lower()
-        match reply:
-            case Done(sequences=sequences) if sequences:
-                self.meter.count(Metered.SEND, entity, operations=len(sequences))
-            case LocksRenewed(until_ms=ends):
-                self.meter.count(Metered.RENEW, entity, operations=len(ends))
-            case Settled():
-                self.meter.count(Metered.SETTLE, entity)
-            case MessagesFound(found=found) if operation.endswith("peek-message"):
-                self.meter.count(Metered.PEEK, entity, operations=max(1, len(found)))
-            case MessagesFound(found=found):
-                for lent in found:
-                    self.meter.count(Metered.DELIVERY, entity, len(lent.row.payload))
+    def count_request(self, command: RequestCommand, reply: Reply) -> None:
+        """Count what a management request did; what was refused did nothing."""
+        if isinstance(reply, Refused):
+            return
+        entity = command.path.lower()
+        found = [len(lent.row.payload) for lent in reply.found] if isinstance(reply, MessagesFound) else []
+        match command:
+            case Send(arrivals=arrivals):
+                self.count_sent(entity, arrivals)
+            case Settle(tokens=tokens):
+                self.meter.count(Metered.SETTLE, entity, operations=len(tokens))
+            case RenewLocks(tokens=tokens):
+                self.meter.count(Metered.RENEW, entity, operations=len(tokens))
+            case Peek():
+                self.meter.count_each(Metered.PEEK, entity, found or [0])
+            case ReceiveDeferred():
+                self.meter.count_each(Metered.DELIVERY, entity, found)
             case _:
                 self.meter.count(Metered.MANAGE, entity)
 

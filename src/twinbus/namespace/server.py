@@ -20,7 +20,7 @@ from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.performatives import Error
 from twinbus.amqp.sasl import ANONYMOUS, PLAIN, ServerSasl
 from twinbus.connection_string import ROOT_KEY_NAME, ConnectionString, can_be_written
-from twinbus.errors import EntityAlreadyExists, OptionsError, StoreError
+from twinbus.errors import EntityAlreadyExists, OptionsError, StoreError, TwinbusError
 from twinbus.namespace import portrait
 from twinbus.namespace.admin.app import make_admin_app
 from twinbus.namespace.admin.house import ServedHouse
@@ -57,6 +57,7 @@ logger = logging.getLogger("twinbus.namespace")
 
 RECOVERY_PAUSE_S = 1.0
 CLOSE_WAIT_S = 2.0
+PORT_PAUSE_S = 1.0
 
 
 class NamespaceServer:
@@ -302,8 +303,16 @@ class NamespaceServer:
         self._listener.pause()
 
     def resume_listening(self) -> None:
-        """Take new connections again; raises `AddressInUse` if another process has the port now."""
-        self._listener.resume()
+        """Take new connections again, as soon as the port is to be had: another process may have taken it."""
+        try:
+            self._listener.resume()
+        except TwinbusError as error:
+            logger.warning("namespace %s has no port and tries again: %s", self.options.name, error)
+            self._loop.call_later(PORT_PAUSE_S, self._resume_if_wanted)
+
+    def _resume_if_wanted(self) -> None:
+        if self._is_open and self.faults.reach() is not Reach.REFUSING:
+            self.resume_listening()
 
     def drop_connections(self) -> None:
         """Break all connections, as a network does that goes away."""

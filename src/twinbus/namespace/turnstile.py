@@ -22,6 +22,7 @@ class Turnstile:
         self._book = book
         self._postponed = postponed
         self.hang_up = hang_up
+        self._is_left = False
 
     @property
     def is_open(self) -> bool:
@@ -49,6 +50,14 @@ class Turnstile:
                 pass
 
     def later(self, delay_ms: int, now_ms: int, action: Callable[[], None]) -> None:
-        """Do something after a delay, at once if there is none."""
-        if delay_ms <= 0 or not self._postponed.put(now_ms + delay_ms, action):
+        """Do something after a delay, at once if there is none; not at all if the peer is gone by then."""
+        if delay_ms <= 0 or not self._postponed.put(now_ms + delay_ms, partial(self._do, action)):
             action()
+
+    def _do(self, action: Callable[[], None]) -> None:
+        if not self._is_left:
+            action()
+
+    def leave(self) -> None:
+        """The peer is gone: nothing that was put off for it is done any more."""
+        self._is_left = True

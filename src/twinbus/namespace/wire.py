@@ -19,9 +19,9 @@ from twinbus.namespace.limits import ServerLimits
 from twinbus.namespace.reception import Reception
 
 WRITE_BUFFER_BYTES = 1024 * 1024
+"""With more than this unsent, nothing is delivered."""
 GOODBYE_S = 0.5
 """How long a peer that was told goodbye has to hang up by itself."""
-"""With more than this unsent, nothing is delivered."""
 PILE_BYTES = 4 * WRITE_BUFFER_BYTES
 """With more than this unsent, the peer is not even listened to: it gets what it asked for, and does not take it."""
 
@@ -80,6 +80,8 @@ class Wire(Voice):
             self._look_for_open()
         if not self._guest.is_turned_away:
             self.door.take(events, now_ms)
+            if not self._guest.is_known and self.door.is_authenticated:
+                self._guest.admit()
         self.flush()
         self._hold_or_read()
         self._set_timer()  # the peer may have asked for keep-alives
@@ -169,8 +171,6 @@ class Wire(Voice):
             most = self._house.server_limits.connections
             text = f"the namespace has all the {most} connections it takes: close some, or connect later"
             self.connection.close(Error("amqp:resource-limit-exceeded", text))
-        else:
-            self._guest.admit()
 
     # --- waiting ---
 

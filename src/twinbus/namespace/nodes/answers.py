@@ -6,7 +6,8 @@ from collections import deque
 
 from twinbus.amqp.link import SendingLink
 
-WAITING_ANSWERS_MAX = 1_000
+WAITING_BYTES_MAX = 4 * 1024 * 1024
+"""Beyond that nobody is listening."""
 
 
 class AnswerLink:
@@ -16,12 +17,19 @@ class AnswerLink:
         self.address = address
         self.link = link
         self._waiting: deque[bytes] = deque()
+        self._waiting_bytes = 0
 
-    def answer(self, response: bytes) -> None:
-        if len(self._waiting) < WAITING_ANSWERS_MAX:  # beyond that nobody is listening
-            self._waiting.append(response)
+    def answer(self, response: bytes) -> bool:
+        """Send an answer, now or when the client takes it; False if too much waits for that already."""
+        if self._waiting_bytes > WAITING_BYTES_MAX:
+            return False
+        self._waiting.append(response)
+        self._waiting_bytes += len(response)
         self.send_waiting()
+        return True
 
     def send_waiting(self) -> None:
         while self._waiting and self.link.attached and self.link.credit > 0:
-            self.link.send(self._waiting.popleft(), settled=True)
+            response = self._waiting.popleft()
+            self._waiting_bytes -= len(response)
+            self.link.send(response, settled=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from twinbus.amqp.performatives import Error
 from twinbus.amqp.session import Session
 from twinbus.errors import AmqpError, InternalError, NamespaceError
 from twinbus.namespace.commands import Command
@@ -61,12 +62,15 @@ class Desk:
         self._read_arrival = read_arrival
         self._on_answer = on_answer
         self._claims = ClaimBook()
+        self.is_authenticated = False
+        """Whether anything was proved here so far."""
 
     # --- rights ---
 
     def let_in(self, rule_name: str) -> None:
         """Somebody came in with a rule's name and key, which were checked."""
         self._claims.enter(self._authority.claim_of(rule_name))
+        self.is_authenticated = True
 
     def check_right(self, path: str, right: Right | None, now_ms: int) -> None:
         """Raise `Unauthorized` unless the connection has this right to an entity; None asks for any right at all."""
@@ -91,7 +95,9 @@ class Desk:
 
     def take(self, session: Session, address: str, request: Request, now_ms: int) -> None:
         if address == CBS_ADDRESS:
-            self._respond(session, address, request, put_token(request, self._authority, self._claims, now_ms))
+            response = put_token(request, self._authority, self._claims, now_ms)
+            self.is_authenticated = self.is_authenticated or self._claims.review_ms is not None
+            self._respond(session, address, request, response)
         else:
             self._manage(session, address, request, now_ms)
 
@@ -116,14 +122,15 @@ class Desk:
         path = managed_entity(address)
 
         def respond(reply: Reply) -> None:
-            self._reception.count_request(request.operation, path, reply)
+            self._reception.count_request(command, reply)
             if not ruling.unanswered:
                 response = _told(request, reply)
                 answer = partial(self._respond, session, address, request, response)
                 self._turnstile.later(ruling.delay_ms, now_ms, answer)
 
         try:
-            self._ask(command_for(request, path, self._read_arrival, respond), now_ms)
+            command = command_for(request, path, self._read_arrival, respond)
+            self._ask(command, now_ms)
         except (NamespaceError, AmqpError) as error:
             self._respond(session, address, request, failure_response(request, error))
 
@@ -134,5 +141,6 @@ class Desk:
         ]
         named = [link for link in waiting if request.reply_to in (link.name, getattr(link.target, "address", None))]
         for link in (named or waiting)[:1]:
-            link.context.answer(response)
+            if not link.context.answer(response):
+                link.detach(Error("amqp:resource-limit-exceeded", "too many answers are waiting to be taken"))
             self._on_answer()

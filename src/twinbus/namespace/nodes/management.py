@@ -15,7 +15,6 @@ from twinbus.errors import AmqpError, ArgumentError, NamespaceError, TwinbusErro
 from twinbus.namespace.commands import (
     Abandon,
     CancelScheduled,
-    Command,
     Complete,
     DeadLetter,
     Defer,
@@ -23,6 +22,7 @@ from twinbus.namespace.commands import (
     ReceiveDeferred,
     ReceiveMode,
     RenewLocks,
+    RequestCommand,
     Send,
     Settle,
     Verdict,
@@ -49,7 +49,7 @@ def managed_entity(path: str) -> str:
 ReadArrival = Callable[[bytes], Arrival]
 
 
-def command_for(request: Request, path: str, read_arrival: ReadArrival, origin: Any) -> Command:
+def command_for(request: Request, path: str, read_arrival: ReadArrival, origin: Any) -> RequestCommand:
     """The command a request stands for; raises `ArgumentError`, `DecodeError` or what `read_arrival` raises."""
     name = request.operation.removeprefix(_PREFIX)
     if not isinstance(request.body, dict):
@@ -127,22 +127,22 @@ def _lent(lent: LentRow) -> dict[str, Any]:
 # --- requests as commands ---------------------------------------------------------------------------
 
 
-def _renew_lock(body: dict[Any, Any], path: str, origin: Any) -> Command:
+def _renew_lock(body: dict[Any, Any], path: str, origin: Any) -> RequestCommand:
     return RenewLocks(path, _tokens(body), origin)
 
 
-def _peek_message(body: dict[Any, Any], path: str, origin: Any) -> Command:
+def _peek_message(body: dict[Any, Any], path: str, origin: Any) -> RequestCommand:
     most = _whole_number(body, "message-count")
     if most < 1:
         raise ArgumentError(f"message-count must be 1 or more, got {most}")
     return Peek(path, _whole_number(body, "from-sequence-number"), most, origin)
 
 
-def _cancel_scheduled_message(body: dict[Any, Any], path: str, origin: Any) -> Command:
+def _cancel_scheduled_message(body: dict[Any, Any], path: str, origin: Any) -> RequestCommand:
     return CancelScheduled(path, _sequences(body), origin)
 
 
-def _receive_by_sequence_number(body: dict[Any, Any], path: str, origin: Any) -> Command:
+def _receive_by_sequence_number(body: dict[Any, Any], path: str, origin: Any) -> RequestCommand:
     mode = body.get("receiver-settle-mode", UInt(1))
     if mode not in (0, 1):
         raise ArgumentError(f"receiver-settle-mode must be 0 (delete) or 1 (lock), got {mode!r}")
@@ -151,7 +151,7 @@ def _receive_by_sequence_number(body: dict[Any, Any], path: str, origin: Any) ->
     )
 
 
-def _update_disposition(body: dict[Any, Any], path: str, origin: Any) -> Command:
+def _update_disposition(body: dict[Any, Any], path: str, origin: Any) -> RequestCommand:
     changes = body.get("properties-to-modify") or {}
     if not isinstance(changes, dict):
         raise ArgumentError("properties-to-modify must be a map")
@@ -179,7 +179,7 @@ def _dead_letter_notes(body: dict[Any, Any]) -> dict[str, Any]:
     return {name: text for name, text in notes.items() if text is not None}
 
 
-_COMMANDS: dict[str, Callable[[dict[Any, Any], str, Any], Command]] = {
+_COMMANDS: dict[str, Callable[[dict[Any, Any], str, Any], RequestCommand]] = {
     "renew-lock": _renew_lock,
     "peek-message": _peek_message,
     "cancel-scheduled-message": _cancel_scheduled_message,
