@@ -87,3 +87,42 @@ def test_a_sender_in_full_flow_hears_the_goodbye_and_every_answer(tmp_path: Path
             again.connection_string, connection_verify=str(again.ca_file)
         )
         assert admin.get_queue_runtime_properties("orders").total_message_count == accepted
+
+
+def test_a_stranger_who_never_proves_anything_is_let_go() -> None:
+    """Without a key one can open a connection, but not keep one of the places."""
+    with LocalNamespace(limits={"unauthenticated_s": 0.5}) as namespace:
+        connection = Connection(role=Role.CLIENT, container_id="stranger", sasl=ClientSasl())
+        connection.open()
+        connection.begin()
+        began = time.monotonic()
+        with socket.create_connection(("127.0.0.1", namespace.port), timeout=10) as peer:
+            peer.sendall(connection.take_output())
+            opened = False
+            try:
+                while data := peer.recv(65536):
+                    opened = opened or any(isinstance(event, Opened) for event in connection.receive(data, 0))
+                    peer.sendall(connection.take_output() + (EMPTY_FRAME if opened else b""))
+            except ConnectionError:
+                pass
+        assert opened
+        assert 0.4 < time.monotonic() - began < 5
+
+
+def test_a_port_that_somebody_took_meanwhile_is_taken_back_when_it_is_free() -> None:
+    with LocalNamespace() as namespace:
+        namespace.faults.add("unreachable", how="refuse")
+        other = socket.socket()
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", namespace.port))
+        other.listen()
+        namespace.faults.clear()
+        other.close()
+        deadline = time.monotonic() + 10
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", namespace.port), timeout=1).close()
+                break
+            except OSError:
+                assert time.monotonic() < deadline, "the port never came back"
+                time.sleep(0.05)
