@@ -95,6 +95,8 @@ def without_secrets(value: Any, secrets: Iterable[str] = ()) -> Any:
     """The value as JSON can write it, with everything hidden that is named like a secret or contains one of these."""
     if is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
+    elif isinstance(value, tuple) and hasattr(value, "_asdict"):  # its fields have names, by which some are hidden
+        value = value._asdict()
     match value:
         case Mapping():
             return {

@@ -13,7 +13,7 @@ from twinbus.amqp.connection import Connection, Role
 from twinbus.errors import TwinbusError
 from twinbus.namespace.commands import CreateQueue
 from twinbus.namespace.dump import DUMPS_KEPT, HIDDEN, connection_facts, queue_facts, without_secrets, write_dump
-from twinbus.namespace.entities.settings import QueueSettings
+from twinbus.namespace.entities.settings import AuthorizationRule, QueueSettings
 from twinbus.namespace.machine import NamespaceMachine
 from twinbus.namespace.store.memory import MemoryStore
 
@@ -77,6 +77,20 @@ def test_secrets_are_hidden_by_name_and_wherever_they_turn_up(tmp_path: Path) ->
     shown = json.loads(text)
     assert (shown["tokens"], shown["key_name"], shown["key"]) == (12, "root", HIDDEN)
     assert shown["rules"] == [{"name": "root", "primary_key": HIDDEN}]
+
+
+def test_the_keys_of_a_queue_are_hidden_and_its_rules_are_told_by_name(tmp_path: Path) -> None:
+    rule = AuthorizationRule("app", ("Send",), "first-key", "second-key")
+    machine = NamespaceMachine(MemoryStore().load(), new_token=lambda: b"t" * 16)
+    machine.apply(CreateQueue("orders", QueueSettings(authorization_rules=(rule,))), NOW)
+    facts = {"queues": [queue_facts(queue) for queue in machine.registry.queues()]}
+    text = write_dump(tmp_path, "restart", facts, NOW).read_text()
+    assert "first-key" not in text
+    assert "second-key" not in text
+    (told,) = json.loads(text)["queues"][0]["settings"]["authorization_rules"]
+    assert told["key_name"] == "app"
+    assert told["rights"] == ["Send"]
+    assert (told["primary_key"], told["secondary_key"]) == (HIDDEN, HIDDEN)
 
 
 def test_anything_can_be_dumped() -> None:
