@@ -17,6 +17,9 @@ _DURATION = re.compile(
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
+_FIRST_MS = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MS
+_LAST_MS = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MS
+"""What documents can write, in UTC: the years 1 to 9999. A zone can lead out of them."""
 
 
 def read_duration(text: str) -> int:
@@ -32,6 +35,8 @@ def read_duration(text: str) -> int:
 
 def write_duration(value_ms: int) -> str:
     """90500 -> `PT1M30.5S`."""
+    if value_ms < 0:
+        return "-" + write_duration(-value_ms)
     days, rest = divmod(value_ms, 24 * 3_600_000)
     hours, rest = divmod(rest, 3_600_000)
     minutes, rest = divmod(rest, 60_000)
@@ -55,15 +60,16 @@ def write_endless(value_ms: int | None) -> str:
 
 def read_time(text: str) -> int:
     """A moment as milliseconds since 1970; `ValueError` if it is none. Without a zone it is UTC."""
-    try:
-        moment = datetime.fromisoformat(text)
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=UTC)
-        return (moment - _EPOCH) // _MS
-    except OverflowError:
-        raise ValueError(text) from None
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    value_ms = (moment - _EPOCH) // _MS
+    if not _FIRST_MS <= value_ms <= _LAST_MS:
+        raise ValueError(text)
+    return value_ms
 
 
 def write_time(value_ms: int) -> str:
-    moment = _EPOCH + timedelta(milliseconds=value_ms)
+    """The moment; one outside what can be written is the nearest that can, so that no list fails because of it."""
+    moment = _EPOCH + timedelta(milliseconds=min(max(value_ms, _FIRST_MS), _LAST_MS))
     return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"

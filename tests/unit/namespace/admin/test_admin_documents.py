@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import fields
-from typing import Any
+from datetime import datetime
+from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
 from xml.etree.ElementTree import Element, fromstring
 
 import pytest
 from azure.servicebus.management._generated.models import QueueDescriptionEntry, QueueDescriptionFeed
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from twinbus.errors import ArgumentError
@@ -32,6 +34,7 @@ from twinbus.namespace.admin.durations import (
     write_endless,
     write_time,
 )
+from twinbus.namespace.admin.markup import plain, tag
 from twinbus.namespace.admin.validation import Circumstances, read_queue_settings
 from twinbus.namespace.entities.settings import (
     DELIVERY_COUNT_LIMIT,
@@ -212,8 +215,19 @@ def test_an_error_is_a_document_whatever_its_text(text: str) -> None:
 
 # --- durations and times ---
 
+Given = TypeVar("Given")
+Read = TypeVar("Read")
 
-@given(st.integers(0, 10_675_198 * 86_400_000))
+
+def accepted(read: Callable[[Given], Read], given: Given) -> Read:
+    """What is read; what is refused says nothing about writing."""
+    try:
+        return read(given)
+    except (ValueError, ArgumentError):
+        reject()
+
+
+@given(st.integers(-(10**12), 10_675_198 * 86_400_000))
 def test_a_duration_comes_back(value_ms: int) -> None:
     assert read_duration(write_duration(value_ms)) == value_ms
 
@@ -243,6 +257,83 @@ def test_very_long_is_for_ever(text: str) -> None:
 @given(st.integers(-62_135_596_800_000, 253_402_300_799_999))
 def test_a_time_comes_back(value_ms: int) -> None:
     assert read_time(write_time(value_ms)) == value_ms
+
+
+@given(st.from_regex(r"-?P([0-9]{1,9}D)?T([0-9]{1,9}H)?([0-9]{1,9}M)?[0-9]{1,12}(\.[0-9]{1,12})?S", fullmatch=True))
+def test_every_duration_that_is_read_can_be_written(text: str) -> None:
+    value_ms = accepted(read_duration, text)
+    written = write_duration(value_ms)
+    assert abs(value_ms) > 10**9 * 86_400_000 or read_duration(written) == value_ms
+
+
+@given(st.datetimes(), st.integers(-1439, 1439), st.sampled_from(["", "9", "999"]))
+def test_every_time_that_is_read_can_be_written(moment: datetime, zone_minutes: int, more_digits: str) -> None:
+    hours, minutes = divmod(abs(zone_minutes), 60)
+    zone = f"{'-' if zone_minutes < 0 else '+'}{hours:02}:{minutes:02}"
+    value_ms = accepted(read_time, moment.isoformat(timespec="microseconds") + more_digits + zone)
+    assert read_time(write_time(value_ms)) == value_ms
+
+
+@pytest.mark.parametrize("text", ["9999-12-31T23:59:59.9999999-23:59", "0001-01-01T00:00:00+00:01"])
+def test_a_time_that_its_zone_leads_out_of_the_calendar_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(text)):
+        read_time(text)
+    rule = f"<AuthorizationRule><KeyName>app</KeyName><CreatedTime>{text}</CreatedTime></AuthorizationRule>"
+    assert "must have times such as" in refusal(entry(f"<AuthorizationRules>{rule}</AuthorizationRules>"))
+
+
+@given(st.integers(-(2**80), 2**80))
+def test_a_time_that_cannot_be_is_written_as_the_nearest(value_ms: int) -> None:
+    read_time(write_time(value_ms))
+
+
+# --- whatever is accepted can be written ---
+
+durations = st.sampled_from(["PT30S", "PT5M", "PT20.0000000001S", "PT4.9999S"])
+endless = st.sampled_from(["PT30S", "P365DT0.0004S", INFINITE, "P999999999DT999999999H", "-PT5S"])
+whole = st.sampled_from(["1", "10", "+5", "0256", "2147483647"])
+flags = st.sampled_from(["true", "false", "TRUE", "1", "0"])
+texts = st.one_of(
+    st.sampled_from(["", " ", "\t", "\r\n x", "a & <b>", "\U0001f600", "\u2028", "\ufffd", "]]>"]), printable
+)
+times = st.one_of(
+    st.sampled_from(["", "2026-01-31", "9999-12-31T23:59:59.9999999-23:59", "0001-01-01T00:00:00+01:00", "20260131"]),
+    st.datetimes().map(lambda moment: moment.isoformat() + "-12:00"),
+)
+raw_values = {
+    "LockDuration": durations,
+    "MaxSizeInMegabytes": whole,
+    "DefaultMessageTimeToLive": endless,
+    "DuplicateDetectionHistoryTimeWindow": durations,
+    "MaxDeliveryCount": whole,
+    "MaxMessageSizeInKilobytes": whole,
+    "EnableExpress": flags,
+    "DeadLetteringOnMessageExpiration": flags,
+    "Status": st.sampled_from(QueueStatus),
+    "UserMetadata": texts,
+}
+raw_rule = st.fixed_dictionaries(
+    {"KeyName": st.sampled_from(["app", "other", "a&b"])},
+    optional=dict.fromkeys(("ClaimType", "ClaimValue"), texts) | {"CreatedTime": times},
+)
+
+
+def elements(values: dict[str, str]) -> str:
+    return "".join(tag(name, plain(value)) for name, value in values.items())
+
+
+def raw_rule_element(values: dict[str, str]) -> str:
+    rights = tag("Rights", tag("AccessRights", "Send"))
+    return tag("AuthorizationRule", elements(values), rights)
+
+
+@given(st.fixed_dictionaries({}, optional=raw_values), st.lists(raw_rule, max_size=2))
+def test_every_description_that_is_accepted_can_be_written_and_comes_back(
+    values: dict[str, str], raw_rules: list[dict[str, str]]
+) -> None:
+    body = entry(elements(values) + tag("AuthorizationRules", *map(raw_rule_element, raw_rules)))
+    settings = accepted(lambda given: read_queue_settings(given, CIRCUMSTANCES), body)
+    assert read_queue_settings(queue_entry(queue(settings=settings), LETTERHEAD), CIRCUMSTANCES) == settings
 
 
 # --- what is refused ---
