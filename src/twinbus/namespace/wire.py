@@ -121,6 +121,8 @@ class Wire(Voice):
             self._transport.write(output)
         if self.connection.closed:
             self._transport.close()
+        if self.connection.late_events:
+            self._set_timer()  # settlements of ours have freed credit: the engine wants to tell of it
         self._deliver_or_wait()
 
     def read_if_allowed(self) -> None:
