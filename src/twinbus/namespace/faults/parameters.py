@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,11 +18,21 @@ SLOW_MS_MAX = 5 * 60_000
 PER_SECOND_MAX = 1_000_000
 COUNT_MAX = 1_000_000
 TEXT_LENGTH_MAX = 500
+_TELLABLE_MS = 10**15
+"""Longer lengths of time are repeated as they came."""
 _CONDITION = re.compile(r"[a-z][a-z0-9.-]*(:[a-z][a-z0-9-]*)+")
 
 
 class Wrong(Exception):
     """A value that cannot be taken; the text says what could be."""
+
+
+def _shown(value: Any) -> str:
+    """A wrong value, as much of it as is worth repeating."""
+    try:
+        return f"{value!r:.60}"
+    except ValueError:  # a number with more digits than Python writes
+        return "a number with thousands of digits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +51,7 @@ def duration(
 ) -> Parameter:
     def read(value: Any) -> int:
         if not isinstance(value, int) or isinstance(value, bool) or not low_ms <= value <= high_ms:
-            got = duration_text(value) if type(value) is int and value >= 0 else repr(value)
+            got = duration_text(value) if type(value) is int and 0 <= value <= _TELLABLE_MS else _shown(value)
             raise Wrong(f"must be from {duration_text(low_ms)} to {duration_text(high_ms)}, got {got}")
         return value
 
@@ -53,7 +62,7 @@ def choice(key: str, choices: type[Enum], default: Enum) -> Parameter:
     def read(value: Any) -> Enum:
         names = [str(one.value) for one in choices]
         if value not in names:
-            raise Wrong(f"must be {', '.join(names[:-1])} or {names[-1]}, got {value!r}")
+            raise Wrong(f"must be {', '.join(names[:-1])} or {names[-1]}, got {_shown(value)}")
         return choices(value)
 
     return Parameter(key, key, read, default)
@@ -61,32 +70,31 @@ def choice(key: str, choices: type[Enum], default: Enum) -> Parameter:
 
 def _read_per_second(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= PER_SECOND_MAX:
-        raise Wrong(f"must be a number from 0 (always busy) to {PER_SECOND_MAX}, got {value!r}")
+        raise Wrong(f"must be a number from 0 (always busy) to {PER_SECOND_MAX}, got {_shown(value)}")
     return float(value)
 
 
 def _read_probability(value: Any) -> float:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not is_number or not 0 < value <= 1:
-        raise Wrong(f"must be above 0 and at most 1, got {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+        raise Wrong(f"must be above 0 and at most 1, got {_shown(value)}")
     return float(value)
 
 
 def _read_count(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= COUNT_MAX:
-        raise Wrong(f"must be a whole number from 1 to {COUNT_MAX}, got {value!r}")
+        raise Wrong(f"must be a whole number from 1 to {COUNT_MAX}, got {_shown(value)}")
     return value
 
 
 def _read_condition(value: Any) -> str:
     if not isinstance(value, str) or len(value) > 100 or not _CONDITION.fullmatch(value):
-        raise Wrong(f"must be an AMQP condition, as com.microsoft:server-busy or amqp:not-found, got {value!r}")
+        raise Wrong(f"must be an AMQP condition, as com.microsoft:server-busy or amqp:not-found, got {_shown(value)}")
     return value
 
 
 def _read_text(value: Any) -> str:
     if not isinstance(value, str) or not 1 <= len(value) <= TEXT_LENGTH_MAX or not value.isprintable():
-        raise Wrong(f"must be one line of 1 to {TEXT_LENGTH_MAX} characters, got {value!r:.60}")
+        raise Wrong(f"must be one line of 1 to {TEXT_LENGTH_MAX} characters, got {_shown(value)}")
     return value
 
 
