@@ -52,9 +52,15 @@ def test_stored_settings_that_cannot_be_are_damage(text: str) -> None:
         QueueSettings.from_text(text)
 
 
-@pytest.mark.parametrize("path", ["a", "orders", "Orders/2024.eu_x-y~z", "a" * 260])
+@pytest.mark.parametrize("path", ["a", "orders", "Orders/2024.eu_x-y~z", ".a", "a..b/c.", "a" * 260])
 def test_good_names(path: str) -> None:
     check_queue_path(path)
+
+
+@pytest.mark.parametrize("path", [".", "..", "...", "../x", "a/./b", "a/.."])
+def test_a_part_that_is_only_dots_is_no_name(path: str) -> None:
+    with pytest.raises(OptionsError, match="only dots"):
+        check_queue_path(path)
 
 
 @pytest.mark.parametrize("path", ["", "a" * 261, "/a", "a/", "a//b", "a b", "ä", "a$", "orders/$deadletterqueue"])

@@ -250,5 +250,7 @@ def check_queue_path(path: str) -> None:
         raise OptionsError(f"a queue name has 1 to {PATH_LENGTH_MAX} characters, got {len(path)}")
     if path.startswith("/") or path.endswith("/") or "//" in path:
         raise OptionsError(f"a queue name must not begin or end with '/' nor have an empty part, got {path!r}")
+    if any(not part.strip(".") for part in path.split("/")):  # a client on its way here would take them for steps
+        raise OptionsError(f"a queue name must not have a part that is only dots, got {path!r}")
     if not set(path) <= allowed:
         raise OptionsError(f"a queue name has letters, digits, '.', '-', '_', '~' and '/', got {path!r}")
