@@ -28,7 +28,9 @@ ALLOWED: dict[str, set[str]] = {
     "namespace.rights": {"errors", "namespace.operations"},
     "namespace.entities": ENTITIES_WORLD,
     "namespace.registry": ENTITIES_WORLD | {"namespace.entities"},
-    "namespace.machine": ENTITIES_WORLD | {"namespace.entities", "namespace.registry", "namespace.clockwork"},
+    "namespace.lookups": ENTITIES_WORLD | {"namespace.entities"},
+    "namespace.machine": ENTITIES_WORLD
+    | {"namespace.entities", "namespace.registry", "namespace.clockwork", "namespace.lookups"},
     "namespace.seam": ENTITIES_WORLD | {"namespace.machine"},
     "namespace.meter": set(),
     "namespace.faults": {"errors", "namespace.operations"},

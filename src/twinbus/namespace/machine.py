@@ -11,15 +11,12 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from twinbus.errors import (
-    ArgumentError,
     EntityDisabled,
     EntityNotFound,
     InternalError,
-    MessageNotFound,
     NamespaceError,
     NotAllowed,
     OptionsError,
-    ServerBusy,
 )
 from twinbus.namespace.clockwork import Alarms
 from twinbus.namespace.commands import (
@@ -37,7 +34,6 @@ from twinbus.namespace.commands import (
     PauseReceiver,
     Peek,
     ReceiveDeferred,
-    ReceiveMode,
     RenewLocks,
     ResumeReceiver,
     Send,
@@ -49,12 +45,11 @@ from twinbus.namespace.commands import (
 from twinbus.namespace.entities.queue import Queue, QueueContext
 from twinbus.namespace.entities.receivers import Receiver
 from twinbus.namespace.entities.window import WindowLimits
+from twinbus.namespace.lookups import Lookup, Lookups
 from twinbus.namespace.registry import Registry, description
 from twinbus.namespace.replies import (
     Done,
-    LentRow,
     LocksRenewed,
-    MessagesFound,
     QueueFound,
     QueuesFound,
     ReceiverLost,
@@ -66,21 +61,12 @@ from twinbus.namespace.replies import (
 from twinbus.namespace.store.api import (
     Committed,
     DropEntity,
-    MessageRow,
-    MessageState,
-    NamedRows,
     PutEntity,
-    RangeRows,
     ReadFailed,
     RowRequest,
     RowsRead,
     StoredNamespace,
 )
-
-PEEK_COUNT_MAX = 250
-PEEK_BYTES_MAX = 1024 * 1024
-DEFERRED_BYTES_MAX = 16 * 1024 * 1024
-WAITING_READS_MAX = 1_000
 
 
 class NamespaceMachine:
@@ -92,9 +78,7 @@ class NamespaceMachine:
         self._number = stored.last_number
         self._committed = stored.last_number
         self._receivers: dict[int, tuple[Queue, Receiver]] = {}
-        self._waiting: dict[RowRequest, deque[Peek | ReceiveDeferred | CancelScheduled]] = {}
-        self._postponed: list[tuple[int, ReceiveDeferred]] = []
-        self._waiting_count = 0
+        self._lookups = Lookups()
         self._alarms = Alarms()
         self._unconfirmed: deque[tuple[int, tuple[Queue, ...]]] = deque()
         self._touched: dict[int, Queue] = {}
@@ -109,12 +93,11 @@ class NamespaceMachine:
     def is_reading(self, request: RowRequest) -> bool:
         """Whether the answer to this read is still awaited; after a rebuild, one from before is not."""
         queue = self.registry.by_id(request.entity_id)
-        return request in self._waiting or (queue is not None and queue.recent.is_reading(request))
+        return self._lookups.is_reading(request) or (queue is not None and queue.recent.is_reading(request))
 
     def waiting_origins(self) -> list[Any]:
         """Who waits for rows."""
-        waiting = [command.origin for commands in self._waiting.values() for command in commands]
-        return waiting + [command.origin for _, command in self._postponed]
+        return self._lookups.origins()
 
     def apply(self, command: Command | Committed | RowsRead | ReadFailed, now_ms: int) -> Step:
         """Do what is asked. Refusals are replies; nothing a client sends makes this raise."""
@@ -264,52 +247,25 @@ class NamespaceMachine:
         until_ms = self._find(command.path).renew(command.tokens, now_ms)
         step.replies.append(LocksRenewed(command.origin, until_ms))
 
-    # --- commands that need rows from disk: asked for first, done when they are here ---
+    # --- commands that need rows from disk ---
 
-    def _peek(self, command: Peek, now_ms: int, step: Step) -> None:
-        queue = self._find(command.path)
-        queue.check_intact()
-        count = min(command.most, PEEK_COUNT_MAX)
-        if count < 1:
-            step.replies.append(MessagesFound(command.origin, ()))
-            return
-        self._wait_for(RangeRows(queue.entity_id, command.from_sequence, count, PEEK_BYTES_MAX), command, step)
-
-    def _need_named(self, command: ReceiveDeferred | CancelScheduled, now_ms: int, step: Step) -> None:
-        queue = self._find(command.path)
-        queue.check_intact()
-        if isinstance(command, ReceiveDeferred):
-            queue.check_receivable()
-            queue.accessed_at_ms = now_ms
-        self._wait_for(NamedRows(queue.entity_id, command.sequences), command, step)
-
-    def _wait_for(self, request: RowRequest, command: Peek | ReceiveDeferred | CancelScheduled, step: Step) -> None:
-        if self._waiting_count >= WAITING_READS_MAX:
-            raise ServerBusy(f"{WAITING_READS_MAX} reads are waiting already; try again later")
-        self._waiting_count += 1
-        self._waiting.setdefault(request, deque()).append(command)
-        step.reads.append(request)
+    def _look_up(self, command: Lookup, now_ms: int, step: Step) -> None:
+        self._lookups.begin(command, self._find(command.path), now_ms, step)
 
     def _rows_read(self, read: RowsRead, now_ms: int, step: Step) -> None:
         queue = self.registry.by_id(read.request.entity_id)
-        waiting = self._waiting.get(read.request)
-        if waiting is None:
-            if queue is not None and queue.recent.is_reading(read.request):
-                self._touch(queue)
-                queue.rows_read(read, now_ms, step)
-            return
-        command = waiting.popleft()
-        self._waiting_count -= 1
-        if not waiting:
-            del self._waiting[read.request]
-        self._resume_command(command, queue, read, now_ms, step)
+        self._touch(queue)
+        if self._lookups.is_reading(read.request):
+            self._lookups.resume(queue, read, self._committed, now_ms, step)
+        elif queue is not None and queue.recent.is_reading(read.request):
+            queue.rows_read(read, now_ms, step)
 
     def _read_failed(self, failed: ReadFailed, now_ms: int, step: Step) -> None:
         """What is stored of an entity is damaged: nobody reads it any more. It can be sent to, and all else goes on."""
         entity_id = failed.request.entity_id
         queue = self.registry.by_id(entity_id)
         if queue is None:
-            self._refuse_waiting(entity_id, EntityNotFound("The messaging entity was deleted."), step)
+            self._lookups.refuse(entity_id, EntityNotFound("The messaging entity was deleted."), step)
             return
         self._touch(queue)
         queue.recent.read_ended(failed.request)
@@ -318,79 +274,7 @@ class NamespaceMachine:
             queue.check_intact()
         except InternalError as error:
             self._dismiss(queue, error, step)
-            self._refuse_waiting(entity_id, error, step)
-
-    def _refuse_waiting(self, entity_id: int, error: NamespaceError, step: Step) -> None:
-        """Refuse everybody who waits for rows of an entity."""
-        for request in [request for request in self._waiting if request.entity_id == entity_id]:
-            commands = self._waiting.pop(request)
-            self._waiting_count -= len(commands)
-            step.replies.extend(Refused(command.origin, error) for command in commands)
-
-    def _resume_command(
-        self,
-        command: Peek | ReceiveDeferred | CancelScheduled,
-        queue: Queue | None,
-        read: RowsRead,
-        now_ms: int,
-        step: Step,
-    ) -> None:
-        try:
-            if queue is None:
-                raise EntityNotFound(f"The messaging entity '{command.path}' could not be found.")
-            self._touch(queue)
-            rows = [row for row in read.rows if not queue.recent.removed_since(row.sequence, read.as_of)]
-            changed = max((queue.recent.changed_at(row.sequence) for row in rows), default=0)
-            queue.recent.read_ended(read.request)
-            if isinstance(command, Peek):
-                self._peek_rows(command, rows, read, now_ms, step)
-            elif isinstance(command, CancelScheduled):
-                self._cancel_rows(command, queue, rows, step)
-            elif changed > read.as_of:
-                self._read_again(command, changed, now_ms, step)
-            else:
-                self._lend_deferred(command, queue, rows, now_ms, step)
-        except NamespaceError as error:
-            step.replies.append(Refused(command.origin, error))
-
-    def _peek_rows(self, command: Peek, rows: list[MessageRow], read: RowsRead, now_ms: int, step: Step) -> None:
-        visible = [row for row in rows if row.expires_at_ms is None or row.expires_at_ms > now_ms]
-        if not visible and not read.complete:
-            # Everything that was read is gone by now; nothing found would mean that there is nothing.
-            self._peek(command._replace(from_sequence=read.rows[-1].sequence + 1), now_ms, step)
-            return
-        step.replies.append(MessagesFound(command.origin, tuple(LentRow(row, None, None) for row in visible)))
-
-    def _read_again(self, command: ReceiveDeferred, number: int, now_ms: int, step: Step) -> None:
-        """The rows were read before a change to them: look again when the disk has it."""
-        if number <= self._committed:
-            self._need_named(command, now_ms, step)
-        else:
-            self._waiting_count += 1
-            self._postponed.append((number, command))
-
-    def _lend_deferred(
-        self, command: ReceiveDeferred, queue: Queue, rows: list[MessageRow], now_ms: int, step: Step
-    ) -> None:
-        free = [row for row in rows if row.state is MessageState.DEFERRED and not queue.loans.is_lent(row.sequence)]
-        _check_all_found(command.sequences, free, "deferred, or are locked by another receiver")
-        if sum([len(row.payload) for row in free]) > DEFERRED_BYTES_MAX:
-            raise ArgumentError(f"these messages have more than {DEFERRED_BYTES_MAX} bytes: ask for fewer at a time")
-        found: list[LentRow] = []
-        for row in free:
-            if command.mode is ReceiveMode.RECEIVE_AND_DELETE:
-                queue.remove(row, step)
-                found.append(LentRow(row, None, None))
-            else:
-                found.append(LentRow(row, *queue.lock(row, now_ms)))
-        step.replies.append(MessagesFound(command.origin, tuple(found)))
-
-    def _cancel_rows(self, command: CancelScheduled, queue: Queue, rows: list[MessageRow], step: Step) -> None:
-        scheduled = [row for row in rows if row.state is MessageState.SCHEDULED]
-        _check_all_found(command.sequences, scheduled, "scheduled")
-        for row in scheduled:
-            queue.remove(row, step)
-        step.replies.append(Done(command.origin))
+            self._lookups.refuse(entity_id, error, step)
 
     # --- time and the store ---
 
@@ -410,19 +294,11 @@ class NamespaceMachine:
             if self.registry.by_id(queue.entity_id) is queue:
                 self._touch(queue)
                 queue.committed(command.number, now_ms, step)
-        self._resume_postponed(now_ms, step)
-
-    def _resume_postponed(self, now_ms: int, step: Step) -> None:
-        if not self._postponed:
-            return
-        ready = [command for number, command in self._postponed if number <= self._committed]
-        self._postponed = [each for each in self._postponed if each[0] > self._committed]
-        self._waiting_count -= len(ready)
-        for command in ready:
+        for lookup in self._lookups.take_committed(command.number):
             try:
-                self._need_named(command, now_ms, step)
+                self._look_up(lookup, now_ms, step)
             except NamespaceError as error:  # its queue was deleted meanwhile
-                step.replies.append(Refused(command.origin, error))
+                step.replies.append(Refused(lookup.origin, error))
 
     _HANDLERS: ClassVar[dict[type, Callable[..., None]]] = {
         CreateQueue: _create_queue,
@@ -440,19 +316,11 @@ class NamespaceMachine:
         CloseReceiver: _close_receiver,
         Settle: _settle,
         RenewLocks: _renew,
-        Peek: _peek,
-        ReceiveDeferred: _need_named,
-        CancelScheduled: _need_named,
+        Peek: _look_up,
+        ReceiveDeferred: _look_up,
+        CancelScheduled: _look_up,
         Tick: _tick,
         Committed: _commit,
         RowsRead: _rows_read,
         ReadFailed: _read_failed,
     }
-
-
-def _check_all_found(asked: tuple[int, ...], found: list[MessageRow], state: str) -> None:
-    missing = sorted(set(asked) - {row.sequence for row in found})
-    if missing:
-        raise MessageNotFound(
-            f"no such message; these sequence numbers are not {state}: {', '.join(map(str, missing))}"
-        )

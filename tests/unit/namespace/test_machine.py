@@ -28,7 +28,8 @@ from twinbus.namespace.commands import (
     Settle,
 )
 from twinbus.namespace.entities.settings import QueueSettings
-from twinbus.namespace.machine import PEEK_COUNT_MAX, WAITING_READS_MAX, NamespaceMachine
+from twinbus.namespace.lookups import PEEK_COUNT_MAX, WAITING_READS_MAX
+from twinbus.namespace.machine import NamespaceMachine
 from twinbus.namespace.replies import Done, LocksRenewed, MessagesFound, ReceiverLost, Refused, Step
 from twinbus.namespace.store.api import Committed, MessageState, NamedRows, RangeRows, RowsRead, StoredNamespace
 

@@ -1,0 +1,158 @@
+"""Commands that need rows from disk (peek, receive deferred, cancel): asked for first, done when they are here."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from twinbus.errors import ArgumentError, EntityNotFound, MessageNotFound, NamespaceError, ServerBusy
+from twinbus.namespace.commands import CancelScheduled, Peek, ReceiveDeferred, ReceiveMode
+from twinbus.namespace.entities.queue import Queue
+from twinbus.namespace.replies import Done, LentRow, MessagesFound, Refused, Step
+from twinbus.namespace.store.api import MessageRow, MessageState, NamedRows, RangeRows, RowRequest, RowsRead
+
+PEEK_COUNT_MAX = 250
+PEEK_BYTES_MAX = 1024 * 1024
+DEFERRED_BYTES_MAX = 16 * 1024 * 1024
+WAITING_READS_MAX = 1_000
+
+Lookup = Peek | ReceiveDeferred | CancelScheduled
+
+
+class Lookups:
+    def __init__(self) -> None:
+        self._waiting: dict[RowRequest, deque[Lookup]] = {}
+        self._count = 0
+        self._for_commit: list[tuple[int, ReceiveDeferred]] = []
+        """Those whose rows are being changed, with the change set they wait for."""
+
+    def is_reading(self, request: RowRequest) -> bool:
+        return request in self._waiting
+
+    def origins(self) -> list[Any]:
+        """Who waits."""
+        waiting = [command.origin for commands in self._waiting.values() for command in commands]
+        return waiting + [command.origin for _, command in self._for_commit]
+
+    # --- asking ---
+
+    def begin(self, command: Lookup, queue: Queue, now_ms: int, step: Step) -> None:
+        """Ask for the rows that a command needs; raises if it cannot be done at all."""
+        queue.check_intact()
+        if isinstance(command, Peek):
+            self._begin_peek(command, queue, step)
+            return
+        if isinstance(command, ReceiveDeferred):
+            queue.check_receivable()
+            queue.accessed_at_ms = now_ms
+        self._wait_for(NamedRows(queue.entity_id, command.sequences), command, step)
+
+    def _begin_peek(self, command: Peek, queue: Queue, step: Step) -> None:
+        count = min(command.most, PEEK_COUNT_MAX)
+        if count < 1:
+            step.replies.append(MessagesFound(command.origin, ()))
+            return
+        self._wait_for(RangeRows(queue.entity_id, command.from_sequence, count, PEEK_BYTES_MAX), command, step)
+
+    def _wait_for(self, request: RowRequest, command: Lookup, step: Step) -> None:
+        if self._count >= WAITING_READS_MAX:
+            raise ServerBusy(f"{WAITING_READS_MAX} reads are waiting already; try again later")
+        self._count += 1
+        self._waiting.setdefault(request, deque()).append(command)
+        step.reads.append(request)
+
+    # --- rows are here ---
+
+    def resume(self, queue: Queue | None, read: RowsRead, committed: int, now_ms: int, step: Step) -> None:
+        """Do the command that asked for these rows first; only if one did (`is_reading`)."""
+        command = self._take(read.request)
+        try:
+            if queue is None:
+                raise EntityNotFound(f"The messaging entity '{command.path}' could not be found.")
+            self._carry_out(command, queue, read, committed, now_ms, step)
+        except NamespaceError as error:
+            step.replies.append(Refused(command.origin, error))
+
+    def _take(self, request: RowRequest) -> Lookup:
+        waiting = self._waiting[request]
+        command = waiting.popleft()
+        self._count -= 1
+        if not waiting:
+            del self._waiting[request]
+        return command
+
+    def _carry_out(
+        self, command: Lookup, queue: Queue, read: RowsRead, committed: int, now_ms: int, step: Step
+    ) -> None:
+        rows = [row for row in read.rows if not queue.recent.removed_since(row.sequence, read.as_of)]
+        changed = max((queue.recent.changed_at(row.sequence) for row in rows), default=0)
+        queue.recent.read_ended(read.request)
+        if isinstance(command, Peek):
+            self._show(command, queue, rows, read, now_ms, step)
+        elif isinstance(command, CancelScheduled):
+            _cancel(command, queue, rows, step)
+        elif changed <= read.as_of:
+            _lend_deferred(command, queue, rows, now_ms, step)
+        elif changed <= committed:
+            self.begin(command, queue, now_ms, step)  # read before a change to them: look again
+        else:
+            self._count += 1
+            self._for_commit.append((changed, command))
+
+    def _show(
+        self, command: Peek, queue: Queue, rows: list[MessageRow], read: RowsRead, now_ms: int, step: Step
+    ) -> None:
+        visible = [row for row in rows if row.expires_at_ms is None or row.expires_at_ms > now_ms]
+        if not visible and not read.complete:
+            # Everything that was read is gone by now; nothing found would mean that there is nothing.
+            self.begin(command._replace(from_sequence=read.rows[-1].sequence + 1), queue, now_ms, step)
+            return
+        step.replies.append(MessagesFound(command.origin, tuple(LentRow(row, None, None) for row in visible)))
+
+    # --- what else may happen ---
+
+    def take_committed(self, number: int) -> list[ReceiveDeferred]:
+        """Those whose rows the disk has now; they have to begin again."""
+        if not self._for_commit:
+            return []
+        ready = [command for wanted, command in self._for_commit if wanted <= number]
+        self._for_commit = [each for each in self._for_commit if each[0] > number]
+        self._count -= len(ready)
+        return ready
+
+    def refuse(self, entity_id: int, error: NamespaceError, step: Step) -> None:
+        """Refuse everybody who waits for rows of an entity."""
+        for request in [request for request in self._waiting if request.entity_id == entity_id]:
+            commands = self._waiting.pop(request)
+            self._count -= len(commands)
+            step.replies.extend(Refused(command.origin, error) for command in commands)
+
+
+def _lend_deferred(command: ReceiveDeferred, queue: Queue, rows: list[MessageRow], now_ms: int, step: Step) -> None:
+    free = [row for row in rows if row.state is MessageState.DEFERRED and not queue.loans.is_lent(row.sequence)]
+    _check_all_found(command.sequences, free, "deferred, or are locked by another receiver")
+    if sum([len(row.payload) for row in free]) > DEFERRED_BYTES_MAX:
+        raise ArgumentError(f"these messages have more than {DEFERRED_BYTES_MAX} bytes: ask for fewer at a time")
+    found: list[LentRow] = []
+    for row in free:
+        if command.mode is ReceiveMode.RECEIVE_AND_DELETE:
+            queue.remove(row, step)
+            found.append(LentRow(row, None, None))
+        else:
+            found.append(LentRow(row, *queue.lock(row, now_ms)))
+    step.replies.append(MessagesFound(command.origin, tuple(found)))
+
+
+def _cancel(command: CancelScheduled, queue: Queue, rows: list[MessageRow], step: Step) -> None:
+    scheduled = [row for row in rows if row.state is MessageState.SCHEDULED]
+    _check_all_found(command.sequences, scheduled, "scheduled")
+    for row in scheduled:
+        queue.remove(row, step)
+    step.replies.append(Done(command.origin))
+
+
+def _check_all_found(asked: tuple[int, ...], found: list[MessageRow], state: str) -> None:
+    missing = sorted(set(asked) - {row.sequence for row in found})
+    if missing:
+        numbers = ", ".join(map(str, missing))
+        raise MessageNotFound(f"no such message; these sequence numbers are not {state}: {numbers}")
