@@ -180,6 +180,13 @@ def test_only_manage_administers(served: LocalNamespace) -> None:
         assert [queue.name for queue in admin.list_queues() if queue.name in ("made", "never")] == ["made"]
 
 
+def test_the_key_of_a_queue_opens_no_queue_whose_name_goes_on(served: LocalNamespace) -> None:
+    served.create_queue("private/eu")
+    send(as_app(served, "app-key"), "private")
+    with pytest.raises(ServiceBusAuthenticationError):
+        send(as_app(served, "app-key"), "private/eu")
+
+
 def test_keys_that_are_changed_by_the_administration_count_at_once(served: LocalNamespace) -> None:
     with administer(served, served.connection_string_for("boss")) as admin:
         admin.create_queue("made", authorization_rules=[queue_rule("first-key")])

@@ -49,6 +49,16 @@ def test_a_claim_ends_where_a_name_does(path: str) -> None:
     assert not claim("orders").allows(path, SEND, 0)
 
 
+def test_a_claim_for_one_entity_ends_where_another_entity_begins() -> None:
+    one = Claim("orders", frozenset({SEND}), 1_000, is_for_one_entity=True)
+    for path in ("orders", "Orders/$DeadLetterQueue", "orders/$management", "orders/$deadletterqueue/$management"):
+        assert one.allows(path, SEND, 0)
+    for path in ("orders/eu", "orders/eu/$management", ""):
+        assert not one.allows(path, SEND, 0)
+        assert not one.covers(path, 0)
+    assert claim("orders").allows("orders/eu", SEND, 0), "a key of the namespace opens all that is below"
+
+
 def test_a_claim_gives_its_rights_until_its_time() -> None:
     assert not claim("orders").allows("orders", LISTEN, 0)
     assert claim("orders", MANAGE).allows("orders", LISTEN, 0)
@@ -106,6 +116,14 @@ def test_a_token_with_fewer_rights_calls_for_a_review_at_once() -> None:
     book.add(claim("a", LISTEN, until_ms=9_000), 500)
     assert book.review_ms == 500
     assert not book.has("a", SEND, 500)
+
+
+def test_a_token_for_less_calls_for_a_review_at_once() -> None:
+    book = ClaimBook()
+    book.add(claim("a", SEND), 0)
+    book.add(Claim("a", frozenset({SEND}), 9_000, is_for_one_entity=True), 500)
+    assert book.review_ms == 500
+    assert not book.has("a/b", SEND, 500)
 
 
 def test_a_token_with_the_same_rights_in_other_words_does_not() -> None:

@@ -84,10 +84,13 @@ def test_two_rules_need_two_names() -> None:
         RuleBook((rule("r"), rule("R")))
 
 
-def test_the_nearest_rules_come_first() -> None:
+def test_the_rules_of_an_entity_hold_for_what_is_its_own_and_for_no_other_entity() -> None:
     own = {"a": (rule("on-a"),), "a/b": (rule("on-b"),), "other": (rule("on-other"),)}
     book = RuleBook((rule("root"),), lambda path: own.get(path, ()))
-    assert [each.name for each in book.rules_for("a/b/$management")] == ["on-b", "on-a", "root"]
-    assert [each.name for each in book.rules_for("")] == ["root"]
+    for path in ("a", "a/$management", "a/$deadletterqueue", "a/$deadletterqueue/$management", "a/$transfer/$x"):
+        assert [each.name for each in book.entity_rules(path)] == ["on-a"]
+    assert [each.name for each in book.entity_rules("a/b/$management")] == ["on-b"]
+    for path in ("", "a/c", "a/c/$management", "$management"):
+        assert book.entity_rules(path) == ()
     assert book.named("root") is not None
     assert book.named("on-a") is None

@@ -102,15 +102,35 @@ def test_an_unknown_rule_is_refused() -> None:
 
 def test_a_rule_of_an_entity_opens_that_entity_and_what_is_below() -> None:
     token = js_token(f"{HOST}/orders", "app", "app-key", UNTIL_S)
-    assert check(token) == Claim("orders", frozenset({SEND}), UNTIL_S * 1000)
+    assert check(token) == Claim("orders", frozenset({SEND}), UNTIL_S * 1000, is_for_one_entity=True)
     assert check(token, f"{HOST}/orders/$management").resource == "orders/$management"
+    assert not check(token).allows("orders/eu", SEND, NOW_MS)
 
 
 def test_a_rule_of_an_entity_opens_nothing_else_even_if_its_token_says_so() -> None:
     token = js_token(HOST, "app", "app-key", UNTIL_S)
     assert check(token).resource == "orders", "whoever holds the key could have made a narrower token"
-    for audience in (HOST, f"{HOST}/", f"{HOST}/other", f"{HOST}/orders2"):
+    for audience in (HOST, f"{HOST}/", f"{HOST}/other", f"{HOST}/orders2", f"{HOST}/orders/eu"):
         assert "does not have" in refusal(token, audience)
+
+
+def test_a_rule_of_an_entity_makes_and_deletes_no_entity_below_it() -> None:
+    manager = AccessRule("owner", frozenset({MANAGE}), "owner-key")
+    authority = Authority(RuleBook((ROOT,), lambda path: (manager,) if path == "orders" else ()))
+    own, root = (
+        js_http_token(f"{HOST}/orders", name, key, UNTIL_S)
+        for name, key in (("owner", "owner-key"), (ROOT.name, "root2"))
+    )
+    authority.authorize_http(own, "orders", MANAGE, NOW_MS)
+    authority.authorize_http(root, "orders/eu", MANAGE, NOW_MS)
+    with pytest.raises(Unauthorized, match="does not have"):
+        authority.authorize_http(own, "orders/eu", MANAGE, NOW_MS)
+
+
+def test_a_rule_that_namespace_and_entity_share_opens_what_the_namespaces_opens() -> None:
+    authority = Authority(RuleBook((READER,), lambda _: (READER,)))
+    token = js_token(f"{HOST}/orders", "reader", "reader-key", UNTIL_S)
+    assert authority.check_token(token, f"{HOST}/orders", NOW_MS).allows("orders/eu", LISTEN, NOW_MS)
 
 
 def test_equal_names_on_namespace_and_entity_are_two_rules() -> None:

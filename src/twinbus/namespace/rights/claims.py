@@ -1,7 +1,8 @@
 """What somebody has proved: the rights to a part of the namespace, until a time.
 
 Resources are paths: `orders` stands for the entity and everything below it (`orders/$deadletterqueue`,
-`orders/$management`), the empty path for the whole namespace. Case does not matter. The host in an address does not
+`orders/$management`, and for keys of the namespace also other entities, as `orders/eu`), the empty path for the whole
+namespace. Case does not matter. The host in an address does not
 matter either: a key belongs to one namespace, and a namespace is reached under more names than it knows.
 """
 
@@ -34,13 +35,23 @@ class Claim:
     resource: str
     rights: frozenset[Right]
     until_ms: int
+    is_for_one_entity: bool = False
+    """It comes from a key of an entity's own: what is below is the entity's, and other entities are not."""
 
     def covers(self, path: str, now_ms: int) -> bool:
         """Whether the claim is about this path and still holds, whatever the rights in it."""
-        return now_ms < self.until_ms and is_within(plain_path(path), self.resource)
+        wanted = plain_path(path)
+        if now_ms >= self.until_ms or not is_within(wanted, self.resource):
+            return False
+        return not self.is_for_one_entity or owner_of(wanted) == owner_of(self.resource)
 
     def allows(self, path: str, right: Right, now_ms: int) -> bool:
         return right in with_implied(self.rights) and self.covers(path, now_ms)
+
+    def gives_as_much_as(self, other: Claim) -> bool:
+        """Whether it gives, while it lasts, all that another claim to the same resource gave."""
+        has_the_rights = with_implied(other.rights) <= with_implied(self.rights)
+        return has_the_rights and (other.is_for_one_entity or not self.is_for_one_entity)
 
 
 def plain_path(path: str) -> str:
@@ -65,11 +76,9 @@ def resource_path(uri: str) -> str:
     return plain_path(unquote(path.partition("?")[0].partition("#")[0]))
 
 
-def levels_of(path: str) -> Iterator[str]:
-    """A plain path and everything above it, the nearest first, without the namespace: `a/b` gives `a/b` and `a`."""
-    while path:
-        yield path
-        path = path.rpartition("/")[0]
+def owner_of(path: str) -> str:
+    """The entity a plain path belongs to: `a/b` for `a/b` and `a/b/$deadletterqueue`. Names have no part with a `$`."""
+    return path.partition("/$")[0]
 
 
 def missing_right(path: str, right: Right) -> str:
@@ -102,7 +111,7 @@ class ClaimBook:
                 raise QuotaExceeded(f"a connection may hold tokens for at most {CLAIMS_MAX} resources")
         self._by_resource[claim.resource] = claim
         # A token with fewer rights must not keep alive what the one before had allowed.
-        is_poorer = before is not None and not with_implied(before.rights) <= with_implied(claim.rights)
+        is_poorer = before is not None and not claim.gives_as_much_as(before)
         self._set_review(now_ms if is_poorer else claim.until_ms)
 
     def check(self, path: str, right: Right | None, now_ms: int) -> None:

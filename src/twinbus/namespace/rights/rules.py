@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from twinbus.errors import OptionsError
 from twinbus.namespace.operations import Right
-from twinbus.namespace.rights.claims import levels_of, with_implied
+from twinbus.namespace.rights.claims import owner_of, with_implied
 
 RULES_MAX = 12
 """On the namespace, and on each entity."""
@@ -117,8 +117,6 @@ class RuleBook:
         """The namespace's own rule of that name."""
         return next((rule for rule in self.rules if rule.name == name), None)
 
-    def rules_for(self, path: str) -> Iterator[AccessRule]:
-        """The rules that hold for a plain path: the nearest entity's first, the namespace's last."""
-        for level in levels_of(path):
-            yield from self._entity_rules(level)
-        yield from self.rules
+    def entity_rules(self, path: str) -> tuple[AccessRule, ...]:
+        """The rules of the entity that a plain path belongs to; they do not open another one whose name goes on."""
+        return self._entity_rules(owner_of(path))

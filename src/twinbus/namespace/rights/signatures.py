@@ -41,16 +41,16 @@ def is_signature(token: str) -> bool:
 def check_signature(token: str, path: str, book: RuleBook, now_ms: int) -> Claim:
     """The claim that a token proves for a plain path; raises `Unauthorized` if it proves none.
 
-    The claim is for that path only, even if the token was made for more: rules of an entity then need no other fence.
+    The claim is for that path only, even if the token was made for more.
     """
     fields = _read(token)
-    rule = _signer(fields, path, book)
+    rule, is_for_one_entity = _signer(fields, path, book)
     until_ms = _end_ms(fields.se)
     if until_ms <= now_ms:
         raise Unauthorized("the token has expired")
     if not is_within(path, resource_path(unquote_plus(fields.sr))):
         raise Unauthorized(f"the token was made for another resource than {path or '/'!r}")
-    return Claim(path, rule.grants, until_ms)
+    return Claim(path, rule.grants, until_ms, is_for_one_entity)
 
 
 def _read(token: str) -> Signature:
@@ -64,16 +64,17 @@ def _read(token: str) -> Signature:
     return Signature(*(fields[name] for name in _FIELDS))
 
 
-def _signer(fields: Signature, path: str, book: RuleBook) -> AccessRule:
-    """The rule whose key made the signature."""
+def _signer(fields: Signature, path: str, book: RuleBook) -> tuple[AccessRule, bool]:
+    """The rule whose key made the signature, and whether it is the entity's own; one of the namespace opens more."""
     names = _possible_names(fields.skn)
-    rules = [rule for rule in book.rules_for(path) if rule.name in names]
+    rules = [(rule, False) for rule in book.rules if rule.name in names]
+    rules += [(rule, True) for rule in book.entity_rules(path) if rule.name in names]
     if not rules:
         raise Unauthorized("the token names a rule that this namespace does not have here")
     signed, given = f"{fields.sr}\n{fields.se}".encode(), _signature_bytes(fields.sig)
-    for rule in rules:
+    for rule, is_for_one_entity in rules:
         if _fits_one(rule.keys, signed, given):
-            return rule
+            return rule, is_for_one_entity
     raise Unauthorized("the token's signature does not fit the key")
 
 
