@@ -16,7 +16,8 @@ ALLOWED: dict[str, set[str]] = {
     # room: what it may look into, beside itself; a name stands for everything below it
     "errors": set(),
     "connection_string": {"errors"},
-    "amqp": {"errors"},
+    "ranges": {"errors"},
+    "amqp": {"errors", "ranges"},
     "namespace.store": {"errors"},
     "namespace.message": {"amqp.sections", "amqp.types", "errors", "namespace.store.api"},
     "namespace.commands": {"namespace.entities.settings", "namespace.message"},
@@ -24,7 +25,7 @@ ALLOWED: dict[str, set[str]] = {
     "namespace.clockwork": set(),
     "namespace.operations": set(),
     "namespace.sniff": set(),
-    "namespace.limits": {"amqp.limits", "errors"},
+    "namespace.limits": {"amqp.limits", "ranges"},
     "namespace.rights": {"errors", "namespace.operations"},
     "namespace.entities": ENTITIES_WORLD,
     "namespace.registry": ENTITIES_WORLD | {"namespace.entities"},

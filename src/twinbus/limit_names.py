@@ -12,8 +12,7 @@ from typing import Any
 
 from twinbus.errors import OptionsError
 from twinbus.namespace.faults.throttle import ThrottleLimits
-from twinbus.namespace.limits import ServerLimits
-from twinbus.namespace.reception import TrafficLimits
+from twinbus.namespace.limits import ServerLimits, TrafficLimits
 from twinbus.options import NamespaceOptions
 
 _GROUPS: dict[str, tuple[str, type]] = {

@@ -10,9 +10,8 @@ from twinbus.connection_string import ROOT_KEY_NAME
 from twinbus.errors import OptionsError
 from twinbus.namespace.entities.settings import QueueSettings, check_queue_path
 from twinbus.namespace.faults.throttle import ThrottleLimits
-from twinbus.namespace.limits import ServerLimits
+from twinbus.namespace.limits import ServerLimits, TrafficLimits
 from twinbus.namespace.operations import Right
-from twinbus.namespace.reception import TrafficLimits
 from twinbus.namespace.rights.jwt import ISSUERS_MAX, JwtIssuer
 from twinbus.namespace.rights.rules import AccessRule, check_rules
 

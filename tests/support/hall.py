@@ -19,9 +19,10 @@ from twinbus.namespace.door import Door
 from twinbus.namespace.entities.settings import QueueSettings
 from twinbus.namespace.faults.book import FaultBook
 from twinbus.namespace.faults.throttle import Throttle, ThrottleLimits
+from twinbus.namespace.limits import TrafficLimits
 from twinbus.namespace.machine import NamespaceMachine
 from twinbus.namespace.operations import Right
-from twinbus.namespace.reception import Reception, TrafficLimits
+from twinbus.namespace.reception import Reception
 from twinbus.namespace.replies import Reply
 from twinbus.namespace.rights.authority import Authority
 from twinbus.namespace.rights.rules import AccessRule, RuleBook

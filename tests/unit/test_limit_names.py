@@ -7,8 +7,7 @@ import pytest
 from twinbus.errors import OptionsError
 from twinbus.limit_names import LIMIT_NAMES, parse_limits, with_limits
 from twinbus.namespace.faults.throttle import ThrottleLimits
-from twinbus.namespace.limits import ServerLimits
-from twinbus.namespace.reception import TrafficLimits
+from twinbus.namespace.limits import ServerLimits, TrafficLimits
 from twinbus.options import NamespaceOptions
 
 

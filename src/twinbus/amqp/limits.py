@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from twinbus.errors import OptionsError
+from twinbus.ranges import check_ranges
 
 FRAME_BYTES_MIN = 512
 """Every AMQP peer takes frames of this size."""
@@ -31,13 +31,7 @@ class ConnectionLimits:
     """How long the peer's answer to our close is awaited."""
 
     def __post_init__(self) -> None:
-        problems = [
-            f"{name} must be from {low} to {high}, got {getattr(self, name)}"
-            for name, (low, high) in _RANGES.items()
-            if not low <= getattr(self, name) <= high
-        ]
-        if problems:
-            raise OptionsError("; ".join(problems))
+        check_ranges(self, _RANGES)
 
 
 _UINT_MAX = 2**32 - 1

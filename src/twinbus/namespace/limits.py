@@ -1,11 +1,11 @@
-"""What peers may take of a server: connections, time and memory."""
+"""What peers may take of a server: connections, time, memory and traffic."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from twinbus.amqp.limits import FRAME_BYTES_MIN, ConnectionLimits
-from twinbus.errors import OptionsError
+from twinbus.ranges import check_ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,13 +32,7 @@ class ServerLimits:
     """What waits for one peer to take it. Deliveries stop long before; who piles up more by asking is cut off."""
 
     def __post_init__(self) -> None:
-        problems = [
-            f"{name} must be from {low} to {high}, got {getattr(self, name)}"
-            for name, (low, high) in _RANGES.items()
-            if not low <= getattr(self, name) <= high
-        ]
-        if problems:
-            raise OptionsError("; ".join(problems))
+        check_ranges(self, _RANGES)
 
     def of_a_connection(self) -> ConnectionLimits:
         """The part that the AMQP engine keeps."""
@@ -62,4 +56,27 @@ _RANGES: dict[str, tuple[float, float]] = {
     "links": (1, 1_000_000),
     "partial_bytes": (1, 2**40),
     "unsent_bytes": (1, 2**40),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrafficLimits:
+    """How much may be under way before a sender has to wait, and then is refused."""
+
+    message_bytes_max: int = 256 * 1024
+    unwritten_bytes_per_connection: int = 8 * 1024 * 1024
+    unwritten_bytes: int = 64 * 1024 * 1024
+    """Accepted but not yet written, of all connections together. Above it no socket of a sender is read;
+    at twice this senders are told that the server is busy."""
+    sender_credit: int = 1_000
+
+    def __post_init__(self) -> None:
+        check_ranges(self, _TRAFFIC_RANGES)
+
+
+_TRAFFIC_RANGES = {
+    "message_bytes_max": (1024, 100 * 1024 * 1024),
+    "unwritten_bytes_per_connection": (1024, 2**40),
+    "unwritten_bytes": (1024, 2**40),
+    "sender_credit": (1, 1_000_000),
 }

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
 
 from twinbus.amqp.link import SendingLink
-from twinbus.errors import OptionsError
 from twinbus.namespace.commands import Command, Peek, ReceiveDeferred, RenewLocks, RequestCommand, Send, Settle
 from twinbus.namespace.faults.book import FaultBook
 from twinbus.namespace.faults.postponed import Postponed
 from twinbus.namespace.faults.throttle import Throttle
+from twinbus.namespace.limits import TrafficLimits
 from twinbus.namespace.message import Arrival
 from twinbus.namespace.meter import Meter, Metered
 from twinbus.namespace.replies import Delivery, Drained, MessagesFound, ReceiverLost, Refused, Reply
@@ -24,35 +23,6 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger("twinbus.namespace")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrafficLimits:
-    """How much may be under way before a sender has to wait, and then is refused."""
-
-    message_bytes_max: int = 256 * 1024
-    unwritten_bytes_per_connection: int = 8 * 1024 * 1024
-    unwritten_bytes: int = 64 * 1024 * 1024
-    """Accepted but not yet written, of all connections together. Above it no socket of a sender is read;
-    at twice this senders are told that the server is busy."""
-    sender_credit: int = 1_000
-
-    def __post_init__(self) -> None:
-        problems = [
-            f"{name} must be from {low} to {high}, got {getattr(self, name)}"
-            for name, (low, high) in _RANGES.items()
-            if not low <= getattr(self, name) <= high
-        ]
-        if problems:
-            raise OptionsError("; ".join(problems))
-
-
-_RANGES = {
-    "message_bytes_max": (1024, 100 * 1024 * 1024),
-    "unwritten_bytes_per_connection": (1024, 2**40),
-    "unwritten_bytes": (1024, 2**40),
-    "sender_credit": (1, 1_000_000),
-}
 
 
 class Reception:
