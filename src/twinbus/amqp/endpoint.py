@@ -9,6 +9,7 @@ either:     ATTACHED --detach()--> DETACHING --detach of the peer--> DETACHED
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -28,7 +29,7 @@ class LinkState(Enum):
     DETACHED = "detached"
 
 
-class Link:
+class Link(ABC):
     """One end of a link, ours. `source`, `target`, `properties` and the modes are what the peer said last."""
 
     role: ClassVar[LinkRole]
@@ -124,9 +125,9 @@ class Link:
             self._say_detach(None, detach.closed)
         self.drop()
 
+    @abstractmethod
     def hear_flow(self, flow: Flow, events: list[Event]) -> None:
         """The peer said something about this link's state."""
-        raise NotImplementedError
 
     def drop(self) -> None:
         """The link is over without a word: its session or connection is."""
@@ -169,5 +170,6 @@ class Link:
     def _say_detach(self, error: Error | None, closed: bool) -> None:
         self.session.say(Detach(self.handle, closed, error))
 
+    @abstractmethod
     def _forget_deliveries(self) -> None:
-        raise NotImplementedError
+        """Nobody will settle them any more."""

@@ -5,6 +5,7 @@ Neither side waits longer than it must: a peer may send all of it, and frames af
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from twinbus.amqp.composites import decode_composite, encode_composite
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from twinbus.amqp.events import Event
 
 
-class Handshake:
+class Handshake(ABC):
     """What both roles share. `done` when AMQP frames may come, `user` when it is known who is there."""
 
     def __init__(self, reader: FrameReader, outbox: Outbox) -> None:
@@ -35,13 +36,13 @@ class Handshake:
         self._reader = reader
         self._outbox = outbox
 
+    @abstractmethod
     def hear_header(self, header: bytes) -> None:
         """The peer's protocol header. ConnectionViolation when it does not fit; our own header is said before."""
-        raise NotImplementedError
 
+    @abstractmethod
     def hear_sasl(self, body: bytes, events: list[Event]) -> None:
         """A SASL frame. ConnectionViolation when it is out of place or the peer is not let in."""
-        raise NotImplementedError
 
     def _say_sasl(self, said: SaslFrame) -> None:
         self._outbox.say_first(frame(0, encode_composite(said), SASL_FRAME))
