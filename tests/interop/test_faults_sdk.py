@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from azure.core.exceptions import HttpResponseError
+from azure.core.exceptions import HttpResponseError, ServiceRequestError, ServiceResponseError
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiver, ServiceBusSender
 from azure.servicebus.aio import ServiceBusClient as AioServiceBusClient
 from azure.servicebus.exceptions import (
@@ -266,6 +266,20 @@ def test_an_entity_that_cannot_be_reached_fails_like_a_lost_connection(bus: Loca
     assert_works(bus, "invoices")
     bus.faults.clear()
     assert receive(bus) == ["42"]
+
+
+def test_the_administration_of_an_entity_that_cannot_be_reached_fails_in_the_same_way(bus: LocalNamespace) -> None:
+    bus.faults.add("unreachable", entities=["orders"], how="refuse")
+    with admin_of(bus) as admin, pytest.raises(HttpResponseError) as answered:
+        admin.get_queue("orders")
+    assert answered.value.status_code == 503
+    for how in ("drop", "silent"):
+        bus.faults.clear()
+        bus.faults.add("unreachable", entities=["orders"], how=how)
+        with admin_of(bus) as admin:
+            with pytest.raises((ServiceResponseError, ServiceRequestError)):
+                admin.get_queue("orders", read_timeout=1)
+            assert admin.get_queue("invoices").name == "invoices"
 
 
 def test_a_silent_entity_answers_nothing_and_stores_nothing(bus: LocalNamespace) -> None:

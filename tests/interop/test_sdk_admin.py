@@ -374,3 +374,13 @@ def test_settings_and_status_are_there_after_a_restart(namespace: LocalNamespace
     assert after.status == before.status == EntityStatus.DISABLED
     assert after.user_metadata == before.user_metadata
     assert [vars(rule) for rule in after.authorization_rules or ()] == [vars(RULE)]
+
+
+def test_a_namespace_remembers_when_it_was_made(namespace: LocalNamespace) -> None:
+    with admin_client(namespace) as admin:
+        made = admin.get_namespace_properties().created_at_utc
+    namespace.restart()
+    with admin_client(namespace) as admin:
+        assert admin.get_namespace_properties().created_at_utc == made
+    assert made is not None
+    assert abs(datetime.now(UTC) - made) < timedelta(minutes=1)

@@ -7,6 +7,7 @@ import json
 import os
 import secrets
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 from twinbus.errors import StoreError
@@ -14,6 +15,7 @@ from twinbus.errors import StoreError
 STORE_FILE = "store.sqlite"
 KEY_FILE = "key"
 RULE_KEYS_FILE = "rule-keys.json"
+CREATED_FILE = "created"
 
 
 def make_home(data: Path, name: str) -> Path:
@@ -58,6 +60,27 @@ def kept_rule_keys(home: Path, names: Sequence[str]) -> list[str]:
     except (OSError, ValueError, AttributeError) as error:
         raise StoreError(f"the key file {path} cannot be used: {error}") from None
     return [(keys | missing)[name] for name in names]
+
+
+def kept_creation(home: Path, now_ms: int) -> int:
+    """When the namespace was made: at its first start, the same ever after."""
+    path = home / CREATED_FILE
+    try:
+        if not path.exists():
+            _write_new(path, _written_time(min(now_ms, _key_made_ms(home, now_ms))))
+        return round(datetime.fromisoformat(path.read_text(encoding="ascii").strip()).timestamp() * 1000)
+    except (OSError, ValueError) as error:
+        raise StoreError(f"the file {path} cannot be used: {error}; remove it to have it written anew") from None
+
+
+def _key_made_ms(home: Path, now_ms: int) -> int:
+    """A hint in folders of versions that did not note their time."""
+    path = home / KEY_FILE
+    return round(path.stat().st_mtime * 1000) if path.exists() else now_ms
+
+
+def _written_time(value_ms: int) -> str:
+    return datetime.fromtimestamp(value_ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
 def _write_new(path: Path, text: str) -> None:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from xml.sax.saxutils import escape
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 
+from twinbus.namespace.admin.refusals import error_answer
 from twinbus.namespace.guest import Guest, UnreadWatch, Voice
+from twinbus.namespace.held_transport import HeldTransport
 from twinbus.namespace.limits import ServerLimits
 
 logger = logging.getLogger("twinbus.http")
@@ -29,13 +30,6 @@ def is_about_the_peer(record: logging.LogRecord) -> bool:
     """Whether a line for the log only says that a peer sent nonsense or went away: it was told so, we need not be."""
     error = record.exc_info[1] if record.exc_info else None
     return isinstance(error, HttpProcessingError | web.RequestPayloadError | ConnectionError)
-
-
-def error_answer(status: int, text: str, *, retry_after_s: int | None = None) -> web.Response:
-    """A refusal in the form that the official clients read."""
-    body = f"<Error><Code>{status}</Code><Detail>{escape(text)}</Detail></Error>"
-    headers = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
-    return web.Response(status=status, text=body, content_type="application/xml", headers=headers)
 
 
 class HttpDoor:
@@ -88,10 +82,11 @@ class HttpDoor:
         await self._may_speak.wait()
         guest = self._guests.get(request.protocol)
         if guest is None or guest.is_turned_away:
-            refusal = error_answer(503, "The namespace has all the connections it takes.", retry_after_s=RETRY_AFTER_S)
+            later = {"Retry-After": str(RETRY_AFTER_S)}
+            refusal = error_answer(503, 50300, "The namespace has all the connections it takes.", later)
             refusal.force_close()
             return refusal
-        refusal_or_none = await self._read(request)
+        refusal_or_none = await self._read(request, guest)
         if refusal_or_none is not None:
             return refusal_or_none
         guest.admit()
@@ -99,19 +94,22 @@ class HttpDoor:
         await self._may_speak.wait()
         return answer
 
-    async def _read(self, request: web.Request) -> web.Response | None:
+    async def _read(self, request: web.Request, guest: Guest) -> web.Response | None:
         """Read the body, which the application then finds already read; an answer if there is no getting it."""
+        limit_s = self.limits.unauthenticated_s
+        if not guest.is_known:  # nor will it be before the body is here: leave time to tell it so
+            limit_s = max(0.0, guest.patience_left_s - min(2 * LINGER_S, limit_s / 4))
         try:
-            async with asyncio.timeout(self.limits.unauthenticated_s):
+            async with asyncio.timeout(limit_s):
                 await request.read()
             return None
         except TimeoutError:
-            refusal = error_answer(408, "The request did not arrive whole in time. SubCode=40800.")
+            refusal = error_answer(408, 40800, "The request did not arrive whole in time.")
         except (ConnectionError, web.RequestPayloadError):
-            refusal = error_answer(400, "The body of the request cannot be read. SubCode=40000.")
+            refusal = error_answer(400, 40000, "The body of the request cannot be read.")
         except web.HTTPRequestEntityTooLarge:
             most = request.client_max_size
-            refusal = error_answer(413, f"The body of a request has at most {most} bytes. SubCode=41300.")
+            refusal = error_answer(413, 41300, f"The body of a request has at most {most} bytes.")
         refusal.force_close()
         return refusal
 
@@ -126,12 +124,19 @@ class HttpVoice(Voice):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
+        self._line = HeldTransport(transport)
         self._unread = UnreadWatch(transport, self._door.limits.unread_s, lambda: -transport.get_write_buffer_size())
         self._door.enter(self._handler, self._guest)
-        self._handler.connection_made(transport)
+        self._handler.connection_made(self._line)
 
     def data_received(self, data: bytes) -> None:
         self._handler.data_received(data)
+
+    def hush(self) -> None:
+        self._line.hold()
+
+    def speak(self) -> None:
+        self._line.release()
 
     def eof_received(self) -> None:
         self._handler.eof_received()

@@ -32,7 +32,7 @@ from twinbus.namespace.faults.book import FaultBook, Reach
 from twinbus.namespace.faults.switch import FaultSwitch
 from twinbus.namespace.faults.throttle import Throttle
 from twinbus.namespace.guest import Guest, Voice
-from twinbus.namespace.home import STORE_FILE, kept_key, kept_rule_keys, make_home, new_key
+from twinbus.namespace.home import STORE_FILE, kept_creation, kept_key, kept_rule_keys, make_home, new_key
 from twinbus.namespace.http_door import HttpDoor
 from twinbus.namespace.keyring import build_authority, keyed_rules, root_rule
 from twinbus.namespace.listener import Listener
@@ -156,7 +156,9 @@ class NamespaceServer:
             self._controls = self._open_controls()
             self._pulse = Pulse(self.seam, self.reception, self.switch, self.clock, self._relieve)
             await asyncio.to_thread(self._store.start, self._pulse.take_report_from_thread)
-            self._admin = ServedHouse(self.options.name, self.reception, self.clock, self.settle_down)
+            self._admin = ServedHouse(
+                self.options.name, self.reception, self.clock, self.settle_down, self._created_at_ms
+            )
             await self._create_queues()
             self._tls = await asyncio.to_thread(open_tls, self.options, self.port, datetime.now(UTC))
             self._http = HttpDoor(self._http_app(), self.server_limits)
@@ -183,6 +185,7 @@ class NamespaceServer:
     def _take_keys(self) -> None:
         """After the store is ours: of two first starts at once only one may make the key."""
         home = self._home()
+        self._created_at_ms = self.clock() if home is None else kept_creation(home, self.clock())
         if home is None:
             self.key = self.key or new_key()
             self._set_rules(lambda names: [new_key() for _ in names])

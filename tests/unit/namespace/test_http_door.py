@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 import pytest
 from aiohttp import web
 
-from twinbus.namespace.http_door import HttpDoor, error_answer
+from twinbus.namespace.admin.refusals import error_answer
+from twinbus.namespace.http_door import HttpDoor
 from twinbus.namespace.limits import ServerLimits
 from twinbus.namespace.listener import Listener
 from twinbus.namespace.sniff import Language
@@ -88,6 +89,10 @@ class Caller:
             size = int(head.lower().split("content-length: ")[1].split("\r\n")[0])
             return int(head.split()[1]), (await self._reader.readexactly(size)).decode()
 
+    async def line(self) -> bytes:
+        async with asyncio.timeout(WAIT_S):
+            return await self._reader.readline()
+
     async def end(self) -> bytes:
         """What comes until the connection ends."""
         async with asyncio.timeout(WAIT_S):
@@ -121,6 +126,22 @@ async def test_a_body_that_is_too_large_is_refused_with_the_limit() -> None:
         status, body = await caller.answer()
         assert status == 413
         assert "at most 1000 bytes" in body
+
+
+async def test_a_body_of_unknown_size_that_is_too_large_is_refused_with_the_limit() -> None:
+    async with opened(ServerLimits()) as (_, listener), calling(listener) as caller:
+        caller.say(b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
+        caller.say(b"258\r\n%b\r\n258\r\n%b\r\n0\r\n\r\n" % (b"x" * 600, b"x" * 600))
+        status, body = await caller.answer()
+        assert (status, "at most 1000 bytes" in body) == (413, True)
+
+
+async def test_a_first_body_that_drips_is_told_so_before_patience_ends() -> None:
+    async with opened(ServerLimits(unauthenticated_s=4 * SOON_S)) as (_, listener), calling(listener) as caller:
+        await asyncio.sleep(SOON_S)  # patience is for the whole way in, not for the body alone
+        caller.say(post(b"drip", said=100))
+        status, body = await caller.answer()
+        assert (status, "in time" in body) == (408, True)
 
 
 async def test_a_body_that_does_not_come_is_no_request() -> None:
@@ -176,7 +197,7 @@ async def test_without_room_the_answer_comes_at_once_and_is_the_last() -> None:
         async with calling(listener) as second:
             second.say(post(b"never comes", said=1_000))
             status, body = await second.answer()
-            assert (status, body.startswith("<Error><Code>503</Code>")) == (503, True)
+            assert (status, "<Error><Code>503</Code>" in body) == (503, True)
             assert await second.end() == b""
 
 
@@ -212,6 +233,54 @@ async def test_in_silence_a_request_waits() -> None:
         assert await caller.answer() == (200, "got 0")
 
 
+EXPECTING = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (b"GET / HTTP/9\r\n\r\n", b"HTTP/1.0 400 "),
+        (EXPECTING, b"HTTP/1.1 100 "),
+        (GET % b"", b"HTTP/1.1 200 "),
+    ],
+    ids=["nonsense", "expectation", "request"],
+)
+async def test_in_silence_nothing_is_said_on_connections_that_were_there(words: bytes, answer: bytes) -> None:
+    async with opened(ServerLimits()) as (door, listener), calling(listener) as caller:
+        caller.say(GET % b"")
+        assert await caller.answer() == (200, "got 0")
+        listener.go_silent()
+        door.go_silent()
+        caller.say(words)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(caller.answer(), SOON_S)
+        door.speak_again()
+        listener.speak_again()
+        assert (await caller.line()).startswith(answer)
+
+
+async def test_an_answer_that_was_under_way_when_silence_came_is_kept_for_later() -> None:
+    async with opened(ServerLimits(http_idle_s=SOON_S)) as (_, listener), calling(listener) as caller:
+        caller.say(post(b"", said=5))
+        await until(lambda: any(guest.transport is not None for guest in listener.guests))
+        await asyncio.sleep(SOON_S)
+        listener.go_silent()
+        (guest,) = listener.guests
+        assert isinstance(guest.transport, asyncio.Transport)
+        guest.transport.get_protocol().data_received(b"12345")  # type: ignore[attr-defined]
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(caller.end(), 2 * SOON_S)
+        listener.speak_again()
+        assert await caller.answer() == (200, "got 5")
+        assert await caller.end() == b"", "its time was over in the silence"
+
+
+async def until(is_true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while not is_true():
+            await asyncio.sleep(0.01)
+
+
 async def test_closing_ends_idle_connections_and_those_that_wait_in_silence() -> None:
     async with opened(ServerLimits()) as (door, listener), calling(listener) as idle, calling(listener) as waiting:
         for caller in (idle, waiting):
@@ -226,5 +295,6 @@ async def test_closing_ends_idle_connections_and_those_that_wait_in_silence() ->
 
 
 def test_a_refusal_quotes_what_it_was_asked() -> None:
-    answer = error_answer(404, "nothing at <here> & there")
-    assert answer.text == "<Error><Code>404</Code><Detail>nothing at &lt;here&gt; &amp; there</Detail></Error>"
+    answer = error_answer(404, 40400, "nothing at <here> & there")
+    said = "<Error><Code>404</Code><Detail>SubCode=40400. nothing at &lt;here&gt; &amp; there</Detail></Error>"
+    assert (answer.text or "").endswith(said)

@@ -17,7 +17,7 @@ from aiohttp import web
 from twinbus.errors import ArgumentError, EntityNotFound, NamespaceError, OptionsError
 from twinbus.namespace.admin import documents
 from twinbus.namespace.admin.documents import Letterhead, NamespaceInfo
-from twinbus.namespace.admin.refusals import detail, refusal_of
+from twinbus.namespace.admin.refusals import error_answer, refusal_of
 from twinbus.namespace.admin.routes import Place, Resource, page_of, place_of
 from twinbus.namespace.admin.validation import Circumstances, read_queue_settings
 from twinbus.namespace.commands import CreateQueue, DeleteQueue, GetQueue, ListQueues, UpdateQueue
@@ -30,17 +30,19 @@ from twinbus.namespace.replies import Done, QueueFound, QueuesFound, Refused, Re
 logger = logging.getLogger("twinbus.namespace")
 
 BODY_BYTES_MAX = 1024 * 1024
-BODY_WAIT_S = 10.0
 ANSWER_WAIT_S = 60.0
 API_VERSION = "2021-05"
 ENTRY = "application/atom+xml;type=entry;charset=utf-8"
 FEED = "application/atom+xml;type=feed;charset=utf-8"
-ERROR = "application/xml;charset=utf-8"
 
 _VERSION = re.compile(r"[\w.-]{1,20}", re.ASCII)
 
 AdminCommand = CreateQueue | UpdateQueue | DeleteQueue | GetQueue | ListQueues
 Answer = TypeVar("Answer", Done, QueueFound, QueuesFound)
+
+
+class HangUp(Exception):
+    """The connection is to break instead of an answer."""
 
 
 class AdminHouse(Protocol):
@@ -67,7 +69,7 @@ class AdminHouse(Protocol):
         """Raise `Unauthorized` unless the headers give the right to a path (decoded, without its query)."""
 
     async def admit(self, operation: Operation, path: str, now_ms: int) -> NamespaceError | None:
-        """What to fail with on purpose, after waiting on purpose; None: go on."""
+        """What to fail with on purpose, after waiting on purpose; None: go on. Raises `HangUp`."""
 
     def count(self, kind: Metered, path: str, size: int) -> None: ...
 
@@ -84,7 +86,7 @@ class Ask(NamedTuple):
 
 def make_admin_app(house: AdminHouse) -> web.Application:
     """The administration of a namespace at every address. More specific routes can be added to it."""
-    app = web.Application(client_max_size=BODY_BYTES_MAX)
+    app = web.Application(client_max_size=BODY_BYTES_MAX)  # the door reads bodies and refuses larger ones
     app.router.add_route("*", "/{path:.*}", AdminDesk(house).serve)
     return app
 
@@ -98,20 +100,22 @@ class AdminDesk:
         try:
             async with asyncio.timeout(ANSWER_WAIT_S):
                 return await self._answer(request)
+        except HangUp:
+            return _hung_up(request)
         except NamespaceError as error:
             status, sub_code = refusal_of(error)
-            return _error(status, sub_code, str(error))
+            return error_answer(status, sub_code, str(error))
         except web.HTTPMethodNotAllowed as error:
             allowed = ", ".join(sorted(error.allowed_methods))
             text = f"{error.method[:20]} is not possible here, only {allowed}"
-            return _error(405, 40500, text, {"Allow": allowed})
-        except web.HTTPRequestEntityTooLarge:
-            return _error(413, 41300, f"a body has at most {BODY_BYTES_MAX} bytes")
+            return error_answer(405, 40500, text, {"Allow": allowed})
         except TimeoutError:
-            return _error(504, 50400, f"there was no answer within {ANSWER_WAIT_S:g} s; look before you try again")
+            return error_answer(
+                504, 50400, f"there was no answer within {ANSWER_WAIT_S:g} s; look before you try again"
+            )
         except Exception:
             logger.exception("an administrative request failed: %s %s", request.method, request.rel_url.raw_path)
-            return _error(500, 50000, "the namespace failed to answer; its log says why")
+            return error_answer(500, 50000, "the namespace failed to answer; its log says why")
 
     async def _answer(self, request: web.Request) -> web.Response:
         place, now_ms = place_of(request.rel_url.raw_path), self._house.clock()
@@ -122,7 +126,7 @@ class AdminDesk:
         handlers = self._HANDLERS[place.resource]
         if request.method not in handlers and handlers:
             raise web.HTTPMethodNotAllowed(request.method, handlers)
-        body = await _body_of(request)
+        body = await request.read()
         self._house.count(Metered.MANAGE, place.entity, len(body))
         if not handlers:
             raise EntityNotFound(f"The messaging entity '{place.path}' could not be found.")
@@ -200,16 +204,6 @@ class AdminDesk:
     }
 
 
-async def _body_of(request: web.Request) -> bytes:
-    if (request.content_length or 0) > BODY_BYTES_MAX:
-        raise web.HTTPRequestEntityTooLarge(BODY_BYTES_MAX, request.content_length or 0)
-    try:
-        async with asyncio.timeout(BODY_WAIT_S):
-            return await request.read()
-    except TimeoutError:
-        raise ArgumentError(f"the body did not arrive within {BODY_WAIT_S:g} s") from None
-
-
 def _check_name(place: Place) -> None:
     try:
         check_queue_path(place.path)
@@ -221,10 +215,12 @@ def _not_yet(place: Place) -> ArgumentError:
     return ArgumentError(f"'{place.path}' is the address of a subscription or rule: those are not supported yet")
 
 
+def _hung_up(request: web.Request) -> web.Response:
+    """Break the connection; the answer reaches nobody."""
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response()
+
+
 def _document(body: bytes, content_type: str, status: int = 200) -> web.Response:
     return web.Response(body=body, status=status, headers={"Content-Type": content_type})
-
-
-def _error(status: int, sub_code: int, text: str, headers: Mapping[str, str] | None = None) -> web.Response:
-    body = documents.error_document(status, detail(sub_code, text))
-    return web.Response(body=body, status=status, headers={"Content-Type": ERROR, **(headers or {})})

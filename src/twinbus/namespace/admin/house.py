@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 
 from aiohttp import web
 
-from twinbus.errors import InternalError, NamespaceError
-from twinbus.namespace.admin.app import AdminCommand
-from twinbus.namespace.faults.rulings import Proceed, Refuse
+from twinbus.errors import NamespaceError
+from twinbus.namespace.admin.app import AdminCommand, HangUp
+from twinbus.namespace.faults.rulings import Drop, Proceed, Refuse, Silence
 from twinbus.namespace.meter import Metered
 from twinbus.namespace.operations import Operation, Right
 from twinbus.namespace.reception import Reception
@@ -25,9 +25,10 @@ class ServedHouse:
         reception: Reception,
         clock: Callable[[], int],
         settle_down: Callable[[], None],
+        created_at_ms: int,
     ) -> None:
         self.name = name
-        self.created_at_ms = clock()
+        self.created_at_ms = created_at_ms
         self.message_bytes_max = reception.limits.message_bytes_max
         self.clock = clock
         self._reception = reception
@@ -61,8 +62,11 @@ class ServedHouse:
             case Refuse(error=error, delay_ms=delay_ms):
                 await asyncio.sleep(delay_ms / 1000)
                 return error
-            case _:
-                return InternalError(f"'{path}' cannot be reached")
+            case Drop():
+                raise HangUp
+            case Silence():
+                await asyncio.Event().wait()  # which nobody sets: for as long as anybody waits
+                return None
 
     def count(self, kind: Metered, path: str, size: int) -> None:
         self._reception.meter.count(kind, path.lower(), size)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
+from aiohttp import web
+
 from twinbus.errors import NamespaceError
+from twinbus.namespace.admin.documents import error_document
+
+CONTENT_TYPE = "application/xml;charset=utf-8"
 
 
 class Refusal(NamedTuple):
@@ -22,6 +28,7 @@ _BY_CONDITION = {
     "com.microsoft:entity-disabled": Refusal(403, 40301),
     "com.microsoft:server-busy": Refusal(503, 50300),
     "amqp:internal-error": Refusal(503, 50301),
+    "amqp:link:detach-forced": Refusal(503, 50301),
     "com.microsoft:timeout": Refusal(504, 50400),
     "amqp:not-allowed": Refusal(400, 40000),
     "amqp:invalid-field": Refusal(400, 40000),
@@ -36,6 +43,7 @@ def refusal_of(error: NamespaceError) -> Refusal:
     return _BY_CONDITION.get(error.condition, _UNEXPECTED)
 
 
-def detail(sub_code: int, text: str) -> str:
-    """What a person reads; one of the clients looks for the sub-code in it."""
-    return f"SubCode={sub_code}. {text}"
+def error_answer(status: int, sub_code: int, text: str, headers: Mapping[str, str] | None = None) -> web.Response:
+    """A refusal in the form that the official clients read; one of them looks for the sub-code in its text."""
+    body = error_document(status, f"SubCode={sub_code}. {text}")
+    return web.Response(body=body, status=status, headers={"Content-Type": CONTENT_TYPE, **(headers or {})})

@@ -6,7 +6,6 @@ import asyncio
 import base64
 import hashlib
 import hmac
-import io
 from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import quote, quote_plus
@@ -14,7 +13,7 @@ from xml.etree.ElementTree import Element, fromstring
 
 import pytest
 from admin_booth import KEY, KEY_NAME, START_MS, AdminBooth, MemoryNamespace
-from aiohttp import web
+from aiohttp import ServerDisconnectedError, web
 from aiohttp.test_utils import TestClient, TestServer
 
 from twinbus.errors import ConditionError, InternalError, NamespaceError, QuotaExceeded, ServerBusy, StoreUnavailable
@@ -23,6 +22,7 @@ from twinbus.namespace.admin.app import AdminCommand, make_admin_app
 from twinbus.namespace.commands import CreateQueue
 from twinbus.namespace.entities.settings import QueueSettings
 from twinbus.namespace.meter import Metered
+from twinbus.namespace.operations import Operation
 from twinbus.namespace.replies import Reply
 
 ATOM = "{http://www.w3.org/2005/Atom}"
@@ -251,19 +251,6 @@ async def test_other_verbs_are_refused_with_those_that_are_possible(
         assert fromstring(await answer.read()).tag == "Error"
 
 
-async def test_a_huge_body_is_refused(client: Client, namespace: MemoryNamespace) -> None:
-    assert (await refusal(client, "PUT", "/orders", data=io.BytesIO(b" " * (1024 * 1024 + 1))))[0] == 413
-    assert names(namespace) == []
-
-
-async def test_a_huge_body_of_unknown_length_is_refused(client: Client, namespace: MemoryNamespace) -> None:
-    async def pieces() -> AsyncIterator[bytes]:
-        for _ in range(40):
-            yield b" " * 65_536
-
-    assert (await refusal(client, "PUT", "/orders", data=pieces()))[0] == 413
-
-
 @pytest.mark.parametrize(
     "header",
     [
@@ -335,14 +322,16 @@ async def test_an_answer_that_does_not_come_is_not_waited_for_for_ever(
     assert (await refusal(client, "GET", "/orders"))[0] == 504
 
 
-async def test_a_body_that_does_not_come_is_not_waited_for_for_ever(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def slow() -> AsyncIterator[bytes]:
-        yield b"<entry>"
-        await asyncio.sleep(1)
+async def test_who_is_to_be_hung_up_on_gets_no_answer(house: AdminBooth, client: Client) -> None:
+    async def hang_up(operation: Operation, path: str, now_ms: int) -> None:
+        raise admin_app.HangUp
 
-    monkeypatch.setattr(admin_app, "BODY_WAIT_S", 0.05)
-    status, text = await refusal(client, "PUT", "/orders", data=slow())
-    assert status == 400
-    assert "did not arrive" in text
+    house.admit = hang_up  # type: ignore[method-assign]
+    with pytest.raises(ServerDisconnectedError):
+        await client.request("GET", "/orders")
+
+
+async def test_a_forced_detach_is_told_as_unavailable(house: AdminBooth, client: Client) -> None:
+    house.failure = ConditionError("amqp:link:detach-forced", "it cannot be reached")
+    status, text = await refusal(client, "GET", "/orders")
+    assert (status, "it cannot be reached" in text) == (503, True)
