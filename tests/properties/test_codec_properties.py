@@ -122,10 +122,10 @@ ENTRIES = st.dictionaries(
 )
 HEADERS = st.builds(
     Header,
-    st.booleans(),
+    st.none() | st.booleans(),
     st.none() | st.integers(0, 255),
     st.none() | st.integers(0, 2**32 - 1),
-    st.booleans(),
+    st.none() | st.booleans(),
     st.integers(0, 2**32 - 1),
 )
 BODIES: st.SearchStrategy[dict[str, Any]] = st.one_of(
@@ -444,7 +444,7 @@ def test_a_message_of_the_official_client_is_read_right(
     )
     message = bytes(peer_encoding.encode_payload(out, peer))
     layout = walk(message)
-    assert read_header(message, layout) == Header(True, None, ttl_ms, False, 0)
+    assert read_header(message, layout) == Header(True, None, ttl_ms, None, 0)
     wanted = (PropertyField.GROUP_ID, PropertyField.MESSAGE_ID, PropertyField.CONTENT_TYPE, PropertyField.TO)
     assert read_properties(message, layout, wanted) == (group_id, message_id, Symbol("text/plain"), None)
     assert read_annotations(message, layout) == read_application_properties(message, layout) == entries

@@ -34,12 +34,12 @@ class Layout(NamedTuple):
 
 
 class Header(NamedTuple):
-    """The header section; without arguments, what an absent one means."""
+    """The header section; without arguments, what an absent one means. None is what its sender did not say."""
 
-    durable: bool = False
+    durable: bool | None = None
     priority: int | None = None
     ttl_ms: int | None = None
-    first_acquirer: bool = False
+    first_acquirer: bool | None = None
     delivery_count: int = 0
 
 
@@ -132,10 +132,10 @@ def encode_header(header: Header) -> bytes:
     """The header section with all five fields: the official clients show the delivery count as it is on the wire."""
     durable, priority, ttl_ms, first_acquirer, delivery_count = header
     fields = [
-        bool(durable),  # Header(1) is found in the cache as Header(True)
+        None if durable is None else bool(durable),  # Header(1) is found in the cache as Header(True)
         None if priority is None else UByte(priority),
         None if ttl_ms is None else UInt(ttl_ms),
-        bool(first_acquirer),
+        None if first_acquirer is None else bool(first_acquirer),
         UInt(delivery_count),
     ]
     return section(HEADER, encode(fields))

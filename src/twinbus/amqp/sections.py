@@ -188,7 +188,7 @@ def bare_message_start(message: bytes) -> int | None:
 
 
 def read_header(message: bytes, layout: Layout) -> Header:
-    """The header; what it does not say, or an absent header, has the standard's default."""
+    """The header; what it does not say is None, and so is everything in an absent one but the delivery count: 0."""
     if layout.header is None:
         return _NO_HEADER
     start, end = layout.header
@@ -214,9 +214,9 @@ def _header_from(encoded: bytes) -> Header:
 _header = lru_cache(maxsize=1024)(_header_from)  # an application sends the same few headers again and again
 
 
-def _flag(name: str, value: Value) -> bool:
+def _flag(name: str, value: Value) -> bool | None:
     if value is None or isinstance(value, bool):
-        return bool(value)
+        return value
     raise DecodeError(f"{name} in the header must be a boolean, got {value!r:.100}")
 
 

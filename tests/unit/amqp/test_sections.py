@@ -134,15 +134,16 @@ def test_delivery_annotations_may_come_last_and_are_delivered_in_their_place(bef
         ([None, None, UInt(5)], Header(ttl_ms=5)),
         ([False, UInt(9), UInt(2**32 - 1), True, UInt(3)], Header(False, 9, 2**32 - 1, True, 3)),
         ([None] * 5, Header()),
+        ([False, None, None, False], Header(durable=False, first_acquirer=False)),
     ],
 )
-def test_the_header_is_read_with_defaults(fields: list[Any], header: Header) -> None:
+def test_the_header_is_read_as_it_was_written(fields: list[Any], header: Header) -> None:
     message = described(ULong(0x70), fields)
     assert read_header(message, walk(message)) == header
 
 
-def test_an_absent_header_means_the_defaults() -> None:
-    assert read_header(DATA, walk(DATA)) == Header(False, None, None, False, 0)
+def test_an_absent_header_says_nothing() -> None:
+    assert read_header(DATA, walk(DATA)) == Header(None, None, None, None, 0)
 
 
 @pytest.mark.parametrize(

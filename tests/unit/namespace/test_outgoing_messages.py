@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twinbus.amqp.sections import Header, PropertyField, bare_message_start, encode_message, read_header, walk
+from twinbus.amqp.types import decode
 from twinbus.namespace import message
 from twinbus.namespace.message import outgoing
 from twinbus.namespace.store.api import MessageRow, MessageState
@@ -18,10 +19,10 @@ headers = st.one_of(
     st.none(),
     st.builds(
         Header,
-        durable=st.booleans(),
+        durable=st.none() | st.booleans(),
         priority=st.none() | st.integers(0, 255),
         ttl_ms=st.none() | st.integers(0, 2**32 - 1),
-        first_acquirer=st.booleans(),
+        first_acquirer=st.none() | st.booleans(),
         delivery_count=st.integers(0, 3),
     ),
 )
@@ -68,3 +69,17 @@ def test_a_header_of_any_length_is_given_the_delivery_count(more_fields: int) ->
     header = b"\x00\x53\x70\xc0" + bytes((len(fields) + 1, len(fields))) + fields
     delivered = outgoing(row_of(header + encode_message(data=b"x")), TOKEN, UNTIL_MS)
     assert read_header(delivered, walk(delivered)) == Header(durable=True, delivery_count=2)
+
+
+@pytest.mark.parametrize("flag", [None, False, True])
+def test_flags_of_the_header_go_out_as_they_came_in(flag: bool | None) -> None:
+    payload = encode_message(header=Header(durable=flag, first_acquirer=flag), data=b"x")
+    delivered = outgoing(row_of(payload), TOKEN, UNTIL_MS)
+    header, _ = decode(delivered, 3)
+    assert header == [flag, None, None, flag, 2]
+
+
+def test_a_message_without_a_header_is_given_no_flags() -> None:
+    delivered = outgoing(row_of(encode_message(data=b"x")), TOKEN, UNTIL_MS)
+    header, _ = decode(delivered, 3)
+    assert header == [None, None, None, None, 2]
