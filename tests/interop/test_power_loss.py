@@ -7,10 +7,12 @@ lie on a disk that forgets whatever was not synced.
 from __future__ import annotations
 
 import asyncio
+from itertools import count
 from pathlib import Path
 
 from azure.servicebus import ServiceBusMessage, ServiceBusReceiveMode
 from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.exceptions import ServiceBusError
 from power_cut import PowerCutDisk
 
 from twinbus.namespace.server import NamespaceServer
@@ -20,20 +22,20 @@ from twinbus.options import NamespaceOptions
 SENDERS = 4
 CUTS = 3
 ACKNOWLEDGED_BETWEEN_CUTS = 150
+SEND_WAIT_S = 20
 
 
 async def send_until_cancelled(client: ServiceBusClient, number: int, acknowledged: list[str]) -> None:
+    """Send single messages and batches in turn. What fails is in doubt, and its names are never used again."""
     async with client.get_queue_sender("orders") as sender:
-        index = 0
-        while True:
-            names = [f"{number}-{index}-{part}" for part in range(3)]
-            if index % 2:
-                await sender.send_messages([ServiceBusMessage(name) for name in names])
-            else:
-                names = names[:1]
-                await sender.send_messages(ServiceBusMessage(names[0]))
+        for index in count():
+            names = [f"{number}-{index}-{part}" for part in range(3 if index % 2 else 1)]
+            messages = [ServiceBusMessage(name) for name in names]
+            try:
+                await sender.send_messages(messages if index % 2 else messages[0], timeout=SEND_WAIT_S)
+            except ServiceBusError:
+                continue
             acknowledged += names
-            index += 1
 
 
 async def cut_the_power_while_sending(tmp_path: Path, synchronous: str) -> list[tuple[Path, set[str]]]:
@@ -46,7 +48,8 @@ async def cut_the_power_while_sending(tmp_path: Path, synchronous: str) -> list[
         options = NamespaceOptions(port=0, queues=("orders",))
         async with (
             NamespaceServer(options, store=store) as server,
-            ServiceBusClient.from_connection_string(server.connection_string) as client,
+            ServiceBusClient.from_connection_string(server.connection_string, retry_total=0) as client,
+            asyncio.timeout(60),
         ):
             senders = [
                 asyncio.create_task(send_until_cancelled(client, number, acknowledged)) for number in range(SENDERS)
@@ -54,6 +57,7 @@ async def cut_the_power_while_sending(tmp_path: Path, synchronous: str) -> list[
             for cut in range(1, CUTS + 1):
                 while len(acknowledged) < cut * ACKNOWLEDGED_BETWEEN_CUTS:
                     await asyncio.sleep(0.001)
+                    assert not any(sender.done() for sender in senders), "a sender gave up"
                 promised = set(acknowledged)
                 disk.crash_into(tmp_path / f"after-{cut}")
                 cuts.append((tmp_path / f"after-{cut}", promised))
