@@ -96,6 +96,12 @@ def with_properties(payload: bytes, properties: dict[str, Any] | None) -> bytes:
     return sections.rewrite(payload, set_application_properties=properties)
 
 
+def without_body(payload: bytes) -> bytes:
+    """The message without its body, for somebody who only wants to know about it."""
+    body = sections.walk(payload).body
+    return payload if body is None else payload[: body[0]] + payload[body[1] :]
+
+
 # --- on the way out --------------------------------------------------------------------------------
 
 _LONG = Struct(">Bq")

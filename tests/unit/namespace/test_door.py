@@ -58,6 +58,18 @@ def test_nothing_found_is_204_and_a_missing_sequence_404(hall: Hall) -> None:
     assert status_of(deferred) == 404
 
 
+def test_a_peek_can_leave_the_bodies_out(hall: Hall) -> None:
+    hall.deliver("orders", message("1", application_properties={"kept": True}))
+    body = {"from-sequence-number": Long(1), "message-count": Int(5), "omit-message-body": True}
+    answer = hall.request("orders", "com.microsoft:peek-message", body)
+    assert answer is not None
+    (found,) = sections.read_value(answer.payload, sections.walk(answer.payload))["messages"]
+    layout = sections.walk(found["message"])
+    assert layout.body is None
+    assert sections.read_property(found["message"], layout, PropertyField.MESSAGE_ID) == "1"
+    assert sections.read_application_properties(found["message"], layout) == {"kept": True}
+
+
 @pytest.mark.parametrize(
     ("operation", "body"),
     [

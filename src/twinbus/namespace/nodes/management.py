@@ -27,7 +27,7 @@ from twinbus.namespace.commands import (
     Settle,
     Verdict,
 )
-from twinbus.namespace.message import Arrival, lock_token_from_uuid, lock_token_uuid, outgoing
+from twinbus.namespace.message import Arrival, lock_token_from_uuid, lock_token_uuid, outgoing, without_body
 from twinbus.namespace.nodes.requests import Request, write_response
 from twinbus.namespace.replies import Done, LentRow, LocksRenewed, MessagesFound, Refused, Reply, Settled
 
@@ -73,7 +73,8 @@ def response_for(request: Request, reply: Reply) -> bytes:
         case MessagesFound(found=()):
             return _response(request, 204, "No Content", None, {})
         case MessagesFound(found=found):
-            return _success(request, {"messages": [_lent(each) for each in found]})
+            without = isinstance(request.body, dict) and request.body.get("omit-message-body") is True
+            return _success(request, {"messages": [_lent(each, is_bare=without) for each in found]})
         case Done(sequences=sequences) if sequences:
             return _success(request, {"sequence-numbers": Array(sequences, _LONG_CODE)})
         case _:
@@ -117,8 +118,9 @@ def _response(request: Request, code: int, text: str, condition: str | None, bod
     return write_response(request, status, body)
 
 
-def _lent(lent: LentRow) -> dict[str, Any]:
-    found: dict[str, Any] = {"message": outgoing(lent.row, lent.token, lent.locked_until_ms)}
+def _lent(lent: LentRow, *, is_bare: bool) -> dict[str, Any]:
+    message = outgoing(lent.row, lent.token, lent.locked_until_ms)
+    found: dict[str, Any] = {"message": without_body(message) if is_bare else message}
     if lent.token is not None:
         found["lock-token"] = uuid.UUID(bytes=lock_token_uuid(lent.token))
     return found
