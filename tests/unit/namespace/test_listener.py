@@ -346,3 +346,14 @@ async def test_a_silent_port_can_be_closed() -> None:
 def test_limits_out_of_range_are_named_all_at_once() -> None:
     with pytest.raises(OptionsError, match=r"connections must be from 1 .* got 0; unread_s must be .* got -1"):
         ServerLimits(connections=0, unread_s=-1)
+
+
+async def test_small_answers_are_sent_without_waiting_for_more() -> None:
+    """With Nagle's algorithm each small answer waits for the peer's acknowledgement: 40 ms on most systems."""
+    async with listening() as listener:
+        _, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        while not listener.guests:
+            await asyncio.sleep(0)
+        (guest,) = listener.guests
+        assert guest._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        writer.close()
