@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
