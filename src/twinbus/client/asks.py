@@ -87,6 +87,8 @@ class Packed:
 
 @dataclass(frozen=True, slots=True)
 class Woke:
+    """The wait is over. `is_closing` can answer anything: the client is being closed and does nothing more."""
+
     at: float
     chance: float
     is_closing: bool = False

@@ -89,7 +89,8 @@ class Sending:
             return (yield from self._send(first))
         finally:
             if self._ticket is not None:
-                self._pair.order(self._entity, *self._entity.leave_line(self._ticket))
+                left = self._entity.leave_line(self._ticket)
+                self._pair.order(self._entity, *left, Tell("released", "it waits no longer", {"held": self._held()}))
 
     def _send(self, first: tuple[Answer, int] | None) -> Flow[SendReceipt]:
         if first is None and self._rules.hold_sends and len(self._entity.line):
@@ -216,10 +217,7 @@ class Sending:
     # --- waiting ---
 
     def _pause(self, seconds: float) -> Flow[None]:
-        woke = yield Pause(seconds)
-        self._heard(woke)
-        if isinstance(woke, Woke) and woke.is_closing:
-            self._raise_not_sent("the client was closed")
+        self._heard((yield Pause(seconds)))
 
     def _hold(self, *, pause_s: float) -> Flow[None]:
         """Wait in line until it is this send's turn to try."""
@@ -235,10 +233,11 @@ class Sending:
             left_s = self._hold_until - self._at
             if left_s <= 0:
                 self._raise_not_sent(f"it was held for {self._at - self._started_at:.0f} s")
-            woke = yield WaitTurn(self._ticket, min(left_s, ready_at - self._at) if is_head else left_s)
-            self._heard(woke)
-            if isinstance(woke, Woke) and woke.is_closing:
-                self._raise_not_sent("the client was closed")
+            seconds = min(left_s, ready_at - self._at) if is_head else left_s
+            self._heard((yield WaitTurn(self._ticket, seconds)))
+
+    def _held(self) -> int:
+        return len(self._entity.line)
 
     def _join_line(self) -> None:
         entity = self._entity
@@ -256,6 +255,8 @@ class Sending:
 
     def _heard(self, answer: Answer) -> None:
         self._at, self._chance = answer.at, answer.chance
+        if isinstance(answer, Woke) and answer.is_closing:
+            self._raise_not_sent("the client was closed")
 
     def _note(self, failure: Failure, side: Side) -> None:
         self._tries.note(failure)
@@ -301,6 +302,7 @@ def ping(pair: Pair, entity: Entity) -> Flow[None]:
     if entity.side is not Side.BACKLOG:
         return
     epoch = entity.epoch
+    pair.order(entity, Tell("ping_sent", f"by {pair.rules.probe}"))
     answer = yield Probe(entity.path, pair.rules.attempt_s)
     if isinstance(answer, Stored):
         pair.feed(entity, PingSucceeded(answer.at, epoch, answer.chance))
