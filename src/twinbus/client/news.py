@@ -18,7 +18,6 @@ VALUE_LENGTH_MAX = 500
 """Characters of one value in a log line: a reason may quote what a server said at any length."""
 
 _PLAIN = re.compile(r"[\w.:/+@%-]+")
-_NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
 class NewsName(StrEnum):
@@ -104,7 +103,7 @@ class News:
     """The queue or topic it is about; None: it is about the pair."""
     namespace: str | None = None
     """The namespace it is about."""
-    details: Mapping[str, object] = _NOTHING
+    details: Mapping[str, object] = field(default_factory=dict)
     """More, for programs; which keys there are depends on the name."""
 
     def __post_init__(self) -> None:
