@@ -16,8 +16,9 @@ from twinbus.errors import OptionsError
 LOGGER = logging.getLogger("twinbus.pairing")
 VALUE_LENGTH_MAX = 500
 """Characters of one value in a log line: a reason may quote what a server said at any length."""
+ITEMS_MAX = 10
 
-_PLAIN = re.compile(r"[\w.:/+@%-]+")
+_PLAIN = re.compile(r"[\w.,:/+@%-]+")
 
 
 class NewsName(StrEnum):
@@ -144,15 +145,24 @@ def name_for(text: str) -> NewsName:
 
 def _as_word(value: object) -> str:
     """Without spaces, or in quotes and escaped: a line stays one line, whatever a server or a message said."""
-    text = ",".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
-    if isinstance(value, float):
-        text = f"{value:.3f}".rstrip("0").rstrip(".")
+    text = _as_text(value)
     if len(text) > VALUE_LENGTH_MAX:
         text = text[:VALUE_LENGTH_MAX] + "..."
     if _PLAIN.fullmatch(text):
         return text
     quoted = json.dumps(text, ensure_ascii=False)
     return "".join(letter if letter.isprintable() else _escaped(letter) for letter in quoted)
+
+
+def _as_text(value: object) -> str:
+    match value:
+        case float():
+            return f"{value:.3f}".rstrip("0").rstrip(".")
+        case tuple() | list():  # ids of a batch, say: the first ones find the rest
+            more = f" and {len(value) - ITEMS_MAX} more" if len(value) > ITEMS_MAX else ""
+            return ",".join(map(str, value[:ITEMS_MAX])) + more
+        case _:
+            return str(value)
 
 
 def _escaped(letter: str) -> str:
