@@ -1,0 +1,86 @@
+"""Letters on their way: how many fit into one batch.
+
+A batch is one message whose data sections are whole letters. In front of them stands an envelope with a copy of the
+first letter's id and partition key, as the official clients write it: a queue with partitions is chosen by that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from twinbus.amqp.sections import PropertyField, read_annotation, read_property, walk
+from twinbus.amqp.types import Value, encode
+from twinbus.errors import EnvelopeError, TooLargeForDetour
+from twinbus.pairing.envelope import address, open_envelope
+
+PARTITION_KEY = "x-opt-partition-key"
+
+_SHORT_LETTER_BYTES = 256
+_SECTION_START_BYTES = 5, 8
+"""What a batch adds to a letter shorter than that, and to any other (the official client's own rule)."""
+
+_FIELDS_START_BYTES = 9 + 3 + 12
+"""Descriptor, list and the twelve other fields of the envelope's properties."""
+_ANNOTATIONS_START_BYTES = 9 + 3 + 2 + len(PARTITION_KEY)
+
+
+class Stamp(NamedTuple):
+    """What the envelope of a batch says, copied from the first letter in it; None is what that does not say."""
+
+    message_id: Value = None
+    partition_key: str | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """At most so many bytes of the batch."""
+        size = 0 if self.message_id is None else _FIELDS_START_BYTES + len(encode(self.message_id))
+        return size if self.partition_key is None else size + _ANNOTATIONS_START_BYTES + len(encode(self.partition_key))
+
+
+def stamp_of(letter: bytes) -> Stamp:
+    """The stamp of a batch that begins with this letter."""
+    layout = walk(letter)
+    key = read_annotation(letter, layout, PARTITION_KEY) if layout.message_annotations else None
+    return Stamp(read_property(letter, layout, PropertyField.MESSAGE_ID), key if isinstance(key, str) else None)
+
+
+def size_in_batch(letter: bytes) -> int:
+    """How many bytes of a batch the letter takes."""
+    return len(letter) + _SECTION_START_BYTES[len(letter) >= _SHORT_LETTER_BYTES]
+
+
+def size_alone(letter: bytes) -> int:
+    """How many bytes a batch has that holds only this letter."""
+    return stamp_of(letter).size_bytes + size_in_batch(letter)
+
+
+def fits(letter: bytes, path: str, limit_bytes: int) -> bool:
+    """Whether the letter, addressed to `path`, can be put into a backlog queue that takes so many bytes at once."""
+    return size_alone(address(letter, path)) <= limit_bytes
+
+
+def pack(letters: Iterable[bytes], limit_bytes: int) -> list[list[bytes]]:
+    """As few batches as fit, the letters in their order; no batch is empty.
+
+    Raises `TooLargeForDetour` if one of them does not fit even alone.
+    """
+    batches: list[list[bytes]] = []
+    size = limit_bytes + 1  # of the last batch: the first letter opens one
+    for letter in letters:
+        size += size_in_batch(letter)
+        if size <= limit_bytes:
+            batches[-1].append(letter)
+            continue
+        size = size_alone(letter)
+        if size > limit_bytes:
+            raise TooLargeForDetour(size, limit_bytes, size - _size_at_home(letter))
+        batches.append([letter])
+    return batches
+
+
+def _size_at_home(letter: bytes) -> int:
+    try:
+        return len(open_envelope(letter).letter)
+    except EnvelopeError:  # it was not addressed, then nothing but the batch makes it longer
+        return len(letter)
