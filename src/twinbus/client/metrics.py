@@ -156,7 +156,7 @@ METRICS: tuple[Metric, ...] = (
         lambda entity: entity.held_now,
         Kind.GAUGE,
     ),
-    _of_entity("twinbus_pair_held_bytes", "Bytes of those sends.", lambda entity: entity.held_bytes, Kind.GAUGE),
+    _of_entity("twinbus_pair_held_size_bytes", "Bytes of those sends.", lambda entity: entity.held_bytes, Kind.GAUGE),
     Metric(
         "twinbus_pair_backlog_queue_in_rotation",
         Kind.GAUGE,
