@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from azure.core.exceptions import (
@@ -105,11 +106,26 @@ def asked_failure(error: BaseException) -> Failure:
     return describe(error, sending=True)
 
 
+def opening_failure(error: BaseException, *, is_connected: bool) -> Failure:
+    """What an exception means that ended the opening of a link; `is_connected`: the server had answered as such."""
+    failure = describe(error, sending=False)
+    if failure.kind is FailureKind.NO_ANSWER:
+        return replace(failure, is_connection=not is_connected)
+    return failure
+
+
 def no_answer(entity: str, deadline_s: float, *, is_connected: bool) -> Failure:
-    """Nobody answered while a link was opened; `is_connected`: somebody did, but not about this entity."""
+    """The time was over before a link was open; `is_connected`: somebody answered, but not about this entity."""
     what = f"{entity} did not answer" if is_connected else "nobody answered"
     text = f"{what} within {deadline_s:g} s while a link was opened"
-    return Failure(FailureKind.NO_ANSWER, text, is_connection=not is_connected, error=TimeoutError(text))
+    error = OperationTimeoutError(message=text)
+    return Failure(FailureKind.NO_ANSWER, text, is_connection=not is_connected, error=error)
+
+
+def overdue(failure: Failure, entity: str) -> Failure:
+    """What a failure really means that was brought about by taking the connection away from a call that hung."""
+    text = f"{entity} did not answer in time"
+    return replace(failure, kind=FailureKind.NO_ANSWER, text=text, condition=None, is_connection=False)
 
 
 def has_left(error: BaseException, amqp_link: Any) -> bool | None:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from azure.servicebus import ServiceBusClient, ServiceBusSender
 from azure.servicebus.exceptions import ServiceBusConnectionError
 
-from twinbus.client.failures import LinkFailed, asked_failure, describe, has_left, no_answer
+from twinbus.client.failures import LinkFailed, asked_failure, describe, has_left, no_answer, opening_failure, overdue
 from twinbus.client.watchdog import Watchdog, Wire
 from twinbus.pairing.failure import Failure
 
@@ -49,6 +49,7 @@ class SenderLink:
         self._wire = wire
         self._watchdog = watchdog
         self._is_discarded = False
+        self._is_cut = False
         self._amqp_link = sender._handler._link
         self.max_batch_bytes: int = sender._max_batch_size_on_link
         self.max_message_bytes: int = sender._max_message_size_on_link
@@ -81,10 +82,12 @@ class SenderLink:
 
     def failure_of(self, error: BaseException) -> Failure:
         """What an exception of `sender.send_messages` means, and whether its transfer had left."""
-        return describe(error, sending=True, has_left=has_left(error, self._amqp_link))
+        failure = describe(error, sending=True, has_left=has_left(error, self._amqp_link))
+        return overdue(failure, self.entity) if self._is_cut else failure
 
     def cut(self) -> None:
         """Take the connection away from a call that hangs."""
+        self._is_cut = True
         self._wire.cut()
 
     def discard(self) -> None:
@@ -127,6 +130,7 @@ class _Opening:
         self.wire = Wire(handler)
         self.busy_until: float | None = monotonic() + deadline_s
         self.error: BaseException | None = None
+        self.was_connected = False
         self.ended = threading.Event()
         self._handler = handler
         self._watchdog = watchdog
@@ -138,6 +142,7 @@ class _Opening:
             self._handler.__enter__()
         except BaseException as error:
             self.error = error
+        self.was_connected = self.wire.is_connected
         with self._lock:
             self.ended.set()
             is_wanted = self.error is None and not self._is_abandoned
@@ -165,7 +170,8 @@ def _open_within(handler: Any, entity: str, deadline_s: float, watchdog: Watchdo
         opening.cut()
         raise LinkFailed(no_answer(entity, deadline_s, is_connected=is_connected))
     if opening.error is not None:
-        raise LinkFailed(describe(opening.error, sending=False)) from opening.error
+        failure = opening_failure(opening.error, is_connected=opening.was_connected)
+        raise LinkFailed(failure) from opening.error
     return opening.wire
 
 

@@ -137,14 +137,14 @@ class Namespace:
 
     def sync_client(self, attempt_s: float = ATTEMPT_S) -> ServiceBusClient:
         """A client of the SDK that makes one attempt of at most this long, where the SDK keeps to that."""
-        options = self._amqp_options(attempt_s)
+        options = self._amqp_options() | {"try_timeout": attempt_s}
         if not self.is_plain:
             options["ssl_context"] = _HandshakeLimit(self._tls(), attempt_s)
         return ServiceBusClient(self._amqp_host, for_sync(self.credential, attempt_s), **options)
 
     def aio_client(self, attempt_s: float = ATTEMPT_S) -> AioServiceBusClient:
-        """Its twin for asyncio."""
-        options = self._amqp_options(attempt_s)
+        """Its twin for asyncio, whose calls can be cancelled: it waits for as long as it is let."""
+        options = self._amqp_options()
         if not self.is_plain:
             options["ssl_context"] = self._tls()
         return AioServiceBusClient(self._amqp_host, for_aio(self.credential, attempt_s), **options)
@@ -200,10 +200,10 @@ class Namespace:
 
     _has_port: bool = field(init=False, compare=False, default=False)
 
-    def _amqp_options(self, attempt_s: float) -> dict[str, Any]:
+    def _amqp_options(self) -> dict[str, Any]:
         options: dict[str, Any] = dict(self.sdk_options)
         options.pop("connection_verify", None)
-        options |= {"retry_total": 0, "try_timeout": attempt_s, "use_tls": not self.is_plain}
+        options |= {"retry_total": 0, "use_tls": not self.is_plain}
         if not self.is_plain and self.port != TLS_PORT and "custom_endpoint_address" not in options:
             options["custom_endpoint_address"] = f"sb://{self.address}"
         if "custom_endpoint_address" in options and "http_proxy" not in options:

@@ -96,7 +96,7 @@ class Watchdog:
 
 
 class Wire:
-    """The connections that one sender or receiver of the SDK makes, within reach of other threads."""
+    """The connections that one sender or receiver of the SDK makes, within reach of others."""
 
     def __init__(self, handler: Any) -> None:
         """`handler` must not be open yet: what it makes from now on is noted."""
@@ -112,31 +112,32 @@ class Wire:
     @property
     def is_connected(self) -> bool:
         """Whether the server has answered as one: what is missing then is missing on the link."""
-        return any(getattr(_connection(client), "_remote_max_frame_size", None) for client in self._clients)
+        return any(_is_open(client) for client in self._clients)
 
     def cut(self) -> None:
         """Shut the connections down under whoever uses them."""
-        for client in list(self._clients):
-            sock = getattr(_transport(client), "sock", None)
-            if isinstance(sock, socket.socket):
+        for sock in [_socket(client) for client in self._clients]:
+            if sock is not None:
                 _shut(sock)
 
     def close(self) -> None:
         """Give the sockets back that the SDK forgets when it fails half-way."""
         clients, self._clients = self._clients, []
-        for client in clients:
-            sock = getattr(_transport(client), "sock", None)
-            if isinstance(sock, socket.socket):
+        for sock in [_socket(client) for client in clients]:
+            if sock is not None:
                 _shut(sock)
                 sock.close()
 
 
-def _connection(client: Any) -> Any:
-    return getattr(client, "_connection", None)
+def _is_open(client: Any) -> bool:
+    return bool(getattr(getattr(client, "_connection", None), "_remote_max_frame_size", None))
 
 
-def _transport(client: Any) -> Any:
-    return getattr(_connection(client), "_transport", None)
+def _socket(client: Any) -> socket.socket | None:
+    connection = getattr(client, "_connection", None)
+    found = getattr(getattr(connection, "_transport", None), "sock", None)
+    inner = getattr(found, "sock", found)  # a WebSocket has one inside
+    return inner if isinstance(inner, socket.socket) else None
 
 
 def _shut(sock: socket.socket) -> None:
