@@ -1,7 +1,7 @@
 """Letters on their way: how many fit into one batch.
 
-A batch is one message whose data sections are whole letters. In front of them stands an envelope with a copy of the
-first letter's id and partition key, as the official clients write it: a queue with partitions is chosen by that.
+A batch is one message whose data sections are whole letters. In front of them stands a stamp, a copy of the first
+letter's id, session id and partition key, as the official clients write it: the service finds a partition by it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from twinbus.amqp.sections import PropertyField, read_annotation, read_property, walk
+from twinbus.amqp.sections import PropertyField, read_annotation, read_properties, walk
 from twinbus.amqp.types import Value, encode
 from twinbus.errors import EnvelopeError, TooLargeForDetour
 from twinbus.pairing.envelope import address, open_envelope
@@ -20,29 +20,40 @@ _SHORT_LETTER_BYTES = 256
 _SECTION_START_BYTES = 5, 8
 """What a batch adds to a letter shorter than that, and to any other (the official client's own rule)."""
 
-_FIELDS_START_BYTES = 9 + 3 + 12
-"""Descriptor, list and the twelve other fields of the envelope's properties."""
-_ANNOTATIONS_START_BYTES = 9 + 3 + 2 + len(PARTITION_KEY)
+_FIELDS_START_BYTES = 3 + 9 + 11
+"""Descriptor, list and thirteen fields of the stamp, all but the two it has."""
+_ANNOTATIONS_START_BYTES = 3 + 9 + 2 + len(PARTITION_KEY)
+
+_STAMPED_FIELDS = int(PropertyField.MESSAGE_ID), int(PropertyField.GROUP_ID)
 
 
 class Stamp(NamedTuple):
-    """What the envelope of a batch says, copied from the first letter in it; None is what that does not say."""
+    """What stands in front of a batch, copied from the first letter in it; None is what that does not say."""
 
     message_id: Value = None
+    session_id: str | None = None
     partition_key: str | None = None
 
     @property
     def size_bytes(self) -> int:
         """At most so many bytes of the batch."""
-        size = 0 if self.message_id is None else _FIELDS_START_BYTES + len(encode(self.message_id))
-        return size if self.partition_key is None else size + _ANNOTATIONS_START_BYTES + len(encode(self.partition_key))
+        message_id, session_id, key = self
+        size = 0
+        if message_id is not None or session_id is not None:
+            size += _FIELDS_START_BYTES + len(encode(message_id)) + len(encode(session_id))
+        return size if key is None else size + _ANNOTATIONS_START_BYTES + len(encode(key))
 
 
 def stamp_of(letter: bytes) -> Stamp:
     """The stamp of a batch that begins with this letter."""
     layout = walk(letter)
+    message_id, session_id = read_properties(letter, layout, _STAMPED_FIELDS)
     key = read_annotation(letter, layout, PARTITION_KEY) if layout.message_annotations else None
-    return Stamp(read_property(letter, layout, PropertyField.MESSAGE_ID), key if isinstance(key, str) else None)
+    return Stamp(message_id, _text(session_id), _text(key))
+
+
+def _text(value: Value) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def size_in_batch(letter: bytes) -> int:

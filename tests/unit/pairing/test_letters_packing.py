@@ -17,10 +17,13 @@ from twinbus.pairing.envelope import address, overhead
 from twinbus.pairing.letters import Stamp, fits, pack, size_alone, size_in_batch, stamp_of
 
 
-def letter(size: int, message_id: str | None = "id", partition_key: str | None = None) -> bytes:
+def letter(
+    size: int, message_id: str | None = "id", partition_key: str | None = None, session_id: str | None = None
+) -> bytes:
+    fields = {PropertyField.MESSAGE_ID: message_id, PropertyField.GROUP_ID: session_id}
     return encode_message(
         annotations=None if partition_key is None else {"x-opt-partition-key": partition_key},
-        properties=None if message_id is None else {PropertyField.MESSAGE_ID: message_id},
+        properties={field: value for field, value in fields.items() if value is not None} or None,
         data=bytes(size),
     )
 
@@ -30,9 +33,14 @@ def size_on_the_wire(letters: list[bytes]) -> int:
     annotations: dict[str | bytes, Any] | None = (
         None if stamp.partition_key is None else {"x-opt-partition-key": stamp.partition_key}
     )
-    properties = None if stamp.message_id is None else Properties(message_id=stamp.message_id)
+    properties = Properties(message_id=stamp.message_id, group_id=stamp.session_id)
     out = bytearray()
-    encode_payload(out, BatchMessage(message_annotations=annotations, properties=properties, data=letters))
+    encode_payload(
+        out,
+        BatchMessage(
+            message_annotations=annotations, properties=None if properties == Properties() else properties, data=letters
+        ),
+    )
     return len(out)
 
 
@@ -73,13 +81,13 @@ def test_a_letter_that_was_never_addressed_is_refused_too() -> None:
 
 
 def test_a_stamp_repeats_what_the_first_letter_says() -> None:
-    assert stamp_of(letter(1, "id-1", "key")) == Stamp("id-1", "key")
-    assert stamp_of(letter(1, None)) == Stamp(None, None)
+    assert stamp_of(letter(1, "id-1", "key", "session")) == Stamp("id-1", "session", "key")
+    assert stamp_of(letter(1, None)) == Stamp()
     assert Stamp().size_bytes == 0
 
 
 TEXTS = st.none() | st.text(max_size=20) | st.text("aé漢", min_size=100, max_size=128)
-LETTERS = st.builds(letter, st.integers(0, 400), TEXTS, TEXTS)
+LETTERS = st.builds(letter, st.integers(0, 400), TEXTS, TEXTS, TEXTS)
 
 
 @given(st.lists(LETTERS, max_size=12), st.integers(0, 3_000))
