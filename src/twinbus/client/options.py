@@ -145,7 +145,8 @@ class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
     failover_error_sends_min: int = 20
     """How many sends the window must hold before its share means anything."""
     primary_name: str | None = None
-    """The primary's name in the paths of backlog queues; None: the first label of its host."""
+    """The primary's name in the paths of backlog queues; None: the `Namespace` has one (the first label of its host, or
+    what its connection string says)."""
     entities: Sequence[str] = ()
     """Entities that are known to exist. For others "not found" is taken for a typing error until they were seen."""
     ledger: str | Path | None = None
