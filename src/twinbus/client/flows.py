@@ -26,7 +26,7 @@ from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.pairing.effects import Tell
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.events import PingFailed, PingSucceeded
-from twinbus.pairing.failure import Failure
+from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.machine import Suspect
 from twinbus.pairing.pair import Pair
 from twinbus.pairing.receipt import SendReceipt, Side
@@ -79,7 +79,7 @@ class Sending:
         # With no interval the very message is to be saved: not all of an impatient caller's time goes to the primary.
         impatient = timeout_s is not None and pair.rules.failover_interval_s <= 0
         self._keep_back_s = min(pair.rules.attempt_s, (timeout_s or 0) / 3) if impatient else 0.0
-        self._ticket: int | None = None
+        self.ticket: int | None = None
         self._hold_until = 0.0
         self._queues: list[str] = []
 
@@ -88,8 +88,8 @@ class Sending:
         try:
             return (yield from self._send(first))
         finally:
-            if self._ticket is not None:
-                left = self._entity.leave_line(self._ticket)
+            if self.ticket is not None:
+                left = self._entity.leave_line(self.ticket)
                 self._pair.order(self._entity, *left, Tell("released", "it waits no longer", {"held": self._held()}))
 
     def _send(self, first: tuple[Answer, int] | None) -> Flow[SendReceipt]:
@@ -187,7 +187,7 @@ class Sending:
                 return queue
             failure = _failure_in(answer)
             self._note(failure, Side.BACKLOG)
-            connection_failures += failure.is_connection
+            connection_failures += _is_about_the_namespace(failure)
             avoid = yield from self._after_queue_failure(queue, failure, avoid)
 
     def _pick(self, avoid: int | None) -> int | None:
@@ -221,12 +221,12 @@ class Sending:
 
     def _hold(self, *, pause_s: float) -> Flow[None]:
         """Wait in line until it is this send's turn to try."""
-        if self._ticket is None:
+        if self.ticket is None:
             self._join_line()
-        assert self._ticket is not None
+        assert self.ticket is not None
         epoch, ready_at = self._entity.epoch, self._at + pause_s
         while True:
-            is_head = self._entity.line.head == self._ticket
+            is_head = self._entity.line.head == self.ticket
             is_calm = not isinstance(self._entity.state, Suspect) or self._entity.epoch != epoch
             if is_head and (is_calm or self._at >= ready_at):
                 return
@@ -234,7 +234,7 @@ class Sending:
             if left_s <= 0:
                 self._raise_not_sent(f"it was held for {self._at - self._started_at:.0f} s")
             seconds = min(left_s, ready_at - self._at) if is_head else left_s
-            self._heard((yield WaitTurn(self._ticket, seconds)))
+            self._heard((yield WaitTurn(self.ticket, seconds)))
 
     def _held(self) -> int:
         return len(self._entity.line)
@@ -243,7 +243,7 @@ class Sending:
         entity = self._entity
         if not entity.line.has_room_for(self._parcel.size_bytes):
             self._raise_not_sent(f"{len(entity.line)} sends with {entity.line.bytes} bytes are held already")
-        self._ticket = entity.line.join(self._parcel.size_bytes)
+        self.ticket = entity.line.join(self._parcel.size_bytes)
         entity.refresh()
         entity.tally.held += 1
         self._hold_until = self._at + self._rules.hold_time_max_s
@@ -295,6 +295,11 @@ class Sending:
         what = "in doubt (it may be stored)" if receipt.in_doubt else "not sent"
         reason = f"; the primary's reason: {self._tries.last}" if self._tries.failures else ""
         raise NotSent(f"{what}: {why}{reason}", receipt)
+
+
+def _is_about_the_namespace(failure: Failure) -> bool:
+    """Nobody answered the door: that says little of the queue behind it."""
+    return failure.is_connection or (failure.kind is FailureKind.NO_ANSWER and not failure.in_doubt)
 
 
 def ping(pair: Pair, entity: Entity) -> Flow[None]:

@@ -68,6 +68,11 @@ class SenderLink:
         """Whether it can be used again: some errors of the SDK leave a link open, most close it."""
         return bool(self.sender._running) and not self._is_discarded
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether it seems to be good for another send after it lay idle: nobody hung up meanwhile."""
+        return self.is_usable and not self._wire.has_ended
+
     def send(self, message: Any, deadline_s: float) -> None:
         """Store a message, a list of them or a batch; raises `LinkFailed`."""
         self._call(deadline_s, lambda: self.sender.send_messages(message, timeout=deadline_s), self.failure_of)

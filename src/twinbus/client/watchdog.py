@@ -114,6 +114,12 @@ class Wire:
         """Whether the server has answered as one: what is missing then is missing on the link."""
         return any(_is_open(client) for client in self._clients)
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the peer has hung up, as far as the sockets know without waiting."""
+        sockets = [_socket(client) for client in self._clients]
+        return any(sock is not None and _is_at_end(sock) for sock in sockets)
+
     def cut(self) -> None:
         """Shut the connections down under whoever uses them."""
         for sock in [_socket(client) for client in self._clients]:
@@ -138,6 +144,16 @@ def _socket(client: Any) -> socket.socket | None:
     found = getattr(getattr(connection, "_transport", None), "sock", None)
     inner = getattr(found, "sock", found)  # a WebSocket has one inside
     return inner if isinstance(inner, socket.socket) else None
+
+
+def _is_at_end(sock: socket.socket) -> bool:
+    try:
+        # Not the method of an SSLSocket, which knows no flags; what lies there is not taken.
+        return socket.socket.recv(sock, 1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
 
 
 def _shut(sock: socket.socket) -> None:

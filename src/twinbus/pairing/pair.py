@@ -6,7 +6,7 @@ Calls are short and do no I/O. What is to do is collected as orders, each with t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 
 from twinbus.pairing.effects import Effect, PingPrimary, StopPings, Tell
@@ -46,9 +46,14 @@ class Pair:
     def entities(self) -> Sequence[Entity]:
         return tuple(self._entities.values())
 
-    def use_queues(self, queues: Iterable[int]) -> None:
-        """The backlog queues that were found or created."""
-        self.rotation = Rotation(queues, self.rules.probation_s)
+    def use_queues(self, queues: Iterable[int], lost: Mapping[int, Failure], at: float) -> None:
+        """The backlog queues that were found or created, and those of them that cannot be used now."""
+        self.rotation.use(queues)
+        for queue in self.rotation.queues:
+            if queue in lost:
+                self.queue_failed(queue, at, lost[queue])
+            else:
+                self.queue_back(queue)
 
     def take_orders(self) -> list[Order]:
         orders, self._orders = self._orders, []
@@ -98,6 +103,9 @@ class Pair:
 
     def queue_took(self, entity: Entity, queue: int, messages: int) -> None:
         entity.tally.to_backlog += messages
+        self.queue_back(queue)
+
+    def queue_back(self, queue: int) -> None:
         if self.rotation.confirm(queue):
             self.order(None, Tell("backlog_queue_back", "it takes messages again", {"queue": queue}))
 

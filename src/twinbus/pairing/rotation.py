@@ -24,6 +24,11 @@ class Rotation:
         self._probation_s = probation_s
         self._lost: dict[int, LostQueue] = {}
 
+    def use(self, queues: Iterable[int]) -> None:
+        """These queues are there; what is known about some of them stays."""
+        self._queues = tuple(queues)
+        self._lost = {queue: lost for queue, lost in self._lost.items() if queue in self._queues}
+
     @property
     def queues(self) -> tuple[int, ...]:
         return self._queues
