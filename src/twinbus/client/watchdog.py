@@ -9,6 +9,7 @@ to, and shuts such a connection down; the hanging call then ends with an error b
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import threading
 from collections.abc import Callable
@@ -148,11 +149,13 @@ def _socket(client: Any) -> socket.socket | None:
 
 def _is_at_end(sock: socket.socket) -> bool:
     try:
+        poll = select.poll()  # first: a socket with a time-out would wait for it in recv, whatever the flags
+        poll.register(sock, select.POLLIN)
+        if not poll.poll(0):
+            return False
         # Not the method of an SSLSocket, which knows no flags; what lies there is not taken.
         return socket.socket.recv(sock, 1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
-    except BlockingIOError:
-        return False
-    except OSError:
+    except (OSError, ValueError):  # closed, or broken
         return True
 
 
