@@ -17,6 +17,7 @@ import typer
 from twinbus import __version__
 from twinbus.cli.commands.demo import demo
 from twinbus.cli.commands.fault import fault_commands
+from twinbus.cli.commands.ledger import ledger_commands
 from twinbus.cli.commands.serve import serve
 from twinbus.errors import OptionsError, TwinbusError
 
@@ -49,6 +50,7 @@ app = typer.Typer(
 app.command(epilog=EXIT_CODES)(serve)
 app.command(epilog=EXIT_CODES, short_help="Kill a namespace while it works; lose nothing.")(demo)
 app.add_typer(fault_commands(EXIT_CODES), name="fault")
+app.add_typer(ledger_commands(EXIT_CODES), name="ledger")
 
 
 @app.callback(invoke_without_command=True)

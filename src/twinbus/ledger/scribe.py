@@ -41,10 +41,18 @@ class Scribe:
     """Writes down what one process notes."""
 
     def __init__(
-        self, lines: LineWriter, segments: Segments, *, clock_ns: Callable[[], int], monotonic_ns: Callable[[], int]
+        self,
+        lines: LineWriter,
+        segments: Segments,
+        *,
+        release: Callable[[int], None],
+        clock_ns: Callable[[], int],
+        monotonic_ns: Callable[[], int],
     ) -> None:
+        """`release` is called with the weight of what no longer waits in memory."""
         self._lines = lines
         self.segments = segments
+        self._release = release
         self._clock_ns = clock_ns
         self._monotonic_ns = monotonic_ns
         self._number = 0
@@ -57,8 +65,6 @@ class Scribe:
         """How many records are in files."""
         self.given_up = 0
         """How many numbers were given up when the ledger was closed."""
-        self.weight_out = 0
-        """How much of what was noted has left memory, by weight."""
 
     def open(self, *, wait_us: int) -> None:
         """Note the first record of the process; it is on disk with the next one."""
@@ -127,7 +133,7 @@ class Scribe:
         self._empty_chunk()
 
     def _empty_chunk(self) -> None:
-        self.weight_out += self._chunk_weight
+        self._release(self._chunk_weight)
         self._chunk_weight = self._chunk_since_ns = 0
         self._chunk_first = self._number + 1
         self._chunk.clear()

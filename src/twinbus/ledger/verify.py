@@ -43,6 +43,7 @@ class ProcessCoverage:
     program: str
     first_ms: int
     last_ms: int
+    last_number: int
     records: int
     not_understood: int
     missing: tuple[MissingRecords, ...]
@@ -100,6 +101,7 @@ def _process(seen: ProcessSeen) -> ProcessCoverage:
         program=seen.program,
         first_ms=seen.first_ms,
         last_ms=seen.last_ms,
+        last_number=seen.numbers.last,
         records=seen.numbers.count(),
         not_understood=seen.not_understood,
         missing=tuple(

@@ -27,13 +27,13 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Literal, Self
 
 from twinbus.errors import OptionsError
+from twinbus.ledger.background import Background, Flush
 from twinbus.ledger.disk import Disk
 from twinbus.ledger.events import Event
 from twinbus.ledger.kinds import Kind
@@ -42,11 +42,10 @@ from twinbus.ledger.options import LedgerOptions
 from twinbus.ledger.scribe import Lost, Note, Scribe
 from twinbus.ledger.segment import Segments
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("twinbus.ledger")
 
 EVENT_WEIGHT, MESSAGE_WEIGHT = 600, 120
 """About what an event, and each message in it, takes up in memory beside its texts."""
-RETRY_S_MAX = 5.0
 EXIT_S_MAX = 2.0
 FOR_GOOD = {errno.ENOTDIR, errno.EEXIST, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG}
 
@@ -64,13 +63,6 @@ class LedgerHealth:
     """Events that were dropped."""
     trouble: str
     """Why writing does not work at the moment; empty when it does."""
-
-
-@dataclass(slots=True)
-class _Flush:
-    sync: bool
-    done: threading.Event = field(default_factory=threading.Event)
-    fine: bool = False
 
 
 class Ledger:
@@ -105,23 +97,17 @@ class Ledger:
         self._notes: deque[Note] = deque()
         self._weight = 0
         self._weight_calm = -1  # below any weight: the first event takes the long way, which starts the thread
-        self._woken = False
         self._lost = Lost()
         self._lost_count = 0
-        self._turn = (
-            threading.RLock()
-        )  # reentrant, because a signal handler may record too; never taken by a plain record
-        self._asks: SimpleQueue[_Flush | None] = SimpleQueue()
-        self._trouble = ""
-        self._thread: threading.Thread | None = None
-        self._closed_well = True
-        self._scribe = self._new_scribe()
+        self._turn = threading.RLock()  # reentrant: a signal handler may record too. A plain record never takes it
+        self._make_background()
 
-    def _new_scribe(self) -> Scribe:
-        options = self._options
+    def _make_background(self) -> None:
+        options, clock_ns, monotonic_ns = self._options, self._clock_ns, self._monotonic_ns
         lines = LineWriter(process=self._process, pid=os.getpid(), host=socket.gethostname(), program=options.program)
-        segments = Segments(options, self._process, self._disk, opened_ns=self._clock_ns())
-        return Scribe(lines, segments, clock_ns=self._clock_ns, monotonic_ns=self._monotonic_ns)
+        segments = Segments(options, self._process, self._disk, opened_ns=clock_ns())
+        self._scribe = Scribe(lines, segments, release=self._release, clock_ns=clock_ns, monotonic_ns=monotonic_ns)
+        self._background = Background(options, self._notes, self._scribe, self._take_lost, monotonic_ns)
 
     @property
     def process(self) -> str:
@@ -157,7 +143,8 @@ class Ledger:
             self._start()
         if self._state == "running" and self._weight <= self._options.memory_bytes_max:
             self._notes.append((self._clock_ns(), self._monotonic_ns(), weight, event))
-            self._wake()
+            if self._weight > self._weight_calm:
+                self._background.call()
             return
         self._weight -= weight
         with self._turn:
@@ -165,43 +152,42 @@ class Ledger:
             self._lost.add(1, now_ns, now_ns)
             self._lost_count += 1
 
-    def _wake(self) -> None:
-        if self._weight > self._weight_calm and not self._woken:
-            self._woken = True
-            self._asks.put(_Flush(sync=False))  # a SimpleQueue takes things from anywhere, signal handlers included
-
     def _reject(self, error: Exception) -> None:
         """An event that is none still leaves a trace."""
         with suppress(Exception):
-            rejected = Event(Kind.REJECTED, reason=f"{type(error).__name__}: {error}"[:500])
-            self._start()
-            if self._state == "running":
-                self._notes.append((self._clock_ns(), self._monotonic_ns(), 0, rejected))
+            self.record(Event(Kind.REJECTED, reason=f"{type(error).__name__}: {error}"[:500]))
 
     def _start(self) -> None:
         with self._turn:
             if self._state != "new":
                 return
-            self._state = "running"
-            self._weight_calm = self._options.memory_bytes_max // 2
+            self._state, self._weight_calm = "running", self._options.memory_bytes_max // 2
+            self._scribe.open(wait_us=round(self._options.write_interval_s * 1e6))
             try:
-                self._scribe.open(wait_us=round(self._options.write_interval_s * 1e6))
-                self._thread = threading.Thread(target=self._run, name="twinbus-ledger", daemon=True)
-                self._thread.start()
+                self._background.start()
             except RuntimeError as error:  # no more threads: the next event tries again
-                self._state, self._weight_calm, self._thread = "new", -1, None
-                self._scribe = self._new_scribe()
+                self._state, self._weight_calm = "new", -1
+                self._make_background()
                 log.warning("the ledger cannot start its thread: %s", error)
+
+    def _release(self, weight: int) -> None:
+        """So much no longer waits. Threads that count at the same time may miscount; an empty deque puts it right."""
+        self._weight = self._weight - weight if self._notes else 0
+
+    def _take_lost(self) -> Lost:
+        with self._turn:
+            lost, self._lost = self._lost, Lost()
+            return lost
 
     # For whoever can wait
 
     def flush(self, timeout_s: float = 2.0, *, sync: bool = False) -> bool:
         """Whether everything recorded so far is in a file now (with `sync`: on the disk), within the time given."""
-        if self._thread is None or not self._thread.is_alive():
-            return not self._notes
-        ask = _Flush(sync)
-        self._asks.put(ask)
-        return ask.done.wait(timeout_s) and ask.fine
+        if not self._background.is_alive:
+            return self._background.ended_well and not self._notes
+        flush = Flush(sync)
+        self._background.ask(flush)
+        return flush.done.wait(timeout_s) and flush.fine
 
     def close(self, timeout_s: float = 5.0) -> bool:
         """Write what is left and end the thread; whether all of that worked within the time given.
@@ -210,17 +196,14 @@ class Ledger:
         """
         with self._turn:
             state, self._state, self._weight_calm = self._state, "closed", -1
-        if self._thread is None:
-            return True
         if state == "running":
-            self._asks.put(None)
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive() and self._closed_well
+            self._background.end()
+        return self._background.join(timeout_s) and self._background.ended_well
 
     def health(self) -> LedgerHealth:
         """How it is doing, for status pages and metrics."""
         lost = self._lost_count + self._scribe.given_up
-        return LedgerHealth(self._process, self._scribe.written, len(self._notes), lost, self._trouble)
+        return LedgerHealth(self._process, self._scribe.written, len(self._notes), lost, self._background.trouble)
 
     def __enter__(self) -> Self:
         return self
@@ -230,80 +213,6 @@ class Ledger:
     ) -> None:
         self.close()
 
-    # In the background
-
-    def _run(self) -> None:
-        wait_s, synced_ns = self._options.write_interval_s, self._monotonic_ns()
-        while True:
-            asks = self._asks_within(wait_s)
-            self._woken = False
-            if None in asks:
-                self._end(asks)
-                return
-            fine = self._write_down()
-            if fine and self._sync_is_due(asks, synced_ns):
-                fine, synced_ns = self._attempt(self._scribe.segments.sync), self._monotonic_ns()
-            if fine and self._trouble:
-                log.warning("the ledger in %s is written again", self._where)
-                self._trouble = ""
-            _answer(asks, fine)
-            wait_s = self._options.write_interval_s if fine else min(wait_s * 2, RETRY_S_MAX)
-
-    def _asks_within(self, wait_s: float) -> list[_Flush | None]:
-        """Whoever asks for something within the time; not longer than until the first does."""
-        asks: list[_Flush | None] = []
-        try:
-            asks.append(self._asks.get(timeout=wait_s))
-            while True:
-                asks.append(self._asks.get_nowait())
-        except Empty:
-            return asks
-
-    def _write_down(self) -> bool:
-        before = self._scribe.weight_out
-        self._hand_over_lost()
-        fine = self._attempt(lambda: self._scribe.write(self._notes, self._why_lost))
-        fine = self._attempt(lambda: self._scribe.segments.retire_if_old(self._monotonic_ns())) and fine
-        self._weight -= self._scribe.weight_out - before
-        if fine and not self._notes:
-            self._weight = 0  # threads that count at the same time may miscount; here it is known
-        return fine
-
-    def _attempt(self, step: Callable[[], None]) -> bool:
-        """Whether it worked. Trouble is told when it begins and when it is over."""
-        try:
-            step()
-        except Exception as error:  # this thread must not die: it would take the ledger with it
-            if not self._trouble:
-                log.warning("the ledger in %s cannot be written, the application goes on: %s", self._where, error)
-            self._trouble = f"{error}"
-            return False
-        return True
-
-    def _sync_is_due(self, asks: list[_Flush | None], synced_ns: int) -> bool:
-        every_s = self._options.sync_interval_s
-        due = every_s is not None and self._monotonic_ns() - synced_ns >= every_s * 1e9
-        return due or any(ask is not None and ask.sync for ask in asks)
-
-    def _hand_over_lost(self) -> None:
-        with self._turn:
-            lost, self._lost = self._lost, Lost()
-        self._scribe.lose(lost)
-
-    def _end(self, asks: list[_Flush | None]) -> None:
-        self._hand_over_lost()
-        self._closed_well = self._attempt(lambda: self._scribe.close(self._notes, self._why_lost))
-        self._scribe.segments.let_go()
-        _answer(asks, self._closed_well)
-
-    @property
-    def _why_lost(self) -> str:
-        return self._trouble or f"more than {self._options.memory_bytes_max} bytes waited in memory"
-
-    @property
-    def _where(self) -> Path:
-        return self._options.directory
-
     # Around the life of the process
 
     def _begin_anew_in_child(self) -> None:
@@ -312,13 +221,6 @@ class Ledger:
         self._begin()
         if was_closed:
             self._state = "closed"
-
-
-def _answer(asks: list[_Flush | None], fine: bool) -> None:
-    for ask in asks:
-        if ask is not None:
-            ask.fine = fine
-            ask.done.set()
 
 
 def _refuse_hopeless(directory: Path) -> None:
