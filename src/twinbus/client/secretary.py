@@ -8,15 +8,15 @@ twin for asyncio.
 from __future__ import annotations
 
 import re
-import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
 from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
+from azure.core.paging import ItemPaged
 from azure.servicebus import ServiceBusClient
 from azure.servicebus.management import QueueProperties, ServiceBusAdministrationClient, TopicProperties
 
@@ -40,10 +40,11 @@ from twinbus.client.preparation import (
     recheck,
 )
 from twinbus.client.watchdog import Watchdog
+from twinbus.client.within import within
 from twinbus.pairing.backlog_queues import BACKLOG_SETTINGS
 from twinbus.pairing.failure import Failure, FailureKind
 
-Result = TypeVar("Result")
+Item = TypeVar("Item")
 
 ADMIN_S_MIN = 10.0
 """Creating a queue takes the service seconds; a send does not."""
@@ -133,13 +134,12 @@ class Secretary:
     def _list(self, paths: Iterable[str]) -> frozenset[str] | Failure:
         wanted = {path.lower() for path in paths}
         found: set[str] = set()
-        pages = self._administration().list_queues().by_page()  # asks for nothing yet
+        queues = self._administration().list_queues()  # asks for nothing yet
         try:
-            while wanted - found:
-                page = within(self._admin_s, lambda: next_page(pages))
-                if page is None:
+            for page in every_page(self._admin_s, queues):
+                found |= {queue.name.lower() for queue in page} & wanted
+                if found == wanted:
                     break
-                found |= {name.lower() for name in page} & wanted
         except Exception as error:
             return admin_failure(error)
         return frozenset(found)
@@ -240,31 +240,16 @@ def detection_of(entity: QueueProperties | TopicProperties) -> Detection:
 # --- on threads ----------------------------------------------------------------------------------------
 
 
-def within(seconds: float, act: Callable[[], Result]) -> Result:
-    """What `act` returns or raises, within this time; raises `TimeoutError` and leaves it behind otherwise."""
-    outcome: list[Result] = []
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            outcome.append(act())
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=run, name="twinbus-admin", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if errors:
-        raise errors[0]
-    if not outcome:
-        raise TimeoutError(f"no answer within {seconds:g} s")
-    return outcome[0]
+def every_page(seconds: float, paged: ItemPaged[Item]) -> Iterator[list[Item]]:
+    """The pages of a list, each within this time; raises what the SDK raises, or `TimeoutError`."""
+    pages = paged.by_page()
+    while (page := within(seconds, lambda: _page(pages))) is not None:
+        yield page
 
 
-def next_page(pages: Any) -> list[str] | None:
-    """The names of the queues on the next page of a list; None after the last."""
+def _page(pages: Iterator[Iterator[Item]]) -> list[Item] | None:
     page = next(pages, None)
-    return None if page is None else [queue.name for queue in page]
+    return None if page is None else list(page)
 
 
 def read_entity(admin: ServiceBusAdministrationClient, entity: str) -> QueueProperties | TopicProperties:
