@@ -258,6 +258,11 @@ def test_a_message_near_the_limit_asks_for_a_second_look() -> None:
         assert might_not_fit(prepare(sent), LIMIT)
 
 
+def test_letters_that_take_several_bytes_are_counted_as_such() -> None:
+    message = ServiceBusMessage("x", application_properties={"k": "漢" * 5_000})
+    assert might_not_fit(prepare(message), 14_000)
+
+
 def test_something_nested_without_end_asks_for_a_second_look() -> None:
     nested: list[Any] = []
     nested.append(nested)
