@@ -16,9 +16,10 @@ from typing import Any, TypeVar
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError
 
-from twinbus.client.failures import LinkFailed, asked_failure, describe, has_left, no_answer, opening_failure, overdue
-from twinbus.client.links import CLOSE_S
+from twinbus.client.failures import LinkFailed, asked_failure, describe, has_left, no_answer, overdue
+from twinbus.client.links import CLOSE_S, KEEP_ALIVE_S, NO_KEEP_ALIVE
 from twinbus.client.watchdog import GRACE_S
+from twinbus.client.wires import AioWire
 from twinbus.pairing.failure import Failure
 
 __all__ = ["AioReceiverProbe", "AioSenderLink", "LinkFailed", "all_closed"]
@@ -45,19 +46,25 @@ class AioSenderLink:
         self._amqp_link = sender._handler._link
         self.max_batch_bytes: int = sender._max_batch_size_on_link
         self.max_message_bytes: int = sender._max_message_size_on_link
+        wire.be_patient()
         _never_reopen(sender)
-        wire.take_keep_alive()
+        self._keeping_alive = _keep_alive(sender)
 
     @classmethod
     async def open(cls, client: ServiceBusClient, entity: str, *, deadline_s: float) -> AioSenderLink:
         """A link that is ready to send, within this time; raises `LinkFailed`."""
-        sender = client.get_queue_sender(entity)
+        sender = client.get_queue_sender(entity, keep_alive=NO_KEEP_ALIVE)
         return cls(entity, sender, await _open_within(sender, entity, deadline_s))
 
     @property
     def is_usable(self) -> bool:
         """Whether it can be used again: some errors of the SDK leave a link open, most close it."""
         return bool(self.sender._running) and not self._is_discarded and not self._is_torn
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it seems to be good for another send after it lay idle: nobody hung up meanwhile."""
+        return self.is_usable and not self._wire.has_ended
 
     async def send(self, message: Any, deadline_s: float) -> None:
         """Store a message, a list of them or a batch; raises `LinkFailed`."""
@@ -80,6 +87,7 @@ class AioSenderLink:
         """Never use it again; returns at once, whatever state it is in. Closed by a task of its own."""
         if not self._is_discarded:
             self._is_discarded = True
+            self._keeping_alive.cancel()
             _close_elsewhere(self.sender, self._wire, is_polite=not self._is_torn)
 
     async def _call(
@@ -88,7 +96,7 @@ class AioSenderLink:
         act: Awaitable[Result],
         explain: Callable[[BaseException], Failure] = asked_failure,
     ) -> Result:
-        cut = asyncio.get_running_loop().call_later(deadline_s + GRACE_S, self._tear)
+        cut = self.guard(deadline_s)
         try:
             async with asyncio.timeout(deadline_s + 2 * GRACE_S):
                 return await act
@@ -104,6 +112,10 @@ class AioSenderLink:
         finally:
             cut.cancel()
 
+    def guard(self, deadline_s: float) -> asyncio.TimerHandle:
+        """Around a send that is not one of these calls: takes the connection away if nobody cancels it in time."""
+        return asyncio.get_running_loop().call_later(deadline_s + GRACE_S, self._tear)
+
     def _tear(self) -> None:
         self._is_torn = True
         self._wire.cut()
@@ -115,7 +127,7 @@ class AioReceiverProbe:
     @staticmethod
     async def open(client: ServiceBusClient, entity: str, *, deadline_s: float) -> None:
         """Returns if it could be opened within this time; raises `LinkFailed` otherwise. Leaves nothing open."""
-        receiver = client.get_queue_receiver(entity)
+        receiver = client.get_queue_receiver(entity, keep_alive=NO_KEEP_ALIVE)
         wire = await _open_within(receiver, entity, deadline_s)
         _close_elsewhere(receiver, wire, is_polite=True)
 
@@ -127,55 +139,6 @@ async def all_closed() -> None:
         await asyncio.wait(mine)
 
 
-class AioWire:
-    """The connections that one sender or receiver of the asyncio SDK makes."""
-
-    def __init__(self, handler: Any) -> None:
-        """`handler` must not be open yet: what it makes from now on is noted."""
-        self._clients: list[Any] = []
-        self._keep_alives: list[asyncio.Task[None]] = []
-        create = handler._create_handler
-
-        def create_and_note(auth: Any) -> None:
-            create(auth)
-            self._clients.append(handler._handler)
-
-        handler._create_handler = create_and_note
-
-    @property
-    def is_connected(self) -> bool:
-        """Whether the server has answered as one: what is missing then is missing on the link."""
-        return any(getattr(client._connection, "_remote_max_frame_size", None) for client in self._clients)
-
-    def take_keep_alive(self) -> None:
-        """Look after the tasks that keep connections alive: the SDK would wait up to a second for them to end."""
-        for client in self._clients:
-            if client._keep_alive_thread is not None:
-                self._keep_alives.append(client._keep_alive_thread)
-                client._keep_alive_thread = None
-
-    def cut(self) -> None:
-        """Shut the connections down under whoever uses them."""
-        for client in self._clients:
-            transport = getattr(client._connection, "_transport", None)
-            writer = getattr(transport, "writer", None)
-            if writer is not None:
-                writer.transport.abort()
-
-    async def close(self) -> None:
-        """Give back what the SDK forgets when it fails half-way, or is stopped while it tidies up."""
-        self.cut()
-        self.take_keep_alive()
-        for task in self._keep_alives:
-            task.cancel()
-        clients, self._clients = self._clients, []
-        for client in clients:
-            client._shutdown = True
-            transport: Any = getattr(client._connection, "_transport", None)
-            if getattr(transport, "session", None) is not None:  # a WebSocket
-                await transport.close()
-
-
 async def _open_within(handler: Any, entity: str, deadline_s: float) -> AioWire:
     """Open a sender or receiver of the SDK; raises `LinkFailed` when the time is over."""
     wire = AioWire(handler)
@@ -185,14 +148,14 @@ async def _open_within(handler: Any, entity: str, deadline_s: float) -> AioWire:
     except BaseException:
         _abandon(opening, handler, wire)
         raise
-    is_connected = wire.is_connected
     if not opening.done():
+        is_connected = wire.is_connected
         _abandon(opening, handler, wire)
         raise LinkFailed(no_answer(entity, deadline_s, is_connected=is_connected))
     error = opening.exception()
     if error is not None:
         _close_elsewhere(handler, wire, is_polite=False)
-        raise LinkFailed(opening_failure(error, is_connected=is_connected)) from error
+        raise LinkFailed(describe(error, sending=False)) from error
     return wire
 
 
@@ -204,6 +167,13 @@ def _never_reopen(sender: ServiceBusSender) -> None:
             raise ServiceBusConnectionError(message="The link was closed before this send.")
 
     sender._open = refuse  # type: ignore[assignment, method-assign]
+
+
+def _keep_alive(sender: ServiceBusSender) -> asyncio.Task[None]:
+    """Begin with what the SDK does for links that nobody uses."""
+    client = sender._handler
+    client._keep_alive_interval = KEEP_ALIVE_S
+    return asyncio.get_running_loop().create_task(client._keep_alive_async())
 
 
 def _abandon(opening: asyncio.Future[Any], handler: Any, wire: AioWire) -> None:
@@ -220,7 +190,6 @@ def _close_elsewhere(handler: Any, wire: AioWire, *, is_polite: bool, after: asy
 
 async def _close(handler: Any, wire: AioWire, is_polite: bool, after: asyncio.Future[Any] | None) -> None:
     """Close politely if that makes sense and can be done, and in any case."""
-    wire.take_keep_alive()
     if not is_polite:
         wire.cut()
     try:

@@ -68,6 +68,10 @@ _CLIENT_SIDE = {"amqp:unknown-error", "amqp:client-error", "amqp:vendor-error"}
 _NO_MESSAGE = (TypeError, ValueError, OverflowError, struct.error)
 """What encoding something raises that cannot be encoded."""
 
+_WRITE_FAILED = "Can not send frame out"
+"""How the SDK says that a frame was not, or not wholly, written; during a send that frame is the transfer."""
+
+_CONDITION_IN_TEXT = re.compile(r"\s*Error condition: [^\s]+\.?(?=\s|$)")
 _SECRET = re.compile(r"(?i)(SharedAccessKey=|SharedAccessSignature[= ])[^\s;,\"']+")
 _TEXT_MAX = 300
 _LAYERS_MAX = 8
@@ -106,14 +110,6 @@ def asked_failure(error: BaseException) -> Failure:
     return describe(error, sending=True)
 
 
-def opening_failure(error: BaseException, *, is_connected: bool) -> Failure:
-    """What an exception means that ended the opening of a link; `is_connected`: the server had answered as such."""
-    failure = describe(error, sending=False)
-    if failure.kind is FailureKind.NO_ANSWER:
-        return replace(failure, is_connection=not is_connected)
-    return failure
-
-
 def no_answer(entity: str, deadline_s: float, *, is_connected: bool) -> Failure:
     """The time was over before a link was open; `is_connected`: somebody answered, but not about this entity."""
     what = f"{entity} did not answer" if is_connected else "nobody answered"
@@ -130,19 +126,21 @@ def overdue(failure: Failure, entity: str) -> Failure:
 
 def has_left(error: BaseException, amqp_link: Any) -> bool | None:
     """Whether the transfer that ended with this error was written to its link; None if nobody can know."""
+    layers = list(_layers(error))
+    if any(str(getattr(layer, "description", "")).startswith(_WRITE_FAILED) for layer in layers):
+        return False
     pending = list(amqp_link._pending_deliveries)
     if pending:
         return any(delivery.sent for delivery in pending)
     # Deliveries that were given up, or lost with their link, are forgotten. Without one there was none yet.
-    is_forgotten = any(
-        isinstance(layer, (TimeoutError, OperationTimeoutError, MessageException)) for layer in _layers(error)
-    )
-    return None if is_forgotten else False
+    forgotten = (TimeoutError, OperationTimeoutError, MessageException)
+    return None if any(isinstance(layer, forgotten) for layer in layers) else False
 
 
 def one_line(error: BaseException) -> str:
     """What an exception says, in one line and without secrets."""
-    text = _SECRET.sub(r"\1***", " ".join(str(error).split())) or type(error).__name__
+    said = _CONDITION_IN_TEXT.sub("", " ".join(str(error).split()))
+    text = _SECRET.sub(r"\1***", said).strip() or type(error).__name__
     return text if len(text) <= _TEXT_MAX else f"{text[: _TEXT_MAX - 1]}…"
 
 

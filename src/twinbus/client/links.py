@@ -17,8 +17,9 @@ from typing import Any, TypeVar
 from azure.servicebus import ServiceBusClient, ServiceBusSender
 from azure.servicebus.exceptions import ServiceBusConnectionError
 
-from twinbus.client.failures import LinkFailed, asked_failure, describe, has_left, no_answer, opening_failure, overdue
-from twinbus.client.watchdog import Watchdog, Wire
+from twinbus.client.failures import LinkFailed, asked_failure, describe, has_left, no_answer, overdue
+from twinbus.client.watchdog import Watchdog
+from twinbus.client.wires import Wire
 from twinbus.pairing.failure import Failure
 
 __all__ = ["LinkFailed", "ReceiverProbe", "SenderLink"]
@@ -27,6 +28,9 @@ logger = logging.getLogger("twinbus.client")
 
 Result = TypeVar("Result")
 
+KEEP_ALIVE_S, NO_KEEP_ALIVE = 30, 0
+"""How often a link that nobody uses shows that it is there. The SDK would begin with that before the link is open, and
+wait a second for it to end whenever it fails: longer than many a refusal should take to be heard of."""
 CLOSE_S = 1.0
 """How long the SDK may take to say goodbye."""
 
@@ -53,13 +57,15 @@ class SenderLink:
         self._amqp_link = sender._handler._link
         self.max_batch_bytes: int = sender._max_batch_size_on_link
         self.max_message_bytes: int = sender._max_message_size_on_link
+        wire.be_patient()
         _never_reopen(sender)
+        _keep_alive(sender, entity)
         watchdog.watch(self)
 
     @classmethod
     def open(cls, client: ServiceBusClient, entity: str, *, deadline_s: float, watchdog: Watchdog) -> SenderLink:
         """A link that is ready to send, within this time or a little more; raises `LinkFailed`."""
-        sender = client.get_queue_sender(entity)
+        sender = client.get_queue_sender(entity, keep_alive=NO_KEEP_ALIVE)
         wire = _open_within(sender, entity, deadline_s, watchdog)
         return cls(entity, sender, wire, watchdog)
 
@@ -123,7 +129,7 @@ class ReceiverProbe:
     @staticmethod
     def open(client: ServiceBusClient, entity: str, *, deadline_s: float, watchdog: Watchdog) -> None:
         """Returns if it could be opened within this time; raises `LinkFailed` otherwise. Leaves nothing open."""
-        receiver = client.get_queue_receiver(entity)
+        receiver = client.get_queue_receiver(entity, keep_alive=NO_KEEP_ALIVE)
         wire = _open_within(receiver, entity, deadline_s, watchdog)
         _close_elsewhere(receiver, entity, wire, watchdog)
 
@@ -135,7 +141,6 @@ class _Opening:
         self.wire = Wire(handler)
         self.busy_until: float | None = monotonic() + deadline_s
         self.error: BaseException | None = None
-        self.was_connected = False
         self.ended = threading.Event()
         self._handler = handler
         self._watchdog = watchdog
@@ -147,7 +152,6 @@ class _Opening:
             self._handler.__enter__()
         except BaseException as error:
             self.error = error
-        self.was_connected = self.wire.is_connected
         with self._lock:
             self.ended.set()
             is_wanted = self.error is None and not self._is_abandoned
@@ -175,8 +179,7 @@ def _open_within(handler: Any, entity: str, deadline_s: float, watchdog: Watchdo
         opening.cut()
         raise LinkFailed(no_answer(entity, deadline_s, is_connected=is_connected))
     if opening.error is not None:
-        failure = opening_failure(opening.error, is_connected=opening.was_connected)
-        raise LinkFailed(failure) from opening.error
+        raise LinkFailed(describe(opening.error, sending=False)) from opening.error
     return opening.wire
 
 
@@ -188,8 +191,13 @@ def _never_reopen(sender: ServiceBusSender) -> None:
             raise ServiceBusConnectionError(message="The link was closed before this send.")
 
     sender._open = refuse  # type: ignore[assignment, method-assign]
-    # Closing would wait up to a second for this thread, which ends by itself as soon as the link is closed.
-    sender._handler._keep_alive_thread = None
+
+
+def _keep_alive(sender: ServiceBusSender, entity: str) -> None:
+    """Begin with what the SDK does for links that nobody uses; it ends within a second of their closing."""
+    client = sender._handler
+    client._keep_alive_interval = KEEP_ALIVE_S
+    threading.Thread(target=client._keep_alive, name=f"twinbus-keep-{entity}", daemon=True).start()
 
 
 class _Closing:

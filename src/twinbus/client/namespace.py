@@ -136,14 +136,17 @@ class Namespace:
     # --- clients ---
 
     def sync_client(self, attempt_s: float = ATTEMPT_S) -> ServiceBusClient:
-        """A client of the SDK that makes one attempt of at most this long, where the SDK keeps to that."""
-        options = self._amqp_options() | {"try_timeout": attempt_s}
+        """A client of the SDK that makes one attempt; it waits for a token and for TLS no longer than this.
+
+        Everything else is left to `links`: the SDK's own `try_timeout` tidies up slowly and loudly.
+        """
+        options = self._amqp_options()
         if not self.is_plain:
             options["ssl_context"] = _HandshakeLimit(self._tls(), attempt_s)
         return ServiceBusClient(self._amqp_host, for_sync(self.credential, attempt_s), **options)
 
     def aio_client(self, attempt_s: float = ATTEMPT_S) -> AioServiceBusClient:
-        """Its twin for asyncio, whose calls can be cancelled: it waits for as long as it is let."""
+        """Its twin for asyncio."""
         options = self._amqp_options()
         if not self.is_plain:
             options["ssl_context"] = self._tls()

@@ -8,13 +8,10 @@ to, and shuts such a connection down; the hanging call then ends with an error b
 
 from __future__ import annotations
 
-import contextlib
-import select
-import socket
 import threading
 from collections.abc import Callable
 from time import monotonic
-from typing import Any, Protocol
+from typing import Protocol
 
 LOOK_EVERY_S = 0.25
 GRACE_S = 0.25
@@ -94,73 +91,3 @@ class Watchdog:
 
     def _is_busy(self) -> bool:
         return any(link.busy_until is not None for link in self._watched)
-
-
-class Wire:
-    """The connections that one sender or receiver of the SDK makes, within reach of others."""
-
-    def __init__(self, handler: Any) -> None:
-        """`handler` must not be open yet: what it makes from now on is noted."""
-        self._clients: list[Any] = []
-        create = handler._create_handler
-
-        def create_and_note(auth: Any) -> None:
-            create(auth)
-            self._clients.append(handler._handler)
-
-        handler._create_handler = create_and_note
-
-    @property
-    def is_connected(self) -> bool:
-        """Whether the server has answered as one: what is missing then is missing on the link."""
-        return any(_is_open(client) for client in self._clients)
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether the peer has hung up, as far as the sockets know without waiting."""
-        sockets = [_socket(client) for client in self._clients]
-        return any(sock is not None and _is_at_end(sock) for sock in sockets)
-
-    def cut(self) -> None:
-        """Shut the connections down under whoever uses them."""
-        for sock in [_socket(client) for client in self._clients]:
-            if sock is not None:
-                _shut(sock)
-
-    def close(self) -> None:
-        """Give the sockets back that the SDK forgets when it fails half-way."""
-        clients, self._clients = self._clients, []
-        for sock in [_socket(client) for client in clients]:
-            if sock is not None:
-                _shut(sock)
-                sock.close()
-
-
-def _is_open(client: Any) -> bool:
-    return bool(getattr(getattr(client, "_connection", None), "_remote_max_frame_size", None))
-
-
-def _socket(client: Any) -> socket.socket | None:
-    connection = getattr(client, "_connection", None)
-    found = getattr(getattr(connection, "_transport", None), "sock", None)
-    inner = getattr(found, "sock", found)  # a WebSocket has one inside
-    return inner if isinstance(inner, socket.socket) else None
-
-
-def _is_at_end(sock: socket.socket) -> bool:
-    try:
-        poll = select.poll()  # first: a socket with a time-out would wait for it in recv, whatever the flags
-        poll.register(sock, select.POLLIN)
-        if not poll.poll(0):
-            return False
-        # Not the method of an SSLSocket, which knows no flags; what lies there is not taken.
-        return socket.socket.recv(sock, 1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
-    except (OSError, ValueError):  # closed, or broken
-        return True
-
-
-def _shut(sock: socket.socket) -> None:
-    # Not the method of an SSLSocket: that one turns it into a plain socket, and whoever reads from it would take
-    # ciphertext for frames.
-    with contextlib.suppress(OSError):  # not connected yet, or not any more
-        socket.socket.shutdown(sock, socket.SHUT_RDWR)
