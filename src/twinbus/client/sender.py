@@ -7,7 +7,6 @@ and a receipt added. Everything else is a flow.
 from __future__ import annotations
 
 import threading
-import warnings
 from collections.abc import Iterable
 from datetime import datetime
 from time import monotonic
@@ -15,37 +14,30 @@ from types import TracebackType
 from typing import Any
 
 from twinbus.client import answers
+from twinbus.client.any_sender import AnySender, spoils_link
 from twinbus.client.asks import Answer, Ask, Pack, Pause, ToBacklog, ToPrimary, WaitTurn
 from twinbus.client.failures import LinkFailed
-from twinbus.client.flows import Choice, Sending
+from twinbus.client.flows import Sending
 from twinbus.client.links import SenderLink
-from twinbus.client.messages import PairedMessageBatch, Prepared, might_not_fit, prepare, reserved_names
+from twinbus.client.messages import PairedMessageBatch, Prepared
 from twinbus.client.parcel import SdkParcel
 from twinbus.client.schedule_tokens import check_cancellable, tokens_for
 from twinbus.client.shell import ThreadShell
-from twinbus.errors import PairClosed, SendError
+from twinbus.errors import SendError
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.receipt import SendReceipt, Side
 
-KEEPS_LINK = frozenset((FailureKind.BUSY, FailureKind.TOO_LARGE, FailureKind.REJECTED))
-"""After these the link is as good as before; after others it is never used again."""
 
-
-class PairedServiceBusSender:
+class PairedServiceBusSender(AnySender):
     """Sends to one queue or topic of the primary, or to the backlog while that is down. Threads may share it."""
 
     def __init__(self, shell: ThreadShell, entity: Entity) -> None:
+        super().__init__(shell, entity)
         self._shell = shell
-        self._entity = entity
-        self._attempt_s = shell.rules.attempt_s
         self._lock = threading.Lock()
         self._link: SenderLink | None = None
         self._link_epoch = -1
-        self.choice = Choice()
-        self._is_closed = False
-        self.straight = 0
-        """Messages that went to the primary on the straight way."""
 
     # --- sending ---
 
@@ -56,9 +48,9 @@ class PairedServiceBusSender:
         `BothNamespacesUnavailable` if no side takes the messages.
         """
         prepared = self._prepare(message, timeout, kwargs)
-        link, entity, started_at = self._link, self._entity, monotonic()
+        link, entity, started_at = self._link, self.entity, monotonic()
         first: tuple[Answer, int] | None = None
-        if link is not None and entity.is_plain and self._shell.standing.is_usable:
+        if link is not None and entity.is_plain:
             epoch = entity.epoch
             if self._link_epoch == epoch and self._lock.acquire(blocking=False):
                 failure = self._send_straight(link, prepared, started_at, timeout)
@@ -84,7 +76,7 @@ class PairedServiceBusSender:
         prepared = self._prepare(messages, timeout, kwargs)
         if not prepared.ids:
             return []
-        parcel = SdkParcel(prepared, self._entity.path, schedule_time_utc)
+        parcel = SdkParcel(prepared, self.entity.path, schedule_time_utc)
         receipt = self._send_by_flow(parcel, monotonic(), timeout, None)
         return list(receipt.sequence_numbers) if receipt.side is Side.PRIMARY else tokens_for(receipt.accepted)
 
@@ -97,30 +89,25 @@ class PairedServiceBusSender:
         self._check(timeout, kwargs)
         if not numbers:
             return
-        if self._entity.side is Side.BACKLOG:
-            raise SendError(
-                f"{self._entity.path} is failed over ({self._entity.reason}): nothing can be cancelled there now"
-            )
+        self._check_can_cancel()
+        until = monotonic() + (self._attempt_s if timeout is None else min(timeout, self._attempt_s))
         with self._lock:
-            self._cancel(numbers, self._attempt_s if timeout is None else min(timeout, self._attempt_s))
+            self._cancel(numbers, until)
 
     def create_message_batch(self, max_size_in_bytes: int | None = None) -> PairedMessageBatch:
         """A batch for `send_messages` that holds as much as the entity takes at once."""
         self._check(None, {})
-        limit = self._batch_bytes()
-        if max_size_in_bytes and max_size_in_bytes > limit:
-            raise ValueError(
-                f"max_size_in_bytes must be at most {limit}, what {self._entity.path} takes at once, "
-                f"got {max_size_in_bytes}"
-            )
-        return PairedMessageBatch(max_size_in_bytes or limit)
+        return PairedMessageBatch(self._checked_batch_bytes(max_size_in_bytes, self._batch_bytes()))
 
     # --- life ---
 
     def close(self) -> None:
         """End its link. The paired client stays open."""
         self._is_closed = True
-        self._drop_link()
+        self._fold()
+        link = self._link
+        if link is not None:
+            self._forget(link)
 
     def __enter__(self) -> PairedServiceBusSender:
         self._check(None, {})
@@ -131,21 +118,6 @@ class PairedServiceBusSender:
     ) -> None:
         self.close()
 
-    def __repr__(self) -> str:
-        return f"PairedServiceBusSender({self._entity.path!r})"
-
-    @property
-    def entity(self) -> Entity:
-        return self._entity
-
-    @property
-    def entity_name(self) -> str:
-        return self._entity.path
-
-    @property
-    def fully_qualified_namespace(self) -> str:
-        return self._shell.standing.primary.fully_qualified_namespace
-
     # --- the straight way ---
 
     def _send_straight(
@@ -153,15 +125,16 @@ class PairedServiceBusSender:
     ) -> Failure | None:
         """The SDK's own send; called with the lock held, which it releases."""
         attempt_s = self._attempt_s if timeout is None or timeout > self._attempt_s else timeout
+        message: Any = prepared.message
         try:
             if self._link is not link:
                 return Failure(FailureKind.UNREACHABLE, "the link was closed by another thread")
             link.busy_until = started_at + attempt_s
             try:
-                link.sender.send_messages(prepared.message, timeout=attempt_s)
+                link.sender.send_messages(message, timeout=attempt_s)
             finally:
                 link.busy_until = None
-            self.straight += len(prepared.ids)
+            self._straight[0] += len(prepared.ids)
         except Exception as error:
             failure = link.failure_of(error)
             self._after_failure(link, failure)
@@ -178,8 +151,8 @@ class PairedServiceBusSender:
     def _send_by_flow(
         self, parcel: SdkParcel, started_at: float, timeout: float | None, first: tuple[Answer, int] | None
     ) -> SendReceipt:
-        self._shell.standing.check_usable()
-        sending = Sending(self._shell.pair, self._entity, parcel, self.choice, started_at=started_at, timeout_s=timeout)
+        self._standing.check_usable()
+        sending = Sending(self._shell.pair, self.entity, parcel, self.choice, started_at=started_at, timeout_s=timeout)
         try:
             return self._shell.run(sending.run(first), lambda ask: self._perform(ask, parcel))
         finally:
@@ -200,16 +173,15 @@ class PairedServiceBusSender:
 
     def _to_primary(self, parcel: SdkParcel, timeout_s: float) -> Answer:
         """One attempt: open a link if there is none, and send, within the time."""
-        until, epoch = monotonic() + timeout_s, self._entity.epoch
+        until, epoch = monotonic() + timeout_s, self.entity.epoch
         if self._shell.is_closing:
             return self._shell.woke()
         if not self._lock.acquire(timeout=timeout_s):
             return answers.failed(Failure(FailureKind.NO_ANSWER, "other sends on this sender took all the time"))
         try:
-            if self._entity.epoch != epoch:
-                return answers.failed(Failure(FailureKind.UNREACHABLE, "the entity failed over while this send waited"))
-            numbers = self._send_on(self._ready_link(until), parcel, until)
-            return answers.stored(tuple(numbers))
+            if self.entity.epoch != epoch:
+                return answers.failed(Failure(FailureKind.UNREACHABLE, "its side changed while this send waited"))
+            return answers.stored(tuple(self._send_on(self._ready_link(until), parcel, until)))
         except LinkFailed as problem:
             self._shell.expect_detour(self.choice)
             return answers.failed(problem.failure)
@@ -230,8 +202,7 @@ class PairedServiceBusSender:
             raise
         return []
 
-    def _cancel(self, numbers: list[int], timeout_s: float) -> None:
-        until = monotonic() + timeout_s
+    def _cancel(self, numbers: list[int], until: float) -> None:
         try:
             link = self._ready_link(until)
             try:
@@ -246,21 +217,21 @@ class PairedServiceBusSender:
 
     def _ready_link(self, until: float) -> SenderLink:
         """The open link; a new one if there is none, or if sends have been elsewhere since it was opened."""
-        link, epoch = self._link, self._entity.epoch
+        link, epoch = self._link, self.entity.epoch
         if link is not None and self._link_epoch == epoch:
             return link
         if link is not None:
             self._forget(link)
-        link = self._shell.open_primary(self._entity.path, max(0.001, until - monotonic()))
+        link = self._shell.open_primary(self.entity.path, max(0.001, until - monotonic()))
         self._link, self._link_epoch = link, epoch
-        self._entity.is_known = True
+        self.entity.is_known = True
         if self._is_closed or self._shell.is_closing:  # closed while it opened
             self._forget(link)
             raise LinkFailed(Failure(FailureKind.UNREACHABLE, "the sender was closed"))
         return link
 
     def _after_failure(self, link: SenderLink, failure: Failure) -> None:
-        if failure.in_doubt or failure.kind not in KEEPS_LINK:
+        if spoils_link(failure):
             self._forget(link)
 
     def _forget(self, link: SenderLink) -> None:
@@ -268,47 +239,11 @@ class PairedServiceBusSender:
             self._link = None
         link.discard()
 
-    def _drop_link(self) -> None:
-        link = self._link
-        if link is not None:
-            self._forget(link)
-
     def _batch_bytes(self) -> int:
-        if self._entity.side is Side.PRIMARY:
+        if self.entity.side is Side.PRIMARY:
             try:
                 with self._lock:
-                    link = self._ready_link(monotonic() + self._attempt_s)
-                return link.max_batch_bytes
+                    return self._ready_link(monotonic() + self._attempt_s).max_batch_bytes
             except LinkFailed:
                 pass  # the send will tell; a batch for the detour fits the primary too
         return self._shell.pool.batch_bytes
-
-    # --- checks ---
-
-    def _prepare(self, message: Any, timeout: float | None, kwargs: dict[str, Any]) -> Prepared:
-        if kwargs or timeout is not None or self._is_closed or not self._shell.standing.is_usable:
-            self._check(timeout, kwargs)
-        prepared = prepare(message)
-        if self._entity.side is Side.PRIMARY:
-            self._warn_early(prepared)
-        return prepared
-
-    def _check(self, timeout: float | None, kwargs: dict[str, Any]) -> None:
-        if kwargs:
-            warnings.warn(f"Unsupported keyword args: {kwargs}", stacklevel=4)
-        if timeout is not None and timeout <= 0:
-            raise ValueError("The timeout must be greater than 0.")
-        if self._is_closed:
-            raise PairClosed(f"the sender of {self._entity.path} is closed: nothing was sent")
-        self._shell.standing.check_usable()
-
-    def _warn_early(self, prepared: Prepared) -> None:
-        """Said while all is well: this message could not take the detour."""
-        names = reserved_names(prepared)
-        if names:
-            text = f"messages with application properties {', '.join(names)} cannot be sent while the primary is down"
-            self._shell.warn_once(self._entity, "reserved_property", text, names=names)
-        limit = self._shell.pool.batch_bytes
-        if might_not_fit(prepared, limit):
-            text = f"a message may be too large for a backlog queue, which takes {limit} bytes at once"
-            self._shell.warn_once(self._entity, "too_large_for_detour", text, limit_bytes=limit)

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any
 from weakref import WeakSet
 
+from twinbus.client.any_client import checked_path, options_from, refuse_sender_options, sent_straight
 from twinbus.client.namespace import Namespace
 from twinbus.client.news_desk import Callback, Unsubscribe
 from twinbus.client.options import SendAvailabilityPairedNamespaceOptions
@@ -16,7 +17,6 @@ from twinbus.client.shell import ThreadShell
 from twinbus.client.standing import Standing
 from twinbus.client.status import Phase, Status
 from twinbus.client.telemetry import TELEMETRY
-from twinbus.errors import OptionsError
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.events import FailoverForced, MarkedHealthy
 
@@ -39,10 +39,7 @@ class PairedServiceBusClient:
     @classmethod
     def from_connection_strings(cls, primary: str, secondary: str, **options: Any) -> PairedServiceBusClient:
         """Pair two namespaces by their connection strings; every option is a keyword."""
-        return cls(
-            Namespace.from_connection_string(primary, name=options.get("primary_name")),
-            SendAvailabilityPairedNamespaceOptions(Namespace.from_connection_string(secondary), **options),
-        )
+        return cls(Namespace.from_connection_string(primary), options_from(secondary, options))
 
     # --- life ---
 
@@ -102,13 +99,10 @@ class PairedServiceBusClient:
         return self._kept(subscription_receiver(self._shell.receiving, topic_name, subscription_name, **kwargs))
 
     def _sender(self, path: str, kwargs: dict[str, Any]) -> PairedServiceBusSender:
-        if kwargs:
-            raise OptionsError(
-                f"a paired sender takes no options of its own, got {', '.join(kwargs)}: give them to Namespace"
-            )
+        refuse_sender_options(kwargs)
         self._standing.check_not_ended()
         with self._shell.lock:
-            entity = self._standing.pair.entity(_checked(path))
+            entity = self._standing.pair.entity(checked_path(path))
         sender = PairedServiceBusSender(self._shell, entity)
         self._shell.lend_warm_queue(sender.choice)
         self._senders.add(sender)
@@ -159,10 +153,10 @@ class PairedServiceBusClient:
 
     def _entity(self, path: str) -> Entity:
         with self._shell.lock:
-            return self._standing.pair.entity(_checked(path))
+            return self._standing.pair.entity(checked_path(path))
 
     def _straight(self, entity: Entity) -> int:
-        return sum(sender.straight for sender in tuple(self._senders) if sender.entity is entity)
+        return sent_straight(tuple(self._senders), entity)
 
 
 class Side:
@@ -175,9 +169,3 @@ class Side:
     def close(self) -> None:
         """A pair has two sides: closing one of them closes the pair."""
         self._client.close()
-
-
-def _checked(path: object) -> str:
-    if not isinstance(path, str) or not path.strip():
-        raise OptionsError(f"a queue or topic has a name, got {path!r}")
-    return path
