@@ -12,7 +12,7 @@ from typing import Any
 from twinbus.client import answers
 from twinbus.client.aio_links import AioSenderLink
 from twinbus.client.aio_shell import TaskShell
-from twinbus.client.any_sender import AnySender, spoils_link
+from twinbus.client.any_sender import NOT_TRIED, AnySender, spoils_link
 from twinbus.client.asks import Answer, Ask, Pack, Pause, ToBacklog, ToPrimary, WaitTurn
 from twinbus.client.failures import LinkFailed
 from twinbus.client.flows import Sending
@@ -48,15 +48,16 @@ class PairedServiceBusSender(AnySender):
         first: tuple[Answer, int] | None = None
         if link is not None and entity.is_plain:
             epoch = entity.epoch
-            if self._link_epoch == epoch and not self._lock.locked():
+            if self._link_epoch == epoch:
                 failure = await self._send_straight(link, prepared, timeout)
                 if failure is None:
                     if not entity.is_plain:
                         self._shell.succeeded(entity, epoch)  # somebody began to doubt meanwhile
                     ids = prepared.ids
                     return SendReceipt(entity.path, ids, Side.PRIMARY, len(ids), (), 1, 0, monotonic() - started_at)
-                first = answers.failed(failure), epoch
-                self._shell.expect_detour(self.choice)
+                if failure is not NOT_TRIED:
+                    first = answers.failed(failure), epoch
+                    self._shell.expect_detour(self.choice)
         if not prepared.ids:
             return SendReceipt(entity.path, (), entity.side, 0, attempts=0)
         return await self._send_by_flow(SdkParcel(prepared, entity.path), started_at, timeout, first)
@@ -120,6 +121,8 @@ class PairedServiceBusSender(AnySender):
         attempt_s = self._attempt_s if timeout is None or timeout > self._attempt_s else timeout
         message: Any = prepared.message
         async with self._lock:
+            if self._link is not link:
+                return NOT_TRIED
             guard = link.guard(attempt_s)
             try:
                 await link.sender.send_messages(message, timeout=attempt_s)

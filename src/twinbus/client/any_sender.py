@@ -17,6 +17,9 @@ from twinbus.pairing.receipt import Side
 KEEPS_LINK = frozenset((FailureKind.BUSY, FailureKind.TOO_LARGE, FailureKind.REJECTED))
 """After these the link is as good as before; after others it is never used again."""
 
+NOT_TRIED = Failure(FailureKind.UNREACHABLE, "another send closed the link first")
+"""Nothing was attempted, and nothing counts."""
+
 
 class Pool(Protocol):
     batch_bytes: int

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from twinbus.client import answers
-from twinbus.client.any_sender import AnySender, spoils_link
+from twinbus.client.any_sender import NOT_TRIED, AnySender, spoils_link
 from twinbus.client.asks import Answer, Ask, Pack, Pause, ToBacklog, ToPrimary, WaitTurn
 from twinbus.client.failures import LinkFailed
 from twinbus.client.flows import Sending
@@ -52,15 +52,16 @@ class PairedServiceBusSender(AnySender):
         first: tuple[Answer, int] | None = None
         if link is not None and entity.is_plain:
             epoch = entity.epoch
-            if self._link_epoch == epoch and self._lock.acquire(blocking=False):
-                failure = self._send_straight(link, prepared, started_at, timeout)
+            if self._link_epoch == epoch and self._lock.acquire(timeout=timeout or self._attempt_s):
+                failure = self._send_straight(link, prepared, timeout)
                 if failure is None:
                     if not entity.is_plain:
                         self._shell.succeeded(entity, epoch)  # somebody began to doubt meanwhile
                     ids = prepared.ids
                     return SendReceipt(entity.path, ids, Side.PRIMARY, len(ids), (), 1, 0, monotonic() - started_at)
-                first = answers.failed(failure), epoch
-                self._shell.expect_detour(self.choice)
+                if failure is not NOT_TRIED:
+                    first = answers.failed(failure), epoch
+                    self._shell.expect_detour(self.choice)
         if not prepared.ids:
             return SendReceipt(entity.path, (), entity.side, 0, attempts=0)
         return self._send_by_flow(SdkParcel(prepared, entity.path), started_at, timeout, first)
@@ -120,16 +121,14 @@ class PairedServiceBusSender(AnySender):
 
     # --- the straight way ---
 
-    def _send_straight(
-        self, link: SenderLink, prepared: Prepared, started_at: float, timeout: float | None
-    ) -> Failure | None:
+    def _send_straight(self, link: SenderLink, prepared: Prepared, timeout: float | None) -> Failure | None:
         """The SDK's own send; called with the lock held, which it releases."""
         attempt_s = self._attempt_s if timeout is None or timeout > self._attempt_s else timeout
         message: Any = prepared.message
         try:
             if self._link is not link:
-                return Failure(FailureKind.UNREACHABLE, "the link was closed by another thread")
-            link.busy_until = started_at + attempt_s
+                return NOT_TRIED
+            link.busy_until = monotonic() + attempt_s
             try:
                 link.sender.send_messages(message, timeout=attempt_s)
             finally:
