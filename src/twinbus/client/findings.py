@@ -31,8 +31,8 @@ def plan_problem(plan: Plan) -> str | None:
         return f"primary and secondary are the same namespace, {plan.primary_address}: pair two different ones"
     if plan.primary_name is None:
         return (
-            f"the name of the primary cannot be told from its address {plan.primary_address}: pass primary_name=, or "
-            "put TwinbusNamespace=NAME into its connection string"
+            f"the name of the primary cannot be told from its address {plan.primary_address}: pass primary_name= "
+            "(--primary-name), or put TwinbusNamespace=NAME into its connection string"
         )
     return None
 
@@ -41,7 +41,7 @@ def needs_manage(plan: Plan, failure: Failure) -> str:
     return (
         f"secondary {plan.secondary}: the credential has no Manage right, so backlog queues can be neither listed nor "
         f"created ({brief(failure)}): give it Manage, or have the queues created with `{EMIT}` and pass "
-        "create_backlog=False"
+        "create_backlog=False (--no-create)"
     )
 
 

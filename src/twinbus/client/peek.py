@@ -8,7 +8,8 @@ from typing import NamedTuple
 from azure.servicebus import ServiceBusClient, ServiceBusReceiver
 
 from twinbus.client.failures import describe
-from twinbus.client.watchdog import Watchdog, Wire
+from twinbus.client.watchdog import Watchdog
+from twinbus.client.wires import Wire
 from twinbus.client.within import within
 from twinbus.pairing.failure import Failure
 
