@@ -109,8 +109,7 @@ class Background:
 
     def _write_down(self) -> bool:
         self._scribe.lose(self._take_lost())
-        written = self._attempt(lambda: self._scribe.write(self._notes, self._why_lost))
-        return self._attempt(lambda: self._scribe.segments.retire_if_old(self._monotonic_ns())) and written
+        return self._attempt(lambda: self._scribe.write(self._notes, self._why_lost))
 
     def _sync_is_due(self, flushes: list[Flush], synced_ns: int) -> bool:
         every_s = self._options.sync_interval_s

@@ -46,8 +46,8 @@ class Event(Struct, frozen=True, omit_defaults=True, gc=False):
     attempts: Annotated[int, _field("how many attempts this took, itself included")] = 0
     duration_us: Annotated[int, _field("how long it took, in microseconds")] = 0
     epoch: Annotated[int, _field("epoch of the entity's failover state")] = 0
-    until_ms: Annotated[int, _field("UTC ms until which nothing will be tried, or to which messages are scheduled")] = 0
-    since_ms: Annotated[int, _field("UTC ms at which what ends or is missing here began")] = 0
+    until_ms: Annotated[int, _field("UTC ms until which something waits, is scheduled, or (`gap`) was missing")] = 0
+    since_ms: Annotated[int, _field("UTC ms at which what ends here, or (`gap`) is missing, began")] = 0
     missing_first: Annotated[int, _field("`gap`: number of the first record that is missing")] = 0
     missing_last: Annotated[int, _field("`gap`: number of the last record that is missing")] = 0
 

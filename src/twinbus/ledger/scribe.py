@@ -83,7 +83,8 @@ class Scribe:
             self._chunk_weight += weight
             if len(self._chunk) >= CHUNK_BYTES:
                 self._push()
-        self._note_gap(why_lost)
+        self._push()
+        self._note_gap(why_lost)  # now that the disk has been tried its reason is the true one
         self._push()
 
     def close(self, notes: deque[Note], why_lost: str) -> None:

@@ -39,12 +39,9 @@ class Segments:
 
         `last_words` may pass the limits that were set (not those of the disk): they say what is missing.
         """
-        self.retire_if_old(monotonic_ns)
         if not last_words:
             self._find_room(len(data), monotonic_ns)
-        if self._file is not None and self._size + len(data) > self._options.segment_bytes_max:
-            self.retire()
-        if self._file is None:
+        if self._file is None or self._is_done(len(data), monotonic_ns):
             self._begin(monotonic_ns)
         self._write_all(data)
         self._room = None if self._room is None else self._room - len(data)
@@ -55,13 +52,8 @@ class Segments:
             self._disk.sync(self._file)
             self._unsynced = False
 
-    def retire_if_old(self, monotonic_ns: int) -> None:
-        """End the segment when its time has come, also if nothing more is written."""
-        if self._file is not None and monotonic_ns - self._begun_ns >= self._options.segment_age_max_s * 1e9:
-            self.retire()
-
     def retire(self) -> None:
-        """End the segment; the next record begins another."""
+        """End the segment, if there is one; the next record begins another."""
         if self._file is None:
             return
         try:
@@ -77,12 +69,19 @@ class Segments:
             with suppress(OSError):  # the system has taken or lost the data by now, there is nothing left to do
                 self._disk.close(file)
 
+    def _is_done(self, more: int, monotonic_ns: int) -> bool:
+        too_large = self._size + more > self._options.segment_bytes_max
+        return too_large or monotonic_ns - self._begun_ns >= self._options.segment_age_max_s * 1e9
+
     def _begin(self, monotonic_ns: int) -> None:
+        """Begin the next segment, then end the one before: a process that runs always holds one."""
         self._index += 1  # also if it fails: a name is tried once
-        self._file = self._disk.create(
-            self._options.directory / segment_name(self._opened_ns, self._process, self._index)
-        )
-        self._size, self._begun_ns = 0, monotonic_ns
+        path = self._options.directory / segment_name(self._opened_ns, self._process, self._index)
+        file = self._disk.create(path)
+        try:
+            self.retire()
+        finally:
+            self._file, self._size, self._begun_ns = file, 0, monotonic_ns
         if self._options.sync_interval_s is not None:
             self._disk.sync_names(self._options.directory)
 
@@ -118,11 +117,13 @@ class Segments:
     def _look(self) -> tuple[int, str]:
         directory = self._options.directory
         directory.mkdir(parents=True, exist_ok=True)
-        allowed = self._options.directory_bytes_max - self._disk.used_bytes(directory)
-        free = self._disk.free_bytes(directory) - self._options.free_bytes_min
-        if allowed <= free:
-            return allowed, f"the segments have reached directory_bytes_max ({self._options.directory_bytes_max})"
-        return free, f"the file system has less room than free_bytes_min ({self._options.free_bytes_min})"
+        room = self._options.directory_bytes_max - self._disk.used_bytes(directory)
+        limit = f"the segments have reached directory_bytes_max ({self._options.directory_bytes_max})"
+        if self._options.free_bytes_min:
+            free = self._disk.free_bytes(directory) - self._options.free_bytes_min
+            if free < room:
+                room, limit = free, f"there is less room than free_bytes_min ({self._options.free_bytes_min})"
+        return room, limit
 
 
 def segment_name(opened_ns: int, process: str, index: int) -> str:

@@ -110,6 +110,10 @@ class Ledger:
         self._background = Background(options, self._notes, self._scribe, self._take_lost, monotonic_ns)
 
     @property
+    def directory(self) -> Path:
+        return self._options.directory
+
+    @property
     def process(self) -> str:
         """What this process is called in its records."""
         return self._process

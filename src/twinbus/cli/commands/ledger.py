@@ -72,10 +72,12 @@ def stats(directory: Directory, as_json: AsJson = False) -> None:
       twinbus ledger stats ./ledger
       twinbus ledger stats ./ledger --json
     """
+    import msgspec
+
     from twinbus.ledger.stats import stats as count
 
     counted = count(directory)
-    typer.echo(json.dumps(_stats_document(counted)) if as_json else _stats_text(counted))
+    typer.echo(msgspec.json.encode(counted).decode() if as_json else _stats_text(counted))
 
 
 def verify(directory: Directory, as_json: AsJson = False) -> None:
@@ -146,12 +148,6 @@ def _moment(at_ms: int) -> str:
         return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     except (ValueError, OverflowError, OSError):
         return f"{at_ms} ms"
-
-
-def _stats_document(counted: Stats) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return asdict(counted)
 
 
 def _stats_text(counted: Stats) -> str:
