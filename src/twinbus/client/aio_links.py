@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError
 
-from twinbus.client.failures import LinkFailed, asked_failure, describe, has_left, no_answer, overdue
+from twinbus.client.failures import LinkFailed, asked_failure, describe, failed_to_write, no_answer, overdue
 from twinbus.client.links import CLOSE_S, KEEP_ALIVE_S, NO_KEEP_ALIVE
 from twinbus.client.watchdog import GRACE_S
-from twinbus.client.wires import AioWire
+from twinbus.client.wires import AioWire, LastTransfer
 from twinbus.pairing.failure import Failure
 
 __all__ = ["AioReceiverProbe", "AioSenderLink", "LinkFailed", "all_closed"]
@@ -43,7 +43,7 @@ class AioSenderLink:
         self._wire = wire
         self._is_discarded = False
         self._is_torn = False
-        self._amqp_link = sender._handler._link
+        self._last = LastTransfer(sender._handler)
         self.max_batch_bytes: int = sender._max_batch_size_on_link
         self.max_message_bytes: int = sender._max_message_size_on_link
         wire.be_patient()
@@ -80,7 +80,8 @@ class AioSenderLink:
 
     def failure_of(self, error: BaseException) -> Failure:
         """What an exception of `sender.send_messages` means, and whether its transfer had left."""
-        failure = describe(error, sending=True, has_left=has_left(error, self._amqp_link))
+        has_left = self._last.has_left and not failed_to_write(error)
+        failure = describe(error, sending=True, has_left=has_left)
         return overdue(failure, self.entity) if self._is_torn else failure
 
     def discard(self) -> None:

@@ -11,7 +11,6 @@ import re
 import struct
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from azure.core.exceptions import (
     AzureError,
@@ -69,7 +68,6 @@ _NO_MESSAGE = (TypeError, ValueError, OverflowError, struct.error)
 """What encoding something raises that cannot be encoded."""
 
 _WRITE_FAILED = "Can not send frame out"
-"""How the SDK says that a frame was not, or not wholly, written; during a send that frame is the transfer."""
 
 _CONDITION_IN_TEXT = re.compile(r"\s*Error condition: [^\s]+\.?(?=\s|$)")
 _SECRET = re.compile(r"(?i)(SharedAccessKey=|SharedAccessSignature[= ])[^\s;,\"']+")
@@ -124,17 +122,9 @@ def overdue(failure: Failure, entity: str) -> Failure:
     return replace(failure, kind=FailureKind.NO_ANSWER, text=text, condition=None, is_connection=False)
 
 
-def has_left(error: BaseException, amqp_link: Any) -> bool | None:
-    """Whether the transfer that ended with this error was written to its link; None if nobody can know."""
-    layers = list(_layers(error))
-    if any(str(getattr(layer, "description", "")).startswith(_WRITE_FAILED) for layer in layers):
-        return False
-    pending = list(amqp_link._pending_deliveries)
-    if pending:
-        return any(delivery.sent for delivery in pending)
-    # Deliveries that were given up, or lost with their link, are forgotten. Without one there was none yet.
-    forgotten = (TimeoutError, OperationTimeoutError, MessageException)
-    return None if any(isinstance(layer, forgotten) for layer in layers) else False
+def failed_to_write(error: BaseException) -> bool:
+    """Whether a frame could not be written, or not wholly; during a send that frame is the transfer."""
+    return any(str(getattr(layer, "description", "")).startswith(_WRITE_FAILED) for layer in _layers(error))
 
 
 def one_line(error: BaseException) -> str:

@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 from azure.servicebus import ServiceBusClient, ServiceBusSender
 from azure.servicebus.exceptions import ServiceBusConnectionError
 
-from twinbus.client.failures import LinkFailed, asked_failure, describe, has_left, no_answer, overdue
+from twinbus.client.failures import LinkFailed, asked_failure, describe, failed_to_write, no_answer, overdue
 from twinbus.client.watchdog import Watchdog
-from twinbus.client.wires import Wire
+from twinbus.client.wires import LastTransfer, Wire
 from twinbus.pairing.failure import Failure
 
 __all__ = ["LinkFailed", "ReceiverProbe", "SenderLink"]
@@ -54,7 +54,7 @@ class SenderLink:
         self._watchdog = watchdog
         self._is_discarded = False
         self._is_cut = False
-        self._amqp_link = sender._handler._link
+        self._last = LastTransfer(sender._handler)
         self.max_batch_bytes: int = sender._max_batch_size_on_link
         self.max_message_bytes: int = sender._max_message_size_on_link
         wire.be_patient()
@@ -93,7 +93,8 @@ class SenderLink:
 
     def failure_of(self, error: BaseException) -> Failure:
         """What an exception of `sender.send_messages` means, and whether its transfer had left."""
-        failure = describe(error, sending=True, has_left=has_left(error, self._amqp_link))
+        has_left = self._last.has_left and not failed_to_write(error)
+        failure = describe(error, sending=True, has_left=has_left)
         return overdue(failure, self.entity) if self._is_cut else failure
 
     def cut(self) -> None:

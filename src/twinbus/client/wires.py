@@ -12,6 +12,8 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from azure.servicebus._pyamqp.constants import MessageDeliveryState
+
 ATTACHED = 3
 """The SDK's number for the state of a link that can be used."""
 FRAMES_AT_ONCE = 20
@@ -111,6 +113,36 @@ class AioWire:
             transport = _transport(client)
             if getattr(transport, "session", None) is not None:  # a WebSocket
                 await transport.close()
+
+
+class LastTransfer:
+    """What became of the last transfer on an open link, as far as this end knows."""
+
+    def __init__(self, client: Any) -> None:
+        self._delivery: Any = None
+        is_async = hasattr(client, "_transfer_message_async")
+        name = "_transfer_message_async" if is_async else "_transfer_message"
+        transfer = getattr(client, name)
+
+        def note(message_delivery: Any, timeout: float = 0) -> Any:
+            self._delivery = delivery = transfer(message_delivery, timeout)
+            return delivery
+
+        async def note_async(message_delivery: Any, timeout: float = 0) -> Any:
+            self._delivery = delivery = await transfer(message_delivery, timeout)
+            return delivery
+
+        setattr(client, name, note_async if is_async else note)
+
+    @property
+    def has_left(self) -> bool:
+        """Of a send that has failed: whether its transfer was written, rather than none, or none any more."""
+        delivery = self._delivery
+        if delivery is None or not delivery.sent:
+            return False
+        # The SDK tells only its own callback what became of a delivery. One that was accepted was another send's.
+        (message_delivery,) = delivery.on_delivery_settled.args
+        return bool(message_delivery.state != MessageDeliveryState.Ok)
 
 
 def _eager(is_ready: Callable[[], bool]) -> Callable[[], bool]:
