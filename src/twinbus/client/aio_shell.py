@@ -84,10 +84,10 @@ class TaskShell:
             return
         async with self._secretary() as secretary:
             found = await secretary.recheck(self.standing.plan, before)
+        self.standing.inspection = await asyncio.to_thread(self.standing.inspect)
         self.standing.prepared(found, monotonic())
-        for warning in found.warnings:
-            if warning not in before.warnings:
-                self.news.tell("secondary_in_trouble", warning, namespace=self.standing.secondary.name)
+        for name, text in self.standing.recheck_news(before, found):
+            self.news.tell(name, text, namespace=self.standing.secondary.name)
         if not self._closing.is_set():
             self._call_at("recheck", monotonic() + RECHECK_S, lambda: self._begin(self.recheck()))
         self.settle()

@@ -88,11 +88,12 @@ class ThreadShell:
             return
         with self._secretary() as secretary:
             found = secretary.recheck(self.standing.plan, before)
+        looked = self.standing.inspect()
         with self.lock:
+            self.standing.inspection = looked
             self.standing.prepared(found, monotonic())
-        for warning in found.warnings:
-            if warning not in before.warnings:
-                self.news.tell("secondary_in_trouble", warning, namespace=self.standing.secondary.name)
+        for name, text in self.standing.recheck_news(before, found):
+            self.news.tell(name, text, namespace=self.standing.secondary.name)
         self._keeper.call_at("recheck", monotonic() + RECHECK_S, self.recheck)
         self.settle()
 
