@@ -16,6 +16,7 @@ TLS_PORT, PLAIN_PORT = 5671, 5672
 """Where the official clients knock when no port is written."""
 
 _HOST = re.compile(r"[A-Za-z0-9._-]+")
+_SHOWN = re.compile(r"[A-Za-z+.:/\[\]0-9_-]{0,80}")
 _VALUE = re.compile(r"\S([^;\r\n]*[^\s;])?")
 
 
@@ -127,7 +128,12 @@ def _endpoint(text: str) -> tuple[str, int | None]:
     except ValueError:
         host, port = None, None
     if not host or endpoint.scheme.lower() != "sb":
-        raise OptionsError(f"Endpoint must be sb://HOST or sb://HOST:PORT with a port from 1 to 65535, got {text!r}")
+        # What follows a forgotten semicolon may be a key: only what looks like an address is repeated.
+        shown = _SHOWN.match(text)
+        raise OptionsError(
+            "Endpoint must be sb://HOST or sb://HOST:PORT with a port from 1 to 65535, "
+            f"got {shown[0] if shown is not None else ''!r}"
+        )
     return host, port
 
 
