@@ -16,7 +16,7 @@ from twinbus.amqp.serial import SERIAL_MASK
 from twinbus.amqp.types import Symbol
 from twinbus.syphon.backoff import Backoff
 from twinbus.syphon.effects import Effect, Grant, Settle
-from twinbus.syphon.letters import Held, Lot, locked_until_ms
+from twinbus.syphon.letters import Held, Lot, enqueued_ms, locked_until_ms
 from twinbus.syphon.options import SyphonOptions
 from twinbus.syphon.spans import spans, unwrapped
 
@@ -64,7 +64,7 @@ class BacklogQueue:
         self.rest_until_ms = 0
         self.arrived_ms = 0
         self.oldest_ms: int | None = None
-        """When the oldest of the last letters was put into the backlog, on the secondary's clock."""
+        """When the letter at the head of the queue was put into the backlog, on the secondary's clock; None: unknown."""
         self.clock_gap_ms: int | None = None
         """How far locks end from where they should on our clock: the clocks differ, or the lock duration does."""
         self._options = options
@@ -107,6 +107,8 @@ class BacklogQueue:
             self.clock_gap_ms = secondary_now_ms - now_ms
             if _LOCK_MS_MIN <= until_ms - now_ms < lock_ms:
                 lock_ms = until_ms - now_ms  # shorter locks than we were told: rather renew them too soon
+        if not self.parked:  # else the head of the queue is among those
+            self.oldest_ms = enqueued_ms(first)
         lot = Lot(self, now_ms + lock_ms)
         self.lots.append(lot)
         self.unsettled += count
@@ -125,7 +127,7 @@ class BacklogQueue:
     def park(self, held: Held, now_ms: int) -> None:
         if not self.parked:
             self._parked_ms = now_ms
-        held.raw = b""
+        held.letter = b""
         held.lot.left.pop(held.number, None)
         self.parked.append(held)
 
@@ -231,6 +233,11 @@ class BacklogQueue:
         if wake_ms is not None and wake_ms > now_ms:
             shortest_ms = round(self._options.backoff_s[0] * 1000)
             self.rest_until_ms = min(self.rest_until_ms, max(wake_ms, now_ms + shortest_ms))
+
+    def wake(self) -> None:
+        """Rest no longer."""
+        self.rest_until_ms = 0
+        self._rests.reset()
 
     def lots_to_renew(self, now_ms: int) -> list[Lot]:
         """Lots with letters whose locks have less than half their time left; empty lots are forgotten."""

@@ -13,7 +13,7 @@ from twinbus.pairing.failure import Failure
 from twinbus.syphon.backlog import BacklogQueue
 from twinbus.syphon.backoff import Backoff
 from twinbus.syphon.effects import Grant, RenewLocks, ReopenQueue, Settle
-from twinbus.syphon.failures import failure_of
+from twinbus.syphon.failures import failure_of, no_answer
 from twinbus.syphon.letters import Lot
 from twinbus.syphon.line import Line
 from twinbus.syphon.linked import LineFailed, Linked
@@ -72,6 +72,11 @@ class BacklogSide:
     async def close(self) -> None:
         if self._line is not None:
             await self._line.close()
+
+    async def drain(self, wait_s: float) -> None:
+        """Take all credit back, and see what was on its way."""
+        places = [(link.context, link) for link in self._links.values() if isinstance(link.context, QueuePlace)]
+        await asyncio.gather(*[place.drain(link, self.flush, wait_s) for place, link in places])
 
     def flush(self) -> None:
         if self._line is not None:
@@ -181,6 +186,4 @@ class QueuePlace(Linked):
 
     def end(self, reason: str) -> None:
         """We leave this link."""
-        from twinbus.syphon.failures import no_answer
-
         self.gone(no_answer(reason))

@@ -37,7 +37,7 @@ def take_batch(waiting: deque[Held], limit_bytes: int, most: int) -> list[Held]:
     room = limit_bytes - _HEAD_BYTES_MAX
     taken: list[Held] = []
     while waiting and len(taken) < most:
-        room -= len(waiting[0].raw) + _SECTION_BYTES  # never shorter than the letter that goes home
+        room -= len(waiting[0].letter) + _SECTION_BYTES  # on its way home it does not grow
         if room < 0 and taken:
             break
         taken.append(waiting.popleft())

@@ -84,11 +84,14 @@ class Destination:
 
     def rest(self, failure: Failure, verdict: Verdict, now_ms: int) -> None:
         """Leave it alone for a while: ten seconds if it throttles, else longer each time."""
+        was_resting = self.is_resting(now_ms)
         self.state = State.RESTING
         self.failure = failure
         self.credit = 0
-        pause_ms = self._busy_ms if verdict is Verdict.BUSY else self._backoff.next_ms()
-        self._rest_until_ms = now_ms + pause_ms
+        if verdict is Verdict.BUSY:
+            self._rest_until_ms = max(self._rest_until_ms, now_ms + self._busy_ms)
+        elif not was_resting:  # of batches that were on their way together each may fail: that is one failure
+            self._rest_until_ms = now_ms + self._backoff.next_ms()
 
     def take_letters(self) -> list[Held]:
         """Everything in line; the line is empty then."""

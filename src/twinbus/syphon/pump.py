@@ -15,7 +15,7 @@ from itertools import count
 from twinbus.amqp.events import TransferArrived
 from twinbus.amqp.outcomes import Accepted, Error, Outcome, Rejected
 from twinbus.errors import DecodeError, EnvelopeError
-from twinbus.pairing.envelope import Aliases, read_aliases
+from twinbus.pairing.envelope import Aliases
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.verdict import Role, Verdict, verdict
 from twinbus.syphon import reasons
@@ -36,6 +36,7 @@ from twinbus.syphon.failures import failure_of_outcome, no_answer
 from twinbus.syphon.letters import Held, Lot, enqueued_ms, expiry_ms
 from twinbus.syphon.options import SyphonOptions
 from twinbus.syphon.pace import Pace
+from twinbus.syphon.shortcut import read_letter
 from twinbus.syphon.tally import Tally
 
 DESTINATIONS_MAX = 500
@@ -91,13 +92,13 @@ class Pump:
         raw = transfer.payload
         number = queue.number_of(transfer.delivery_id)
         try:
-            aliases = read_aliases(raw)
+            aliases, home = read_letter(raw)
         except (EnvelopeError, DecodeError) as error:
-            stranger = Held(number, transfer.tag, lot, raw, _NO_ALIASES, None)
+            stranger = Held(number, transfer.tag, lot, b"", _NO_ALIASES, is_open=False)
             self._refuse(stranger, reasons.MALFORMED, str(error), now_ms)
             return
-        since_ms = queue.oldest_ms = enqueued_ms(raw)
-        held = lot.left[number] = Held(number, transfer.tag, lot, raw, aliases, since_ms)
+        since_ms = enqueued_ms(raw)
+        held = lot.left[number] = Held(number, transfer.tag, lot, home or raw, aliases, is_open=home is not None)
         if aliases.ttl_ms is not None and self.options.ttl == "remaining":
             ends_ms = expiry_ms(aliases, secondary_ms if since_ms is None else since_ms)
             held.dies_ms = None if ends_ms is None else now_ms + ends_ms - secondary_ms
@@ -275,6 +276,8 @@ class Pump:
 
     def take_effects(self, now_ms: int) -> list[Effect]:
         """What is to be done after everything that was told."""
+        if not self.pace.is_running:
+            self._give_all_back(now_ms)  # by now: a canary ends in the middle of things
         for destination in list(self.destinations.values()):
             if destination.has_letters:
                 self._serve(destination, now_ms)
@@ -298,14 +301,14 @@ class Pump:
         if destination.wants_opening(now_ms):
             destination.state = State.OPENING
             self._effects.append(OpenDestination(destination.path))
-        allowed = self.pace.allowance(now_ms)
+        allowed = before = self.pace.allowance(now_ms)
         while allowed and destination.has_letters and destination.room():
             if destination.suspects:
                 letters = [destination.suspects.popleft()]
             else:
                 letters = take_batch(destination.waiting, destination.batch_bytes, allowed)
             allowed -= self._send(destination, letters, now_ms)
-        if self.pace.next_ms(now_ms) is not None:  # with a cap on the rate: the others first next time
+        if not allowed and before:  # it has used up what the pace allows: the others first next time
             self.destinations[destination.path] = self.destinations.pop(destination.path)
 
     def _send(self, destination: Destination, letters: list[Held], now_ms: int) -> int:
@@ -389,20 +392,18 @@ class Pump:
 
     # --- pauses ---
 
-    def pause(self, now_ms: int) -> None:
+    def pause(self) -> None:
         """Send nothing more; what is in line is given back, what is on its way may arrive."""
         self.pace.pause()
-        self._give_all_back(now_ms)
 
     def resume(self) -> None:
         self.pace.resume()
         for queue in self.queues:
-            queue.rest_until_ms = 0
+            queue.wake()
 
-    def stop(self, now_ms: int) -> None:
+    def stop(self) -> None:
         """As a pause, for good."""
         self.pace.stop()
-        self._give_all_back(now_ms)
 
     @property
     def is_idle(self) -> bool:

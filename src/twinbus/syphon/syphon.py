@@ -31,6 +31,7 @@ logger = logging.getLogger("twinbus.syphon")
 
 STOP_S = 5.0
 """How long `stop` waits for batches that are on their way."""
+DRAIN_S = 1.0
 _EMPTY_CHECK_S = 1.0
 
 
@@ -101,9 +102,11 @@ class Syphon:
         """Finish what is on its way, give back the rest, leave. Nothing of it is left when this returns."""
         if self._finished is None:
             return
-        self.pump.stop(self._clock())
+        self.pump.stop()
         self._act()
         await self._settle_down()
+        await self._backlog.drain(DRAIN_S)
+        self._act()  # what was still on its way goes back too: a clean end leaves no lock behind
         self._finished.set()
         if self._timer is not None:
             self._timer.cancel()
@@ -121,7 +124,7 @@ class Syphon:
 
     def pause(self) -> None:
         """Send nothing more; what was borrowed from the backlog is given back."""
-        self.pump.pause(self._clock())
+        self.pump.pause()
         self._act()
 
     def resume(self) -> None:
@@ -141,7 +144,8 @@ class Syphon:
         now_ms, tally = self._clock(), self.pump.tally
         rate = self._gauge.rate(now_ms, tally.moved)
         left = amount_left(self._counted, tally)
-        ages = [now_ms - queue.oldest_ms for queue in self.pump.queues if queue.oldest_ms is not None]
+        busy = [queue for queue in self.pump.queues if not queue.is_quiet(now_ms)]
+        ages = [now_ms - queue.oldest_ms for queue in busy if queue.oldest_ms is not None]
         return Progress(
             state=self.pump.pace.gait.value,
             seconds=(now_ms - self._started_ms) / 1000,
