@@ -16,7 +16,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage, ServiceBusReceiveMode, ServiceBusReceiver
+from azure.servicebus import (
+    ServiceBusClient,
+    ServiceBusReceivedMessage,
+    ServiceBusReceiveMode,
+    ServiceBusReceiver,
+    ServiceBusSender,
+)
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from twinbus import control_client
@@ -158,6 +164,15 @@ class Served:
                 found += got
         assert len(found) == count
         return found
+
+    @contextmanager
+    def sending(self, queue: str) -> Iterator[ServiceBusSender]:
+        """A sender of the SDK, without any pairing."""
+        with (
+            ServiceBusClient.from_connection_string(self.connection_string, retry_total=0) as client,
+            client.get_queue_sender(queue) as sender,
+        ):
+            yield sender
 
     @contextmanager
     def _receiving(self, queue: str, **options: Any) -> Iterator[ServiceBusReceiver]:

@@ -118,7 +118,7 @@ class PairedServiceBusSender(AnySender):
 
     async def _send_straight(self, link: AioSenderLink, prepared: Prepared, timeout: float | None) -> Failure | None:
         """The SDK's own send, with the connection taken away if it does not end."""
-        attempt_s = self._attempt_s if timeout is None or timeout > self._attempt_s else timeout
+        attempt_s = self._straight_s(timeout)
         message: Any = prepared.message
         async with self._lock:
             if self._link is not link:

@@ -6,7 +6,7 @@ import warnings
 import weakref
 from typing import Any, Protocol
 
-from twinbus.client.flows import Choice
+from twinbus.client.flows import Choice, kept_back_s
 from twinbus.client.messages import Prepared, might_not_fit, prepare, reserved_names
 from twinbus.client.standing import Standing
 from twinbus.errors import PairClosed, SendError
@@ -82,6 +82,12 @@ class AnySender:
         if self._is_closed:
             raise PairClosed(f"the sender of {self.entity.path} is closed: nothing was sent")
         self._standing.check_usable()
+
+    def _straight_s(self, timeout: float | None) -> float:
+        """How long a send may take on the straight way."""
+        if timeout is None:
+            return self._attempt_s
+        return min(self._attempt_s, timeout - kept_back_s(self._standing.pair.rules, timeout))
 
     def _warn_early(self, names: tuple[str, ...]) -> None:
         """Said while all is well: this message could not take the detour."""

@@ -31,6 +31,7 @@ from twinbus.pairing.machine import Suspect
 from twinbus.pairing.pair import Pair
 from twinbus.pairing.receipt import SendReceipt, Side
 from twinbus.pairing.retry import Tries
+from twinbus.pairing.rules import Rules
 from twinbus.pairing.verdict import Role, Verdict, verdict
 
 CONNECTION_FAILURES_MAX = 3
@@ -76,9 +77,7 @@ class Sending:
         self._started_at = self._at = started_at
         self._chance = 0.5
         self._tries = Tries(pair.rules, None if timeout_s is None else started_at + timeout_s)
-        # With no interval the very message is to be saved: not all of an impatient caller's time goes to the primary.
-        impatient = timeout_s is not None and pair.rules.failover_interval_s <= 0
-        self._keep_back_s = min(pair.rules.attempt_s, (timeout_s or 0) / 3) if impatient else 0.0
+        self._keep_back_s = kept_back_s(pair.rules, timeout_s)
         self.ticket: int | None = None
         self._hold_until = 0.0
         self._queues: list[str] = []
@@ -295,6 +294,16 @@ class Sending:
         what = "in doubt (it may be stored)" if receipt.in_doubt else "not sent"
         reason = f"; the primary's reason: {self._tries.last}" if self._tries.failures else ""
         raise NotSent(f"{what}: {why}{reason}", receipt)
+
+
+def kept_back_s(rules: Rules, timeout_s: float | None) -> float:
+    """How much of an impatient caller's time does not go to the primary.
+
+    Without a failover interval the very message is to be saved, and the detour takes time too.
+    """
+    if timeout_s is None or rules.failover_interval_s > 0:
+        return 0.0
+    return min(rules.attempt_s, timeout_s / 3)
 
 
 def _is_about_the_namespace(failure: Failure) -> bool:

@@ -123,7 +123,7 @@ class PairedServiceBusSender(AnySender):
 
     def _send_straight(self, link: SenderLink, prepared: Prepared, timeout: float | None) -> Failure | None:
         """The SDK's own send; called with the lock held, which it releases."""
-        attempt_s = self._attempt_s if timeout is None or timeout > self._attempt_s else timeout
+        attempt_s = self._straight_s(timeout)
         message: Any = prepared.message
         try:
             if self._link is not link:
