@@ -226,7 +226,7 @@ class PairedServiceBusSender(AnySender):
         return link
 
     def _after_failure(self, link: AioSenderLink, failure: Failure) -> None:
-        if spoils_link(failure):
+        if spoils_link(failure) or not link.is_usable:
             self._forget(link)
 
     def _forget(self, link: AioSenderLink) -> None:

@@ -230,7 +230,7 @@ class PairedServiceBusSender(AnySender):
         return link
 
     def _after_failure(self, link: SenderLink, failure: Failure) -> None:
-        if spoils_link(failure):
+        if spoils_link(failure) or not link.is_usable:
             self._forget(link)
 
     def _forget(self, link: SenderLink) -> None:
