@@ -54,9 +54,12 @@ class Watchdog:
     def stop(self) -> None:
         """Cut whatever is still busy, and end. What is watched later is looked after all the same."""
         with self._changed:
-            thread, self._is_stopping = self._thread, True
+            thread = self._thread
+            if thread is None:
+                return
+            self._is_stopping = True
             self._changed.notify()
-        if thread is not None and thread is not threading.current_thread():
+        if thread is not threading.current_thread():
             thread.join(STOP_WAIT_S)
 
     def look(self) -> None:
