@@ -106,7 +106,7 @@ async def messages_at(
             client.get_queue_receiver(queue, sub_queue=sub_queue, receive_mode="receiveanddelete") as receiver,
         ):
             while len(found) < count:
-                more = receiver.receive_messages(count - len(found), max_wait_time=5)
+                more = receiver.receive_messages(count - len(found), max_wait_time=2)
                 if not more:
                     break
                 found += more
@@ -316,6 +316,21 @@ async def test_a_primary_that_restarts_in_the_middle_loses_nothing(pair: Namespa
     found = ids_of(await messages_at(pair.primary, "orders", 500 + pump.look().in_doubt))
     assert set(found) == {f"m{n}" for n in range(500)}
     assert len(found) - 500 <= pump.look().in_doubt
+
+
+async def test_locks_are_renewed_while_a_destination_is_slow(namespace_pair: NamespacePair) -> None:
+    primary, secondary = namespace_pair
+    primary.create_queue("orders")
+    for index in range(2):
+        secondary.create_queue(backlog(index), lock_ms=5_000)
+    await fill(secondary, 0, [letter("orders", f"m{n}") for n in range(700)])
+    primary.faults.add("slow", entities=["orders"], delay=timedelta(seconds=6))
+    async with running(namespace_pair, lock_s=5.0, attempt_s=15.0) as pump:
+        await until(lambda: pump.look().moved == 700)
+        assert pump.look().repeated == 0
+        assert pump.pump.tally.locks_renewed >= 700
+    primary.faults.clear()
+    assert len(await messages_at(primary, "orders", 700)) == 700
 
 
 async def test_pause_and_resume(pair: NamespacePair) -> None:

@@ -64,7 +64,7 @@ class BacklogQueue:
         self.rest_until_ms = 0
         self.arrived_ms = 0
         self.oldest_ms: int | None = None
-        """When the letter at the head of the queue was put into the backlog, on the secondary's clock; None: unknown."""
+        """When the letter at the head of the queue was put into the backlog, by the secondary's clock."""
         self.clock_gap_ms: int | None = None
         """How far locks end from where they should on our clock: the clocks differ, or the lock duration does."""
         self._options = options
@@ -116,6 +116,10 @@ class BacklogQueue:
         self.arrived_ms = now_ms
         return lot, secondary_now_ms
 
+    def numbers_of(self, delivery_ids: list[int]) -> list[int]:
+        """Deliveries of a while ago, as numbers."""
+        return [unwrapped(delivery_id, self._latest) for delivery_id in delivery_ids]
+
     def number_of(self, delivery_id: int) -> int:
         self._latest = number = unwrapped(delivery_id, self._latest)
         return number
@@ -159,9 +163,9 @@ class BacklogQueue:
         effects += [Settle(self.index, first, last, RELEASED) for first, last in spans([held.number for held in live])]
         return len(live)
 
-    def answered(self, delivery_ids: list[int]) -> list[Owed]:
+    def answered(self, numbers: list[int]) -> list[Owed]:
         """The queue has spoken about settlements: what they were."""
-        found = [self.owed.pop(unwrapped(each, self._latest), None) for each in delivery_ids]
+        found = [self.owed.pop(number, None) for number in numbers]
         answered = [owed for owed in found if owed is not None]
         for owed in answered:
             owed.left -= 1

@@ -15,12 +15,14 @@ from itertools import count
 from twinbus.amqp.events import TransferArrived
 from twinbus.amqp.outcomes import Accepted, Error, Outcome, Rejected
 from twinbus.errors import DecodeError, EnvelopeError
+from twinbus.ledger.kinds import Kind
 from twinbus.pairing.envelope import Aliases
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.verdict import Role, Verdict, verdict
 from twinbus.syphon import reasons
 from twinbus.syphon.backlog import BacklogQueue, Leave, Owed
 from twinbus.syphon.batches import Batch, encode_batch, take_batch
+from twinbus.syphon.chronicle import NOTHING_TOLD, Chronicle
 from twinbus.syphon.destination import Destination, State
 from twinbus.syphon.effects import (
     Alert,
@@ -44,10 +46,13 @@ DESTINATIONS_MAX = 500
 CLOCK_GAP_MS_MAX = 10_000
 TICK_MS = 100
 _NO_ALIASES = Aliases("")
+_KINDS = {Leave.MOVED: Kind.COMPLETED, Leave.REFUSED: Kind.DEAD_LETTERED, Leave.EXPIRED: Kind.EXPIRED}
 
 
 class Pump:
-    def __init__(self, paths: Sequence[str], options: SyphonOptions, now_ms: int) -> None:
+    def __init__(
+        self, paths: Sequence[str], options: SyphonOptions, now_ms: int, chronicle: Chronicle = NOTHING_TOLD
+    ) -> None:
         self.options = options
         self.queues = [BacklogQueue(index, path, options) for index, path in enumerate(paths)]
         self.destinations: dict[str, Destination] = {}
@@ -58,6 +63,7 @@ class Pump:
         self._attempt_ms = round(options.attempt_s * 1000)
         self._lock_ms = round(options.lock_s * 1000)
         self._is_sifting = options.entities is not None or options.enqueued_before is not None
+        self._chronicle = chronicle
         self._said: set[tuple[str, str]] = set()
 
     # --- backlog queues ---
@@ -67,6 +73,7 @@ class Pump:
 
     def queue_lost(self, index: int) -> None:
         """The link to a queue is gone; what it had lent comes again."""
+        self._chronicle.lost(index)
         self.queues[index].lost()
         for destination in self.destinations.values():
             destination.drop_lost()
@@ -79,6 +86,7 @@ class Pump:
         for transfer in transfers:
             size += len(transfer.payload)
             self._sort(transfer, queue, lot, secondary_ms, now_ms)
+        self._chronicle.received(index)
         queue.weigh(size, len(transfers))
         tally.received += len(transfers)
         tally.received_bytes += size
@@ -94,9 +102,11 @@ class Pump:
         try:
             aliases, home = read_letter(raw)
         except (EnvelopeError, DecodeError) as error:
+            self._chronicle.note(queue.index, number, raw, "", None)
             stranger = Held(number, transfer.tag, lot, b"", _NO_ALIASES, is_open=False)
             self._refuse(stranger, reasons.MALFORMED, str(error), now_ms)
             return
+        self._chronicle.note(queue.index, number, raw, aliases.path, aliases.session_id)
         since_ms = enqueued_ms(raw)
         held = lot.left[number] = Held(number, transfer.tag, lot, home or raw, aliases, is_open=home is not None)
         if aliases.ttl_ms is not None and self.options.ttl == "remaining":
@@ -114,7 +124,11 @@ class Pump:
     def settled(self, index: int, delivery_ids: list[int], outcome: Outcome | None, now_ms: int) -> None:
         """A queue has answered settlements of ours: the same outcome means yes."""
         queue = self.queues[index]
-        answered = queue.answered(delivery_ids)
+        numbers = queue.numbers_of(delivery_ids)
+        answered = queue.answered(numbers)
+        is_lost = isinstance(outcome, Rejected) and outcome.error is not None
+        if answered:
+            self._chronicle.left(Kind.LOCK_LOST if is_lost else _KINDS[answered[0].leave], index, numbers)
         if isinstance(outcome, Rejected) and outcome.error is not None:
             self._not_settled(queue, answered, outcome.error, now_ms)
             return
@@ -141,6 +155,7 @@ class Pump:
         if refusal is None:
             lot.ends_ms = max(lot.ends_ms, asked_ms + self._lock_ms)
             self.tally.locks_renewed += len(lot.left)
+            self._chronicle.renewed(lot.queue.index, 1)
         elif refusal.condition == "com.microsoft:message-lock-lost" and lot.left and not lot.is_lost:
             lot.ends_ms = now_ms  # what is in line is not sent any more: somebody else may have it
             self._locks_lost(lot.queue, len(lot.left), refusal.text, now_ms)
@@ -186,6 +201,7 @@ class Pump:
             return
         for batch in destination.take_in_flight():
             self.tally.in_doubt += len(batch.letters)
+            self._chronicle.sent(Kind.IN_DOUBT, batch.letters, failure)
             self.pace.ended(len(batch.letters), moved=False)
             self._park(batch.letters, now_ms)
         self._rest(destination, failure, now_ms)
@@ -211,6 +227,7 @@ class Pump:
                 self._not_stored(destination, batch, failure_of_outcome(outcome), now_ms)
 
     def _stored(self, destination: Destination, batch: Batch) -> None:
+        self._chronicle.sent(Kind.SENT_HOME, batch.letters)
         for held in batch.letters:
             lot = held.lot
             if lot.is_lost:
@@ -223,9 +240,11 @@ class Pump:
         self.pace.ended(len(batch.letters), moved=True)
         if destination.state is State.OPEN and destination.succeeded():
             self._effects.append(Alert("destination_up", destination.path, "takes messages again"))
+            self._chronicle.back(destination.path)
 
     def _not_stored(self, destination: Destination, batch: Batch, failure: Failure, now_ms: int) -> None:
         self.pace.ended(len(batch.letters), moved=False)
+        self._chronicle.sent(Kind.ATTEMPT_FAILED, batch.letters, failure)
         if verdict(failure, Role.SYPHON) is not Verdict.RAISE:
             self._park(batch.letters, now_ms)
             self._rest(destination, failure, now_ms)
@@ -239,6 +258,7 @@ class Pump:
         is_news = destination.failure is None
         destination.rest(failure, verdict(failure, Role.SYPHON), now_ms)
         self._park(destination.take_letters(), now_ms)
+        self._chronicle.skipped(destination.path, failure, destination.rest_until_ms)
         if is_news:
             self._effects.append(Alert("destination_down", destination.path, str(failure)))
 
@@ -296,6 +316,8 @@ class Pump:
         if grant is not None:
             self._effects.append(grant)
             self.tally.grants += 1
+            if not queue.unsettled:
+                self._chronicle.polled(queue.index)
 
     def _serve(self, destination: Destination, now_ms: int) -> None:
         if destination.wants_opening(now_ms):
@@ -338,6 +360,7 @@ class Pump:
             return None
         if lot.ends_ms <= now_ms:
             lot.queue.give_back([held], self._effects)
+            self._chronicle.left(Kind.LOCK_LOST, lot.queue.index, [held.number])
             return None
         if held.is_dead(now_ms):
             self._refuse(held, reasons.EXPIRED, "its time to live ended in the backlog", now_ms)
@@ -380,6 +403,7 @@ class Pump:
     def _end_sweep(self, queue: BacklogQueue, now_ms: int) -> None:
         paths = {held.aliases.path for held in queue.parked}
         ends = [self.destinations[path].rest_until_ms for path in paths if path in self.destinations]
+        self._chronicle.left(Kind.RELEASED, queue.index, [held.number for held in queue.parked])
         self.tally.released += queue.end_sweep(min(ends, default=None), self._effects, now_ms)
 
     def next_ms(self, now_ms: int) -> int:

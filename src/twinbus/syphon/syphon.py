@@ -13,9 +13,11 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from twinbus.errors import TwinbusError
+from twinbus.ledger.events import Recorder
 from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.pairing.failure import Failure
 from twinbus.syphon.backlog_side import BacklogSide
+from twinbus.syphon.chronicle import NOTHING_TOLD, LedgerChronicle
 from twinbus.syphon.effects import Alert, Effect, Grant, RenewLocks, ReopenQueue, Settle
 from twinbus.syphon.home_side import HomeSide
 from twinbus.syphon.look import left_in, rough_depth
@@ -59,6 +61,7 @@ class Syphon:
         queues: Sequence[int] | None = None,
         on_alert: Callable[[Alert], None] | None = None,
         clock: Callable[[], int] | None = None,
+        ledger: Recorder | None = None,
     ) -> None:
         """`queues` are the indexes to empty, all of them by default. `on_alert` is called in the event loop."""
         self.options = options or SyphonOptions()
@@ -66,7 +69,10 @@ class Syphon:
         self._clock = clock or SteadyClock()
         self._on_alert = on_alert
         self._started_ms = self._clock()
-        self.pump = Pump(self.paths, self.options, self._started_ms)
+        chronicle = NOTHING_TOLD
+        if ledger is not None:
+            chronicle = LedgerChronicle(ledger, self.paths, primary_name, secondary.hostname or secondary.host)
+        self.pump = Pump(self.paths, self.options, self._started_ms, chronicle)
         self._backlog = BacklogSide(secondary, self.pump, self._clock, self._act, self._keep)
         self._home = HomeSide(primary, self.pump, self._clock, self._act, self._keep)
         self._gauge = RateGauge(self._started_ms)
@@ -307,9 +313,11 @@ async def syphon(
     on_progress: Callable[[Progress], None] | None = None,
     on_alert: Callable[[Alert], None] | None = None,
     every_s: float = 1.0,
+    ledger: Recorder | None = None,
 ) -> Progress:
     """Move the backlog home until it is empty (with `until_empty`) or the task is cancelled; how it went."""
-    async with Syphon(primary, secondary, primary_name, queue_count, options, on_alert=on_alert) as running:
+    moving = Syphon(primary, secondary, primary_name, queue_count, options, on_alert=on_alert, ledger=ledger)
+    async with moving as running:
         async for progress in running.progress(every_s):
             if on_progress is not None:
                 on_progress(progress)
