@@ -62,6 +62,7 @@ class Namespace:
     sdk_options: Mapping[str, Any] = field(hash=False)
     is_plain: bool
     """AMQP without TLS, as the emulator speaks it."""
+    _has_port: bool = field(compare=False)
 
     def __init__(
         self, fully_qualified_namespace: str, credential: Credential, *, name: str | None = None, **sdk_options: Any
@@ -200,8 +201,6 @@ class Namespace:
     @property
     def _admin_host(self) -> str:
         return self.address if self.is_plain or self._has_port else _joined(self.host, None)
-
-    _has_port: bool = field(init=False, compare=False, default=False)
 
     def _amqp_options(self) -> dict[str, Any]:
         options: dict[str, Any] = dict(self.sdk_options)
