@@ -7,7 +7,7 @@ import weakref
 from typing import Any, Protocol
 
 from twinbus.client.flows import Choice, kept_back_s
-from twinbus.client.messages import Prepared, might_not_fit, prepare, reserved_names
+from twinbus.client.messages import Prepared, can_take_detour, might_not_fit, prepare, reserved_names
 from twinbus.client.standing import Standing
 from twinbus.errors import PairClosed, SendError
 from twinbus.pairing.entity import Entity
@@ -69,9 +69,11 @@ class AnySender:
         if kwargs or timeout is not None or self._is_closed or not self._standing.is_usable:
             self._check(timeout, kwargs)
         prepared = prepare(message)
-        names = reserved_names(prepared)
-        if names or might_not_fit(prepared, self._home.pool.batch_bytes):
-            self._warn_early(names)
+        limit_bytes = self._home.pool.batch_bytes
+        if not can_take_detour(prepared, limit_bytes):
+            names = reserved_names(prepared)
+            if names or might_not_fit(prepared, limit_bytes):
+                self._warn_early(names)
         return prepared
 
     def _check(self, timeout: float | None, kwargs: dict[str, Any]) -> None:
