@@ -137,6 +137,19 @@ def test_too_large_is_raised_and_is_no_outage(both: Stage) -> None:
         assert bus.status().is_healthy
 
 
+@pytest.mark.parametrize("how", ["killed", "stopped"])
+def test_a_link_that_died_while_nobody_sent_is_no_outage(both: Stage, how: str) -> None:
+    with both.bus() as bus:
+        sender = bus.get_queue_sender(both.orders)
+        sender.send_messages(ServiceBusMessage("1"))
+        both.primary.kill() if how == "killed" else both.primary.stop()
+        both.primary.start()
+        receipt = sender.send_messages(ServiceBusMessage("2"))
+        assert (receipt.side, receipt.in_doubt) == (Side.PRIMARY, False)
+        assert bus.status().is_healthy
+    assert both.primary.texts(both.orders) == ["1", "2"]
+
+
 # --- not found ---
 
 

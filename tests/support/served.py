@@ -59,6 +59,13 @@ class Served:
         self.port, self.connection_string = ready["port"], ready["connection_string"]
         self.rule_strings = ready["rule_connection_strings"]
 
+    def stop(self) -> None:
+        """Politely: everybody is told goodbye."""
+        assert self._process is not None
+        self._process.terminate()
+        self._process.communicate(timeout=WAIT_S)
+        self._process = None
+
     def kill(self) -> None:
         """As kill -9 does."""
         if self._process is not None:

@@ -17,6 +17,10 @@ from twinbus.pairing.receipt import Side
 KEEPS_LINK = frozenset((FailureKind.BUSY, FailureKind.TOO_LARGE, FailureKind.REJECTED))
 """After these the link is as good as before; after others it is never used again."""
 
+REST_S = 0.1
+"""A link that was not used for so long is looked at before it is: many things hang up on links that lie idle, and that
+is no outage. To look is cheap, but not so cheap as to do it between sends that follow one another."""
+
 NOT_TRIED = Failure(FailureKind.UNREACHABLE, "another send closed the link first")
 """Nothing was attempted, and nothing counts."""
 
@@ -47,6 +51,7 @@ class AnySender:
         self._standing = shell.standing
         self._home = shell
         self._is_closed = False
+        self._used_at = 0.0
 
     @property
     def straight(self) -> int:

@@ -212,7 +212,8 @@ def _reads_at_end(client: Any) -> bool:
     reader, writer = getattr(transport, "reader", None), getattr(transport, "writer", None)
     if reader is None or writer is None:  # a WebSocket looks after itself
         return getattr(transport, "session", None) is None
-    return bool(reader.at_eof() or reader.exception() is not None or writer.is_closing())
+    has_hung_up = reader._eof  # at_eof() is about what is left to read, too: a last word may be
+    return bool(has_hung_up or reader.exception() is not None or writer.is_closing())
 
 
 def _socket(transport: Any) -> socket.socket | None:
