@@ -8,7 +8,6 @@ it would hand us the same letters again and again.
 
 from __future__ import annotations
 
-from collections import deque
 from enum import Enum
 
 from twinbus.amqp.outcomes import ACCEPTED, RELEASED, Error, Rejected
@@ -38,10 +37,11 @@ class Leave(Enum):
 class Owed:
     """Letters that were settled together, until the queue has answered for each."""
 
-    __slots__ = ("count", "leave", "left", "lost", "since_ms")
+    __slots__ = ("count", "leave", "left", "lost", "reason", "since_ms")
 
-    def __init__(self, leave: Leave, count: int, since_ms: int) -> None:
+    def __init__(self, leave: Leave, count: int, since_ms: int, reason: str) -> None:
         self.leave = leave
+        self.reason = reason
         self.count = self.left = count
         self.lost = 0
         """Those whose lock had ended by then."""
@@ -57,7 +57,7 @@ class BacklogQueue:
         """Letters that are ours for now: neither given back nor settled with an answer."""
         self.credit = 0
         self.parked: list[Held] = []
-        self.lots: deque[Lot] = deque()
+        self.lots: list[Lot] = []
         self.done: list[int] = []
         """Numbers of letters that are stored at home and not yet completed here."""
         self.owed: dict[int, Owed] = {}
@@ -116,10 +116,6 @@ class BacklogQueue:
         self.arrived_ms = now_ms
         return lot, secondary_now_ms
 
-    def numbers_of(self, delivery_ids: list[int]) -> list[int]:
-        """Deliveries of a while ago, as numbers."""
-        return [unwrapped(delivery_id, self._latest) for delivery_id in delivery_ids]
-
     def number_of(self, delivery_id: int) -> int:
         self._latest = number = unwrapped(delivery_id, self._latest)
         return number
@@ -149,7 +145,7 @@ class BacklogQueue:
     def dead_letter(self, held: Held, leave: Leave, reason: str, text: str, now_ms: int) -> Settle:
         """Move a letter to the dead-letter queue, and say why."""
         held.lot.left.pop(held.number, None)
-        self._owe([held.number], leave, now_ms)
+        self._owe([held.number], leave, now_ms, reason)
         info = {Symbol("DeadLetterReason"): reason, Symbol("DeadLetterErrorDescription"): text[:_TEXT_LENGTH_MAX]}
         delivery_id = held.number & SERIAL_MASK
         return Settle(self.index, delivery_id, delivery_id, Rejected(Error(DEAD_LETTER, None, info)))
@@ -163,12 +159,15 @@ class BacklogQueue:
         effects += [Settle(self.index, first, last, RELEASED) for first, last in spans([held.number for held in live])]
         return len(live)
 
-    def answered(self, numbers: list[int]) -> list[Owed]:
-        """The queue has spoken about settlements: what they were."""
-        found = [self.owed.pop(number, None) for number in numbers]
-        answered = [owed for owed in found if owed is not None]
-        for owed in answered:
-            owed.left -= 1
+    def answered(self, delivery_ids: list[int]) -> list[tuple[int, Owed]]:
+        """The queue has spoken about settlements: their numbers, and what they were."""
+        answered: list[tuple[int, Owed]] = []
+        for delivery_id in delivery_ids:
+            number = unwrapped(delivery_id, self._latest)
+            owed = self.owed.pop(number, None)
+            if owed is not None:
+                owed.left -= 1
+                answered.append((number, owed))
         self.unsettled -= len(answered)
         return answered
 
@@ -177,8 +176,8 @@ class BacklogQueue:
         oldest = next(iter(self.owed.values()), None)
         return oldest is not None and now_ms - oldest.since_ms >= attempt_ms
 
-    def _owe(self, numbers: list[int], leave: Leave, now_ms: int) -> None:
-        self.owed.update(dict.fromkeys(numbers, Owed(leave, len(numbers), now_ms)))
+    def _owe(self, numbers: list[int], leave: Leave, now_ms: int, reason: str = "") -> None:
+        self.owed.update(dict.fromkeys(numbers, Owed(leave, len(numbers), now_ms, reason)))
 
     # --- how much may come ---
 
@@ -245,10 +244,8 @@ class BacklogQueue:
 
     def lots_to_renew(self, now_ms: int) -> list[Lot]:
         """Lots with letters whose locks have less than half their time left; empty lots are forgotten."""
-        while self.lots and not self.lots[0].left:
-            self.lots.popleft()
-        due = [lot for lot in self.lots if lot.left and not lot.is_renewing]
-        return [lot for lot in due if lot.ends_ms - now_ms < self._lock_ms // 2]
+        self.lots = [lot for lot in self.lots if lot.left]
+        return [lot for lot in self.lots if not lot.is_renewing and lot.ends_ms - now_ms < self._lock_ms // 2]
 
     # --- rest and quiet ---
 

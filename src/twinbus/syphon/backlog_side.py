@@ -45,7 +45,8 @@ class BacklogSide:
         """What keeps queues from being read."""
         return tuple([f"{subject}: {text}" for subject, text in self._troubles.items()])
 
-    async def line(self) -> Line | None:
+    @property
+    def line(self) -> Line | None:
         """The connection, for requests; None while there is none."""
         return self._line if self._line is not None and self._line.is_open else None
 

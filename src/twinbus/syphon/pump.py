@@ -123,29 +123,30 @@ class Pump:
 
     def settled(self, index: int, delivery_ids: list[int], outcome: Outcome | None, now_ms: int) -> None:
         """A queue has answered settlements of ours: the same outcome means yes."""
-        queue = self.queues[index]
-        numbers = queue.numbers_of(delivery_ids)
-        answered = queue.answered(numbers)
-        is_lost = isinstance(outcome, Rejected) and outcome.error is not None
-        if answered:
-            self._chronicle.left(Kind.LOCK_LOST if is_lost else _KINDS[answered[0].leave], index, numbers)
-        if isinstance(outcome, Rejected) and outcome.error is not None:
-            self._not_settled(queue, answered, outcome.error, now_ms)
+        queue, tally = self.queues[index], self.tally
+        answered = queue.answered(delivery_ids)
+        error = outcome.error if isinstance(outcome, Rejected) else None
+        if error is not None:
+            self._not_settled(queue, answered, error, now_ms)
             return
-        leaves = [owed.leave for owed in answered]
-        refused, expired = leaves.count(Leave.REFUSED), leaves.count(Leave.EXPIRED)
-        self.tally.moved += len(leaves) - refused - expired
-        self.tally.refused += refused
-        self.tally.expired += expired
-        if leaves:
+        by_kind: dict[tuple[Leave, str], list[int]] = {}
+        for number, owed in answered:
+            by_kind.setdefault((owed.leave, owed.reason), []).append(number)
+        for (leave, reason), numbers in by_kind.items():
+            self._chronicle.left(_KINDS[leave], index, numbers, reason)
+            tally.moved += len(numbers) if leave is Leave.MOVED else 0
+            tally.refused += len(numbers) if leave is Leave.REFUSED else 0
+            tally.expired += len(numbers) if leave is Leave.EXPIRED else 0
+        if answered:
             queue.widen()
 
-    def _not_settled(self, queue: BacklogQueue, answered: list[Owed], error: Error, now_ms: int) -> None:
+    def _not_settled(self, queue: BacklogQueue, answered: list[tuple[int, Owed]], error: Error, now_ms: int) -> None:
         text = error.description or error.condition
-        for owed in answered:
+        self._chronicle.left(Kind.LOCK_LOST, queue.index, [number for number, _ in answered], text)
+        for _, owed in answered:
             owed.lost += 1
             self.tally.repeated += owed.leave is Leave.MOVED
-        for owed in set(answered):
+        for owed in {owed for _, owed in answered}:
             if not owed.left and owed.lost == owed.count and owed.leave is Leave.MOVED:
                 self._locks_lost(queue, owed.count, text, now_ms)
 

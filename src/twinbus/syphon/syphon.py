@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 from twinbus.errors import TwinbusError
 from twinbus.ledger.events import Recorder
 from twinbus.pairing.backlog_queues import backlog_path
-from twinbus.pairing.failure import Failure
 from twinbus.syphon.backlog_side import BacklogSide
 from twinbus.syphon.chronicle import NOTHING_TOLD, LedgerChronicle
 from twinbus.syphon.effects import Alert, Effect, Grant, RenewLocks, ReopenQueue, Settle
 from twinbus.syphon.home_side import HomeSide
+from twinbus.syphon.linked import LineFailed
 from twinbus.syphon.look import left_in, rough_depth
 from twinbus.syphon.options import SyphonOptions
-from twinbus.syphon.pace import Gait
 from twinbus.syphon.progress import DestinationProgress, Progress, RateGauge, amount_left
 from twinbus.syphon.pump import Pump
 
@@ -34,7 +33,7 @@ logger = logging.getLogger("twinbus.syphon")
 STOP_S = 5.0
 """How long `stop` waits for batches that are on their way."""
 DRAIN_S = 1.0
-_EMPTY_CHECK_S = 1.0
+_EMPTY_CHECK_S = (0.2, 10.0)
 
 
 class SteadyClock:
@@ -81,6 +80,7 @@ class Syphon:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._is_acting = False
+        self._is_stopped = False
         self._finished: asyncio.Event | None = None
         self._fault: BaseException | None = None
 
@@ -106,8 +106,9 @@ class Syphon:
 
     async def stop(self) -> None:
         """Finish what is on its way, give back the rest, leave. Nothing of it is left when this returns."""
-        if self._finished is None:
+        if self._finished is None or self._is_stopped:
             return
+        self._is_stopped = True
         self.pump.stop()
         self._act()
         await self._settle_down()
@@ -199,7 +200,7 @@ class Syphon:
         Costs some peeks for each queue, not one for each message.
         """
         tally = self.pump.tally
-        line = await self._backlog.line()
+        line = self._backlog.line
         if line is None:
             return None
         done = tally.moved + tally.refused + tally.expired
@@ -284,22 +285,31 @@ class Syphon:
 
     async def _watch_for_the_end(self) -> None:
         """An empty receive is not an empty queue: others may hold messages under lock. So the queues are asked."""
-        while not await self._is_empty():
-            await asyncio.sleep(_EMPTY_CHECK_S)
+        pause_s = _EMPTY_CHECK_S[0]
+        while True:
+            if self._is_quiet():
+                if await self._is_empty():
+                    break
+                pause_s = min(2 * pause_s, _EMPTY_CHECK_S[1])  # every look costs, and a large rest many peeks
+            await asyncio.sleep(pause_s)
         if self._finished is not None:
             self._finished.set()
 
-    async def _is_empty(self) -> bool:
+    def _is_quiet(self) -> bool:
         now_ms = self._clock()
-        is_quiet = all(queue.is_quiet(now_ms) or now_ms < queue.rest_until_ms for queue in self.pump.queues)
-        if self.pump.pace.gait is not Gait.RUNNING or not is_quiet or not self.pump.is_idle:
-            return False
-        line = await self._backlog.line()
+        are_quiet = all(queue.is_quiet(now_ms) or now_ms < queue.rest_until_ms for queue in self.pump.queues)
+        return are_quiet and self.pump.is_idle and self.pump.pace.is_running
+
+    async def _is_empty(self) -> bool:
+        line = self._backlog.line
         if line is None:
             return False
-        for path in self.paths:
-            if await left_in(line, path, self.pump.pace.wants):
-                return False
+        try:
+            for path in self.paths:
+                if await left_in(line, path, self.pump.pace.wants):
+                    return False
+        except LineFailed:
+            return False
         return self.pump.is_idle
 
 
@@ -323,6 +333,3 @@ async def syphon(
                 on_progress(progress)
         await running.finished()
         return running.look()
-
-
-__all__ = ["Failure", "Syphon", "syphon"]
