@@ -259,6 +259,14 @@ class EntityBesideModel(RuleBasedStateMachine):
         self.clerk.at = until
         self._looks_at_the_clock(until)
 
+    @precondition(lambda self: self.is_over and not self.stays)
+    @rule(answers=st.lists(st.booleans(), min_size=1, max_size=6), chance=CHANCES)
+    def pings_are_answered(self, answers: list[bool], chance: float) -> None:
+        for is_up in answers:
+            if self.clerk.ping_at is not None:
+                self.primary_is_up, self.clerk.at = is_up, max(self.clerk.at, self.clerk.ping_at)
+                self._pings(self.clerk.ping_at, chance)
+
     # what a person would write down
 
     def _looks_at_the_clock(self, now: float) -> None:

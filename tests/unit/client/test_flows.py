@@ -8,7 +8,7 @@ import pytest
 from scripted_bus import BUSY, OK, REFUSED, SILENT, Reply, ScriptedBus, fails
 
 from twinbus.client.asks import Failed, Pause, Probe, ToBacklog, ToPrimary, WaitTurn
-from twinbus.client.flows import Choice, receipt_of
+from twinbus.client.flows import Choice, ping, receipt_of
 from twinbus.errors import SendError
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.machine import FailedOver, Healthy, Suspect
@@ -266,6 +266,18 @@ def test_a_late_success_is_a_success_and_does_not_cancel_the_failover() -> None:
     assert isinstance(bus.orders.state, FailedOver)
 
 
+def test_a_success_of_an_older_epoch_does_not_end_a_suspicion() -> None:
+    bus = ScriptedBus(one_try(failover_interval_s=60))
+    bus.primary.says(Reply(after_s=4), REFUSED)
+    slow = bus.send("slow")
+    bus.force_failover()
+    bus.mark_healthy()
+    bus.send("quick")
+    bus.run()
+    assert slow.receipt.side is Side.PRIMARY
+    assert bus.orders.state == Suspect(2, 0.0, "unreachable: connection refused")
+
+
 def test_a_late_failure_starts_no_failover_and_the_message_is_sent_again() -> None:
     bus = ScriptedBus(one_try(failover_interval_s=0, ping_interval_s=1))
     bus.primary.says(SILENT, REFUSED)
@@ -384,6 +396,7 @@ def test_a_ping_that_comes_too_late_to_matter_is_not_sent() -> None:
     bus.mark_healthy()
     bus.run_until(1_000)
     assert not bus.asks(Probe)
+    assert list(ping(bus.pair, bus.orders)) == []
 
 
 def test_a_ping_under_way_when_somebody_marks_the_entity_as_healthy_changes_nothing() -> None:
