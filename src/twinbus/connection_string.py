@@ -79,14 +79,14 @@ class ConnectionString:
 
         The namespace's name is the one given here, else `TwinbusNamespace`, else the first label of the host.
         """
-        parts = _parts_of(text)
+        parts = parts_of(text)
         missing = [
             name for name in ("Endpoint", "SharedAccessKeyName", "SharedAccessKey") if not parts.get(name.lower())
         ]
         if missing:
             raise OptionsError(f"the connection string has no {' and no '.join(missing)}")
         is_emulator = parts.get("usedevelopmentemulator", "").lower() == "true"
-        host, port = _endpoint(parts["endpoint"])
+        host, port = endpoint_of(parts["endpoint"])
         ca_file = parts.get("twinbusca")
         return cls(
             host=host,
@@ -104,7 +104,8 @@ def can_be_written(value: str) -> bool:
     return _VALUE.fullmatch(value) is not None
 
 
-def _parts_of(text: str) -> dict[str, str]:
+def parts_of(text: str) -> dict[str, str]:
+    """The parts of a connection string by their names in lower case; raises `OptionsError`, without their secrets."""
     parts: dict[str, str] = {}
     for part in text.strip().split(";"):
         name, equals, value = part.partition("=")
@@ -120,7 +121,7 @@ def _parts_of(text: str) -> dict[str, str]:
     return parts
 
 
-def _endpoint(text: str) -> tuple[str, int | None]:
+def endpoint_of(text: str) -> tuple[str, int | None]:
     """Host and port of `sb://host:port/`."""
     try:
         endpoint = urlsplit(text)

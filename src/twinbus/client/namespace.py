@@ -25,7 +25,7 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient as Ai
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from twinbus.client.credentials import Credential, checked, for_aio, for_sync, token_source
-from twinbus.connection_string import PLAIN_PORT, TLS_PORT, _endpoint, _parts_of
+from twinbus.connection_string import PLAIN_PORT, TLS_PORT, endpoint_of, parts_of
 from twinbus.dial import Dial
 from twinbus.errors import OptionsError
 
@@ -108,10 +108,10 @@ class Namespace:
         """
         if not isinstance(text, str):
             raise OptionsError(f"a connection string is text, got {type(text).__name__}")
-        parts = _parts_of(text)
+        parts = parts_of(text)
         if not parts.get("endpoint"):
             raise OptionsError("the connection string has no Endpoint")
-        host, port = _endpoint(parts["endpoint"])
+        host, port = endpoint_of(parts["endpoint"])
         options: dict[str, Any] = {}
         if parts.get("twinbusca"):
             options["connection_verify"] = parts["twinbusca"]
