@@ -17,6 +17,8 @@ class Relay:
         self.port: int = self._listener.getsockname()[1]
         self._clients: list[socket.socket] = []
         self._ends: list[socket.socket] = []
+        self.said = bytearray()
+        """All that clients have said so far."""
         self._is_silent = threading.Event()
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
@@ -62,6 +64,7 @@ class Relay:
         is_answer = target in self._clients
         with contextlib.suppress(OSError):
             while data := source.recv(65_536):
+                self.said += b"" if is_answer else data
                 if not (is_answer and self._is_silent.is_set()):
                     target.sendall(data)
         with contextlib.suppress(OSError):
