@@ -40,7 +40,7 @@ def of(language: str) -> list[Block]:
 def test_there_is_code_to_run_and_nothing_else_than_can_be_checked() -> None:
     assert len(of("python")) >= 6
     assert len(of("sh")) >= 4
-    assert {block.language for block in BLOCKS} <= {"python", "sh", "text", "json"}
+    assert {block.language for block in BLOCKS} <= {"python", "sh", "text", "json", "mermaid"}
 
 
 @pytest.mark.parametrize("block", of("python"), ids=str)
