@@ -81,6 +81,20 @@ def test_a_thread_looks_by_itself() -> None:
     dog.stop()
 
 
+def test_a_call_is_cut_as_soon_as_it_is_overdue_and_not_only_at_the_next_regular_look() -> None:
+    dog = Watchdog()
+    late_s = []
+    for _ in range(5):
+        call = Call(monotonic() + 0.3)
+        due = monotonic() + 0.3 + GRACE_S
+        dog.watch(call)
+        assert call.was_cut.wait(WAIT_S)
+        late_s.append(monotonic() - due)
+        dog.forget(call)
+    dog.stop()
+    assert min(late_s) < 0.03, "a busy machine may be late now and then"
+
+
 def test_without_anything_to_watch_there_is_no_thread() -> None:
     before = threading.active_count()
     dog = Watchdog()
