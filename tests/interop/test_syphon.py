@@ -246,9 +246,9 @@ async def test_strangers_are_put_aside_listed_and_can_be_discarded(pair: Namespa
         shown = await quarantine.show(0, found[0].sequence)
         assert shown == found[0]
         again = await quarantine.redrive(dial(pair.primary), lambda each: True)
-        assert sorted(again.kept) == sorted(each.sequence for each in found)
+        assert sorted(again.kept) == sorted(each.number for each in found)
         gone = await quarantine.discard(lambda each: each.message_id == "spy")
-        assert gone.done == [found[1].sequence]
+        assert gone.done == [found[1].number]
         assert [each.message_id async for each in quarantine.list()] == ["stranger"]
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ from twinbus.syphon.letters import enqueued_ms
 from twinbus.syphon.line import Line
 from twinbus.syphon.linked import LineFailed, Linked
 from twinbus.syphon.look import pages, sequence_of
+from twinbus.syphon.presence import chosen
 from twinbus.syphon.reasons import path_problem
 
 if TYPE_CHECKING:
@@ -52,15 +53,23 @@ class Quarantined:
     letter: bytes = field(repr=False)
     """All of it."""
 
+    @property
+    def number(self) -> Number:
+        return self.queue, self.sequence
+
+
+Number = tuple[int, int]
+"""By which a message is known: the index of its queue, and its sequence number there."""
+
 
 @dataclass(slots=True)
 class Aftermath:
     """What became of the chosen messages."""
 
-    done: list[int] = field(default_factory=list)
-    """Sequence numbers of those that are home, or gone."""
-    kept: dict[int, str] = field(default_factory=dict)
-    """Sequence number -> why it is still in quarantine."""
+    done: list[Number] = field(default_factory=list)
+    """Those that are home, or gone."""
+    kept: dict[Number, str] = field(default_factory=dict)
+    """Why others are still in quarantine."""
 
 
 Choice = Callable[[Quarantined], bool]
@@ -69,9 +78,18 @@ Choice = Callable[[Quarantined], bool]
 class Quarantine:
     """The dead-letter queues of one primary's backlog, in an `async with` block. Raises `LineFailed`."""
 
-    def __init__(self, secondary: Dial, primary_name: str, queue_count: int, *, attempt_s: float = 15.0) -> None:
+    def __init__(
+        self,
+        secondary: Dial,
+        primary_name: str,
+        queue_count: int,
+        *,
+        queues: Sequence[int] | None = None,
+        attempt_s: float = 15.0,
+    ) -> None:
+        """`queues` are the indexes to look into, all of them by default."""
         self._secondary = secondary
-        self._paths = [backlog_path(primary_name, index) + DEAD_LETTERS for index in range(queue_count)]
+        self._paths = {index: backlog_path(primary_name, index) + DEAD_LETTERS for index in chosen(queue_count, queues)}
         self._attempt_s = attempt_s
         self._line = self._new_line(secondary)
 
@@ -86,7 +104,7 @@ class Quarantine:
 
     async def list(self) -> AsyncIterator[Quarantined]:
         """Everything in quarantine, queue by queue, the oldest first."""
-        for queue, path in enumerate(self._paths):
+        for queue, path in self._paths.items():
             async for letters in pages(self._line, path):
                 for letter in letters:
                     yield describe(queue, letter)
@@ -118,7 +136,7 @@ class Quarantine:
 
     async def _each(self, choice: Choice, act: Callable[[Quarantined], Any]) -> Aftermath:
         aftermath = Aftermath()
-        for queue, path in enumerate(self._paths):
+        for queue, path in self._paths.items():
             chosen = {found.sequence async for found in self._in(queue, path) if choice(found)}
             if chosen:
                 await self._empty(queue, path, chosen, act, aftermath)
@@ -155,7 +173,9 @@ class Quarantine:
         link.context = None
         link.detach()
         self._line.flush()
-        aftermath.kept |= dict.fromkeys(chosen, "somebody else has it under lock: try again later")
+        aftermath.kept |= dict.fromkeys(
+            [(queue, each) for each in chosen], "somebody else has it under lock: try again later"
+        )
 
     async def _is_done(
         self,
@@ -168,9 +188,9 @@ class Quarantine:
         try:
             await act(found)
         except (LineFailed, EnvelopeError, DecodeError) as error:
-            aftermath.kept[found.sequence] = str(error)
+            aftermath.kept[found.number] = str(error)
             return False
-        aftermath.done.append(found.sequence)
+        aftermath.done.append(found.number)
         link.settle(transfer.delivery_id, transfer.delivery_id, ACCEPTED)
         self._line.flush()
         return True
@@ -265,10 +285,10 @@ def describe(queue: int, letter: bytes) -> Quarantined:
     )
 
 
-def by_numbers(numbers: Collection[tuple[int, int]]) -> Choice:
+def by_numbers(numbers: Collection[Number]) -> Choice:
     """Choose messages by queue and sequence number."""
     wanted = set(numbers)
-    return lambda found: (found.queue, found.sequence) in wanted
+    return lambda found: found.number in wanted
 
 
 def by_reason(reason: str) -> Choice:

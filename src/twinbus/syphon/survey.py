@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from twinbus.syphon.line import Line
 from twinbus.syphon.look import Wants, is_waiting, pages
 from twinbus.syphon.options import SyphonOptions
 from twinbus.syphon.pace import Pace
+from twinbus.syphon.presence import chosen
 from twinbus.syphon.reasons import path_problem
 
 if TYPE_CHECKING:
@@ -77,7 +79,14 @@ class Survey:
         return asdict(self)
 
 
-async def survey(secondary: Dial, primary_name: str, queue_count: int, options: SyphonOptions | None = None) -> Survey:
+async def survey(
+    secondary: Dial,
+    primary_name: str,
+    queue_count: int,
+    options: SyphonOptions | None = None,
+    *,
+    queues: Sequence[int] | None = None,
+) -> Survey:
     """Look through all backlog queues and take nothing. Raises `LineFailed` if they cannot be looked into."""
     options = options or SyphonOptions()
     now_ms = int(time.time() * 1000)
@@ -86,7 +95,7 @@ async def survey(secondary: Dial, primary_name: str, queue_count: int, options: 
     line = Line(secondary, attempt_s=options.attempt_s, clock=lambda: int(time.monotonic() * 1000))
     await line.open()
     try:
-        for index in range(queue_count):
+        for index in chosen(queue_count, queues):
             async for letters in pages(line, backlog_path(primary_name, index)):
                 for letter in letters:
                     found.add(letter, options, wants, now_ms)

@@ -22,6 +22,7 @@ from twinbus.syphon.home_side import HomeSide
 from twinbus.syphon.linked import LineFailed
 from twinbus.syphon.look import left_in, rough_depth
 from twinbus.syphon.options import SyphonOptions
+from twinbus.syphon.presence import chosen
 from twinbus.syphon.progress import DestinationProgress, Progress, RateGauge, amount_left
 from twinbus.syphon.pump import Pump
 
@@ -64,7 +65,7 @@ class Syphon:
     ) -> None:
         """`queues` are the indexes to empty, all of them by default. `on_alert` is called in the event loop."""
         self.options = options or SyphonOptions()
-        self.paths = [backlog_path(primary_name, index) for index in (queues or range(queue_count))]
+        self.paths = [backlog_path(primary_name, index) for index in chosen(queue_count, queues)]
         self._clock = clock or SteadyClock()
         self._on_alert = on_alert
         self._started_ms = self._clock()
