@@ -319,6 +319,8 @@ class ScriptedBus:
                 self._roused.discard(ticket)
 
     def _reply(self, call: Call, reply: Reply, timeout_s: float, ids: Iterable[str], where: str | int) -> None:
+        if reply.after_s is not None and reply.after_s > timeout_s:
+            reply = SILENT  # whatever it would have said, nobody waits for it
         at = self.at + (timeout_s if reply.after_s is None else reply.after_s)
 
         def answer() -> Answer:

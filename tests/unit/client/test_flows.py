@@ -7,7 +7,7 @@ from itertools import repeat
 import pytest
 from scripted_bus import BUSY, OK, REFUSED, SILENT, Reply, ScriptedBus, fails
 
-from twinbus.client.asks import Failed, Pause, Probe, ToBacklog, ToPrimary, WaitTurn
+from twinbus.client.asks import Failed, Pause, Probe, Stored, ToBacklog, ToPrimary, WaitTurn
 from twinbus.client.flows import Choice, ping, receipt_of
 from twinbus.errors import SendError
 from twinbus.pairing.failure import Failure, FailureKind
@@ -287,6 +287,16 @@ def test_a_late_failure_starts_no_failover_and_the_message_is_sent_again() -> No
     assert (slow.receipt.side, slow.receipt.attempts, slow.receipt.copies_in_doubt) == (Side.PRIMARY, 2, 1)
     assert bus.orders.state == Healthy(2)
     assert len(bus.told("failed_over")) == 1
+
+
+def test_an_attempt_that_was_made_before_its_entity_failed_over_is_not_forgotten() -> None:
+    bus = ScriptedBus(AT_ONCE)
+    bus.force_failover()
+    silence = Failed(0.0, 0.5, Failure(Kind.NO_ANSWER, "silence", in_doubt=True))
+    receipt = bus.sent("a", first=(silence, 0)).receipt
+    assert (receipt.side, receipt.attempts, receipt.copies_in_doubt) == (Side.BACKLOG, 2, 1)
+    assert bus.at == 0, "others have failed over: there is nothing to wait for"
+    assert bus.sent("b", first=(Stored(0.0, 0.5), 0)).receipt.side is Side.PRIMARY
 
 
 # --- doubt ---

@@ -121,6 +121,14 @@ def test_the_only_queue_that_is_busy_is_waited_for() -> None:
     assert bus.times(ToBacklog) == [0, 10, 20]
 
 
+def test_a_busy_queue_is_left_alone_for_ten_seconds_also_when_every_other_one_fails() -> None:
+    bus = failed_over(2)
+    bus.backlog[1].says(BUSY)
+    bus.backlog[0].always = FULL
+    assert bus.sent("a").receipt.places == (path(1),)
+    assert list(zip(bus.times(ToBacklog), bus.queues_asked(), strict=True)) == [(0, 1), (0, 0), (10, 1)]
+
+
 def test_queues_that_stay_busy_are_raised_in_the_end_with_both_reasons() -> None:
     bus = failed_over(1)
     bus.backlog[0].always = BUSY
@@ -182,6 +190,14 @@ def test_a_secondary_that_cannot_even_be_connected_to_is_not_asked_queue_by_queu
         queue.always = REFUSED
     assert isinstance(bus.sent("a").error, BothNamespacesUnavailable)
     assert len(bus.queues_asked()) == CONNECTION_FAILURES_MAX
+
+
+def test_one_send_tries_no_queue_again_that_failed_it_however_short_the_probation_is() -> None:
+    bus = failed_over(2, Rules(failover_interval_s=0, ping_interval_s=1_000, probation_s=1))
+    for queue in bus.backlog:
+        queue.always = SILENT
+    assert isinstance(bus.sent("a").error, BothNamespacesUnavailable)
+    assert sorted(bus.queues_asked()) == [0, 1]
 
 
 def test_no_detour_is_longer_than_the_callers_patience() -> None:
@@ -250,3 +266,12 @@ def test_a_message_that_cannot_be_addressed_is_refused_before_anything_is_sent()
     refusal = TooLargeForDetour(262_200, 262_144, 90)
     assert bus.sent("a", refusal=refusal).error is refusal
     assert bus.queues_asked() == []
+
+
+def test_a_refused_message_that_may_be_stored_on_the_primary_says_so() -> None:
+    bus = ScriptedBus(RULES)
+    bus.primary.always = SILENT
+    refusal = TooLargeForDetour(262_200, 262_144, 90)
+    assert bus.sent("a", refusal=refusal).error is refusal
+    assert refusal.receipt is not None
+    assert (refusal.receipt.accepted, refusal.receipt.copies_in_doubt) == (0, 3)
