@@ -19,6 +19,8 @@ class Relay:
         self._ends: list[socket.socket] = []
         self.said = bytearray()
         """All that clients have said so far."""
+        self.swap: tuple[bytes, bytes] | None = None
+        """What to replace in all that the server says, and by what; of the same length."""
         self._is_silent = threading.Event()
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
@@ -65,6 +67,8 @@ class Relay:
         with contextlib.suppress(OSError):
             while data := source.recv(65_536):
                 self.said += b"" if is_answer else data
+                if is_answer and self.swap is not None:
+                    data = data.replace(*self.swap)
                 if not (is_answer and self._is_silent.is_set()):
                     target.sendall(data)
         with contextlib.suppress(OSError):

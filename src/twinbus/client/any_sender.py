@@ -86,6 +86,7 @@ class AnySender:
             warnings.warn(f"Unsupported keyword args: {kwargs}", stacklevel=4)
         if timeout is not None and timeout <= 0:
             raise ValueError("The timeout must be greater than 0.")
+        self._standing.check_not_ended()  # first: after a fault everybody is told the reason
         if self._is_closed:
             raise PairClosed(f"the sender of {self.entity.path} is closed: nothing was sent")
         self._standing.check_usable()

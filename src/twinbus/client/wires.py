@@ -113,6 +113,21 @@ class AioWire:
                 await transport.close()
 
 
+def close_thoroughly(handler: Any) -> None:
+    """Have a receiver of the SDK, of either kind, close its sockets too whenever it closes a connection."""
+    create = handler._create_handler
+
+    def create_and_wrap(auth: Any) -> None:
+        create(auth)
+        client = handler._handler
+        if hasattr(client, "close_async"):
+            client.close_async = _thorough_async(client, client.close_async)
+        else:
+            client.close = _thorough(client, client.close)
+
+    handler._create_handler = create_and_wrap
+
+
 class LastTransfer:
     """What became of the last transfer on an open link, as far as this end knows."""
 
