@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
 from paired import BOTH, SYNC, Stage
-from served import Served
+from served import ISSUER_NAME, ISSUER_SECRET, Served
 
 RULES = ("--rule", "sender:Send", "--rule", "reader:Listen")
+ISSUER = {"issuer": ISSUER_NAME, "algorithm": "HS256", "key": ISSUER_SECRET}
 
 
 @pytest.fixture(scope="session")
 def served_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Served]]:
     data = tmp_path_factory.mktemp("served")
-    with Served("contoso", data, *RULES) as primary, Served("backup", data, *RULES) as secondary:
+    issuer = data / "issuer.json"
+    issuer.write_text(json.dumps(ISSUER))
+    options = (*RULES, "--jwt-issuer", str(issuer))
+    with Served("contoso", data, *options) as primary, Served("backup", data, *options) as secondary:
         yield primary, secondary
 
 

@@ -30,6 +30,7 @@ from twinbus.client.namespace import Namespace
 from twinbus.client.wires import Wire
 
 KEY = "the-key-of-all-served-namespaces"
+ISSUER_NAME, ISSUER_SECRET = "https://issuer.test", "a secret that the issuer and the namespaces share"
 WAIT_S = 15.0
 
 
