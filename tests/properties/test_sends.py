@@ -69,14 +69,14 @@ class Watched(ScriptedBus):
             case ToPrimary():
                 assert call.entity.side is Side.PRIMARY, "nothing but pings goes to an entity that is failed over"
                 self._bother(name, "primary", self.primary)
-            case ToBacklog(queue, _, _):
+            case ToBacklog(queue, letters, _):
                 assert self.pair.rotation.is_available(queue, self.at), "a lost queue is left alone"
-                self._bother(name, queue, self.backlog[queue])
+                self._bother(letters[0].decode(), queue, self.backlog[queue])
         assert not isinstance(ask, ToPrimary | ToBacklog | Probe) or ask.timeout_s > 0
         super()._perform(call, ask)
 
     def _bother(self, name: str, where: int | str, place: Place) -> None:
-        assert self.at >= self.busy_at.get((name, where), -BUSY_S) + BUSY_S, "a busy server is left alone"
+        assert self.at >= self.busy_at.get((name, where), -BUSY_S) + BUSY_S, "a busy server rests from this message"
         if (place.script[0] if place.script else place.always) is BUSY:
             self.busy_at[name, where] = self.at
 
