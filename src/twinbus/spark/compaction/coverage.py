@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
+from twinbus.ledger.segment import process_of
 from twinbus.spark.compaction.compaction import Compacted
 from twinbus.spark.compaction.manifest import Process, Trouble
 from twinbus.spark.compaction.number_ranges import Hole, holes
 
 FOREVER_MS = 1 << 62
-HARMLESS = ("duplicate",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ def coverage_of(compacted: Compacted) -> Coverage:
     """What a store covers."""
     processes = compacted.manifest.processes
     unknown = [each for name, process in processes.items() for each in _of_process(name, process, compacted.running)]
-    unknown += [_of_trouble(each) for each in compacted.manifest.troubles if each.defect not in HARMLESS]
+    unknown += [_of_trouble(each) for each in compacted.manifest.troubles if not _is_explained(each, compacted)]
     return Coverage(
         processes=len(processes),
         records=compacted.manifest.records,
@@ -92,9 +93,17 @@ def _of_hole(name: str, process: Process, hole: Hole) -> Unknown:
     return Unknown(name, process.program, hole.size, since_ms, until_ms, reason)
 
 
-def _of_trouble(trouble: Trouble) -> Unknown:
-    """Lines that could not be read may be about anything, at any time.
+def _is_explained(trouble: Trouble, compacted: Compacted) -> bool:
+    """Whether the numbers of its process already show what these lines would have said."""
+    if trouble.defect in ("duplicate", "newer"):
+        return True  # nothing is missing, or it is counted as not understood
+    named = process_of(Path(trouble.segment))
+    process = compacted.manifest.processes.get(named[0]) if named is not None else None
+    if named is None or process is None or trouble.defect not in ("torn", "corrupt"):
+        return False
+    return trouble.defect == "torn" or ending_of(named[0], process, compacted.running) != "killed"
 
-    Where their numbers show as missing, they are unknown twice; that does no harm.
-    """
+
+def _of_trouble(trouble: Trouble) -> Unknown:
+    """Lines that could not be read may be about anything, at any time."""
     return Unknown("", trouble.segment, trouble.count, 0, FOREVER_MS, f"{trouble}")
