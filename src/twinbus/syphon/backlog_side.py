@@ -18,6 +18,7 @@ from twinbus.syphon.letters import Lot
 from twinbus.syphon.line import Line
 from twinbus.syphon.linked import LineFailed, Linked
 from twinbus.syphon.pump import Pump
+from twinbus.syphon.refusals import Refusals
 from twinbus.syphon.requests import renew_locks_body
 
 if TYPE_CHECKING:
@@ -39,11 +40,14 @@ class BacklogSide:
         self._is_lost = asyncio.Event()
         self._links: dict[int, ReceivingLink] = {}
         self._troubles: dict[str, str] = {}
+        self._refusals = Refusals([queue.path for queue in pump.queues], round(pump.options.refused_s * 1000))
+        self.refusal: str | None = None
+        """Why our credential is of no use at the secondary; None: it is, as far as anybody knows."""
 
     @property
     def troubles(self) -> tuple[str, ...]:
         """What keeps queues from being read."""
-        return tuple([f"{subject}: {text}" for subject, text in self._troubles.items()])
+        return tuple([f"{subject}: {text}" for subject, text in list(self._troubles.items())])
 
     @property
     def line(self) -> Line | None:
@@ -98,10 +102,13 @@ class BacklogSide:
                 link = await line.receiver(queue.path, place)
             except LineFailed as error:
                 self._trouble(queue.path, error.failure)
+                self._refused(queue.path, error.failure)
                 await asyncio.sleep(backoff.next_ms() / 1000)
                 continue
             self._links[queue.index] = link
             self._fine(queue.path)
+            self._refusals.admitted()
+            self.refusal = None
             began_ms = self._clock()
             self._pump.queue_attached(queue.index, began_ms)
             self._act()
@@ -118,6 +125,12 @@ class BacklogSide:
         if subject not in self._troubles:
             self._pump.alert("queue_down", subject, str(failure))
         self._troubles[subject] = str(failure)
+
+    def _refused(self, path: str, failure: Failure) -> None:
+        if self._refusals.failed(path, failure, self._clock()) and self.refusal is None:
+            self.refusal = str(failure)
+            self._pump.alert("refused", "secondary", f"no backlog queue may be read: {failure}")
+        self._act()
 
     def _fine(self, subject: str) -> None:
         if self._troubles.pop(subject, None) is not None:

@@ -47,6 +47,8 @@ class SyphonOptions:
     """The first and the longest pause after a failure."""
     busy_s: float = 10.0
     """How long a destination that throttles is left alone."""
+    refused_s: float = 60.0
+    """How long all backlog queues may refuse our credential until it is called useless, by the alert `refused`."""
     renew_credit_s: float = 900.0
     """How long an idle queue is waited on before the credit is granted again: one long poll."""
     chance: Callable[[], float] = field(default=lambda: 0.5, compare=False, repr=False)
@@ -95,5 +97,6 @@ _RANGES: dict[str, tuple[float, float]] = {
     "attempt_s": (0.01, 600),
     "lock_s": (1, 300),
     "busy_s": (0.01, 3_600),
+    "refused_s": (0.0, 86_400),
     "renew_credit_s": (0.01, 86_400),
 }

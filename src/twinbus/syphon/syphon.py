@@ -148,7 +148,7 @@ class Syphon:
     # --- sight ---
 
     def look(self) -> Progress:
-        """How far it is, now."""
+        """How far it is, now. Any thread may look."""
         now_ms, tally = self._clock(), self.pump.tally
         rate = self._gauge.rate(now_ms, tally.moved)
         left = amount_left(self._counted, tally)
@@ -176,9 +176,9 @@ class Syphon:
                     state=each.state.value,
                     reason=None if each.failure is None else str(each.failure),
                     waiting=len(each.waiting) + len(each.suspects),
-                    in_flight=sum([len(batch.letters) for batch in each.in_flight.values()]),
+                    in_flight=sum([len(batch.letters) for batch in list(each.in_flight.values())]),
                 )
-                for each in self.pump.destinations.values()
+                for each in list(self.pump.destinations.values())  # a copy: the loop goes on meanwhile
             ),
             troubles=self._backlog.troubles,
         )
