@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Any
 from twinbus.amqp.events import DispositionArrived, TransferArrived
 from twinbus.amqp.link import ReceivingLink
 from twinbus.amqp.outcomes import RELEASED
+from twinbus.errors import DecodeError
 from twinbus.pairing.failure import Failure
 from twinbus.syphon.backlog import BacklogQueue
 from twinbus.syphon.backoff import Backoff
-from twinbus.syphon.effects import Grant, RenewLocks, ReopenQueue, Settle
+from twinbus.syphon.effects import Grant, Look, RenewLocks, ReopenQueue, Settle
 from twinbus.syphon.failures import failure_of, no_answer
 from twinbus.syphon.letters import Lot
 from twinbus.syphon.line import Line
 from twinbus.syphon.linked import LineFailed, Linked
+from twinbus.syphon.look import is_waiting, peek, sequence_of
+from twinbus.syphon.ordered_pump import OrderedPump
 from twinbus.syphon.pump import Pump
 from twinbus.syphon.refusals import Refusals
 from twinbus.syphon.requests import renew_locks_body
@@ -138,7 +141,7 @@ class BacklogSide:
 
     # --- what the pump wants ---
 
-    def do(self, effect: Settle | Grant | RenewLocks | ReopenQueue) -> None:
+    def do(self, effect: Settle | Grant | RenewLocks | ReopenQueue | Look) -> None:
         link = self._links.get(effect.queue)
         if link is None:
             return  # lost meanwhile; the pump has heard or is about to
@@ -150,6 +153,8 @@ class BacklogSide:
                 link.grant(credit)
             case RenewLocks(queue=index, lot=lot, tokens=tokens):
                 self._keep(self._renew(self._pump.queues[index].path, lot, tokens))
+            case Look():
+                self._keep(self._look(effect))
             case ReopenQueue(reason=reason):
                 place, link.context = link.context, None
                 link.detach()
@@ -171,6 +176,21 @@ class BacklogSide:
         except LineFailed as error:
             refusal = error.failure
         self._pump.renewed(lot, refusal, asked_ms, self._clock())
+        self._act()
+
+    async def _look(self, look: Look) -> None:
+        pump, line = self._pump, self._line
+        assert isinstance(pump, OrderedPump), "only this one looks"
+        try:
+            if line is None or not line.is_open:
+                return  # the queue is attached anew, and then all is looked at anew
+            letters = await peek(line, pump.queues[look.queue].path, look.from_sequence, look.most)
+            found = [sequence_of(letter) for letter in letters if is_waiting(letter)]
+            seen_to = sequence_of(letters[-1]) if letters else None
+        except (LineFailed, DecodeError):
+            pump.look_failed(look.queue, look.era, self._clock())
+        else:
+            pump.looked(look.queue, look.era, look.from_sequence, found, seen_to, self._clock())
         self._act()
 
 

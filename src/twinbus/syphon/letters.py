@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from twinbus.pairing.envelope import Aliases, open_envelope
+from twinbus.pairing.order import Key, Mark
 
 if TYPE_CHECKING:
     from twinbus.syphon.backlog import BacklogQueue
@@ -15,6 +16,17 @@ _ENQUEUED = b"\xa3\x13x-opt-enqueued-time\x83"
 _LOCKED_UNTIL = b"\xa3\x12x-opt-locked-until\x83"
 _SEARCHED_BYTES = 2_048
 """The service writes its annotations in front; further in, only a sender's own could be found."""
+
+
+class Place(NamedTuple):
+    """Where a letter stands among those of its key."""
+
+    key: Key
+    sequence: int
+    """Its number in its backlog queue."""
+    mark: Mark
+    since_ms: int | None
+    """When the backlog queue took it."""
 
 
 class Lot:
@@ -35,7 +47,10 @@ class Lot:
 class Held:
     """One letter under lock."""
 
-    __slots__ = ("aliases", "dies_ms", "is_open", "letter", "lot", "number", "token")
+    __slots__ = ("aliases", "dies_ms", "is_open", "letter", "lot", "number", "place", "token")
+
+    place: Place
+    """Only known, and only needed, where order is kept."""
 
     def __init__(self, number: int, token: bytes, lot: Lot, letter: bytes, aliases: Aliases, *, is_open: bool) -> None:
         self.number = number

@@ -31,8 +31,9 @@ class SyphonOptions:
     """Only what the backlog took before this time, on the secondary's clock."""
     until_empty: bool = False
     """End when nothing is left that this syphon would move."""
-    order: None = None
-    """Reserved: messages come home in no particular order."""
+    order: Literal["session"] | None = None
+    """"session": the messages of a session, or of an entity if they have none, come home in the order of their queue.
+    None: in no particular order."""
     batch_bytes_max: int = 1024 * 1024
     """The largest batch, if the destination allows it."""
     held_bytes_max: int = 64 * 1024 * 1024
@@ -64,8 +65,8 @@ class SyphonOptions:
         problems = []
         if self.ttl not in ("remaining", "restart"):
             problems.append(f'ttl must be "remaining" or "restart", got {self.ttl!r}')
-        if self.order is not None:
-            problems.append(f"order is not offered by this syphon yet: leave it out, got {self.order!r}")
+        if self.order not in (None, "session"):
+            problems.append(f'order must be "session" or None, got {self.order!r}')
         if self.rate is not None and not 0 < self.rate <= _RATE_MAX:
             problems.append(f"rate must be above 0 and at most {_RATE_MAX:g} messages a second, got {self.rate!r}")
         if self.canary is not None and self.canary < 1:

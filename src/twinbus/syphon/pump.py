@@ -21,7 +21,7 @@ from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.verdict import Role, Verdict, verdict
 from twinbus.syphon import reasons
 from twinbus.syphon.backlog import BacklogQueue, Leave, Owed
-from twinbus.syphon.batches import Batch, encode_batch, take_batch
+from twinbus.syphon.batches import Batch, encode_batch
 from twinbus.syphon.chronicle import NOTHING_TOLD, Chronicle
 from twinbus.syphon.destination import Destination, State
 from twinbus.syphon.effects import (
@@ -104,7 +104,7 @@ class Pump:
         except (EnvelopeError, DecodeError) as error:
             self._chronicle.note(queue.index, number, raw, "", None)
             stranger = Held(number, transfer.tag, lot, b"", _NO_ALIASES, is_open=False)
-            self._refuse(stranger, reasons.MALFORMED, str(error), now_ms)
+            self._turn_away(stranger, raw, str(error), now_ms)
             return
         self._chronicle.note(queue.index, number, raw, aliases.path, aliases.session_id)
         since_ms = enqueued_ms(raw)
@@ -112,12 +112,20 @@ class Pump:
         if aliases.ttl_ms is not None and self.options.ttl == "remaining":
             ends_ms = expiry_ms(aliases, secondary_ms if since_ms is None else since_ms)
             held.dies_ms = None if ends_ms is None else now_ms + ends_ms - secondary_ms
-        destination = self.destinations.get(aliases.path) or self._new_destination(held, now_ms)
+        self._line_up(held, raw, since_ms, now_ms)
+
+    def _turn_away(self, stranger: Held, _raw: bytes, text: str, now_ms: int) -> None:
+        """A letter says nothing of where it belongs."""
+        self._refuse(stranger, reasons.MALFORMED, text, now_ms)
+
+    def _line_up(self, held: Held, _raw: bytes, since_ms: int | None, now_ms: int) -> None:
+        path = held.aliases.path
+        destination = self.destinations.get(path) or self._new_destination(held, now_ms)
         if destination is None:
             return
-        is_unwanted = self._is_sifting and not self.pace.wants(aliases.path, since_ms)
+        is_unwanted = self._is_sifting and not self.pace.wants(path, since_ms)
         if is_unwanted or not self.pace.is_running or destination.is_resting(now_ms):
-            queue.park(held, now_ms)
+            self._set_aside(held, now_ms)
         else:
             destination.waiting.append(held)
 
@@ -134,11 +142,15 @@ class Pump:
             by_kind.setdefault((owed.leave, owed.reason), []).append(number)
         for (leave, reason), numbers in by_kind.items():
             self._chronicle.left(_KINDS[leave], index, numbers, reason)
+            self._left(index, numbers)
             tally.moved += len(numbers) if leave is Leave.MOVED else 0
             tally.refused += len(numbers) if leave is Leave.REFUSED else 0
             tally.expired += len(numbers) if leave is Leave.EXPIRED else 0
         if answered:
             queue.widen()
+
+    def _left(self, index: int, numbers: list[int]) -> None:
+        """The queue has let letters go, for good."""
 
     def _not_settled(self, queue: BacklogQueue, answered: list[tuple[int, Owed]], error: Error, now_ms: int) -> None:
         text = error.description or error.condition
@@ -176,10 +188,13 @@ class Pump:
             self._refuse(held, reasons.MALFORMED, problem, now_ms)
             return None
         if len(self.destinations) >= DESTINATIONS_MAX and not self._drop_an_idle_destination(now_ms):
-            held.lot.queue.park(held, now_ms)
+            self._set_aside(held, now_ms)
             return None
-        destination = self.destinations[path] = Destination(path, self.options)
+        destination = self.destinations[path] = self._make_destination(path)
         return destination
+
+    def _make_destination(self, path: str) -> Destination:
+        return Destination(path, self.options)
 
     def _drop_an_idle_destination(self, now_ms: int) -> bool:
         for path, destination in self.destinations.items():
@@ -250,10 +265,14 @@ class Pump:
             self._park(batch.letters, now_ms)
             self._rest(destination, failure, now_ms)
         elif len(batch.letters) > 1:
-            destination.suspects.extend(batch.letters)
+            self._suspect(destination, batch.letters)
         else:
             reason = reasons.TOO_LARGE if failure.kind is FailureKind.TOO_LARGE else reasons.REFUSED
             self._refuse(batch.letters[0], reason, f"{destination.path} refused it: {failure}", now_ms)
+
+    def _suspect(self, destination: Destination, letters: list[Held]) -> None:
+        """One of these letters is refused for good: each is to be sent alone."""
+        destination.suspects.extend(letters)
 
     def _rest(self, destination: Destination, failure: Failure, now_ms: int) -> None:
         is_news = destination.failure is None
@@ -268,7 +287,11 @@ class Pump:
     def _park(self, letters: Sequence[Held], now_ms: int) -> None:
         for held in letters:
             if not held.lot.is_lost:
-                held.lot.queue.park(held, now_ms)
+                self._set_aside(held, now_ms)
+
+    def _set_aside(self, held: Held, now_ms: int) -> None:
+        """Keep a letter until the sweep is over, then give it back."""
+        held.lot.queue.park(held, now_ms)
 
     def _refuse(self, held: Held, reason: str, text: str, now_ms: int) -> None:
         if held.lot.is_lost:
@@ -326,11 +349,7 @@ class Pump:
             self._effects.append(OpenDestination(destination.path))
         allowed = before = self.pace.allowance(now_ms)
         while allowed and destination.has_letters and destination.room():
-            if destination.suspects:
-                letters = [destination.suspects.popleft()]
-            else:
-                letters = take_batch(destination.waiting, destination.batch_bytes, allowed)
-            allowed -= self._send(destination, letters, now_ms)
+            allowed -= self._send(destination, destination.take(allowed), now_ms)
         if not allowed and before:  # it has used up what the pace allows: the others first next time
             self.destinations[destination.path] = self.destinations.pop(destination.path)
 

@@ -17,11 +17,12 @@ from twinbus.ledger.events import Recorder
 from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.syphon.backlog_side import BacklogSide
 from twinbus.syphon.chronicle import NOTHING_TOLD, LedgerChronicle
-from twinbus.syphon.effects import Alert, Effect, Grant, RenewLocks, ReopenQueue, Settle
+from twinbus.syphon.effects import Alert, Effect, Grant, Look, RenewLocks, ReopenQueue, Settle
 from twinbus.syphon.home_side import HomeSide
 from twinbus.syphon.linked import LineFailed
 from twinbus.syphon.look import left_in, rough_depth
 from twinbus.syphon.options import SyphonOptions
+from twinbus.syphon.ordered_pump import OrderedPump, Witness
 from twinbus.syphon.presence import chosen
 from twinbus.syphon.progress import DestinationProgress, Progress, RateGauge, amount_left
 from twinbus.syphon.pump import Pump
@@ -62,8 +63,12 @@ class Syphon:
         on_alert: Callable[[Alert], None] | None = None,
         clock: Callable[[], int] | None = None,
         ledger: Recorder | None = None,
+        witness: Witness | None = None,
     ) -> None:
-        """`queues` are the indexes to empty, all of them by default. `on_alert` is called in the event loop."""
+        """`queues` are the indexes to empty, all of them by default. `on_alert` is called in the event loop.
+
+        With `order="session"` a `witness` is told, in the event loop, what left the backlog.
+        """
         self.options = options or SyphonOptions()
         self.paths = [backlog_path(primary_name, index) for index in chosen(queue_count, queues)]
         self._clock = clock or SteadyClock()
@@ -72,7 +77,10 @@ class Syphon:
         chronicle = NOTHING_TOLD
         if ledger is not None:
             chronicle = LedgerChronicle(ledger, self.paths, primary_name, secondary.hostname or secondary.host)
-        self.pump = Pump(self.paths, self.options, self._started_ms, chronicle)
+        if self.options.order is None:
+            self.pump = Pump(self.paths, self.options, self._started_ms, chronicle)
+        else:
+            self.pump = OrderedPump(self.paths, self.options, self._started_ms, chronicle, witness)
         self._backlog = BacklogSide(secondary, self.pump, self._clock, self._act, self._keep)
         self._home = HomeSide(primary, self.pump, self._clock, self._act, self._keep)
         self._gauge = RateGauge(self._started_ms)
@@ -234,7 +242,7 @@ class Syphon:
     def _do(self, effect: Effect) -> None:
         if isinstance(effect, Alert):
             self._tell(effect)
-        elif isinstance(effect, Settle | Grant | RenewLocks | ReopenQueue):
+        elif isinstance(effect, Settle | Grant | RenewLocks | ReopenQueue | Look):
             self._backlog.do(effect)
         else:
             self._home.do(effect)
