@@ -345,8 +345,8 @@ def ping(pair: Pair, entity: Entity) -> Flow[None]:
     answer = yield Probe(entity.path, pair.rules.attempt_s)
     if isinstance(answer, Stored):
         pair.feed(entity, PingSucceeded(answer.at, epoch, answer.chance))
-    else:
-        pair.feed(entity, PingFailed(answer.at, epoch, str(_failure_in(answer)), answer.chance))
+    elif isinstance(answer, Failed):
+        pair.feed(entity, PingFailed(answer.at, epoch, str(answer.failure), answer.chance))
 
 
 def with_receipt(failure: Failure, receipt: SendReceipt) -> BaseException:

@@ -53,8 +53,6 @@ class Rotation:
         if current is not None and current != avoid and self.is_available(current, at):
             return current
         choice = [queue for queue in self.available(at) if queue != avoid]
-        # A queue that never failed is a better bet than one whose probation has just ended.
-        choice = [queue for queue in choice if queue not in self._lost] or choice
         return choice[min(int(chance * len(choice)), len(choice) - 1)] if choice else None
 
     def lose(self, queue: int, at: float, failure: Failure) -> bool:

@@ -7,11 +7,12 @@ from itertools import repeat
 import pytest
 from scripted_bus import BUSY, OK, REFUSED, SILENT, Reply, ScriptedBus, fails
 
-from twinbus.client.asks import Failed, Pause, Probe, Stored, ToBacklog, ToPrimary, WaitTurn
+from twinbus.client.asks import Failed, Pause, Probe, Stored, ToBacklog, ToPrimary, WaitTurn, Woke
 from twinbus.client.flows import Choice, ping, receipt_of
 from twinbus.errors import SendError
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.machine import FailedOver, Healthy, Suspect
+from twinbus.pairing.pair import Pair
 from twinbus.pairing.receipt import Side
 from twinbus.pairing.retry import longest_s
 from twinbus.pairing.rules import Rules
@@ -435,3 +436,14 @@ def test_a_forced_failover_needs_no_failure() -> None:
     bus.force_failover()
     assert bus.sent("a", choice=Choice()).receipt.side is Side.BACKLOG
     assert not bus.asks(WaitTurn)
+
+
+def test_a_ping_that_is_answered_by_the_end_of_the_client_says_nothing() -> None:
+    core = Pair(Rules(failover_interval_s=0), entities=["orders"])
+    orders = core.entity("orders")
+    core.send_failed(orders, 0.0, 0, Failure(FailureKind.UNREACHABLE, "refused"), 0.5)
+    flow = ping(core, orders)
+    assert isinstance(next(flow), Probe)
+    with pytest.raises(StopIteration):
+        flow.send(Woke(1.0, 0.5, is_closing=True))
+    assert orders.side is Side.BACKLOG

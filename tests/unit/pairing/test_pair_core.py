@@ -14,6 +14,7 @@ from twinbus.pairing.machine import FailedOver, Healthy, Suspect
 from twinbus.pairing.pair import Pair
 from twinbus.pairing.receipt import Side
 from twinbus.pairing.rules import Rules
+from twinbus.pairing.verdict import Verdict
 
 REFUSED = Failure(FailureKind.UNREACHABLE, "connection refused")
 FULL = Failure(FailureKind.FULL, "5 GB are used")
@@ -236,3 +237,23 @@ def test_queues_that_cannot_be_used_when_pairing_begin_outside_the_rotation() ->
     assert core.rotation.available(6) == [0]
     core.use_queues([0, 1], {}, 10)
     assert core.rotation.available(11) == [0, 1]
+
+
+# --- a classifier of the application ---
+
+
+@pytest.mark.parametrize("answer", [True, "down", 0])
+def test_a_classifier_that_gives_no_verdict_is_passed_over_and_told_of_once(answer: object) -> None:
+    core = Pair(Rules(), entities=["orders"], classifier=lambda _: answer)  # type: ignore[arg-type, return-value]
+    orders = core.entity("orders")
+    assert [core.judge(orders, REFUSED) for _ in range(2)] == [Verdict.DOWN, Verdict.DOWN]
+    assert told(core) == ["pairing_warning"]
+
+
+def test_a_classifier_that_raises_does_not_hide_why_the_send_failed() -> None:
+    def broken(failure: Failure) -> Verdict:
+        raise KeyError(failure.kind)
+
+    core = Pair(Rules(), entities=["orders"], classifier=broken)
+    assert core.judge(core.entity("orders"), REFUSED) is Verdict.DOWN
+    assert told(core) == ["pairing_warning"]

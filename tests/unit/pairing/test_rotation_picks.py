@@ -50,10 +50,11 @@ def test_failing_again_after_probation_is_news_and_costs_another_probation() -> 
     assert shared.pick(0, 129.9, 0) is None
 
 
-def test_a_queue_that_never_failed_is_preferred_to_one_on_trial() -> None:
+def test_a_queue_whose_probation_is_over_is_chosen_like_any_other() -> None:
     shared = rotation(2)
     shared.lose(0, 0, FULL)
-    assert {shared.pick(None, 60, chance) for chance in (0.0, 0.5, 1.0)} == {1}
+    assert {shared.pick(None, 59, chance) for chance in (0.0, 0.5, 1.0)} == {1}
+    assert {shared.pick(None, 60, chance) for chance in (0.0, 0.5, 1.0)} == {0, 1}
 
 
 def test_a_queue_that_took_something_is_as_good_as_any() -> None:
