@@ -18,7 +18,7 @@ from twinbus import Namespace, PairedNamespaceOptions, PairedServiceBusClient, R
 from twinbus import SendAvailabilityPairedNamespaceOptions as Options
 from twinbus.errors import OptionsError, PairClosed, PairingError, TwinbusError
 
-QUICK = timedelta(seconds=0.6)
+QUICK = timedelta(seconds=1)
 FOR_EVER_DAYS = 10_675_199
 
 

@@ -19,7 +19,7 @@ from twinbus import PairedServiceBusClient, Retry, Side
 from twinbus import SendAvailabilityPairedNamespaceOptions as Options
 from twinbus.errors import PairClosed, PairFaulted
 
-QUICK = timedelta(seconds=0.4)
+QUICK = timedelta(seconds=0.8)
 
 
 def sockets() -> int:

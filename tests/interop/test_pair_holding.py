@@ -16,7 +16,7 @@ from paired import Heard, Stage, wait_until
 from twinbus import PairedServiceBusClient, Retry, SendReceipt, Side
 from twinbus.errors import NotSent
 
-SOON = timedelta(seconds=0.8)
+SOON = timedelta(seconds=1.5)
 LONG = timedelta(minutes=5)
 RETRY = Retry(attempts=1, backoff_min=timedelta(milliseconds=50), backoff_max=timedelta(milliseconds=100))
 
@@ -63,7 +63,7 @@ def hold(bus: PairedServiceBusClient, sender: Any, count: int, first: int = 1, *
 
 
 def test_held_sends_go_to_the_backlog_in_order_when_the_interval_is_over(both: Stage) -> None:
-    with both.bus(hold_sends=True, failover_interval=timedelta(seconds=1.5), retry=RETRY) as bus:
+    with both.bus(hold_sends=True, failover_interval=timedelta(seconds=2.5), retry=RETRY) as bus:
         heard = Heard(bus)
         sender = bus.get_queue_sender(both.orders)
         both.primary.break_("no-send", both.orders)
@@ -136,7 +136,7 @@ def test_no_longer_than_wanted(both: Stage) -> None:
 
 def test_a_held_send_that_may_be_stored_is_called_in_doubt(both: Stage) -> None:
     options: dict[str, Any] = {"hold_sends": True, "failover_interval": LONG, "retry": RETRY}
-    with both.bus(attempt_timeout=timedelta(seconds=0.3), hold_time_max=timedelta(seconds=0.6), **options) as bus:
+    with both.bus(attempt_timeout=timedelta(seconds=0.8), hold_time_max=timedelta(seconds=1.2), **options) as bus:
         heard = Heard(bus)
         sender = bus.get_queue_sender(both.orders)
         sender.send_messages(ServiceBusMessage("0"))

@@ -160,7 +160,7 @@ def test_a_thousand_idle_senders_cost_no_connection_and_no_thread(stage: Stage) 
 
 
 def test_two_threads_that_fail_over_together_do_it_once(stage: Stage) -> None:
-    with stage.bus(attempt_timeout=timedelta(seconds=0.5)) as bus:
+    with stage.bus(attempt_timeout=timedelta(seconds=1)) as bus:
         heard = Heard(bus)
         senders = [bus.get_queue_sender(stage.orders) for _ in range(8)]
         for sender in senders:

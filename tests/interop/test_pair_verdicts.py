@@ -259,7 +259,7 @@ def test_an_application_can_have_its_own_verdicts(both: Stage) -> None:
 
 
 def test_by_the_documents_rule_time_outs_count_and_lost_connections_do_not(both: Stage) -> None:
-    with both.bus(classifier="documented", attempt_timeout=timedelta(seconds=0.5)) as bus:
+    with both.bus(classifier="documented", attempt_timeout=timedelta(seconds=1)) as bus:
         sender = bus.get_queue_sender(both.orders)
         sender.send_messages(ServiceBusMessage("1"))
         fault = both.primary.break_("unreachable", how="refuse")
