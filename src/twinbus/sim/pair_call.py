@@ -57,7 +57,7 @@ class Call:
         self.entity = entity
         self.rules = watch.rules
         self.timeout_s = timeout_s
-        self.started_at = watch.loop.now
+        self.started_at = self.heard_at = watch.loop.now
         self._started_awake = watch.loop.awake_s
         self.sending: Sending | None = None
         """The flow that carries it, once there is one."""
@@ -95,6 +95,11 @@ class Call:
     @property
     def deadline(self) -> float | None:
         return None if self.timeout_s is None else self.started_at + self.timeout_s
+
+    @property
+    def is_waiting(self) -> bool:
+        """It is held, and waits for its turn."""
+        return isinstance(self._ask, WaitTurn) and self._answer is None
 
     # --- asks ---
 
@@ -170,7 +175,7 @@ class Call:
     # --- answers ---
 
     def heard(self, answer: Answer) -> None:
-        self._answer = answer
+        self._answer, self.heard_at = answer, answer.at
         if isinstance(answer, Packed):
             self.batches = max(1, len(answer.batches))
         if isinstance(self._ask, ToPrimary | ToBacklog) and isinstance(answer, Stored | Failed):

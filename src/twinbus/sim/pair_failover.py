@@ -38,10 +38,15 @@ class EntityWatch:
         self._pings_in_row = 0
         self._pings_wanted = 1
         self._stays = False
+        self.changed_at = 0.0
 
     @property
     def is_failed_over(self) -> bool:
         return isinstance(self.entity.state, FailedOver)
+
+    @property
+    def is_suspect(self) -> bool:
+        return isinstance(self.entity.state, Suspect)
 
     @property
     def wants_pings(self) -> bool:
@@ -141,6 +146,8 @@ class EntityWatch:
 
     def _enter(self, *, is_new: bool = False, by_rate: bool = False) -> None:
         before, self._state = self._state, self.entity.state
+        if name_of(before) != name_of(self._state):
+            self.changed_at = self._loop.now
         if isinstance(before, FailedOver) is not self.is_failed_over or is_new:
             self.period += 1
             self._seen["failovers" if self.is_failed_over else "returns"] += 1

@@ -24,7 +24,7 @@ DISK_FAILS_EVERY_S = 0.3
 class Faults:
     def __init__(self, primary: Road, secondary: Road, random: Random) -> None:
         self._primary, self._secondary, self._random = primary, secondary, random
-        self._are_over = False
+        self.are_over = False
 
     def plan(self, spells: int, until: float) -> None:
         """So many spells will come, at any time up to then."""
@@ -33,7 +33,7 @@ class Faults:
             begins = random.random() * until
             ends = begins + random.choice((0.05, 0.3, 1.0)) * random.random() * until
             roads = [self._primary] if random.random() < 0.7 else [self._secondary]
-            if random.random() < 0.15:
+            if random.random() < 0.35:
                 roads = [self._primary, self._secondary]  # both sides at once
             for road in roads:
                 spell = self._draw(road)
@@ -42,13 +42,13 @@ class Faults:
 
     def _draw(self, road: Road) -> Spell:
         random = self._random
-        trouble = random.choice(tuple(Trouble))
+        trouble = random.choice((*Trouble, Trouble.CONDITION, Trouble.CONDITION))  # of which there are many
         is_about_one = trouble in NEEDS_A_QUEUE or random.random() < 0.4
         path = random.choice(list(road.namespace.settings)) if is_about_one else None
         return Spell(trouble, path, random.choice((1.0, 1.0, 0.5, 0.2)), random.choice(CONDITIONS))
 
     def _begin(self, road: Road, spell: Spell) -> None:
-        if self._are_over:
+        if self.are_over:
             return
         road.seen[f"trouble: {spell.trouble.name}"] += 1
         namespace, path = road.namespace, spell.path or ""
@@ -68,12 +68,12 @@ class Faults:
 
     def _fail_disk(self, road: Road, spell: Spell) -> None:
         road.namespace.fail_disk()
-        if not self._are_over and spell in road.weather.over(spell.path or ""):
+        if not self.are_over and spell in road.weather.over(spell.path or ""):
             road.loop.call_in(self._random.random() * DISK_FAILS_EVERY_S, lambda: self._fail_disk(road, spell))
 
     def _end(self, road: Road, spell: Spell) -> None:
         road.weather.end(spell)
-        if self._are_over:
+        if self.are_over:
             return
         namespace, path = road.namespace, spell.path or ""
         match spell.trouble:
@@ -88,7 +88,7 @@ class Faults:
 
     def stop(self) -> None:
         """From now on all is well."""
-        self._are_over = True
+        self.are_over = True
         for road in (self._primary, self._secondary):
             road.weather.clear_up()
             road.namespace.put_right()

@@ -33,11 +33,11 @@ class Writer:
         self._random = random
         self._numbers = count(1)
         self._rich_share = random.choice((0.0, 0.3, 1.0))
-        self._big_share = random.choice((0.0, 0.1, 0.3))
+        self._big_share = random.choice((0.0, 0.1, 0.6))
         self._odd_share = random.choice((0.0, 0.0, 0.05))
 
     def parcel(self, path: str) -> SimulatedParcel:
-        size = self._random.choice((1, 1, 1, 1, 2, 5))
+        size = self._random.choice((1, 1, 1, 1, 2, 3, 8))
         ids = tuple(f"m{next(self._numbers)}" for _ in range(size))
         return SimulatedParcel([self._letter(each) for each in ids], ids, path)
 
@@ -61,7 +61,7 @@ class Writer:
 
     def _body(self) -> bytes:
         is_big = self._random.random() < self._big_share
-        return bytes(self._random.choice((1_500, 3_500)) if is_big else 20)
+        return bytes(self._random.choice((1_500, 1_500, 3_500)) if is_big else 20)
 
 
 @cache

@@ -21,9 +21,6 @@ from twinbus.sim.pair_archive import Archive, Copy
 from twinbus.sim.pair_call import PRIMARY, Call
 from twinbus.sim.pair_network import SimulatedError
 
-UNTOLD_S = 0.03
-"""So much time may pass between the last answer that a flow got and its end."""
-
 
 class Places:
     def __init__(self, primary: Archive, secondary: Archive, seen: Counter[str], batch_bytes: int) -> None:
@@ -86,9 +83,8 @@ class Places:
         counted = call.doubtful_attempts
         check(receipt.copies_in_doubt == counted, f"{call}: {counted} doubts, and {receipt.copies_in_doubt} are told")
         check(receipt.attempts == call.attempts, f"{call} made {call.attempts} attempts, {receipt.attempts} are told")
-        lasted_s = call.now - call.started_at
-        is_right = -1e-6 < lasted_s - receipt.seconds < UNTOLD_S
-        check(is_right, f"{call} took {lasted_s} s, {receipt.seconds} are told")
+        lasted_s = call.heard_at - call.started_at
+        check(abs(receipt.seconds - lasted_s) < 1e-6, f"{call} took {lasted_s} s, {receipt.seconds} are told")
         is_split = receipt.side is Side.PRIMARY and receipt.backlog_queues
         check(not is_split, f"{call} is on the primary and has backlog queues {receipt.backlog_queues}")
         self.check_copies(call)

@@ -104,7 +104,7 @@ class Applications:
         call = self.prepare(path, timeout_s)
         task = Task(self._make(sender, call, then))
         if random.random() < habits.cancel_share:
-            self._shell.loop.call_in(random.random() * 5, task.cancel)
+            self._shell.loop.call_in(random.random() * random.choice((0.05, 0.5, 5.0)), task.cancel)
         return call
 
     def prepare(self, path: str, timeout_s: float | None = None) -> Call:

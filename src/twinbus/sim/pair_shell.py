@@ -181,7 +181,7 @@ class SimulatedShell:
         del self._timers[key]
         self._pings[key[1]] += key[0] == "ping"
         if self._random.random() < 0.2:  # a worker takes its time; what is due can no longer be cancelled
-            self.loop.call_in(self._random.random() * LAG_S / 2, job)
+            self.loop.call_at(self.loop.due + self._random.random() * LAG_S / 2, job)
         else:
             job()
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.pair import Pair
-from twinbus.sim.invariants import check
-from twinbus.sim.pair_failover import EntityWatch
+from twinbus.sim.invariants import Violation, check
+from twinbus.sim.pair_failover import LAG_S, EntityWatch
 from twinbus.sim.pair_loop import VirtualLoop
 
 if TYPE_CHECKING:
@@ -48,14 +48,18 @@ class QueueWatch:
 class LineWatch:
     """The sends that are held for one entity, in the order in which they came."""
 
-    def __init__(self) -> None:
+    def __init__(self, loop: VirtualLoop) -> None:
         self._calls: list[Call] = []
+        self._loop = loop
+        self._head_since = 0.0
 
     def __len__(self) -> int:
         return len(self._calls)
 
     def join(self, call: Call) -> None:
         self._calls.append(call)
+        if len(self._calls) == 1:
+            self._head_since = self._loop.now
         rules = call.rules
         size = sum(each.parcel.size_bytes for each in self._calls)
         check(len(self._calls) <= rules.hold_count_max, f"{len(self._calls)} sends are held")
@@ -63,11 +67,19 @@ class LineWatch:
 
     def leave(self, call: Call) -> None:
         if call in self._calls:
+            if call is self._calls[0]:
+                self._head_since = self._loop.now
             self._calls.remove(call)
 
     def check_turn(self, call: Call) -> None:
         """A held send does something: only the first may."""
         check(not self._calls or self._calls[0] is call, f"{call} overtakes {self._calls[:1]}")
+
+    def check_head(self, watch: EntityWatch) -> None:
+        """Once it is known where sends go, the first in line does not wait."""
+        since = max(self._head_since, watch.changed_at)
+        if self._calls and self._calls[0].is_waiting and not watch.is_suspect and self._loop.due > since + LAG_S:
+            raise Violation(f"{self._calls[0]} waits though it is its turn")
 
     def is_full_for(self, call: Call) -> bool:
         rules = call.rules
@@ -92,7 +104,7 @@ class Watch:
     def entity(self, entity: Entity) -> EntityWatch:
         if entity not in self._entities:
             self._entities[entity] = EntityWatch(entity, self.rules, self.loop, self.seen)
-            self._lines[entity] = LineWatch()
+            self._lines[entity] = LineWatch(self.loop)
         return self._entities[entity]
 
     @property
@@ -116,3 +128,4 @@ class Watch:
         if self.closed_at is None:
             for watch in self._entities.values():
                 watch.check_duties()
+                self._lines[watch.entity].check_head(watch)

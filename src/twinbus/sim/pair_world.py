@@ -102,16 +102,23 @@ class PairWorld:
         self.seen["jumps"] += 1
         self.loop.jump(self._random.choice((0.5, 10.0, 300.0)))
 
-    def _close(self) -> None:
+    def _close(self, patience: int = 100) -> None:
+        """If sends are held at all, then rather while there are some: they have to be told."""
+        if self.faults.are_over:
+            return
+        is_holding = any(len(entity.line) for entity in self.pair.entities)
+        if self.rules.hold_sends and not is_holding and patience > 0:
+            self.loop.call_in(self.loop.now / 100, lambda: self._close(patience - 1))
+            return
         self.seen["closed"] += 1
-        self.seen["closed with sends held"] += any(len(entity.line) for entity in self.pair.entities)
+        self.seen["closed with sends held"] += is_holding
         self.shell.close()
 
     # --- what an operator does ---
 
     def _operate(self) -> None:
         if not self.shell.is_closing:
-            self._random.choice((self._force, self._mark, self._check_again))()
+            self._random.choice((self._force, self._mark, self._flick, self._check_again))()
             self.shell.settle()
             self.shell.check_order()
 
@@ -120,8 +127,14 @@ class PairWorld:
         self.watch.entity(entity)
         return entity
 
-    def _force(self) -> None:
+    def _flick(self) -> None:
+        """There and back while sends are under way."""
         entity = self._some_entity()
+        self._force(entity)
+        self.loop.call_in(self._random.random(), lambda: self._mark(entity))
+
+    def _force(self, entity: Entity | None = None) -> None:
+        entity = entity or self._some_entity()
         stays = self._random.random() < 0.3
         event = FailoverForced(self.loop.now, entity.epoch, "by hand", stays, self._random.random())
         self.pair.feed(entity, event)
@@ -129,12 +142,15 @@ class PairWorld:
         self.watch.entity(entity).forced(stays=stays)
         self.seen["forced"] += 1
 
-    def _mark(self) -> None:
-        entity = self._some_entity()
+    def _mark(self, entity: Entity | None = None) -> None:
+        if self.shell.is_closing:
+            return
+        entity = entity or self._some_entity()
         self.pair.feed(entity, MarkedHealthy(self.loop.now, entity.epoch))
         self.shell.settle()
         self.watch.entity(entity).marked()
         self.seen["marked healthy"] += 1
+        self.shell.check_order()
 
     def _check_again(self) -> None:
         """The backlog queues are looked at again: some may be gone, some may be no good."""
