@@ -99,6 +99,17 @@ async def test_a_clean_close_leaves_no_task_and_no_socket(stage: Stage, outage: 
         await asyncio.sleep(0.02)
 
 
+def test_senders_that_were_forgotten_instead_of_closed_leave_nothing(stage: Stage) -> None:
+    def forget() -> None:
+        with stage.bus() as bus:
+            for _ in range(3):
+                bus.get_queue_sender(stage.orders).send_messages(ServiceBusMessage("1"))
+            gc.collect()
+            assert bus.status().entities[0].sent_to_primary == 3
+
+    leaves_nothing(forget)
+
+
 def test_a_pairing_that_failed_leaves_nothing(stage: Stage) -> None:
     def fail() -> None:
         bus = stage.client(create_backlog=False, attempt_timeout=QUICK)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from time import monotonic
+from weakref import WeakSet
 
 from azure.servicebus import ServiceBusClient
 
@@ -47,6 +48,7 @@ class ThreadShell:
         self._keeper = Keeper(self.pair.name)
         self.watchdog = Watchdog()
         self._primary: ServiceBusClient | None = None
+        self._primary_links: WeakSet[SenderLink] = WeakSet()
         self.receiving: ServiceBusClient
         self._warm_queue: int | None = None
         self._is_warm_queue_lent = False
@@ -114,6 +116,8 @@ class ThreadShell:
 
     def finish(self) -> None:
         """What is left to do when all senders are closed."""
+        for link in tuple(self._primary_links):  # of senders that were forgotten instead of closed
+            link.discard()
         self.watchdog.stop()
         self.news.close()
 
@@ -130,7 +134,9 @@ class ThreadShell:
         return self._pool
 
     def open_primary(self, path: str, deadline_s: float) -> SenderLink:
-        return SenderLink.open(self.primary, path, deadline_s=deadline_s, watchdog=self.watchdog)
+        link = SenderLink.open(self.primary, path, deadline_s=deadline_s, watchdog=self.watchdog)
+        self._primary_links.add(link)
+        return link
 
     def to_backlog(self, queue: int, letters: Sequence[bytes], timeout_s: float) -> Answer:
         if self._closing.is_set():
