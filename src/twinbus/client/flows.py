@@ -151,6 +151,8 @@ class Sending:
     def _after_failure(self, failure: Failure, epoch: int) -> float | None:
         """Seconds until the next attempt, None when the round is over; raises what the caller has to know."""
         self._note(failure, Side.PRIMARY)
+        if failure.error is None and self._entity.side is Side.BACKLOG:
+            return None  # the primary was not even asked: this send only waited for one that found it down
         opinion = self._pair.judge(self._entity, failure)
         if opinion is Verdict.RAISE:
             self._raise(failure)
