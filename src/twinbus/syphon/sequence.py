@@ -126,10 +126,15 @@ class Sequence:
             return [], []
         proven: list[Held] = []
         there = deque([number for number in found if number >= asked and number not in self._skipped])
-        while self.unproven and (seen_to is None or self.unproven[0].place.sequence <= seen_to):
-            if not there or there.popleft() != self.unproven[0].place.sequence:
+        while self.unproven:
+            sequence = self.unproven[0].place.sequence
+            if there and there[0] == sequence:
+                there.popleft()
+                proven.append(self._next_proven())
+            elif (there and there[0] < sequence) or seen_to is None or sequence <= seen_to:
                 return proven, self._all_unproven()  # an earlier one hides, or this one is not ours any more
-            proven.append(self._next_proven())
+            else:
+                break
         if seen_to is not None:
             self.known_to = max(self.known_to, there[0] - 1 if there else seen_to)
         while self.unproven and self.unproven[0].place.sequence == self.known_to + 1:
