@@ -106,6 +106,10 @@ class PairedServiceBusSender(AnySender):
         """End its link. The paired client stays open."""
         self._is_closed = True
         self._fold()
+        self.let_go()
+
+    def let_go(self) -> None:
+        """End its link; the next send that needs one opens another, if it may."""
         link = self._link
         if link is not None:
             self._forget(link)

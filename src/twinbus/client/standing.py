@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from time import time
 
 from twinbus.client.credentials import is_async
+from twinbus.client.homecoming import Homecoming
 from twinbus.client.inspection import inspect
 from twinbus.client.namespace import Namespace
 from twinbus.client.options import SendAvailabilityPairedNamespaceOptions
@@ -23,6 +24,7 @@ from twinbus.client.status import (
     Status,
 )
 from twinbus.errors import OptionsError, PairClosed, PairFaulted, TwinbusError
+from twinbus.pairing import closing
 from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.pairing.entity import Entity, name_of
 from twinbus.pairing.machine import FailedOver, Healthy
@@ -54,6 +56,9 @@ class Standing:
             classifier=classifier_for(options.classifier),
             name=options.primary_name or primary.name or UNNAMED,
         )
+        self.sides: closing.State = closing.BothOpen()
+        self.homecoming: Homecoming | None = None
+        """The syphon of this client; None: it runs none, or has not begun."""
         self.queue_sent: dict[int, int] = {}
         self.inspection: Inspection | None = None
 
@@ -131,6 +136,41 @@ class Standing:
         if self.phase is Phase.CLOSED:
             raise PairClosed("the client is closed: nothing was sent")
 
+    # --- its two sides ---
+
+    def side_event(self, event: closing.Event) -> tuple[closing.Effect, ...]:
+        """Something happened to one of the sides; what is to be done."""
+        if self.has_ended:
+            return ()
+        is_syphoning = self.options.enable_syphon and self.phase is Phase.PAIRED
+        self.sides, effects = closing.step(self.sides, event, is_syphoning=is_syphoning)
+        return effects
+
+    def has_side_ended(self, side: closing.SideName) -> bool:
+        """Whether this side alone has ended; when both have, the pair has."""
+        return isinstance(self.sides, closing.OneOpen) and self.sides.ended == side
+
+    @property
+    def is_half_open(self) -> bool:
+        """Whether one side has ended and the other has not."""
+        return isinstance(self.sides, closing.OneOpen)
+
+    def check_side(self, side: closing.SideName) -> None:
+        """Raise `PairClosed` if this side has ended."""
+        if self.has_side_ended(side):
+            why = self.side_fault(side)
+            how = "is closed" if why is None else f"has ended ({why})"
+            raise PairClosed(f"the {side} {how}: nothing was sent")
+
+    def side_fault(self, side: closing.SideName) -> str | None:
+        """Why a side ended, if it was by a fault, of its own or of the pair."""
+        if self.fault is not None:
+            return self.fault
+        return self.sides.fault if isinstance(self.sides, closing.OneOpen) and self.sides.ended == side else None
+
+    def name_of(self, side: closing.SideName) -> str | None:
+        return self.pair.name if side == "primary" else self.secondary.name
+
     @property
     def queue_count(self) -> int:
         """How many backlog queues were really found or created."""
@@ -161,6 +201,7 @@ class Standing:
             ),
             backlog_queues=tuple(self._queue_status(queue, at, when) for queue in self.pair.rotation.queues),
             secondary_status=self._secondary_status(),
+            syphon=None if self.homecoming is None else self.homecoming.status(),
             news_dropped=news_dropped,
         )
 
