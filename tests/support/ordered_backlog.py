@@ -98,7 +98,7 @@ class OrderedYard:
         self.next_delivery = 1
         self.is_linked = False
         self.replies: dict[str, Callable[[list[bytes]], Outcome | str]] = {}
-        """What a destination says to a batch: an outcome, "lost", "silent" (stored, but nobody hears of it), "later"."""
+        """What a destination says to a batch: an outcome, "lost", "silent" (stored, but not heard of), "later"."""
         self.later: list[Send] = []
         """Batches that wait for their answer."""
         self.are_locks_renewed = True
