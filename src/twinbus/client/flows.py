@@ -211,13 +211,14 @@ class Sending:
             yield from self._after_queue_failure(queue, _failure_in(answer), search)
 
     def _pick(self, search: Search) -> int | None:
-        rotation = self._pair.rotation
-        queue = rotation.pick(self._choice.queue, self._at, self._chance, avoid=search.busy)
+        if search.connection_failures >= CONNECTION_FAILURES_MAX:
+            return None
+        rotation, current = self._pair.rotation, self._choice.queue
+        queue = rotation.pick(current, self._at, self._chance, avoid=search.busy, without=search.failed)
         if queue is None and search.busy is not None and rotation.is_available(search.busy, self._at):
             queue = search.busy
         self._choice.queue = queue
-        is_over = queue in search.failed or search.connection_failures >= CONNECTION_FAILURES_MAX
-        return None if is_over else queue
+        return queue
 
     def _after_queue_failure(self, queue: int, failure: Failure, search: Search) -> Flow[None]:
         self._note(failure, Side.BACKLOG)
