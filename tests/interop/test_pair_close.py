@@ -69,7 +69,7 @@ def test_a_clean_close_leaves_no_thread_and_no_socket(stage: Stage, outage: str)
             for sender in senders:
                 sender.send_messages(ServiceBusMessage("1"))
             receiver = bus.get_queue_receiver(stage.orders)
-            assert len(receiver.receive_messages(1, max_wait_time=10)) == 1
+            assert len(receiver.receive_messages(1, max_wait_time=30)) == 1
             bring_down(stage, outage)
             for sender in senders:
                 sender.send_messages(ServiceBusMessage("2"))
@@ -88,7 +88,7 @@ async def test_a_clean_close_leaves_no_task_and_no_socket(stage: Stage, outage: 
         for sender in senders:
             await sender.send_messages(ServiceBusMessage("1"))
         receiver = bus.get_queue_receiver(stage.orders)
-        assert len(await receiver.receive_messages(1, max_wait_time=10)) == 1
+        assert len(await receiver.receive_messages(1, max_wait_time=30)) == 1
         bring_down(stage, outage)
         for sender in senders:
             assert (await sender.send_messages(ServiceBusMessage("2"))).side is Side.BACKLOG

@@ -104,7 +104,7 @@ def test_the_very_message_that_meets_an_outage_is_saved(both: Stage, outage: str
     assert set(found) - {"before", "after"} <= ({"during 1"} if receipts[0].in_doubt else set())
 
 
-@pytest.mark.parametrize("outage", ["killed", "silent", "disabled"])
+@pytest.mark.parametrize("outage", ["refuse", "silent", "disabled"])
 def test_a_sender_made_in_the_middle_of_an_outage_takes_part(both: Stage, outage: str) -> None:
     with both.bus(attempt_timeout=attempt_for(outage), entities=[both.orders]) as bus:
         heard = Heard(bus)

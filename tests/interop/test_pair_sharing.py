@@ -42,7 +42,7 @@ def account(stage: Stage, receipts: list[SendReceipt]) -> None:
 def test_twenty_threads_share_a_sender_through_an_outage(stage: Stage) -> None:
     receipts: list[SendReceipt] = []
     is_over = threading.Event()
-    with stage.bus(attempt_timeout=timedelta(seconds=2)) as bus:
+    with stage.bus(attempt_timeout=timedelta(seconds=5)) as bus:
         heard = Heard(bus)
         sender = bus.get_queue_sender(stage.orders)
 
@@ -83,7 +83,7 @@ async def test_fifty_tasks_share_a_sender_through_an_outage(stage: Stage) -> Non
             while len(receipts) < count:
                 await asyncio.sleep(0.01)
 
-    async with aio_bus(stage, attempt_timeout=timedelta(seconds=2)) as bus:
+    async with aio_bus(stage, attempt_timeout=timedelta(seconds=5)) as bus:
         recovered, failed_over = asyncio.Event(), asyncio.Event()
         bus.on("recovered", lambda news: recovered.set())
         bus.on("failed_over", lambda news: failed_over.set())
@@ -153,7 +153,8 @@ def test_a_thousand_idle_senders_cost_no_connection_and_no_thread(stage: Stage) 
         wait_until(lambda: bus._shell.pool.links == 1)
         before = stage.primary.connections, stage.secondary.connections, threading.active_count()
         senders = [bus.get_queue_sender(stage.orders) for _ in range(SENDERS)]
-        assert (stage.primary.connections, stage.secondary.connections, threading.active_count()) == before
+        after = stage.primary.connections, stage.secondary.connections, threading.active_count()
+        assert all(now <= then for now, then in zip(after, before, strict=True))
         began = time.monotonic()
         del senders[10:]
     assert time.monotonic() - began < 5
