@@ -52,6 +52,8 @@ class AnySender:
         self._home = shell
         self._is_closed = False
         self._used_at = 0.0
+        self._room_bytes = 0
+        """What surely fits a backlog queue; nothing does before there is a link."""
 
     @property
     def straight(self) -> int:

@@ -13,6 +13,9 @@ from twinbus.pairing.machine import FailedOver, Healthy, State, Suspect, step
 from twinbus.pairing.receipt import Side
 from twinbus.pairing.rules import Rules
 
+NOT_PLAIN = -2
+"""An epoch that never is, nor is any link of it."""
+
 
 @dataclass(slots=True)
 class Tally:
@@ -47,6 +50,8 @@ class Entity:
         self._state: State = Healthy()
         self.is_plain = rules.error_rate is None
         """Nothing is to be decided: sends may go straight to the primary. Read without a lock, so it is one word."""
+        self.plain_epoch = self.epoch if self.is_plain else NOT_PLAIN
+        """The same in another word, for those who also have to know the epoch."""
 
     @property
     def state(self) -> State:
@@ -85,6 +90,7 @@ class Entity:
     def refresh(self) -> None:
         """Whether sends may go straight to the primary, after something changed."""
         self.is_plain = isinstance(self._state, Healthy) and not len(self.line) and self._rules.error_rate is None
+        self.plain_epoch = self.epoch if self.is_plain else NOT_PLAIN
 
     def leave_line(self, ticket: int) -> tuple[Effect, ...]:
         """A held send is done with, one way or the other."""
