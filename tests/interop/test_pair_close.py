@@ -181,15 +181,6 @@ def test_after_a_fault_every_call_says_why(both: Stage) -> None:
     assert [news.text for news in heard.news] == ["the other side was closed"]
 
 
-@pytest.mark.parametrize("side", ["primary", "secondary"])
-def test_closing_one_side_closes_the_pair(stage: Stage, side: str) -> None:
-    bus = stage.client()
-    bus.pair()
-    getattr(bus, side).close()
-    with pytest.raises(PairClosed):
-        bus.get_queue_sender(stage.orders)
-
-
 def test_a_client_that_was_never_paired_is_closed_too(both: Stage) -> None:
     bus = both.client()
     bus.close()
