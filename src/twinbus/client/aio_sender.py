@@ -15,8 +15,9 @@ from twinbus.client.aio_shell import TaskShell
 from twinbus.client.any_sender import NOT_TRIED, REST_S, AnySender, spoils_link
 from twinbus.client.asks import Answer, Ask, Pack, Pause, ToBacklog, ToPrimary, WaitTurn
 from twinbus.client.failures import LinkFailed
-from twinbus.client.flows import Sending
-from twinbus.client.messages import PairedMessageBatch, Prepared, light_id, room_in
+from twinbus.client.flows import receipt_of
+from twinbus.client.messages import PairedMessageBatch, Prepared, light_id, room_in, rough_sizes
+from twinbus.client.ordered_sending import sending_of
 from twinbus.client.parcel import SdkParcel
 from twinbus.client.schedule_tokens import check_cancellable, tokens_for
 from twinbus.errors import SendError
@@ -60,7 +61,10 @@ class PairedServiceBusSender(AnySender):
             if failure is None:
                 if entity.plain_epoch != epoch:
                     self._shell.succeeded(entity, epoch)  # somebody began to doubt meanwhile
-                return new(SendReceipt, (entity.path, ids, PRIMARY, len(ids), (), 1, 0, monotonic() - started_at, ()))
+                seconds = monotonic() - started_at
+                if self._chronicle is not None:
+                    self._chronicle.accepted(entity.path, ids, rough_sizes(message), seconds)
+                return new(SendReceipt, (entity.path, ids, PRIMARY, len(ids), (), 1, 0, seconds, ()))
             if failure is not NOT_TRIED:
                 first = answers.failed(failure), epoch
                 self._shell.expect_detour(self.choice)
@@ -159,12 +163,18 @@ class PairedServiceBusSender(AnySender):
         self, parcel: SdkParcel, started_at: float, timeout: float | None, first: tuple[Answer, int] | None
     ) -> SendReceipt:
         self._standing.check_usable()
-        sending = Sending(self._shell.pair, self.entity, parcel, self.choice, started_at=started_at, timeout_s=timeout)
+        sending = sending_of(parcel, self._shell.pair, self.entity, self.choice, started_at=started_at, timeout_s=timeout)
         try:
-            return await self._shell.run(sending.run(first), lambda ask: self._perform(ask, parcel))
+            receipt = await self._shell.run(sending.run(first), lambda ask: self._perform(ask, parcel))
+        except BaseException as error:
+            self._record(receipt_of(error), parcel)
+            raise
+        else:
+            self._record(receipt, parcel)
+            return receipt
         finally:
-            if sending.ticket is not None:
-                self._shell.forget_turn(sending.ticket)
+            for ticket in sending.tickets:
+                self._shell.forget_turn(ticket)
 
     async def _perform(self, ask: Ask, parcel: SdkParcel) -> Answer:
         match ask:
@@ -217,6 +227,8 @@ class PairedServiceBusSender(AnySender):
             link = await self._ready_link(until)
             try:
                 await link.cancel(numbers, max(0.001, until - monotonic()))
+                if self._standing.chronicle is not None:
+                    self._standing.chronicle.cancelled(self.entity.path, numbers)
             except LinkFailed as problem:
                 self._after_failure(link, problem.failure)
                 raise
@@ -235,6 +247,7 @@ class PairedServiceBusSender(AnySender):
         link = await self._shell.open_primary(self.entity.path, max(0.001, until - monotonic()))
         self._link, self._link_epoch = link, epoch
         self._room_bytes = room_in(self._shell.pool.batch_bytes)
+        self._chronicle = self._standing.chronicle
         self.entity.is_known = True
         if self._is_closed or self._shell.is_closing:  # closed while it opened
             self._forget(link)

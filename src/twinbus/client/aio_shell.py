@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
+from contextlib import nullcontext
 from time import monotonic
 from typing import Any
 
@@ -22,6 +23,7 @@ from twinbus.client.failures import LinkFailed, describe
 from twinbus.client.homecoming import Homecoming, HomecomingTask, news_of, reason_of
 from twinbus.client.keeper import LOGGER, WORKERS_MAX
 from twinbus.client.news_desk import AioNewsDesk
+from twinbus.client.order_witness import OrderWitness
 from twinbus.client.pings import ping_message
 from twinbus.client.shell import CLOSE_PATIENCE_S, SWEEP_S
 from twinbus.client.side import AioSides
@@ -72,7 +74,10 @@ class TaskShell:
             self.receiving = receiving(self.standing.primary.aio_client(attempt_s=attempt_s))
             self._secondary = self.standing.secondary.aio_client(attempt_s=attempt_s)
             self._pool = AioBacklogPool(self._secondary, self.standing.queue_path)
+            self.standing.open_ledger()
             self.standing.prepared(found, monotonic())
+            if self.standing.chronicle is not None:
+                self.standing.chronicle.paired(found)
             for warning in (*self.standing.options.warnings(), *found.warnings):
                 self.news.tell("pairing_warning", warning, namespace=self.standing.secondary.name)
             self._warm_queue = self.pair.rotation.pick(None, monotonic(), answers.chance())
@@ -89,11 +94,14 @@ class TaskShell:
         """What a syphon is made of, if this client is to have one; raises what would keep it from ever connecting."""
         if not self.standing.options.enable_syphon:
             return None
-        return Homecoming(
+        homecoming = Homecoming(
             self.standing,
             self._tell_alert,
             lambda error: self._syphon_failed(lambda sides: sides.broke(reason_of(error))),
         )
+        if self.pair.fences is not None:
+            homecoming.witness = OrderWitness(self.pair, nullcontext(), self.settle)
+        return homecoming
 
     def _tell_alert(self, alert: Alert) -> None:
         self.news.tell(**news_of(alert, self.pair.name, self.standing.secondary.name))
@@ -174,6 +182,7 @@ class TaskShell:
             if client is not None:
                 await client.close()
         await all_closed()
+        await asyncio.to_thread(self.standing.close_ledger)
 
     # --- what senders need ---
 
@@ -266,6 +275,7 @@ class TaskShell:
             case Tell(name, text, details):
                 whose = self.standing.secondary.name if entity is None else self.pair.name
                 path = None if entity is None else entity.path
+                self.standing.told(entity, effect)
                 self.news.tell(name, text, entity=path, namespace=whose, details=details)
             case Rouse(ticket) if entity is not None and ticket in entity.line:
                 self._turns.setdefault(ticket, asyncio.Event()).set()

@@ -243,6 +243,15 @@ def might_not_fit(prepared: Prepared, limit_bytes: int) -> bool:
     return _rough_size(_raw(message)) > room
 
 
+def rough_sizes(message: SendableMessage) -> tuple[int, ...]:
+    """About how many bytes each message has, without encoding it: its body and properties, not what frames them."""
+    if isinstance(message, ServiceBusMessageBatch):
+        return tuple(map(len, _sections(message)))
+    if isinstance(message, list):
+        return tuple([_rough_size(_raw(each)) for each in message])
+    return (_rough_size(_raw(message)),)
+
+
 def _rough_size(raw: AmqpAnnotatedMessage) -> int:
     data: list[bytes] | None = raw._data_body  # type: ignore[assignment]  # in this form since it was given
     size = sum(map(len, data)) + 8 * len(data) if data else _rough(raw._sequence_body or raw._value_body)

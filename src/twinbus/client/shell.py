@@ -21,6 +21,7 @@ from twinbus.client.homecoming import Homecoming, HomecomingThread, news_of, rea
 from twinbus.client.keeper import Keeper
 from twinbus.client.links import SenderLink
 from twinbus.client.news_desk import NewsDesk
+from twinbus.client.order_witness import OrderWitness
 from twinbus.client.pings import ping_message
 from twinbus.client.receivers import receiving
 from twinbus.client.secretary import Secretary
@@ -77,8 +78,11 @@ class ThreadShell:
             client = self.standing.secondary.sync_client(attempt_s=self.rules.attempt_s)
             self._pool = BacklogPool(client, self.standing.queue_path, self.watchdog)
             self._keeper.start()
+            self.standing.open_ledger()
             with self.lock:
                 self.standing.prepared(found, monotonic())
+            if self.standing.chronicle is not None:
+                self.standing.chronicle.paired(found)
             for warning in (*self.standing.options.warnings(), *found.warnings):
                 self.news.tell("pairing_warning", warning, namespace=self.standing.secondary.name)
             self._warm_queue = self._pick_queue(None)
@@ -95,11 +99,14 @@ class ThreadShell:
         """What a syphon is made of, if this client is to have one; raises what would keep it from ever connecting."""
         if not self.standing.options.enable_syphon:
             return None
-        return Homecoming(
+        homecoming = Homecoming(
             self.standing,
             self._tell_alert,
             lambda error: self._syphon_failed(lambda sides: sides.broke(reason_of(error))),
         )
+        if self.pair.fences is not None:
+            homecoming.witness = OrderWitness(self.pair, self.lock, self.settle)
+        return homecoming
 
     def _tell_alert(self, alert: Alert) -> None:
         self.news.tell(**news_of(alert, self.pair.name, self.standing.secondary.name))
@@ -166,6 +173,7 @@ class ThreadShell:
             link.discard()
         self.watchdog.stop()
         self.news.close()
+        self.standing.close_ledger()
 
     # --- what senders need ---
 
@@ -269,6 +277,7 @@ class ThreadShell:
             news = [(entity, effect) for entity, effect in orders if not self._carry_out(entity, effect)]
         for entity, effect in news:
             assert isinstance(effect, Tell)
+            self.standing.told(entity, effect)
             self.news.tell(
                 effect.name,
                 effect.text,

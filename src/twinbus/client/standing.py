@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from time import time
 
+from twinbus.client.chronicle import Chronicle
 from twinbus.client.credentials import is_async
 from twinbus.client.homecoming import Homecoming
 from twinbus.client.inspection import inspect
@@ -24,8 +25,10 @@ from twinbus.client.status import (
     Status,
 )
 from twinbus.errors import OptionsError, PairClosed, PairFaulted, TwinbusError
+from twinbus.ledger import Ledger
 from twinbus.pairing import closing
 from twinbus.pairing.backlog_queues import backlog_path
+from twinbus.pairing.effects import Tell
 from twinbus.pairing.entity import Entity, name_of
 from twinbus.pairing.machine import FailedOver, Healthy
 from twinbus.pairing.pair import Pair
@@ -61,6 +64,8 @@ class Standing:
         """The syphon of this client; None: it runs none, or has not begun."""
         self.queue_sent: dict[int, int] = {}
         self.inspection: Inspection | None = None
+        self.chronicle: Chronicle | None = None
+        self._ledger: Ledger | None = None
 
     @property
     def secondary(self) -> Namespace:
@@ -111,6 +116,24 @@ class Standing:
         if found is not None and found.syphon_seen is False:
             waiting = "some" if found.waiting_messages is None else str(found.waiting_messages)
             yield "syphon_missing", f"{waiting} messages wait in the backlog and nobody brings them home"
+
+    def open_ledger(self) -> None:
+        """Begin the record of what this client does, if there is to be one; raises `OptionsError` for a bad folder."""
+        folder = self.options.ledger
+        if folder is not None and self._ledger is None:
+            self._ledger = Ledger.at(folder, "client")
+            self.chronicle = Chronicle(self._ledger, self.pair.name, self.secondary.name or self.secondary.address)
+
+    def close_ledger(self) -> None:
+        """End the record, when nothing more can happen; takes some seconds if the disk does not answer."""
+        if self._ledger is not None:
+            self._ledger.close()
+
+    def told(self, entity: Entity | None, news: Tell) -> None:
+        """Have news of the core in the record too."""
+        if self.chronicle is not None:
+            queue = news.details.get("queue")
+            self.chronicle.told(entity, news, self.queue_path(queue) if isinstance(queue, int) else "")
 
     def end(self, phase: Phase, reason: str | None = None) -> bool:
         """Closed or faulted; False if it has ended already."""
