@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import random
 import subprocess
@@ -15,12 +16,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 from bench.backlog import found_in, letter, make_backlog, put
 from bench.namespaces import ServedNamespace, served_pair
@@ -35,6 +34,10 @@ LOCK = timedelta(seconds=5)
 """As short as it may be: what a killed syphon had borrowed comes back after that."""
 WINDOW = QUEUES * SyphonOptions().prefetch
 """What a syphon may have in its hands at a time."""
+RATE = 4_000
+"""Messages a second: slow enough to be killed in the middle of it."""
+MID_JOURNEY = 0.7
+"""How many of the kills wait until messages are on their way; the others come when they come."""
 DRAIN_S = 120
 
 
@@ -96,20 +99,26 @@ class Chaos:
 
     def round(self, number: int, victim: str, messages: int) -> None:
         """New letters, a kill somewhere in the middle of their journey, and the victim is back."""
-        if victim == "secondary":  # or nobody would know which letters it has acknowledged
-            _run(self._fill(number, messages))
-            time.sleep(self._chance.uniform(0, 0.3))
-            self._kill(victim)
-        else:
-            _run(self._fill_and_kill(number, messages, victim))
+        asyncio.run(self._fill_and_kill(number, messages, victim))
         time.sleep(self._chance.uniform(0, 0.3))
         self._revive(victim)
 
     async def _fill_and_kill(self, number: int, messages: int, victim: str) -> None:
+        begin = self._log.stat().st_size
         filling = asyncio.create_task(self._fill(number, messages))
-        await asyncio.sleep(self._chance.uniform(0, 0.6))
+        if victim == "secondary":
+            await filling  # or nobody would know which letters it has acknowledged
+        if self._chance.random() < MID_JOURNEY:
+            await self._moves(begin)
+        await asyncio.sleep(self._chance.uniform(0, messages / RATE / 2))
         await asyncio.to_thread(self._kill, victim)
         await filling
+
+    async def _moves(self, begin: int) -> None:
+        """Until the syphon says that it has messages in its hands."""
+        async with asyncio.timeout(DRAIN_S):
+            while not any(_holds_messages(line) for line in self._log.read_bytes()[begin:].splitlines()):
+                await asyncio.sleep(0.05)
 
     async def _fill(self, number: int, messages: int) -> None:
         for index, path in enumerate(self._paths):
@@ -145,7 +154,7 @@ class Chaos:
         environment = {**os.environ, **self._environment()}
         with self._log.open("ab") as log, suppress(subprocess.TimeoutExpired):
             subprocess.run(command, env=environment, stdout=log, stderr=log, timeout=DRAIN_S, check=False)
-        _run(self._count())
+        asyncio.run(self._count())
 
     async def _count(self) -> None:
         for entity in ENTITIES:
@@ -158,15 +167,20 @@ class Chaos:
                 self.account.left += (await found_in(self._secondary, queue)).total()
 
     def _command(self) -> tuple[str, ...]:
-        return (sys.executable, "-m", "twinbus", "syphon", "--count", str(QUEUES), "--timeout", "5s")
+        pace = ("--rate", str(RATE), "--timeout", "5s", "--json")
+        return (sys.executable, "-m", "twinbus", "syphon", "--count", str(QUEUES), *pace)
 
     def _environment(self) -> dict[str, str]:
         strings = self._primary.connection_string, self._secondary.connection_string
         return dict(zip(("TWINBUS_PRIMARY", "TWINBUS_SECONDARY"), strings, strict=True))
 
 
-def _run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(work)
+def _holds_messages(line: bytes) -> bool:
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return False  # half a line, or a line for people
+    return bool(said.get("event") == "progress" and said["held"] > 0)
 
 
 def run(runs: int, messages: int, seed: int, folder: Path) -> Account:
@@ -187,7 +201,7 @@ def run(runs: int, messages: int, seed: int, folder: Path) -> Account:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Kill the syphon and both namespaces, and count what arrives.")
     parser.add_argument("--runs", type=int, default=50, help="how many kills")
-    parser.add_argument("--messages", type=int, default=6_000, help="how many new messages for each kill")
+    parser.add_argument("--messages", type=int, default=8_000, help="how many new messages for each kill")
     parser.add_argument("--seed", type=int, default=None, help="the same seed, the same victims and pauses")
     chosen = parser.parse_args()
     seed = chosen.seed if chosen.seed is not None else random.randrange(1_000_000)
