@@ -95,6 +95,11 @@ class Sending:
         self._hold_until = 0.0
         self._queues: list[str] = []
 
+    @property
+    def tickets(self) -> tuple[int, ...]:
+        """By which it was to be roused, if it had to wait."""
+        return () if self.ticket is None else (self.ticket,)
+
     def run(self, first: tuple[Answer, int] | None = None) -> Flow[SendReceipt]:
         """The whole conversation. `first` is an attempt that was made already, and the epoch in which it began."""
         try:
@@ -108,7 +113,7 @@ class Sending:
         if first is None and self._rules.hold_sends and len(self._entity.line):
             yield from self._hold(pause_s=0.0)  # behind those who wait already
         while True:
-            if first is None and self._entity.side is Side.BACKLOG:
+            if first is None and self._is_detoured():
                 receipt = yield from self._detour()
                 is_used_up = False
             else:
@@ -121,12 +126,16 @@ class Sending:
                     self._raise(self._tries.last)
                 yield from self._hold(pause_s=self._rules.backoff_max_s)
 
+    def _is_detoured(self) -> bool:
+        """Whether the messages belong into the backlog now."""
+        return self._entity.side is Side.BACKLOG
+
     # --- the primary ---
 
     def _round(self, first: tuple[Answer, int] | None) -> Flow[SendReceipt | None]:
         """One round of the retry schedule; None if it was used up, or the entity's side changed meanwhile."""
         self._tries.new_round()
-        while first is not None or self._entity.side is Side.PRIMARY:
+        while first is not None or not self._is_detoured():
             if first is not None:
                 (answer, epoch), first = first, None
             else:
@@ -172,6 +181,14 @@ class Sending:
 
     def _detour(self) -> Flow[SendReceipt | None]:
         """To backlog queues, batch by batch; None if there is none left but the primary is back."""
+        for batch in (yield from self._packed()):
+            queue = yield from self._to_some_queue(batch)
+            if queue is None:
+                return None
+            self._queues += [backlog_path(self._pair.name, queue)] * len(batch)
+        return self._receipt(Side.BACKLOG, len(self._queues))
+
+    def _packed(self) -> Flow[tuple[tuple[bytes, ...], ...]]:
         try:
             packed = yield Pack()
         except Exception as error:  # it cannot take the detour; what became of it before is to be said all the same
@@ -180,12 +197,7 @@ class Sending:
             raise
         self._heard(packed)
         assert isinstance(packed, Packed)
-        for batch in packed.batches:
-            queue = yield from self._to_some_queue(batch)
-            if queue is None:
-                return None
-            self._queues += [backlog_path(self._pair.name, queue)] * len(batch)
-        return self._receipt(Side.BACKLOG, len(self._queues))
+        return packed.batches
 
     def _to_some_queue(self, batch: tuple[bytes, ...]) -> Flow[int | None]:
         self._tries.new_round()

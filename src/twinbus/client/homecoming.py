@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from twinbus.client.keeper import LOGGER
+from twinbus.client.order_witness import OrderWitness
 from twinbus.client.status import SyphonStatus
 from twinbus.errors import TwinbusError
 from twinbus.ledger import Ledger
@@ -32,16 +33,20 @@ class Homecoming:
         attempt_s = standing.pair.rules.attempt_s
         self._dials: tuple[Dial, Dial] = standing.primary.dial(attempt_s), standing.secondary.dial(attempt_s)
         self._name = standing.pair.name
-        self._options = SyphonOptions(ttl=standing.options.ttl, attempt_s=attempt_s)
+        self._options = SyphonOptions(ttl=standing.options.ttl, attempt_s=attempt_s, order=standing.options.order)
         folder = standing.options.ledger
         self._ledger = None if folder is None else Ledger.at(folder, "syphon")
         self._on_alert = on_alert
         self.on_broken = on_broken
         self.syphon: Syphon | None = None
+        self.witness: OrderWitness | None = None
+        """Who has to know what came home; nobody where order does not count."""
 
     def make(self, queues: list[int]) -> Syphon:
         """The syphon for the backlog queues that were found."""
         primary, secondary = self._dials
+        if self.witness is not None:
+            self.witness.queues = queues
         self.syphon = Syphon(
             primary,
             secondary,
@@ -51,6 +56,7 @@ class Homecoming:
             queues=queues,
             on_alert=self._on_alert,
             ledger=self._ledger,
+            witness=self.witness,
         )
         return self.syphon
 

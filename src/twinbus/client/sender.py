@@ -171,7 +171,7 @@ class PairedServiceBusSender(AnySender):
         self, parcel: SdkParcel, started_at: float, timeout: float | None, first: tuple[Answer, int] | None
     ) -> SendReceipt:
         self._standing.check_usable()
-        sending = sending_of(parcel, self._shell.pair, self.entity, self.choice, started_at=started_at, timeout_s=timeout)
+        sending = sending_of(parcel, self._shell.pair, self.entity, self.choice, started_at, timeout)
         try:
             receipt = self._shell.run(sending.run(first), lambda ask: self._perform(ask, parcel))
         except BaseException as error:
@@ -198,10 +198,11 @@ class PairedServiceBusSender(AnySender):
 
     def _to_primary(self, parcel: SdkParcel, timeout_s: float) -> Answer:
         """One attempt: open a link if there is none, and send, within the time."""
-        until, epoch = monotonic() + timeout_s, self.entity.epoch
+        epoch = self.entity.epoch
         if self._shell.is_closing:
             return self._shell.woke()
-        if not self._lock.acquire(timeout=timeout_s):
+        until = self._wait_for_turn(timeout_s)
+        if until is None:
             return answers.failed(Failure(FailureKind.NO_ANSWER, "other sends on this sender took all the time"))
         try:
             if self.entity.epoch != epoch:
@@ -212,6 +213,18 @@ class PairedServiceBusSender(AnySender):
             return answers.failed(problem.failure)
         finally:
             self._lock.release()
+
+    def _wait_for_turn(self, timeout_s: float) -> float | None:
+        """Take the lock; until when the attempt may last. None: nothing came of any send of this sender meanwhile.
+
+        A queue of threads at a primary that works is no outage: who is not in a hurry waits as long as others succeed.
+        """
+        while True:
+            since = monotonic()
+            if self._lock.acquire(timeout=timeout_s):
+                return max(since + timeout_s, monotonic() + timeout_s / 2)
+            if timeout_s < self._attempt_s or self._used_at < since or self.entity.plain_epoch != self._link_epoch:
+                return None
 
     def _send_on(self, link: SenderLink, parcel: SdkParcel, until: float) -> list[int]:
         left_s = max(0.001, until - monotonic())
