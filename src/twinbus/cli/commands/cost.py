@@ -15,7 +15,6 @@ from twinbus.cli.commands.pipeline import (
     PriceTable,
     Store,
     compacted_ledger,
-    tell,
 )
 from twinbus.cli.lengths import length_s
 
@@ -90,16 +89,15 @@ def actual(
       twinbus cost actual --ledger ./ledger --prices prices.toml --json
     """
     from twinbus.cost.prices import load_prices
-    from twinbus.spark.session import ensure_session
 
     table = load_prices(prices)
-    compacted = compacted_ledger(ledger, store, master)
-    from twinbus.spark.compaction.compaction import steps_in
+    spark, compacted = compacted_ledger(ledger, store, master)
     from twinbus.spark.compaction.coverage import coverage_of
     from twinbus.spark.jobs.analysis import actual_cost
+    from twinbus.spark.jobs.compaction import steps_in
     from twinbus.spark.jobs.findings import cost_dict
 
-    months = actual_cost(steps_in(ensure_session(master, tell=tell), compacted), table)
+    months = actual_cost(steps_in(spark, compacted), table)
     complete = coverage_of(compacted).is_complete and bool(compacted.manifest.records)
     document = cost_dict(months, table.as_of) | {"complete": complete}
     typer.echo(json.dumps(document) if as_json else actual_text(months, table, complete=complete))

@@ -13,12 +13,15 @@ from twinbus.cli.lengths import length_s
 from twinbus.errors import OptionsError, StoreError
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from twinbus.cost.prices import Prices
     from twinbus.spark.compaction.compaction import Compacted
     from twinbus.spark.jobs.findings import Findings
 
 INCOMPLETE, LOST = 3, 4
 HORIZON_MIN_MAX = 60 * 24 * 365
+LITTLE_BYTES = 64 << 20
 
 LedgerDirectory = Annotated[
     Path, typer.Option("--ledger", metavar="DIR", help="The directory that the ledger is kept in.")
@@ -74,29 +77,34 @@ def report(
 
 def findings(ledger: Path, store: Path | None, prices: Prices, master: str | None, horizon_min: int) -> Findings:
     """Everything that the ledger says."""
-    from twinbus.spark.session import ensure_session
-
-    compacted = compacted_ledger(ledger, store, master)
+    spark, compacted = compacted_ledger(ledger, store, master)
     from twinbus.spark.jobs.analysis import analyse
 
-    return analyse(ensure_session(master, tell=tell), compacted, prices, horizon_min=horizon_min, tell=tell)
+    return analyse(spark, compacted, prices, horizon_min=horizon_min, tell=tell)
 
 
-def compacted_ledger(ledger: Path, store: Path | None, master: str | None) -> Compacted:
-    """The store of a ledger, with everything in it that the ledger has."""
-    from twinbus.ledger.reader import segments_in
-    from twinbus.spark.session import ensure_session
+def compacted_ledger(ledger: Path, store: Path | None, master: str | None) -> tuple[SparkSession, Compacted]:
+    """A session, and the store of a ledger with everything in it that the ledger has."""
+    from twinbus.spark.session import FOR_LITTLE_DATA, ensure_session
 
-    segments_in(ledger)  # no such ledger is said at once, not after Spark has started
-    spark = ensure_session(master, tell=tell)
+    little = master is None and _bytes_of(ledger) <= LITTLE_BYTES
+    spark = ensure_session(master, settings=FOR_LITTLE_DATA if little else {}, tell=tell)
     from twinbus.spark.compaction.compaction import compact_ledger
+    from twinbus.spark.jobs.compaction import on
 
     tell("reading what is new in the ledger")
-    compacted = compact_ledger(lambda: spark, ledger, store)
+    compacted = compact_ledger(on(spark), ledger, store)
     tell(f"{compacted.bytes_read:,} new bytes in {compacted.segments_read:,} segments")
     for trouble in compacted.manifest.troubles:
         tell(f"skipped: {trouble}")
-    return compacted
+    return spark, compacted
+
+
+def _bytes_of(ledger: Path) -> int:
+    """How large the ledger is; that there is none is said at once, and not after Spark has started."""
+    from twinbus.ledger.reader import segments_in
+
+    return sum(path.stat().st_size for path in segments_in(ledger))
 
 
 def tell(text: str) -> None:
@@ -161,7 +169,7 @@ def _outages(found: Findings) -> list[str]:
 
     lines = [
         f"out: {row['entity']} from {moment(row['failed_over_ms'])} to "
-        f"{'now' if row['recovered_ms'] is None else moment(row['recovered_ms'])}"
+        f"{'now, still out' if row['recovered_ms'] is None else moment(row['recovered_ms'])}"
         for row in found.outages[:20]
     ]
     return ["\n".join(lines)] if lines else []
