@@ -14,8 +14,8 @@ from azure.servicebus import ServiceBusMessage
 from paired import AIO, SYNC, Heard, Stage, wait_until
 
 import twinbus.aio
+from twinbus import Retry, SendReceipt, Side
 from twinbus import SendAvailabilityPairedNamespaceOptions as Options
-from twinbus import SendReceipt, Side
 
 THREADS, TASKS, SENDERS = 20, 50, 1_000
 
@@ -172,3 +172,13 @@ def test_two_threads_that_fail_over_together_do_it_once(stage: Stage) -> None:
         assert {receipt.side for receipt in receipts} == {Side.BACKLOG}
         assert len(heard.named("failed_over")) == 1
         assert bus.status().entities[0].failovers == 1
+
+
+def test_sends_that_queue_at_a_slow_primary_are_no_outage(both: Stage) -> None:
+    with both.bus(attempt_timeout=timedelta(seconds=1), retry=Retry(attempts=1)) as bus:
+        sender = bus.get_queue_sender(both.orders)
+        sender.send_messages(ServiceBusMessage("first"))
+        both.primary.break_("slow", both.orders, delay_ms=300)
+        with ThreadPoolExecutor(8) as pool:
+            receipts = list(pool.map(lambda number: sender.send_messages(ServiceBusMessage(str(number))), range(8)))
+    assert {receipt.side for receipt in receipts} == {Side.PRIMARY}
