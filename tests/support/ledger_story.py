@@ -1,8 +1,8 @@
 """Ledgers with a known story: who sent what, what became of it, and which misfortunes were planted.
 
-Three hours. Two clients send to some entities, one of which has sessions. From 1:00 to 1:30 the primary is out: sends go
-to backlog queues, and a syphon brings them home from 1:31 on. A receiver takes what is on the primary, in the order of
-its arrival. Another outage begins ten minutes before the end and nothing of it has come home yet.
+Three hours. Two clients send to some entities, one of which has sessions. From 1:00 to 1:30 the primary is out: sends
+go to backlog queues, and a syphon brings them home from 1:31 on. A receiver takes what is on the primary, in the order
+of its arrival. Another outage begins ten minutes before the end and nothing of it has come home yet.
 """
 
 from __future__ import annotations
