@@ -179,11 +179,16 @@ class OrderedYard:
     def run(self, seconds: float = 0.0) -> None:
         end_ms = self.now_ms + round(seconds * 1000)
         self.settle_down()
-        while (due_ms := max(self.now_ms + 1, self.pump.next_ms(self.now_ms))) <= end_ms:
+        while (due_ms := self._next_ms()) <= end_ms:
             self.now_ms = due_ms
             self.pump.tick(self.now_ms)
             self.settle_down()
         self.now_ms = end_ms
+
+    def _next_ms(self) -> int:
+        """When the pump wants to do something, or a lock ends."""
+        ends = [each.locked_until_ms for each in self.stored.values() if each.locked_until_ms > self.now_ms]
+        return min([max(self.now_ms + 1, self.pump.next_ms(self.now_ms)), *ends])
 
     def settle_down(self) -> None:
         for _ in range(10_000):

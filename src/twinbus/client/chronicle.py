@@ -51,16 +51,17 @@ class Chronicle:
 
     def sent(self, receipt: SendReceipt, sizes: tuple[int, ...]) -> None:
         """A send that was not so simple has ended with this receipt, which may say that nothing was accepted."""
+        start = receipt.accepted
         if receipt.side is Side.PRIMARY:
-            self._stored(Kind.ACCEPTED, self._primary, "", receipt, slice(0, receipt.accepted), sizes)
+            self._stored(Kind.ACCEPTED, self._primary, "", receipt, slice(0, start), sizes)
         else:
             start = 0
             for queue, group in groupby(receipt.backlog_queues):
                 end = start + sum(1 for _ in group)
-                self._stored(Kind.BACKLOGGED, self._secondary, queue, receipt, slice(start, end), sizes)
+                kind, namespace = (Kind.BACKLOGGED, self._secondary) if queue else (Kind.NOT_SENT, self._primary)
+                self._stored(kind, namespace, queue, receipt, slice(start, end), sizes)
                 start = end
-        if not receipt.is_complete:
-            self._stored(Kind.NOT_SENT, self._primary, "", receipt, slice(receipt.accepted, None), sizes)
+        self._stored(Kind.NOT_SENT, self._primary, "", receipt, slice(start, None), sizes)
 
     def _stored(
         self, kind: Kind, namespace: str, queue: str, receipt: SendReceipt, which: slice, sizes: Sequence[int]
