@@ -31,6 +31,12 @@ bench: setup ## measure, beside RabbitMQ; prints a table and appends to bench/re
 chaos-syphon: setup ## kill the syphon and both namespaces RUNS=50 times, at random moments, and count (SEED=1: the same again)
 	@$(BIN)/python -m bench.chaos_syphon --runs $(or $(RUNS),50) $(if $(SEED),--seed $(SEED))
 
+soak: setup ## 50 threads and 50 tasks send through random outages, and everything is counted (MINUTES=10)
+	@$(BIN)/python -m bench.soak --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
+
+azure-live: setup ## try pairing on TWINBUS_LIVE_PRIMARY and TWINBUS_LIVE_SECONDARY; says the cost first (YES=1: no question)
+	@YES=$(YES) $(BIN)/python tests/azure_live/run.py
+
 clean: ## remove .venv, caches and builds
 	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
 	@find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
