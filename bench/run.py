@@ -1,6 +1,6 @@
 """All rows of the benchmark.
 
-    python -m bench.run [--quick] [--alone] [--only broker|pairing]
+    python -m bench.run [--quick] [--alone] [--only broker|pairing|syphon]
 
 Rounds take turns, twinbus then RabbitMQ, and the best round of each counts: the others say more about what else the
 machine did. Everything happens on loopback addresses and in one folder below build/, on the disk that the sources are
@@ -29,9 +29,10 @@ from bench.load import BODY_BYTES, WINDOW, LoadClient
 from bench.pairing import measure_pairing
 from bench.processes import Cores, Processes
 from bench.results import Must, Row, drawn, keep
+from bench.shovel import measure_homecoming
 
 BUILD = Path(__file__).parent.parent / "build" / "bench"
-TITLES = {"broker": "1 KiB, durable", "pairing": "pairing, 1 KiB"}
+TITLES = {"broker": "1 KiB, durable", "pairing": "pairing, 1 KiB", "syphon": "syphon beside shovel, 1 KiB"}
 SMALL = 10_000
 """A queue that counts as nearly empty."""
 
@@ -50,14 +51,43 @@ class Size:
     """Rounds of the plain SDK and the paired client, interleaved."""
     outages: int
     """Of each kind."""
+    moves: int
+    """Rounds of syphon and shovel, interleaved."""
+    moved: int
+    """Messages in each of them."""
+    moved_once: int | None
+    """Messages that the syphon moves once, to see what that takes of memory; None: it does not."""
 
     def __str__(self) -> str:
         broker = f"{self.rounds} rounds of {self.messages:,} messages, {self.stored:,} stored"
-        return f"{broker}; pairing: {self.turns} rounds, {self.outages} outages of each kind"
+        pairing = f"pairing: {self.turns} rounds, {self.outages} outages of each kind"
+        return f"{broker}; {pairing}; syphon: {self.moves} rounds of {self.moved:,} messages"
 
 
-FULL = Size(rounds=7, messages=50_000, stored=1_000_000, looks=7, disk_bytes=6 << 30, turns=40, outages=20)
-QUICK = Size(rounds=3, messages=20_000, stored=200_000, looks=3, disk_bytes=2 << 30, turns=5, outages=2)
+FULL = Size(
+    rounds=7,
+    messages=50_000,
+    stored=1_000_000,
+    looks=7,
+    disk_bytes=8 << 30,
+    turns=40,
+    outages=20,
+    moves=3,
+    moved=100_000,
+    moved_once=1_000_000,
+)
+QUICK = Size(
+    rounds=3,
+    messages=20_000,
+    stored=200_000,
+    looks=3,
+    disk_bytes=2 << 30,
+    turns=5,
+    outages=2,
+    moves=1,
+    moved=50_000,
+    moved_once=None,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +190,11 @@ def measure_broker(size: Size, cores: Cores, folder: Path, *, alone: bool) -> li
 def measure_part(part: str, size: Size, cores: Cores, folder: Path, *, alone: bool) -> list[Row]:
     if part == "broker":
         return measure_broker(size, cores, folder, alone=alone)
+    if part == "syphon":
+        client = LoadClient(BUILD, cores)
+        return measure_homecoming(
+            folder, BUILD, client, rounds=size.moves, messages=size.moved, many=size.moved_once, alone=alone
+        )
     return measure_pairing(folder, cores, turns=size.turns, outages=size.outages)
 
 
@@ -198,7 +233,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure twinbus, beside RabbitMQ.")
     parser.add_argument("--quick", action="store_true", help="a few minutes instead of many, with less of everything")
     parser.add_argument("--alone", action="store_true", help="without RabbitMQ")
-    parser.add_argument("--only", choices=TITLES, help="half of the rows")
+    parser.add_argument("--only", choices=TITLES, help="some of the rows")
     chosen = parser.parse_args()
     size, cores = (QUICK if chosen.quick else FULL), Cores()
     BUILD.mkdir(parents=True, exist_ok=True)
