@@ -1,20 +1,27 @@
 """Memory, threads and open files of this process over time, and whether they grow.
 
-Outages make threads and sockets come and go, so what is compared are floors: the least of an early and of the last
-fifth of the time. And when all clients are closed, threads and files have to be what they were before the first one.
+Memory is the resident set after the allocator was asked to give back what it does not use: what it keeps for later
+depends on the worst moment so far, and would look like a leak. Threads and sockets come and go with outages, so only
+readings from fair weather are compared: the medians of the second and of the last fifth of the time. And when all
+clients are closed, threads and files have to be what they were before the first one.
 """
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import os
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 
 GROWTH_MB_MAX = 16.0
-THREADS_MORE_MAX, FILES_MORE_MAX = 8, 16
-"""Between two floors: how much of an outage is in the air differs."""
+THREADS_MORE_MAX, FILES_MORE_MAX = 10, 20
+"""Between two fair spells: how long ago the last outage was differs."""
+LOOK_EVERY_S = 1.0
 CLOSING_S = 10.0
 FIFTHS = 5
 
@@ -22,25 +29,31 @@ FIFTHS = 5
 class Reading(NamedTuple):
     at_s: float
     memory_mb: float
-    threads: int
-    files: int
+    threads: float
+    files: float
 
     def __str__(self) -> str:
-        return f"{self.memory_mb:.0f} MB, {self.threads} threads, {self.files} files"
+        return f"{self.memory_mb:.0f} MB, {self.threads:.0f} threads, {self.files:.0f} files"
 
 
 class Footprint:
     def __init__(self) -> None:
         self._before = read()
-        self._readings: list[Reading] = []
+        self._all = [self._before]
+        self._fair: list[Reading] = []
         self._after: Reading | None = None
 
-    def look(self, at_s: float) -> None:
-        self._readings.append(read(at_s))
+    def look(self, at_s: float, *, is_fair: bool) -> None:
+        """Take a reading, unless the last one is too recent."""
+        if at_s - self.now.at_s < LOOK_EVERY_S:
+            return
+        self._all.append(read(at_s))
+        if is_fair:
+            self._fair.append(self.now)
 
     @property
     def now(self) -> Reading:
-        return self._readings[-1] if self._readings else self._before
+        return self._all[-1]
 
     def after_closing(self) -> None:
         """Waits, for a while, until threads and files are what they were; what is closed may take a second or two."""
@@ -52,34 +65,47 @@ class Footprint:
                 return
             time.sleep(0.2)
 
-    def floor(self, fifth: int) -> Reading:
-        """The least of each in one fifth of the time, counted from 0."""
-        end_s = self._readings[-1].at_s
+    def usual(self, fifth: int) -> Reading | None:
+        """What was usual in the fair spells of one fifth of the time, counted from 0; None: there were none."""
+        end_s = self.now.at_s
         low, high = end_s * fifth / FIFTHS, end_s * (fifth + 1) / FIFTHS
-        within = [reading for reading in self._readings if low <= reading.at_s <= high]
-        return Reading(low, *(min(column) for column in list(zip(*within, strict=True))[1:]))
+        within = [reading for reading in self._fair if low <= reading.at_s <= high]
+        return Reading(*(median(column) for column in zip(*within, strict=True))) if within else None
 
     def problems(self) -> list[str]:
-        early, late = self.floor(1), self.floor(FIFTHS - 1)
+        return [*self._growth(), *self._leftovers()]
+
+    def _growth(self) -> list[str]:
+        early, late = self.usual(1), self.usual(FIFTHS - 1)
+        if early is None or late is None:
+            return ["there was no fair weather to compare: let it run for longer"]
         found = []
         if late.memory_mb > early.memory_mb + GROWTH_MB_MAX:
             found.append(f"memory has grown from {early.memory_mb:.0f} to {late.memory_mb:.0f} MB")
         if late.threads > early.threads + THREADS_MORE_MAX or late.files > early.files + FILES_MORE_MAX:
-            found.append(f"threads or files have grown from {early} to {late}")
-        if self._after is not None and self._after.threads > self._before.threads:
-            left = [thread.name for thread in threading.enumerate()][self._before.threads :]
-            found.append(f"threads are left after closing: {', '.join(left[:5])}")
-        if self._after is not None and self._after.files > self._before.files:
-            found.append(f"{self._after.files - self._before.files} files are left open after closing")
+            found.append(f"threads or files have grown, from {early} to {late}")
+        return found
+
+    def _leftovers(self) -> list[str]:
+        found, after = [], self._after or self._before
+        if after.threads > self._before.threads:
+            names = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
+            found.append(f"threads are left after closing: {', '.join(names[:5])}")
+        if after.files > self._before.files:
+            found.append(f"{after.files - self._before.files:.0f} files are left open after closing")
         return found
 
     def __str__(self) -> str:
-        early, late = self.floor(1), self.floor(FIFTHS - 1)
-        return f"at least {early} in the second fifth, {late} in the last; {self._before} before, {self._after} after"
+        usual = f"usually {self.usual(1)} in the second fifth, {self.usual(FIFTHS - 1)} in the last"
+        return f"{usual}; {self._before} before, {self._after} after"
 
 
 def read(at_s: float = 0.0) -> Reading:
-    return Reading(at_s, _resident_mb(), threading.active_count(), len(list(Path("/proc/self/fd").iterdir())))
+    gc.collect()
+    with suppress(OSError, AttributeError):  # only the GNU library has it
+        ctypes.CDLL(None).malloc_trim(0)
+    files = len(list(Path("/proc/self/fd").iterdir()))
+    return Reading(at_s, _resident_mb(), threading.active_count(), files)
 
 
 def _resident_mb() -> float:

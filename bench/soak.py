@@ -243,7 +243,7 @@ def _let_it_rain(weather: Weather, footprint: Footprint, journal: Journal, secon
         if now >= told_at:
             told_at = now + PROGRESS_S
             print(_progress(now - began, seconds, weather, footprint, journal), flush=True)
-        footprint.look(now - began)
+        footprint.look(now - began, is_fair=is_fair)
         time.sleep(0.2)
     weather.fair()
 
