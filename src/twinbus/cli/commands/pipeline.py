@@ -1,4 +1,4 @@
-"""`twinbus pipeline`: work on Spark. The report over a ledger."""
+"""`twinbus pipeline`: work on Spark. The report over a ledger; `drain` has a file of its own."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from twinbus.cli.commands.drain import MORE_CODES, drain
 from twinbus.cli.lengths import length_s
 from twinbus.errors import OptionsError, StoreError
 
@@ -177,13 +178,14 @@ def _outages(found: Findings) -> list[str]:
 
 EXAMPLES = """\b
 Examples:
-  twinbus pipeline report --ledger ./ledger --out report.html"""
+  twinbus pipeline report --ledger ./ledger --out report.html
+  twinbus pipeline drain --ledger ./ledger"""
 
 
 def pipeline_commands(epilog: str) -> typer.Typer:
     """`twinbus pipeline` with its verbs; `epilog` ends the help of each."""
     app = typer.Typer(
-        help="Work on Spark: what became of the messages.",
+        help="Work on Spark: bring a backlog home, say what became of the messages.",
         epilog=f"{EXAMPLES}\n\n{epilog}",
         rich_markup_mode=None,
         no_args_is_help=False,
@@ -193,6 +195,7 @@ def pipeline_commands(epilog: str) -> typer.Typer:
     report_epilog = f"{epilog}\n  3    done, but records are missing: nobody can say that nothing is lost"
     report_epilog += "\n  4    done, and messages are lost"
     app.command("report", epilog=report_epilog, short_help="Say what became of every message.")(report)
+    app.command("drain", epilog=f"{epilog}{MORE_CODES}", short_help="Bring a large backlog home.")(drain)
     return app
 
 
