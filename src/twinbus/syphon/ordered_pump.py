@@ -18,7 +18,7 @@ from twinbus.syphon.backlog import QUIET_MS, BacklogQueue
 from twinbus.syphon.backoff import Backoff
 from twinbus.syphon.batches import Batch
 from twinbus.syphon.chronicle import NOTHING_TOLD, Chronicle
-from twinbus.syphon.destination import Destination
+from twinbus.syphon.destination import Destination, State
 from twinbus.syphon.effects import Effect, Look
 from twinbus.syphon.letters import Held, Place
 from twinbus.syphon.look import sequence_of
@@ -119,12 +119,24 @@ class OrderedPump(Pump):
                 stale.lot.queue.give_back([stale], self._effects)
 
     def _set_aside(self, held: Held, now_ms: int) -> None:
-        self._sequences[held.lot.queue.index].block(held.place.key)
+        self._sequences[held.lot.queue.index].block(held.place.key, held.aliases.path)
         super()._set_aside(held, now_ms)
 
     def _end_sweep(self, queue: BacklogQueue, now_ms: int) -> None:
         self._sequences[queue.index].given_back([held for held in queue.parked if not held.lot.is_lost])
         super()._end_sweep(queue, now_ms)
+
+    def _tick_queue(self, queue: BacklogQueue, now_ms: int) -> None:
+        super()._tick_queue(queue, now_ms)
+        if queue.parked and self._may_any_go(self._sequences[queue.index].stopped, now_ms):
+            # Nothing of their keys goes before all of it came again, however many letters still come.
+            self._end_sweep(queue, now_ms)
+            queue.rest_until_ms = now_ms
+
+    def _may_any_go(self, paths: set[str], now_ms: int) -> bool:
+        """Whether one of these destinations has rested long enough."""
+        found = [self.destinations[path] for path in paths if path in self.destinations]
+        return any(each.state is State.RESTING and not each.is_resting(now_ms) for each in found)
 
     # --- looks ---
 

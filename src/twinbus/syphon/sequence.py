@@ -79,6 +79,8 @@ class Sequence:
         """Letters in our hands that belong to no key."""
         self._blocked: set[Key] = set()
         """Keys of which a letter was set aside: until the sweep is over no other one may go."""
+        self.stopped: set[str] = set()
+        """The entities to which those letters belong."""
 
     # --- letters come ---
 
@@ -127,13 +129,15 @@ class Sequence:
 
     # --- letters go back ---
 
-    def block(self, key: Key) -> None:
+    def block(self, key: Key, path: str) -> None:
         """A letter of this key does not go now: those behind it do not go either."""
         self._blocked.add(key)
+        self.stopped.add(path)
 
     def given_back(self, letters: Many[Held]) -> None:
         """The sweep is over, and the queue has these letters again."""
         self._blocked.clear()
+        self.stopped.clear()
         for held in letters:
             key, sequence = held.place.key, held.place.sequence
             if sequence <= self.known_to:

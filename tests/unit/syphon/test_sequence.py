@@ -1,0 +1,117 @@
+"""What is known of the numbers in a backlog queue, and what may therefore go home."""
+
+from __future__ import annotations
+
+from twinbus.pairing.envelope import Aliases
+from twinbus.pairing.order import key_of
+from twinbus.syphon.backlog import BacklogQueue
+from twinbus.syphon.letters import Held, Lot, Place
+from twinbus.syphon.options import SyphonOptions
+from twinbus.syphon.sequence import Entry, Sequence
+
+QUEUE = BacklogQueue(0, "q/0", SyphonOptions())
+
+
+def letter(sequence: int, session_id: str = "a") -> Held:
+    held = Held(sequence, b"", Lot(QUEUE, 0), b"", Aliases("orders", session_id), is_open=True)
+    held.place = Place(key_of("orders", session_id), sequence, b"", None)
+    return held
+
+
+def test_numbers_that_follow_each_other_may_go() -> None:
+    sequence = Sequence(1)
+    assert [sequence.enter(letter(number)) for number in (1, 2, 3)] == [Entry.GO] * 3
+    assert sequence.wanted_look() is None
+
+
+def test_behind_a_gap_everything_waits_for_a_look() -> None:
+    sequence = Sequence(1)
+    letters = [letter(7), letter(8), letter(12)]
+    assert [sequence.enter(each) for each in letters] == [Entry.WAIT] * 3
+    assert sequence.wanted_look() == (1, 3)
+    assert sequence.looked(1, [7, 8, 12], 12) == (letters, [])
+    assert sequence.enter(letter(13)) is Entry.GO
+
+
+def test_a_letter_that_hides_in_the_gap_sends_everything_behind_it_back() -> None:
+    sequence = Sequence(1)
+    letters = [letter(7), letter(9)]
+    for each in letters:
+        sequence.enter(each)
+    assert sequence.looked(1, [7, 8], 8) == (letters[:1], letters[1:])
+    assert sequence.enter(letter(8)) is Entry.GO, "it came after all"
+    assert sequence.enter(letter(9)) is Entry.GO
+
+
+def test_a_look_that_shows_only_earlier_letters_settles_it_too() -> None:
+    sequence = Sequence(1)
+    late = letter(9)
+    sequence.enter(late)
+    assert sequence.looked(1, [3], 3) == ([], [late])
+
+
+def test_letters_that_came_while_the_queue_was_looked_at_are_judged_with_it() -> None:
+    sequence = Sequence(1)
+    letters = [letter(5), letter(6), letter(8)]
+    for each in letters:
+        sequence.enter(each)
+    assert sequence.looked(1, [5], 5) == (letters[:2], [])
+    assert sequence.wanted_look() == (7, 1)
+
+
+def test_when_nothing_is_known_everything_goes_back() -> None:
+    sequence = Sequence(1)
+    late = letter(9)
+    sequence.enter(late)
+    assert sequence.look_failed() == [late]
+    assert sequence.wanted_look() is None
+
+
+def test_after_a_letter_was_set_aside_none_of_its_key_goes_until_the_sweep_is_over() -> None:
+    sequence = Sequence(1)
+    first, second, other = letter(1), letter(2), letter(3, "b")
+    assert sequence.enter(first) is Entry.GO
+    sequence.block(first.place.key, "orders")
+    assert sequence.enter(second) is Entry.ASIDE
+    assert sequence.enter(other) is Entry.GO
+    sequence.given_back([first, second])
+    assert sequence.enter(letter(1)) is Entry.GO
+    assert sequence.enter(letter(2)) is Entry.GO
+
+
+def test_what_was_given_back_comes_again_before_later_letters_of_its_key() -> None:
+    sequence = Sequence(1)
+    for number in (1, 2):
+        sequence.enter(letter(number))
+    sequence.given_back([letter(1)])
+    assert sequence.enter(letter(3)) is Entry.ASIDE
+    assert sequence.enter(letter(4, "b")) is Entry.GO
+    assert sequence.wanted_look() == (1, 1), "where is it?"
+
+
+def test_what_was_given_back_and_is_there_no_more_is_not_waited_for() -> None:
+    sequence = Sequence(1)
+    sequence.enter(letter(1))
+    sequence.given_back([letter(1)])
+    sequence.enter(letter(2))
+    sequence.looked(1, [2], 2)
+    assert sequence.enter(letter(3)) is Entry.GO
+
+
+def test_a_letter_that_comes_twice_is_known() -> None:
+    sequence = Sequence(1)
+    sequence.enter(letter(1))
+    assert sequence.is_repeat(letter(1))
+    assert not sequence.is_repeat(letter(2))
+    sequence.given_back([letter(1)])
+    assert not sequence.is_repeat(letter(1)), "it was expected"
+
+
+def test_letters_of_nobody_hide_nothing() -> None:
+    sequence = Sequence(1)
+    sequence.skip(1)
+    assert sequence.enter(letter(2)) is Entry.GO
+    late = letter(5)
+    sequence.enter(late)
+    sequence.skip(4)
+    assert sequence.looked(3, [4, 5], 5) == ([late], [])
