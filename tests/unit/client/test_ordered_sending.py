@@ -1,0 +1,289 @@
+"""A send that keeps the order of its session, asked and answered by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from twinbus.amqp.sections import PropertyField, encode_message
+from twinbus.client.asks import Answer, Ask, Failed, Pack, Packed, Pause, Stored, ToBacklog, ToPrimary, WaitTurn, Woke
+from twinbus.client.flows import Choice, Sending
+from twinbus.client.ordered_sending import HAND_OVER_S, OrderedSending, sending_of
+from twinbus.errors import BothNamespacesUnavailable, NotSent
+from twinbus.pairing.effects import Rouse
+from twinbus.pairing.envelope import address
+from twinbus.pairing.events import FailoverForced, MarkedHealthy
+from twinbus.pairing.failure import Failure, FailureKind
+from twinbus.pairing.order import Came, key_of, mark_of, queue_for
+from twinbus.pairing.pair import Pair
+from twinbus.pairing.receipt import SendReceipt, Side
+from twinbus.pairing.rules import Rules
+
+DOWN = Failure(FailureKind.UNREACHABLE, "refused")
+DOUBT = Failure(FailureKind.NO_ANSWER, "silence", in_doubt=True)
+QUEUES = range(3)
+
+
+class Messages:
+    """Messages with these ids, each in a session."""
+
+    def __init__(self, *named: tuple[str, str | None], has_order: bool = True) -> None:
+        self.named = named
+        self.has_order = has_order
+
+    @property
+    def message_ids(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.named)
+
+    @property
+    def size_bytes(self) -> int:
+        return 100 * len(self.named)
+
+    @property
+    def session_ids(self) -> frozenset[str | None]:
+        return frozenset(session for _, session in self.named)
+
+    @property
+    def letters(self) -> tuple[bytes, ...]:
+        return tuple(self._letter(name, session) for name, session in self.named)
+
+    def _letter(self, name: str, session: str | None) -> bytes:
+        properties = {PropertyField.MESSAGE_ID: name} | ({} if session is None else {PropertyField.GROUP_ID: session})
+        return address(encode_message(properties=properties, data=b"x"), "orders")
+
+
+class Talk:
+    """One send, answered by hand."""
+
+    def __init__(self, pair: Pair, *named: tuple[str, str | None], at: float = 0.0, timeout_s: float | None = None):
+        self.pair, self.at = pair, at
+        self.messages = Messages(*named)
+        self.sending = sending_of(self.messages, pair, pair.entity("orders"), Choice(), at, timeout_s)
+        self.flow: Generator[Ask, Answer, SendReceipt] = self.sending.run()
+        self.receipt: SendReceipt | None = None
+        self.ask: Any = None
+        self._step(None)
+
+    def _step(self, answer: Answer | None) -> None:
+        try:
+            self.ask = next(self.flow) if answer is None else self.flow.send(answer)
+        except StopIteration as done:
+            self.receipt, self.ask = done.value, None
+            return
+        if isinstance(self.ask, Pack):
+            self._step(Packed(self.at, 0.5, (self.messages.letters,)))
+
+    def stored(self) -> None:
+        self._step(Stored(self.at, 0.5))
+
+    def failed(self, failure: Failure) -> None:
+        self._step(Failed(self.at, 0.5, failure))
+
+    def woken(self, after_s: float = 0.0) -> None:
+        self.at += after_s
+        self._step(Woke(self.at, 0.5))
+
+
+def pair_with(*, seen_empty: bool = True, **rules: Any) -> Pair:
+    pair = Pair(Rules(keeps_order=True, attempts=1, **rules), name="contoso")
+    pair.use_queues(QUEUES, {}, 0.0)
+    for queue in QUEUES if seen_empty else ():
+        pair.seen_empty(queue, 0)
+    return pair
+
+
+def fail_over(pair: Pair) -> None:
+    pair.feed(pair.entity("orders"), FailoverForced(0.0, pair.entity("orders").epoch, "broken"))
+
+
+def recover(pair: Pair) -> None:
+    pair.feed(pair.entity("orders"), MarkedHealthy(0.0, pair.entity("orders").epoch))
+
+
+def come_home(pair: Pair, messages: Messages, first: int = 1) -> None:
+    for number, (letter, (_, session)) in enumerate(zip(messages.letters, messages.named, strict=True), first):
+        pair.came_home(queue_for(key_of("orders", session), QUEUES), [Came("orders", session, number, mark_of(letter))])
+
+
+def backlogged(pair: Pair, *named: tuple[str, str | None]) -> Messages:
+    """Messages that were sent during an outage which is over."""
+    fail_over(pair)
+    talk = Talk(pair, *named)
+    while talk.ask is not None:
+        talk.stored()
+    recover(pair)
+    return talk.messages
+
+
+def test_while_all_is_well_a_message_goes_to_the_primary() -> None:
+    pair = pair_with()
+    assert pair.entity("orders").is_plain
+    talk = Talk(pair, ("m", "a"))
+    assert isinstance(talk.ask, ToPrimary)
+
+
+def test_without_order_it_is_the_usual_send() -> None:
+    pair = Pair(Rules(), name="contoso")
+    messages = Messages(("m", "a"))
+    assert type(sending_of(messages, pair, pair.entity("orders"), Choice(), 0.0, None)) is Sending
+    later = Messages(("m", "a"), has_order=False)
+    ordered = pair_with()
+    assert type(sending_of(later, ordered, ordered.entity("orders"), Choice(), 0.0, None)) is Sending
+
+
+def test_during_an_outage_a_session_always_has_the_same_queue() -> None:
+    pair = pair_with()
+    fail_over(pair)
+    for number in range(5):
+        talk = Talk(pair, (f"m{number}", "a"))
+        assert talk.ask.queue == queue_for(key_of("orders", "a"), QUEUES)
+        talk.stored()
+
+
+def test_after_recovery_a_message_waits_a_moment_for_those_before_it() -> None:
+    pair = pair_with()
+    messages = backlogged(pair, ("m0", "a"))
+    assert not pair.entity("orders").is_plain
+    talk = Talk(pair, ("m1", "a"))
+    assert isinstance(talk.ask, WaitTurn)
+    come_home(pair, messages)
+    assert (None, Rouse(talk.ask.ticket)) in pair.take_orders()
+    assert pair.entity("orders").is_plain
+    talk.woken()
+    assert isinstance(talk.ask, ToPrimary)
+    assert isinstance(talk.sending, OrderedSending)
+    assert talk.sending.tickets
+
+
+def test_if_they_do_not_come_it_follows_them_into_the_backlog() -> None:
+    pair = pair_with()
+    first = backlogged(pair, ("m0", "a"))
+    talk = Talk(pair, ("m1", "a"))
+    talk.woken(HAND_OVER_S)
+    assert isinstance(talk.ask, ToBacklog)
+    talk.stored()
+    impatient = Talk(pair, ("m2", "a"), at=HAND_OVER_S + 1)
+    assert isinstance(impatient.ask, ToBacklog), "nobody waits in vain twice"
+    impatient.stored()
+    come_home(pair, first)
+    come_home(pair, talk.messages, first=2)
+    assert not pair.entity("orders").is_plain
+    come_home(pair, impatient.messages, first=3)
+    assert pair.entity("orders").is_plain
+
+
+def test_another_session_does_not_wait() -> None:
+    pair = pair_with()
+    backlogged(pair, ("m0", "a"))
+    talk = Talk(pair, ("x", "b"))
+    assert isinstance(talk.ask, ToPrimary)
+
+
+def test_until_a_queue_was_seen_empty_nothing_of_it_goes_to_the_primary() -> None:
+    pair = pair_with(seen_empty=False)
+    talk = Talk(pair, ("m0", "a"))
+    assert isinstance(talk.ask, WaitTurn)
+    pair.seen_empty(queue_for(key_of("orders", "a"), QUEUES), 0)
+    talk.woken()
+    assert isinstance(talk.ask, ToPrimary)
+
+
+def test_a_call_with_several_sessions_is_split_and_the_receipt_tells_the_place_of_each() -> None:
+    pair = pair_with()
+    fail_over(pair)
+    named = tuple((f"m{number}", "abcdef"[number % 6]) for number in range(12))
+    talk = Talk(pair, *named)
+    sent: dict[int, int] = {}
+    while talk.ask is not None:
+        sent[talk.ask.queue] = len(talk.ask.letters)
+        talk.stored()
+    assert len(sent) > 1
+    assert sum(sent.values()) == 12
+    assert talk.receipt is not None
+    assert talk.receipt.is_complete
+    wanted = [f"contoso/x-servicebus-transfer/{queue_for(key_of('orders', session), QUEUES)}" for _, session in named]
+    assert list(talk.receipt.places) == wanted
+
+
+def test_of_a_call_that_was_stored_in_part_the_receipt_tells_which_part() -> None:
+    pair = pair_with()
+    fail_over(pair)
+    sessions = ["a", next(s for s in "bcdefgh" if queue_for(key_of("orders", s), QUEUES) != _queue_of("a"))]
+    talk = Talk(pair, ("m0", sessions[0]), ("m1", sessions[1]), ("m2", sessions[0]))
+    talk.stored()
+    with pytest.raises(BothNamespacesUnavailable) as caught:
+        talk.failed(DOWN)
+    receipt = caught.value.receipt
+    assert receipt is not None
+    place = f"contoso/x-servicebus-transfer/{_queue_of('a')}"
+    assert receipt.places == (place, "not accepted", place)
+    assert (receipt.accepted, receipt.side) == (2, Side.BACKLOG)
+
+
+def _queue_of(session: str) -> int:
+    return queue_for(key_of("orders", session), QUEUES)
+
+
+def test_no_other_queue_is_taken_for_a_lost_one() -> None:
+    pair = pair_with()
+    fail_over(pair)
+    talk = Talk(pair, ("m0", "a"))
+    with pytest.raises(BothNamespacesUnavailable, match="no other queue keeps the order"):
+        talk.failed(DOWN)
+
+
+def test_a_held_send_waits_until_its_queue_may_be_tried_again() -> None:
+    pair = pair_with(hold_sends=True, probation_s=30.0, hold_time_max_s=100.0)
+    fail_over(pair)
+    talk = Talk(pair, ("m0", "a"))
+    talk.failed(DOWN)
+    assert talk.ask == Pause(30.0)
+    assert len(pair.kept) == 1
+    talk.woken(30.0)
+    assert isinstance(talk.ask, ToBacklog)
+    talk.stored()
+    assert talk.receipt is not None
+    assert not len(pair.kept)
+
+
+def test_a_held_send_is_given_up_in_time_and_says_why() -> None:
+    pair = pair_with(hold_sends=True, probation_s=30.0, hold_time_max_s=40.0)
+    fail_over(pair)
+    talk = Talk(pair, ("m0", "a"))
+    talk.failed(DOWN)
+    talk.woken(30.0)
+    talk.failed(DOWN)
+    assert talk.ask == Pause(10.0)
+    with pytest.raises(BothNamespacesUnavailable):
+        talk.woken(10.0)
+
+
+def test_too_many_held_sends_are_refused() -> None:
+    pair = pair_with(hold_sends=True, hold_bytes_max=150)
+    fail_over(pair)
+    first = Talk(pair, ("m0", "a"))
+    first.failed(DOWN)
+    with pytest.raises(NotSent, match="held already"):
+        Talk(pair, ("m1", "a"))
+
+
+def test_a_copy_in_doubt_is_a_reason_to_follow_it() -> None:
+    pair = pair_with()
+    fail_over(pair)
+    with pytest.raises(BothNamespacesUnavailable):
+        Talk(pair, ("m0", "a")).failed(DOUBT)
+    recover(pair)
+    assert isinstance(Talk(pair, ("m1", "a")).ask, WaitTurn)
+    assert isinstance(Talk(pair, ("x", "b")).ask, ToPrimary)
+
+
+def test_if_the_primary_is_back_and_nothing_of_the_session_was_stored_it_goes_there() -> None:
+    pair = pair_with(hold_sends=True, probation_s=30.0, hold_time_max_s=100.0)
+    fail_over(pair)
+    talk = Talk(pair, ("m0", "a"))
+    talk.failed(DOWN)
+    recover(pair)
+    talk.woken(5.0)
+    assert isinstance(talk.ask, ToPrimary)
