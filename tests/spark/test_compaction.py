@@ -326,3 +326,25 @@ def test_ranges_are_sets_of_numbers(one: list[int], other: list[int]) -> None:
     missing = {number for hole in holes(a) for number in range(hole.first, hole.last + 1)}
     assert missing == set(range(1, max(one, default=0))) - set(one)
     assert all(each.first == each.first_ms and each.last == each.last_ms for each in a)
+
+
+def test_what_a_killed_process_did_last_is_unknown(ledger: Path) -> None:
+    write_lines(ledger, "00000000000000aa", script("00000000000000aa", 5).lines(closed=False))
+    killed = compact_ledger(one_by_one, ledger)
+    [unknown] = coverage_of(killed).unknown
+    assert (unknown.records, unknown.since_ms, unknown.until_ms) == (None, BASE_MS + 4, BASE_MS + 104)
+    assert "killed" in unknown.reason
+    running = Compacted(killed.store, killed.manifest, frozenset({"00000000000000aa"}), 0, 0)
+    assert coverage_of(running).is_complete
+
+
+def test_a_torn_last_line_of_a_killed_process_darkens_no_more_than_its_end(ledger: Path) -> None:
+    [path] = write_lines(ledger, "00000000000000aa", script("00000000000000aa", 5).lines(closed=False))
+    change(path, lambda data: data[:-7])
+    compacted = compact_ledger(one_by_one, ledger)
+    assert [each.defect for each in compacted.manifest.troubles] == ["torn"]
+    [unknown] = coverage_of(compacted).unknown
+    assert unknown.until_ms == BASE_MS + 103
+    stranger = ledger / "stranger.jsonl"
+    stranger.write_bytes(b"what?\n")
+    assert coverage_of(compact_ledger(one_by_one, ledger)).dark_until_ms > BASE_MS * 1000
