@@ -31,6 +31,7 @@ from twinbus.namespace.store.api import (
     Change,
     CommitFailed,
     Committed,
+    InsertCopies,
     InsertMessages,
     ReadFailed,
     ReplaceMessage,
@@ -205,6 +206,8 @@ def _weight(change: Change) -> int:
     match change:
         case InsertMessages(rows):
             return sum(len(row.payload) + _ROW_OVERHEAD_BYTES for row in rows)
+        case InsertCopies(rows):
+            return len(rows[0].payload) + _ROW_OVERHEAD_BYTES * len(rows)
         case ReplaceMessage(row):
             return len(row.payload) + _ROW_OVERHEAD_BYTES
         case _:

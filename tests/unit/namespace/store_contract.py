@@ -12,6 +12,7 @@ from threading import Condition
 import pytest
 
 from twinbus.namespace.store.api import (
+    AdvanceSequence,
     Change,
     CommitFailed,
     Committed,
@@ -22,6 +23,7 @@ from twinbus.namespace.store.api import (
     EntitySummary,
     ExpiredRows,
     HeadRows,
+    InsertCopies,
     InsertMessages,
     MessageRow,
     MessageState,
@@ -185,6 +187,23 @@ class StoreContract:
         orders.submit(DeleteMessages(1, (3,)), insert(4, 5))
         orders.commit(DeleteMessages(1, (4,)), ReplaceMessage(message(5, state=DEFERRED)))
         assert orders.read(RangeRows(1, 0, MANY, MANY)).rows == (message(1), message(5, state=DEFERRED))
+
+    def test_copies_are_rows_like_others_in_the_order_given(self, orders: WatchedStore) -> None:
+        orders.commit(PutEntity(entity(2, path="other")))
+        copies = tuple(message(1, entity_id=number, payload=b"same") for number in (1, 2))
+        changed = message(1, entity_id=2, payload=b"changed")
+        orders.submit(InsertCopies(copies), DeleteMessages(1, (1,)), ReplaceMessage(changed))
+        orders.commit(InsertCopies(tuple(message(2, entity_id=number, payload=b"both") for number in (1, 2))))
+        assert orders.read(RangeRows(1, 0, MANY, MANY)).rows == (message(2, payload=b"both"),)
+        assert orders.read(RangeRows(2, 0, MANY, MANY)).rows == (changed, message(2, entity_id=2, payload=b"both"))
+        assert self.reopened(orders).loaded.summaries[2].payload_bytes == len(b"changed") + len(b"both")
+
+    def test_sequences_can_be_given_without_rows(self, orders: WatchedStore) -> None:
+        orders.commit(AdvanceSequence(1, 8))
+        orders.commit(AdvanceSequence(1, 5))
+        again = self.reopened(orders)
+        assert again.loaded.summaries[1].next_sequence == 8
+        again.commit(insert(8))
 
     def test_closing_commits_and_reports_what_was_submitted(self, orders: WatchedStore) -> None:
         for sequence in range(1, 100):

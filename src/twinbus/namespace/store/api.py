@@ -22,7 +22,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
-STORE_FORMAT = 1
+STORE_FORMAT = 2
 """Written into every store. A store with a higher number was made by a newer twinbus and is refused untouched."""
 
 
@@ -62,7 +62,7 @@ class EntityRow(NamedTuple):
     path: str
     kind: str
     parent_id: int | None
-    """The queue a dead-letter queue belongs to."""
+    """What it belongs to: the queue of a dead-letter queue, the topic of a subscription, the subscription of a rule."""
     settings: str
     created_at_ms: int
     updated_at_ms: int
@@ -103,6 +103,19 @@ class InsertMessages(NamedTuple):
     rows: tuple[MessageRow, ...]
 
 
+class InsertCopies(NamedTuple):
+    """Store new rows, all with the same payload, most of them of different entities. It is stored once for all."""
+
+    rows: tuple[MessageRow, ...]
+
+
+class AdvanceSequence(NamedTuple):
+    """Count sequences of an entity as given, though no row has them: the next one is at least this."""
+
+    entity_id: int
+    next_sequence: int
+
+
 class ReplaceMessage(NamedTuple):
     """Overwrite the row with the same key (delivery count, state, payload ...)."""
 
@@ -128,7 +141,7 @@ class DropEntity(NamedTuple):
     entity_id: int
 
 
-Change = InsertMessages | ReplaceMessage | DeleteMessages | PutEntity | DropEntity
+Change = InsertMessages | InsertCopies | AdvanceSequence | ReplaceMessage | DeleteMessages | PutEntity | DropEntity
 
 
 # --- reads -----------------------------------------------------------------------------------------

@@ -12,10 +12,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from twinbus.namespace.store.api import (
+    AdvanceSequence,
     Change,
     DeleteMessages,
     DropEntity,
     EntityRow,
+    InsertCopies,
     InsertMessages,
     MessageRow,
     PutEntity,
@@ -53,6 +55,7 @@ class NetEffect:
 
     __slots__ = (
         "_before",
+        "copies",
         "doubtful",
         "dropped",
         "entities",
@@ -66,6 +69,8 @@ class NetEffect:
     def __init__(self, before: Counters) -> None:
         self._before = before
         self.rows: dict[Key, MessageRow] = {}
+        self.copies: list[tuple[MessageRow, ...]] = []
+        """Rows that came with the same payload. Some may have been removed or replaced since."""
         self.removed: set[Key] = set()
         """Rows that must be in the store now."""
         self.doubtful: list[Key] = []
@@ -93,6 +98,12 @@ class NetEffect:
                 self._replace(change.row)
             elif isinstance(change, PutEntity):
                 self._put(change.row)
+            elif isinstance(change, InsertCopies):
+                self._insert(change.rows)
+                self.size -= (len(change.rows) - 1) * len(change.rows[0].payload)
+                self.copies.append(change.rows)
+            elif isinstance(change, AdvanceSequence):
+                self.next_sequences[change.entity_id] = max(self._next_sequence(change.entity_id), change.next_sequence)
             else:
                 self._drop(change)
 
@@ -148,6 +159,11 @@ class NetEffect:
         self.dropped.add(change.entity_id)
         self.entities.pop(change.entity_id, None)
         self.next_sequences.pop(change.entity_id, None)
+
+    def shared(self) -> list[list[Key]]:
+        """The keys of rows, in groups of at least two, that are stored with one payload."""
+        groups = ([row[:2] for row in rows if self.rows.get(row[:2]) is row] for rows in self.copies)
+        return [group for group in groups if len(group) > 1]
 
     def _next_sequence(self, entity_id: int) -> int:
         known = self.next_sequences.get(entity_id) or self._before.next_sequences.get(entity_id)

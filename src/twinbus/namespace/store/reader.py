@@ -94,6 +94,10 @@ def _as_rows(columns: list[list[Any]], payloads: bytes) -> tuple[MessageRow, ...
     return tuple(rows)
 
 
+_SHARED = "select shared.payload from bodies as shared where shared.body_id = messages.body_id"
+_PAYLOAD = f"iif(messages.body_id is null, payload, ({_SHARED}))"
+
+
 def _statement(found: str, chosen: str, left: str) -> str:
     """The statement for one kind of request.
 
@@ -119,7 +123,7 @@ def _statement(found: str, chosen: str, left: str) -> str:
                 entity_id, sequence, state, enqueue_sequence, enqueued_at_ms, expires_at_ms, due_at_ms,
                 delivery_count, message_id, session_id, dead_letter_source, size
             )),
-            cast(group_concat(payload, '') as blob)
+            cast(group_concat({_PAYLOAD}, '') as blob)
         from judged cross join messages on messages.rowid = id
         where chosen
     """  # noqa: S608 - made of constants only
