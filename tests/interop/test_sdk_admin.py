@@ -293,18 +293,6 @@ def test_a_wrong_key_is_refused(namespace: LocalNamespace) -> None:
         admin.create_queue("orders")
 
 
-def test_topics_subscriptions_and_rules_are_refused_with_a_reason(admin: ServiceBusAdministrationClient) -> None:
-    for call in (
-        lambda: admin.create_topic("events"),
-        lambda: admin.create_subscription("events", "s1"),
-        lambda: admin.get_subscription("events", "s1"),
-        lambda: list(admin.list_subscriptions("events")),
-        lambda: admin.delete_rule("events", "s1", "r1"),
-    ):
-        with pytest.raises(HttpResponseError, match="not supported yet"):
-            call()
-
-
 # --- settings are honoured ---
 
 

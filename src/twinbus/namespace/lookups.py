@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from twinbus.errors import ArgumentError, EntityNotFound, MessageNotFound, NamespaceError, ServerBusy
+from twinbus.errors import ArgumentError, EntityNotFound, MessageNotFound, NamespaceError, NotAllowed, ServerBusy
 from twinbus.namespace.commands import CancelScheduled, Peek, ReceiveDeferred, ReceiveMode
 from twinbus.namespace.entities.queue import Queue
+from twinbus.namespace.entities.shelf import Shelf
 from twinbus.namespace.replies import Done, LentRow, MessagesFound, Refused, Step
 from twinbus.namespace.store.api import MessageRow, MessageState, NamedRows, RangeRows, RowRequest, RowsRead
 
@@ -36,15 +37,18 @@ class Lookups:
 
     # --- asking ---
 
-    def begin(self, command: Lookup, queue: Queue, now_ms: int, step: Step) -> None:
+    def begin(self, command: Lookup, entity: Shelf, now_ms: int, step: Step) -> None:
         """Ask for the rows that a command needs; raises if it cannot be done at all."""
-        queue.check_intact()
+        entity.check_intact()
+        if isinstance(command, CancelScheduled):
+            self._wait_for(NamedRows(entity.entity_id, command.sequences), command, step)
+            return
+        queue = _as_queue(entity)
         if isinstance(command, Peek):
             self._begin_peek(command, queue, step)
             return
-        if isinstance(command, ReceiveDeferred):
-            queue.check_receivable()
-            queue.accessed_at_ms = now_ms
+        queue.check_receivable()
+        queue.accessed_at_ms = now_ms
         self._wait_for(NamedRows(queue.entity_id, command.sequences), command, step)
 
     def _begin_peek(self, command: Peek, queue: Queue, step: Step) -> None:
@@ -63,13 +67,13 @@ class Lookups:
 
     # --- rows are here ---
 
-    def resume(self, queue: Queue | None, read: RowsRead, committed: int, now_ms: int, step: Step) -> None:
+    def resume(self, entity: Shelf | None, read: RowsRead, committed: int, now_ms: int, step: Step) -> None:
         """Do the command that asked for these rows first; only if one did (`is_reading`)."""
         command = self._take(read.request)
         try:
-            if queue is None:
+            if entity is None:
                 raise EntityNotFound(f"The messaging entity '{command.path}' could not be found.")
-            self._carry_out(command, queue, read, committed, now_ms, step)
+            self._carry_out(command, entity, read, committed, now_ms, step)
         except NamespaceError as error:
             step.replies.append(Refused(command.origin, error))
 
@@ -82,30 +86,31 @@ class Lookups:
         return command
 
     def _carry_out(
-        self, command: Lookup, queue: Queue, read: RowsRead, committed: int, now_ms: int, step: Step
+        self, command: Lookup, entity: Shelf, read: RowsRead, committed: int, now_ms: int, step: Step
     ) -> None:
-        rows = [row for row in read.rows if not queue.recent.removed_since(row.sequence, read.as_of)]
-        changed = max((queue.recent.changed_at(row.sequence) for row in rows), default=0)
-        queue.recent.read_ended(read.request)
+        recent = entity.recent
+        rows = [row for row in read.rows if not recent.removed_since(row.sequence, read.as_of)]
+        changed = max((recent.changed_at(row.sequence) for row in rows), default=0)
+        recent.read_ended(read.request)
         if isinstance(command, Peek):
-            self._show(command, queue, rows, read, now_ms, step)
+            self._show(command, entity, rows, read, now_ms, step)
         elif isinstance(command, CancelScheduled):
-            _cancel(command, queue, rows, step)
+            _cancel(command, entity, rows, step)
         elif changed <= read.as_of:
-            _lend_deferred(command, queue, rows, now_ms, step)
+            _lend_deferred(command, _as_queue(entity), rows, now_ms, step)
         elif changed <= committed:
-            self.begin(command, queue, now_ms, step)  # read before a change to them: look again
+            self.begin(command, entity, now_ms, step)  # read before a change to them: look again
         else:
             self._count += 1
             self._for_commit.append((changed, command))
 
     def _show(
-        self, command: Peek, queue: Queue, rows: list[MessageRow], read: RowsRead, now_ms: int, step: Step
+        self, command: Peek, entity: Shelf, rows: list[MessageRow], read: RowsRead, now_ms: int, step: Step
     ) -> None:
         visible = [row for row in rows if row.expires_at_ms is None or row.expires_at_ms > now_ms]
         if not visible and not read.complete:
             # Everything that was read is gone by now; nothing found would mean that there is nothing.
-            self.begin(command._replace(from_sequence=read.rows[-1].sequence + 1), queue, now_ms, step)
+            self.begin(command._replace(from_sequence=read.rows[-1].sequence + 1), entity, now_ms, step)
             return
         step.replies.append(MessagesFound(command.origin, tuple(LentRow(row, None, None) for row in visible)))
 
@@ -128,6 +133,12 @@ class Lookups:
             step.replies.extend(Refused(command.origin, error) for command in commands)
 
 
+def _as_queue(entity: Shelf) -> Queue:
+    if not isinstance(entity, Queue):
+        raise NotAllowed(f"'{entity.row.path}' is a topic: its messages are in its subscriptions")
+    return entity
+
+
 def _lend_deferred(command: ReceiveDeferred, queue: Queue, rows: list[MessageRow], now_ms: int, step: Step) -> None:
     free = [row for row in rows if row.state is MessageState.DEFERRED and not queue.loans.is_lent(row.sequence)]
     _check_all_found(command.sequences, free, "deferred, or are locked by another receiver")
@@ -143,11 +154,11 @@ def _lend_deferred(command: ReceiveDeferred, queue: Queue, rows: list[MessageRow
     step.replies.append(MessagesFound(command.origin, tuple(found)))
 
 
-def _cancel(command: CancelScheduled, queue: Queue, rows: list[MessageRow], step: Step) -> None:
+def _cancel(command: CancelScheduled, entity: Shelf, rows: list[MessageRow], step: Step) -> None:
     scheduled = [row for row in rows if row.state is MessageState.SCHEDULED]
     _check_all_found(command.sequences, scheduled, "scheduled")
     for row in scheduled:
-        queue.remove(row, step)
+        entity.remove(row, step)
     step.replies.append(Done(command.origin))
 
 

@@ -13,7 +13,7 @@ from enum import Enum
 from twinbus.namespace.commands import (
     CancelScheduled,
     CreateQueue,
-    DeleteQueue,
+    DeleteEntity,
     OpenReceiver,
     Peek,
     ReceiveDeferred,
@@ -27,7 +27,7 @@ from twinbus.namespace.entities.settings import QueueSettings
 from twinbus.namespace.registry import DEAD_LETTER_SUFFIX
 
 Asking = (
-    CreateQueue | DeleteQueue | Send | CancelScheduled | OpenReceiver | Settle | RenewLocks | Peek | ReceiveDeferred
+    CreateQueue | DeleteEntity | Send | CancelScheduled | OpenReceiver | Settle | RenewLocks | Peek | ReceiveDeferred
 )
 """The commands that want an answer."""
 

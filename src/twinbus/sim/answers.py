@@ -23,7 +23,7 @@ from twinbus.namespace.commands import (
     CreateQueue,
     DeadLetter,
     Defer,
-    DeleteQueue,
+    DeleteEntity,
     OpenReceiver,
     Peek,
     ReceiveDeferred,
@@ -43,14 +43,35 @@ from twinbus.namespace.replies import (
     QueueFound,
     QueuesFound,
     Refused,
+    RuleFound,
+    RulesFound,
     SenderOpened,
     Settled,
+    SubscriptionFound,
+    SubscriptionsFound,
+    TopicFound,
+    TopicsFound,
 )
 from twinbus.namespace.store.api import MessageState
 from twinbus.sim.accounts import Account, Accounts, Answer, Ending, Home, Question
 from twinbus.sim.invariants import MARK, Invariants, Violation, check
 
-Answered = Done | Refused | Settled | LocksRenewed | MessagesFound | QueueFound | QueuesFound | SenderOpened
+Answered = (
+    Done
+    | Refused
+    | Settled
+    | LocksRenewed
+    | MessagesFound
+    | QueueFound
+    | QueuesFound
+    | TopicFound
+    | TopicsFound
+    | SubscriptionFound
+    | SubscriptionsFound
+    | RuleFound
+    | RulesFound
+    | SenderOpened
+)
 _NOTE_BYTES = 500
 """What notes on a message may add to its size, at most."""
 
@@ -99,7 +120,7 @@ class Answers:
                     account.ending = Ending.CANCELLED
             case CreateQueue() if home is not None:
                 home.exists = True
-            case DeleteQueue() if home is not None:
+            case DeleteEntity() if home is not None:
                 self.drop(home)
             case OpenReceiver():
                 pass
@@ -150,7 +171,7 @@ class Answers:
                 raise Violation(f"{command!r:.200} was refused: {error}")
 
     def _not_done(self, question: Question) -> None:
-        if isinstance(question.command, DeleteQueue) and question.home is not None:
+        if isinstance(question.command, DeleteEntity) and question.home is not None:
             question.home.exists = True
         if isinstance(question.command, OpenReceiver):
             self._accounts.readers[question.command.receiver].is_open = False

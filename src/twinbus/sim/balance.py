@@ -14,7 +14,7 @@ from twinbus.namespace.commands import (
     Complete,
     CreateQueue,
     DeadLetter,
-    DeleteQueue,
+    DeleteEntity,
     ReceiveDeferred,
     ReceiveMode,
     Send,
@@ -80,7 +80,7 @@ class Balance:
                         account.ending = Ending.COMPLETED
                     elif not isinstance(verdict, Complete):
                         self._doubt(account, verdict, by_id.get(account.message_id))
-            case CreateQueue() | DeleteQueue() if home is not None:
+            case CreateQueue() | DeleteEntity() if home is not None:
                 self._resolve_home(home, command)
 
     def _check_whole(self, what: str, present: list[bool]) -> None:
@@ -106,9 +106,9 @@ class Balance:
         if isinstance(verdict, DeadLetter):
             account.dead_letter_asked = row is not None and self._is_dead(row)
 
-    def _resolve_home(self, home: Home, command: CreateQueue | DeleteQueue) -> None:
+    def _resolve_home(self, home: Home, command: CreateQueue | DeleteEntity) -> None:
         home.exists = home.path in self._paths.values()
-        if isinstance(command, DeleteQueue) and not home.exists:
+        if isinstance(command, DeleteEntity) and not home.exists:
             home.is_gone = True
             for account in self._accounts.of(home):
                 account.ending = account.ending or Ending.DROPPED

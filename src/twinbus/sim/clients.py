@@ -22,7 +22,7 @@ from twinbus.namespace.commands import (
     CreateQueue,
     DeadLetter,
     Defer,
-    DeleteQueue,
+    DeleteEntity,
     Grant,
     OpenReceiver,
     PauseReceiver,
@@ -109,7 +109,7 @@ class Clients:
         home = self._some_home()
         if home is not None and home.exists:
             home.exists = False
-            self._ask(Question(DeleteQueue(home.path), self._clock(), home=home))
+            self._ask(Question(DeleteEntity(home.path), self._clock(), home=home))
 
     def _some_home(self) -> Home | None:
         return self._random.choice([*self._accounts.homes.values()] or [None])

@@ -16,8 +16,11 @@ from twinbus.namespace.commands import (
     Abandon,
     CancelScheduled,
     Complete,
+    CreateRule,
     DeadLetter,
     Defer,
+    DeleteRule,
+    ListRules,
     Peek,
     ReceiveDeferred,
     ReceiveMode,
@@ -29,7 +32,17 @@ from twinbus.namespace.commands import (
 )
 from twinbus.namespace.message import Arrival, lock_token_from_uuid, lock_token_uuid, outgoing, without_body
 from twinbus.namespace.nodes.requests import Request, write_response
-from twinbus.namespace.replies import Done, LentRow, LocksRenewed, MessagesFound, Refused, Reply, Settled
+from twinbus.namespace.nodes.rule_requests import read_rule, rule_name, written_rule
+from twinbus.namespace.replies import (
+    Done,
+    LentRow,
+    LocksRenewed,
+    MessagesFound,
+    Refused,
+    Reply,
+    RulesFound,
+    Settled,
+)
 
 MANAGEMENT_SUFFIX = "/$management"
 _PREFIX = "com.microsoft:"
@@ -70,11 +83,13 @@ def response_for(request: Request, reply: Reply) -> bytes:
             return failure_response(request, next(iter(failures.values())))
         case LocksRenewed(until_ms=ends):
             return _success(request, {"expirations": Array([Timestamp(end) for end in ends], _TIMESTAMP_CODE)})
-        case MessagesFound(found=()):
+        case MessagesFound(found=()) | RulesFound(rules=()):
             return _response(request, 204, "No Content", None, {})
         case MessagesFound(found=found):
             without = isinstance(request.body, dict) and request.body.get("omit-message-body") is True
             return _success(request, {"messages": [_lent(each, is_bare=without) for each in found]})
+        case RulesFound(rules=rules):
+            return _success(request, {"rules": [{"rule-description": written_rule(rule)} for rule in rules]})
         case Done(sequences=sequences) if sequences:
             return _success(request, {"sequence-numbers": Array(sequences, _LONG_CODE)})
         case _:
@@ -181,12 +196,30 @@ def _dead_letter_notes(body: dict[Any, Any]) -> dict[str, Any]:
     return {name: text for name, text in notes.items() if text is not None}
 
 
+def _add_rule(body: dict[Any, Any], path: str, origin: Any) -> RequestCommand:
+    return CreateRule(path, read_rule(body), origin)
+
+
+def _remove_rule(body: dict[Any, Any], path: str, origin: Any) -> RequestCommand:
+    return DeleteRule(path, rule_name(body), origin)
+
+
+def _enumerate_rules(body: dict[Any, Any], path: str, origin: Any) -> RequestCommand:
+    skip, top = _whole_number(body, "skip"), _whole_number(body, "top")
+    if skip < 0 or top < 1:
+        raise ArgumentError(f"skip must be 0 or more and top 1 or more, got {skip} and {top}")
+    return ListRules(path, skip, min(top, LIST_LENGTH_MAX), origin)
+
+
 _COMMANDS: dict[str, Callable[[dict[Any, Any], str, Any], RequestCommand]] = {
     "renew-lock": _renew_lock,
     "peek-message": _peek_message,
     "cancel-scheduled-message": _cancel_scheduled_message,
     "receive-by-sequence-number": _receive_by_sequence_number,
     "update-disposition": _update_disposition,
+    "add-rule": _add_rule,
+    "remove-rule": _remove_rule,
+    "enumerate-rules": _enumerate_rules,
 }
 
 

@@ -23,7 +23,6 @@ from twinbus.namespace.admin.documents import (
     namespace_entry,
     queue_entry,
     queue_feed,
-    topic_feed,
 )
 from twinbus.namespace.admin.durations import (
     INFINITE,
@@ -35,6 +34,7 @@ from twinbus.namespace.admin.durations import (
     write_time,
 )
 from twinbus.namespace.admin.markup import plain, tag
+from twinbus.namespace.admin.topic_documents import topic_feed
 from twinbus.namespace.admin.validation import Circumstances, read_queue_settings
 from twinbus.namespace.entities.settings import (
     DELIVERY_COUNT_LIMIT,
@@ -43,6 +43,7 @@ from twinbus.namespace.entities.settings import (
     AuthorizationRule,
     QueueSettings,
     QueueStatus,
+    TopicSettings,
 )
 from twinbus.namespace.replies import QueueDescription
 
@@ -122,9 +123,12 @@ def test_the_official_python_model_reads_what_is_written(settings: QueueSettings
 
 
 def test_every_setting_has_an_element() -> None:
-    from twinbus.namespace.admin.fields import FIELDS, RULES_SETTING
+    from twinbus.namespace.admin.fields import FIELDS, RULES_SETTING, SUBSCRIPTION_FIELDS, TOPIC_FIELDS
 
-    assert {field.setting for field in FIELDS} | {RULES_SETTING} == {field.name for field in fields(QueueSettings)}
+    queues = {field.setting for field in FIELDS + SUBSCRIPTION_FIELDS}
+    topics = {field.setting for field in TOPIC_FIELDS}
+    assert queues | {RULES_SETTING} == {field.name for field in fields(QueueSettings)}
+    assert topics | {RULES_SETTING} == {field.name for field in fields(TopicSettings)}
 
 
 # --- the rules of the JavaScript client ---
@@ -190,7 +194,7 @@ def test_a_page_with_a_next_one_has_exactly_two_links_the_second_with_skip_and_t
 
 
 def test_the_last_page_has_one_link() -> None:
-    for document in (queue_feed((queue(),), None, LETTERHEAD), topic_feed(LETTERHEAD)):
+    for document in (queue_feed((queue(),), None, LETTERHEAD), topic_feed((), None, LETTERHEAD)):
         assert len(fromstring(document).findall(f"{ATOM}link")) == 1
 
 
@@ -440,8 +444,7 @@ BOMB = b'<!DOCTYPE a [<!ENTITY x "lol"><!ENTITY y "&x;&x;&x;&x;&x;&x;&x;&x;&x;&x
         (b"<a>" + b"<b/>" * 10_000 + b"</a>", "more than 2000"),
         (b"<entry/>", "Atom entry"),
         (b'<entry xmlns="http://www.w3.org/2005/Atom"/>', "Atom entry"),
-        (entry("", "TopicDescription"), "topics are not supported yet"),
-        (entry("", "SubscriptionDescription"), "subscriptions are not supported yet"),
+        (entry("", "TopicDescription"), "must be a QueueDescription"),
         (entry("", "Other"), "must be a QueueDescription"),
     ],
 )

@@ -24,8 +24,8 @@ from twinbus.namespace.commands import (
     Command,
     Complete,
     CreateQueue,
-    DeleteQueue,
-    GetQueue,
+    DeleteEntity,
+    GetEntity,
     Grant,
     ListQueues,
     OpenReceiver,
@@ -79,7 +79,7 @@ def update(namespace: MemoryNamespace, **settings: Any) -> None:
 
 
 def describe(namespace: MemoryNamespace, path: str = "orders") -> QueueDescription:
-    found = namespace.ask(GetQueue(path))
+    found = namespace.ask(GetEntity(path))
     assert isinstance(found, QueueFound)
     return found.queue
 
@@ -171,7 +171,7 @@ def test_an_update_is_described_and_changes_the_dead_letter_queue_too(namespace:
     queue = describe(namespace)
     assert (queue.path, queue.settings.user_metadata) == ("orders", "new")
     assert queue.updated_at_ms == queue.accessed_at_ms == queue.created_at_ms + 5
-    assert namespace.seam.machine.registry.find(DEAD_LETTERS).settings.lock_ms == 7_000
+    assert namespace.seam.machine.registry.find_queue(DEAD_LETTERS).settings.lock_ms == 7_000
 
 
 def test_an_update_is_there_after_a_restart() -> None:
@@ -186,11 +186,11 @@ def test_an_update_is_there_after_a_restart() -> None:
 
 def test_what_is_missing_cannot_be_updated_or_described(namespace: MemoryNamespace) -> None:
     assert isinstance(refusal(namespace, UpdateQueue("typo", QueueSettings())), EntityNotFound)
-    assert isinstance(refusal(namespace, GetQueue("typo")), EntityNotFound)
+    assert isinstance(refusal(namespace, GetEntity("typo")), EntityNotFound)
     assert isinstance(refusal(namespace, CreateQueue("ORDERS", QueueSettings())), EntityAlreadyExists)
 
 
-@pytest.mark.parametrize("command", [GetQueue, DeleteQueue, lambda path: UpdateQueue(path, QueueSettings())])
+@pytest.mark.parametrize("command", [GetEntity, DeleteEntity, lambda path: UpdateQueue(path, QueueSettings())])
 def test_a_dead_letter_queue_is_not_administered_by_itself(namespace: MemoryNamespace, command: Any) -> None:
     assert isinstance(refusal(namespace, command(DEAD_LETTERS)), NotAllowed)
 

@@ -1,0 +1,180 @@
+"""What an entity keeps in the store, and how its changes come about.
+
+Queues, subscriptions and topics have a shelf in common: numbers, counts, scheduled messages, and the rule that nothing
+is visible before it is committed. Every method takes the time and a `Step` to put changes, replies and reads into.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from twinbus.errors import InternalError
+from twinbus.namespace.entities.afterwards import Afterwards
+from twinbus.namespace.entities.recent import RecentChanges
+from twinbus.namespace.entities.sweep import Sweep
+from twinbus.namespace.entities.window import WindowLimits
+from twinbus.namespace.replies import Step
+from twinbus.namespace.store.api import (
+    DeleteMessages,
+    DueRows,
+    EntityRow,
+    EntitySummary,
+    ExpiredRows,
+    InsertMessages,
+    MessageRow,
+    MessageState,
+    ReplaceMessage,
+    RowsRead,
+)
+
+ROWS_PER_SWEEP = 100
+LATE_MS = 1_000
+"""A scheduled message that wakes up at most this late counts as enqueued on time."""
+
+_ACTIVE, _DEFERRED, _SCHEDULED = (
+    MessageState  # an enum looks its members up at every mention, and these run per message
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EntityContext:
+    """What all entities of a namespace share."""
+
+    new_token: Callable[[], bytes]
+    window_limits: WindowLimits
+
+
+class Shelf(ABC):
+    row: EntityRow
+
+    def __init__(self, row: EntityRow, summary: EntitySummary, context: EntityContext, *, committed: int) -> None:
+        self.configure(row)
+        self.accessed_at_ms = row.updated_at_ms
+        self.damage: str | None = None
+        """What is broken where its messages are stored; then nothing is read from there any more."""
+        self.recent = RecentChanges(committed)
+        self.active = summary.active
+        self.deferred = summary.deferred
+        self.scheduled = summary.scheduled
+        self.payload_bytes = summary.payload_bytes
+        self._context = context
+        self._next_sequence = summary.next_sequence
+        self._dues = Sweep(summary.first_due_ms)
+        self._afterwards: deque[Afterwards] = deque()
+
+    @abstractmethod
+    def configure(self, row: EntityRow) -> None:
+        """Go by the settings of this row from now on."""
+
+    @property
+    def entity_id(self) -> int:
+        return self.row.entity_id
+
+    def check_intact(self) -> None:
+        """Raise `InternalError` if its messages cannot be read any more."""
+        if self.damage is not None:
+            text = f"the messages of '{self.row.path}' cannot be read, the store is damaged there: {self.damage}"
+            raise InternalError(text)
+
+    # --- changes ---
+
+    def take_sequence(self) -> int:
+        sequence = self._next_sequence
+        self._next_sequence = sequence + 1
+        return sequence
+
+    def insert(self, rows: tuple[MessageRow, ...], step: Step) -> None:
+        """Write rows that carry this entity's sequences; they appear when committed."""
+        step.changes.append(InsertMessages(rows))
+        self.expect(rows, step)
+
+    def expect(self, rows: tuple[MessageRow, ...], step: Step) -> None:
+        """These rows are written in this step."""
+        self._after(step).appearing.extend(rows)
+        self._count(rows, 1)
+
+    def remove(self, row: MessageRow, step: Step) -> None:
+        self._remove_all([row], step)
+
+    def _remove_all(self, rows: list[MessageRow], step: Step) -> None:
+        if not rows:
+            return
+        step.changes.append(DeleteMessages(self.row.entity_id, tuple([row.sequence for row in rows])))
+        self._after(step)
+        for row in rows:
+            self.recent.note_removal(row.sequence, step.number)
+        self._count(rows, -1)
+
+    def _replace(self, old: MessageRow, new: MessageRow, step: Step) -> None:
+        step.changes.append(ReplaceMessage(new))
+        self.recent.note_change(new.sequence, step.number)
+        self._after(step)
+        self._count((old,), -1)
+        self._count((new,), 1)
+
+    def _count(self, rows: Sequence[MessageRow], by: int) -> None:
+        states = [row.state for row in rows]
+        active, deferred = states.count(_ACTIVE), states.count(_DEFERRED)
+        self.active += by * active
+        self.deferred += by * deferred
+        self.scheduled += by * (len(states) - active - deferred)
+        self.payload_bytes += by * sum([len(row.payload) for row in rows])
+
+    def _after(self, step: Step) -> Afterwards:
+        if not self._afterwards or self._afterwards[-1].number != step.number:
+            self._afterwards.append(Afterwards(step.number))
+            step.touched[self.row.entity_id] = self
+        return self._afterwards[-1]
+
+    @abstractmethod
+    def committed(self, number: int, now_ms: int, step: Step) -> None:
+        """Everything up to this number is durable."""
+
+    def _watch_due(self, row: MessageRow) -> None:
+        if row.due_at_ms is not None:
+            self._dues.watch(row.due_at_ms, row.sequence)
+
+    # --- time passes ---
+
+    @abstractmethod
+    def next_wake_ms(self) -> int | None:
+        """When time next changes something here; too early is possible and harmless."""
+
+    @abstractmethod
+    def tick(self, now_ms: int, step: Step) -> None: ...
+
+    def _sweep(self, sweep: Sweep, rows: type[ExpiredRows] | type[DueRows], now_ms: int, step: Step) -> None:
+        if sweep.is_due(now_ms) and self.damage is None:
+            sweep.begin()
+            bytes_max = self._context.window_limits.bytes_max
+            step.reads.append(rows(self.entity_id, now_ms, ROWS_PER_SWEEP, bytes_max, *sweep.after))
+
+    @abstractmethod
+    def rows_read(self, read: RowsRead, now_ms: int, step: Step) -> None:
+        """Use rows that this entity asked for by itself."""
+
+    def _end_due_sweep(self, read: RowsRead) -> None:
+        met = [(row.due_at_ms or 0, row.sequence) for row in read.rows[-1:]]
+        self._dues.end(met[0] if met else None, read.next_time_ms)
+
+
+def woken_at_ms(row: MessageRow, now_ms: int) -> int:
+    """The time at which a scheduled message that wakes now counts as enqueued."""
+    due_at_ms = row.due_at_ms or now_ms
+    return due_at_ms if now_ms - due_at_ms <= LATE_MS else now_ms
+
+
+def expiry(ttl_ms: int | None, ceiling_ms: int | None, enqueued_at_ms: int) -> int | None:
+    """When a message ends: after its own time to live, at most the entity's; None: never."""
+    if ttl_ms is None or (ceiling_ms is not None and ceiling_ms < ttl_ms):
+        ttl_ms = ceiling_ms
+    return None if ttl_ms is None else enqueued_at_ms + ttl_ms
+
+
+def earlier(one_ms: int | None, other_ms: int | None) -> int | None:
+    if one_ms is None or other_ms is None:
+        return one_ms if other_ms is None else other_ms
+    return min(one_ms, other_ms)
