@@ -94,14 +94,20 @@ def _write_value(node: Expression) -> str:
         case Signed(sign, operand):
             return f"{sign} {_operand(operand)}"
         case Chain(first, rest):
-            return _operand(first) + "".join(f" {sign} {_operand(operand)}" for sign, operand in rest)
+            is_sum = not _is_product(node)
+            return _operand(first, is_sum) + "".join(f" {sign} {_operand(operand, is_sum)}" for sign, operand in rest)
         case _:
             assert_never(node)
 
 
-def _operand(node: Expression) -> str:
+def _operand(node: Expression, in_sum: bool = False) -> str:
     written = _write_value(node)
-    return f"({written})" if isinstance(node, Chain) else written
+    stands_alone = not isinstance(node, Chain) or (in_sum and _is_product(node))
+    return written if stands_alone else f"({written})"
+
+
+def _is_product(chain: Chain) -> bool:
+    return chain.rest[0][0] in ("*", "/", "%")
 
 
 def _write_constant(value: bool | float | str | None) -> str:
