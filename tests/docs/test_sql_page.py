@@ -14,8 +14,9 @@ PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "sql-filters.md").rea
 
 
 def test_the_examples_on_the_page_are_rules() -> None:
-    rules = re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL)
+    *rules, grammar = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
     assert len(rules) == 2
+    assert grammar.startswith("filter ")
     for rule in rules:
         compile_action(rule) if rule.startswith("SET") else compile_filter(rule)
 

@@ -9,10 +9,11 @@ from typing import Final, TypeAlias
 from uuid import UUID, uuid4
 
 from twinbus.amqp.values import Byte, Int, Long, Short, UByte, UInt, ULong, UShort, Value
-from twinbus.namespace.sql.compilation import Compiler, Reading
+from twinbus.namespace.sql.compilation import Compiler
 from twinbus.namespace.sql.failures import FilterError
 from twinbus.namespace.sql.kinds import FLOATS, INTEGERS, Kind, as_text, for_the_wire, kind_of
 from twinbus.namespace.sql.parser import parse_action
+from twinbus.namespace.sql.readings import Reading
 from twinbus.namespace.sql.syntax import Property, Remove, Statement
 from twinbus.namespace.sql.system_properties import SystemProperty, system_property
 from twinbus.namespace.sql.view import MISSING, MessageView

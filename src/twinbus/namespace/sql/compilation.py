@@ -6,14 +6,16 @@ A condition answers True, False or None (unknown); a value is None if it is unkn
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from re import Pattern
 from typing import TypeAlias, assert_never
 from uuid import UUID
 
 from twinbus.amqp.values import Value
 from twinbus.namespace.sql.failures import FilterError, SqlError
-from twinbus.namespace.sql.kinds import KINDS, Kind, kind_of, parameter_value, plain
-from twinbus.namespace.sql.operators import calculate, compare, signed
+from twinbus.namespace.sql.kinds import FLOATS, INTEGERS, Kind, kind_of, parameter_value
+from twinbus.namespace.sql.operators import COMPARISONS, calculate, compare, signed
 from twinbus.namespace.sql.patterns import like
+from twinbus.namespace.sql.readings import Reading, look_up, look_up_by_value, read_user, readable
 from twinbus.namespace.sql.syntax import (
     And,
     Chain,
@@ -33,12 +35,10 @@ from twinbus.namespace.sql.syntax import (
     Property,
     Signed,
 )
-from twinbus.namespace.sql.system_properties import system_property
 from twinbus.namespace.sql.view import MISSING, MessageView
 from twinbus.namespace.sql.writing import write
 
 Answer: TypeAlias = Callable[[MessageView], bool | None]
-Reading: TypeAlias = Callable[[MessageView], Value]
 
 
 class Compiler:
@@ -74,8 +74,8 @@ class Compiler:
     def _comparison(self, node: Comparison) -> Answer:
         sign, left, right = node.sign, self.value(node.left), self.value(node.right)
         known = self._known(node.right)
-        if type(known) is str and sign in ("=", "<>"):
-            return _equals_text(left, known, sign == "<>", node)
+        if type(known) in _COMPARED_AT_ONCE and not self._is_known(node.left):
+            return _compared_with(known, left, node)
 
         def comparison(view: MessageView) -> bool | None:
             left_value, right_value = left(view), right(view)
@@ -107,10 +107,13 @@ class Compiler:
     def _like(self, node: Like) -> Answer:
         left, pattern, negated = self.value(node.left), self.value(node.pattern), node.negated
         escape = None if node.escape is None else self.value(node.escape)
-        self._check_pattern(node)
+        known = self._known_pattern(node)
 
         def likeness(view: MessageView) -> bool | None:
-            operands = (left(view), pattern(view)) if escape is None else (left(view), pattern(view), escape(view))
+            value = left(view)
+            if known is not None and type(value) is str:
+                return (known.match(value) is not None) is not negated
+            operands = (value, pattern(view)) if escape is None else (value, pattern(view), escape(view))
             if None in operands:
                 return None
             try:
@@ -120,16 +123,17 @@ class Compiler:
 
         return likeness
 
-    def _check_pattern(self, node: Like) -> None:
-        """A pattern that is wrong whatever the message is the fault of whoever wrote the rule."""
+    def _known_pattern(self, node: Like) -> Pattern[str] | None:
+        """The pattern, if no message decides it; one that is wrong whatever the message is refused at once."""
         pattern, escape = self._known(node.pattern), None if node.escape is None else self._known(node.escape)
         try:
             if type(pattern) is str and (node.escape is None or type(escape) is str):
-                like(pattern, escape)
-            elif type(escape) is str:
+                return like(pattern, escape)
+            if type(escape) is str:
                 like("", escape)
         except FilterError as problem:
             raise SqlError(f"{problem}, in: {write(node)}") from None
+        return None
 
     def _exists(self, what: Property | NamedProperty) -> Answer:
         lookup = self._lookup(what)
@@ -142,8 +146,10 @@ class Compiler:
             case Constant() | Parameter():
                 known = self._known(node)
                 return lambda _: known
+            case Property("user", name):
+                return read_user(name.lower())
             case Property() | NamedProperty():
-                return _readable(self._lookup(node))
+                return readable(self._lookup(node))
             case NewId():
                 new_id = self._new_id
                 return lambda _: new_id()
@@ -196,58 +202,8 @@ class Compiler:
     def _lookup(self, what: Property | NamedProperty) -> Reading:
         """A function that asks the view, whose answer may be `MISSING`."""
         if isinstance(what, NamedProperty):
-            return _look_up_by_value(self.value(what.name), what)
+            return look_up_by_value(self.value(what.name), what)
         return look_up(what.scope, what.name)
-
-
-def look_up(scope: str, name: str) -> Reading:
-    if scope == "user":
-        lowered = name.lower()
-        return lambda view: view.user(lowered)
-    known = system_property(name)
-    if known is None:
-        return _unknown_system_property(name)
-    return _look_up_system(known.name)
-
-
-def _look_up_system(canonical: str) -> Reading:
-    def lookup(view: MessageView) -> Value:
-        value = view.system(canonical)
-        return MISSING if value is None else value  # a message has no null there, only nothing
-
-    return lookup
-
-
-def _unknown_system_property(name: str) -> Reading:
-    def complain(_: MessageView) -> Value:
-        raise FilterError(f"there is no system property {name}")
-
-    return complain
-
-
-def _look_up_by_value(name: Reading, node: NamedProperty) -> Reading:
-    def lookup(view: MessageView) -> Value:
-        value = name(view)
-        if value is None:
-            return MISSING
-        if kind_of(value) is not Kind.TEXT:
-            raise FilterError(f"the name of a property must be a text, not {kind_of(value)}, in: {write(node)}")
-        scope, dot, rest = value.partition(".")
-        if dot and scope.lower() in ("sys", "user"):
-            return look_up(scope.lower(), rest)(view)
-        return view.user(value.lower())
-
-    return lookup
-
-
-def _readable(lookup: Reading) -> Reading:
-    def read(view: MessageView) -> Value:
-        value = lookup(view)
-        if value is MISSING:
-            return None
-        return value if type(value) in KINDS else plain(value)
-
-    return read
 
 
 # --- answers ---------------------------------------------------------------------------------------
@@ -297,19 +253,27 @@ def _is_null(lookup: Reading, negated: bool) -> Answer:
     return is_null
 
 
-def _equals_text(left: Reading, text: str, negated: bool, node: Comparison) -> Answer:
-    """The commonest condition of all, without asking for kinds where there is no doubt."""
+def _compared_with(known: Value, left: Reading, node: Comparison) -> Answer:
+    """The commonest condition of all, `x = constant`, without asking for kinds where there is no doubt."""
+    sign, holds, same_kind = node.sign, COMPARISONS[node.sign], _COMPARED_AT_ONCE[type(known)]
 
-    def equals_text(view: MessageView) -> bool | None:
+    def comparison(view: MessageView) -> bool | None:
         value = left(view)
-        if type(value) is str:
-            return (value == text) is not negated
+        if type(value) in same_kind:
+            return holds(value, known)
         try:
-            return compare(node.sign, value, text)
+            return compare(sign, value, known)
         except FilterError as problem:
             raise _inside(node, problem) from None
 
-    return equals_text
+    return comparison
+
+
+_COMPARED_AT_ONCE: dict[type, frozenset[type]] = {
+    str: frozenset({str}),
+    int: frozenset(INTEGERS),
+    float: frozenset(FLOATS),
+}
 
 
 def _equal(value: Value, candidate: Value, node: In) -> bool:

@@ -27,7 +27,7 @@ from twinbus.namespace.sql.kinds import (
 TEXT_LENGTH: Final = 32 * 1024
 """Characters that a joined text may have: no property could hold more."""
 
-_COMPARISONS: Final[dict[str, Callable[[Value, Value], bool]]] = {
+COMPARISONS: Final[dict[str, Callable[[Value, Value], bool]]] = {
     "=": operator.eq,
     "<>": operator.ne,
     "<": operator.lt,
@@ -35,7 +35,6 @@ _COMPARISONS: Final[dict[str, Callable[[Value, Value], bool]]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-COMPARISON_SIGNS: Final = tuple(_COMPARISONS)
 
 _ORDERED: Final = {Kind.NUMBER, Kind.TEXT, Kind.TIME, Kind.DURATION}
 _EQUATED: Final = _ORDERED | {Kind.BOOLEAN, Kind.UUID, Kind.BINARY}
@@ -50,7 +49,7 @@ def compare(sign: str, left: Value, right: Value) -> bool | None:
         raise FilterError(f"cannot compare {kind} with {kind_of(right)} by {sign}")
     if kind is Kind.NUMBER and isinstance(left, float) is not isinstance(right, float):
         left, right = float(left), float(right)  # as C# widens: beyond 2**53 neighbours are equal
-    return _COMPARISONS[sign](left, right)
+    return COMPARISONS[sign](left, right)
 
 
 def calculate(sign: str, left: Value, right: Value) -> Value:
