@@ -224,6 +224,11 @@ def test_all_types_of_numbers_mix() -> None:
     assert ask("big - 1 < big AND big % 2 = 1", numbers) is True
 
 
+def test_a_double_and_a_whole_number_are_compared_as_doubles_on_either_side() -> None:
+    order = {"d": 9007199254740992.0, "n": Long(9007199254740993)}
+    assert ask("d = 9007199254740993 AND 9007199254740993 = d AND d = n AND n = 9007199254740992.0", order) is True
+
+
 def test_not_binds_tighter_than_and_which_binds_tighter_than_or() -> None:
     assert ask("NOT 1 = 0 AND 1 = 1") is True
     assert ask("1 = 1 OR 1 = 1 AND 1 = 0") is True
