@@ -14,7 +14,17 @@ ENTITIES_WORLD = {"namespace.commands", "namespace.replies", "namespace.message"
 
 ALLOWED: dict[str, set[str]] = {
     # room: what it may look into, beside itself; a name stands for everything below it
-    "errors": set(),
+    "errors": {"pairing.receipt"},  # by name only: an error carries a receipt
+    "dial": set(),
+    "ledger": {"errors"},
+    "pairing": {"amqp", "errors", "ranges"},
+    "client.asks": {"pairing"},
+    "client.drive": {"client.asks"},
+    "client.flows": {"client.asks", "errors", "pairing"},
+    "client.plan": {"pairing"},
+    "client.findings": {"client.duration", "client.plan", "pairing"},
+    "client.preparation": {"client.findings", "client.plan", "errors", "pairing"},
+    "syphon": {"amqp", "dial", "errors", "ledger", "pairing", "ranges"},
     "connection_string": {"errors"},
     "ranges": {"errors"},
     "amqp": {"errors", "ranges"},
@@ -66,7 +76,8 @@ ALLOWED: dict[str, set[str]] = {
 """Rooms that are not listed (door, server, cli ...) may look everywhere."""
 
 OUTSIDE_WORLD = {"asyncio", "socket", "threading", "time", "random", "secrets", "sqlite3", "subprocess", "selectors"}
-DOES_NOTHING_BY_ITSELF = [room for room in ALLOWED if room not in ("namespace.store", "errors")] + [
+ACTS = ("namespace.store", "errors", "ledger", "syphon")
+DOES_NOTHING_BY_ITSELF = [room for room in ALLOWED if room not in ACTS] + [
     "namespace.door",
     "namespace.intake",
     "namespace.outlet",

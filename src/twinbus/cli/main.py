@@ -17,7 +17,10 @@ import typer
 from twinbus import __version__
 from twinbus.cli.commands.demo import demo
 from twinbus.cli.commands.fault import fault_commands
+from twinbus.cli.commands.ledger import ledger_commands
+from twinbus.cli.commands.pair import pair
 from twinbus.cli.commands.serve import serve
+from twinbus.cli.commands.status import status
 from twinbus.errors import OptionsError, TwinbusError
 
 FAILED, WRONG_ARGUMENTS, INTERRUPTED = 1, 2, 130
@@ -34,7 +37,9 @@ Examples:
   twinbus serve                  a Service Bus namespace on this machine, at once
   twinbus serve --help           what can be chosen
   twinbus demo                   watch a namespace being killed, and lose nothing
-  twinbus fault add no-send      make the namespace refuse every send"""
+  twinbus fault add no-send      make the namespace refuse every send
+  twinbus pair                   make two namespaces ready for an outage, or say what is missing
+  twinbus status                 see whether both answer and what lies in the backlog"""
 
 # Typer brings its own copy of click in some releases and uses the installed one in others; this finds the right class.
 UsageError: type[Exception] = typer.BadParameter.mro()[1]
@@ -48,7 +53,10 @@ app = typer.Typer(
 )
 app.command(epilog=EXIT_CODES)(serve)
 app.command(epilog=EXIT_CODES, short_help="Kill a namespace while it works; lose nothing.")(demo)
+app.command(epilog=EXIT_CODES, short_help="Make two namespaces ready for an outage.")(pair)
+app.command(epilog=EXIT_CODES, short_help="Show how a pair is doing.")(status)
 app.add_typer(fault_commands(EXIT_CODES), name="fault")
+app.add_typer(ledger_commands(EXIT_CODES), name="ledger")
 
 
 @app.callback(invoke_without_command=True)

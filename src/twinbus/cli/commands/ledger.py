@@ -1,0 +1,261 @@
+"""`twinbus ledger`: look at what was recorded, count it, and find out whether all of it is there."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from twinbus.errors import OptionsError
+
+if TYPE_CHECKING:
+    from twinbus.ledger.events import Record
+    from twinbus.ledger.stats import Stats, Tally
+    from twinbus.ledger.verify import Coverage, ProcessCoverage
+
+INCOMPLETE = 3
+LOOK_EVERY_S = 0.5
+LINES_MAX = 100_000
+IDS_SHOWN = 3
+
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The directory that the ledger is kept in.")]
+AsJson = Annotated[bool, typer.Option("--json", help="The result as JSON.")]
+
+
+def tail(
+    directory: Directory,
+    lines: Annotated[int, typer.Option("--lines", "-n", metavar="N", help="How many records.")] = 20,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with what is added, until interrupted.")
+    ] = False,
+    kind: Annotated[
+        list[str] | None, typer.Option(metavar="KIND", help="Only events of this kind. Repeat for more.")
+    ] = None,
+    entity: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only events of this entity. Repeat for more.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+) -> None:
+    """Show the newest records of all processes, the oldest of them first.
+
+    \b
+    Examples:
+      twinbus ledger tail ./ledger
+      twinbus ledger tail ./ledger --follow --kind failed_over --kind recovered
+      twinbus ledger tail ./ledger --lines 1000 --entity orders --json
+    """
+    from twinbus.ledger.tail import LedgerTail
+
+    if not 0 <= lines <= LINES_MAX:
+        raise OptionsError(f"--lines is from 0 to {LINES_MAX}, got {lines}")
+    end = LedgerTail(directory, _wanted(kind, entity))
+    show = _json_line if as_json else _text_line
+    _print(end.last(lines), show)
+    try:
+        while follow:
+            time.sleep(LOOK_EVERY_S)
+            _print(end.added(), show)
+    except KeyboardInterrupt:
+        pass  # how following is meant to end
+
+
+def stats(directory: Directory, as_json: AsJson = False) -> None:
+    """Count the records: events, messages and bytes by kind and by entity.
+
+    \b
+    Examples:
+      twinbus ledger stats ./ledger
+      twinbus ledger stats ./ledger --json
+    """
+    import msgspec
+
+    from twinbus.ledger.stats import stats as count
+
+    counted = count(directory)
+    typer.echo(msgspec.json.encode(counted).decode() if as_json else _stats_text(counted))
+
+
+def verify(directory: Directory, as_json: AsJson = False) -> None:
+    """Say whether every record is there: what is missing, of which process, and why.
+
+    Ends with 3 if records are missing, damaged or of a newer schema, or if a process was killed, because its last
+    ones may never have been written. A process that is still running is fine.
+
+    \b
+    Examples:
+      twinbus ledger verify ./ledger
+      twinbus ledger verify ./ledger --json
+    """
+    from twinbus.ledger.verify import verify as find_out
+
+    found = find_out(directory)
+    typer.echo(json.dumps(_coverage_document(found)) if as_json else _coverage_text(found))
+    if not found.is_complete:
+        raise typer.Exit(INCOMPLETE)
+
+
+def _wanted(kinds: list[str] | None, entities: list[str] | None) -> Callable[[Record], bool]:
+    return lambda record: (not kinds or record.kind in kinds) and (not entities or record.entity in entities)
+
+
+def _print(records: list[Record], show: Callable[[Record], str]) -> None:
+    if records:
+        typer.echo("\n".join(map(show, records)))
+
+
+def _json_line(record: Record) -> str:
+    import msgspec
+
+    return msgspec.json.encode(record).decode()
+
+
+def _text_line(record: Record) -> str:
+    facts = [
+        record.entity,
+        f"at {record.namespace}" if record.namespace else "",
+        f"by {record.queue}" if record.queue else "",
+        _ids(record.message_ids),
+        f"{record.count:,}x" if record.count else "",
+        f"{sum(record.sizes) + record.bytes:,} bytes" if record.sizes or record.bytes else "",
+        record.outcome,
+        record.condition,
+        f"records {record.missing_first} to {record.missing_last} are missing" if record.missing_last else "",
+        record.reason,
+    ]
+    who = f"{record.program or record.process}#{record.number}"
+    said = "  ".join(_printable(fact) for fact in facts if fact)
+    return f"{_moment(record.at_ms)}  {record.kind:<22} {who:<24} {said}".rstrip()
+
+
+def _printable(text: str) -> str:
+    """On one line, and harmless in a terminal: names and reasons come from anywhere."""
+    return "".join(letter if letter.isprintable() else "\N{MIDDLE DOT}" for letter in " ".join(text.split()))
+
+
+def _ids(ids: tuple[str, ...]) -> str:
+    more = f" and {len(ids) - IDS_SHOWN:,} more" if len(ids) > IDS_SHOWN else ""
+    return ", ".join(ids[:IDS_SHOWN]) + more
+
+
+def _moment(at_ms: int) -> str:
+    """As 2025-03-09T14:05:06.789Z; a time that no calendar has as the number it is."""
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except (ValueError, OverflowError, OSError):
+        return f"{at_ms} ms"
+
+
+def _stats_text(counted: Stats) -> str:
+    from twinbus.cli import draw
+
+    head = (
+        f"{counted.records:,} records of {counted.processes:,} processes in {counted.segments:,} segments, "
+        f"{counted.disk_bytes:,} bytes"
+    )
+    if counted.problems:
+        head += f"; {counted.problems:,} problems, which twinbus ledger verify names"
+    if not counted.records:
+        return head
+    return "\n\n".join(
+        [
+            f"{head}\nfrom {_moment(counted.first_ms)} to {_moment(counted.last_ms)}",
+            draw.table([("kind", "events", "messages", "bytes"), *_rows(counted.kinds)]),
+            *(
+                draw.table([(entity, "events", "messages", "bytes"), *_rows(kinds)])
+                for entity, kinds in sorted(counted.entities.items())
+            ),
+        ]
+    )
+
+
+def _rows(tallies: dict[str, Tally]) -> list[tuple[str, int, int, int]]:
+    return [(kind, tally.events, tally.messages, tally.bytes) for kind, tally in sorted(tallies.items())]
+
+
+def _coverage_document(found: Coverage) -> dict[str, Any]:
+    return {
+        "complete": found.is_complete,
+        "segments": found.segments,
+        "records": found.records,
+        "processes": [_process_document(process) for process in found.processes],
+        "problems": [
+            {
+                "file": str(problem.file),
+                "lines": problem.lines,
+                "count": problem.count,
+                "defect": problem.defect,
+                "text": problem.text,
+            }
+            for problem in found.problems
+        ],
+    }
+
+
+def _process_document(process: ProcessCoverage) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return asdict(process) | {"complete": process.is_complete, "missing_count": process.missing_count}
+
+
+def _coverage_text(found: Coverage) -> str:
+    lines = [line for process in found.processes for line in _process_lines(process)]
+    lines += [f"{problem}" for problem in found.problems]
+    verdict = "complete" if found.is_complete else "not complete"
+    lines.append(
+        f"{verdict}: {found.records:,} records of {len(found.processes):,} processes in {found.segments:,} segments"
+    )
+    return "\n".join(lines)
+
+
+def _process_lines(process: ProcessCoverage) -> list[str]:
+    """A line for each thing that is to be said; none for a process that is complete and closed."""
+    who = f"{process.program or 'process'} {process.process} (pid {process.pid} on {process.host})"
+    lines = [
+        f"{who}: {gap.count:,} records are missing, {gap.first} to {gap.last}: {gap.reason or 'nobody knows why'}"
+        for gap in process.missing
+    ]
+    if process.not_understood:
+        lines.append(f"{who}: {process.not_understood:,} records are of a newer schema")
+    if process.ending == "killed":
+        waited = f"{process.wait_us / 1e6:g} s" if process.wait_us else "moments"
+        lines.append(
+            f"{who}: was killed after record {process.last_number} at {_moment(process.last_ms)}: "
+            f"records of its last {waited} may be missing"
+        )
+    elif process.ending == "running":
+        lines.append(f"{who}: is running; its last record so far is {process.last_number}")
+    return lines
+
+
+EXAMPLES = """\b
+Examples:
+  twinbus ledger tail ./ledger --follow
+  twinbus ledger stats ./ledger
+  twinbus ledger verify ./ledger"""
+
+
+def ledger_commands(epilog: str) -> typer.Typer:
+    """`twinbus ledger` with its verbs; `epilog` ends the help of each."""
+    app = typer.Typer(
+        help="Look at what was recorded, count it, and see whether all of it is there.",
+        epilog=f"{EXAMPLES}\n\n{epilog}",
+        rich_markup_mode=None,
+        no_args_is_help=False,
+        invoke_without_command=True,
+        callback=_show_help,
+    )
+    app.command("tail", epilog=epilog, short_help="Show the newest records.")(tail)
+    app.command("stats", epilog=epilog, short_help="Count them.")(stats)
+    verify_epilog = f"{epilog}\n  3    done, and records are missing or damaged"
+    app.command("verify", epilog=verify_epilog, short_help="Say whether all of them are there.")(verify)
+    return app
+
+
+def _show_help(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())

@@ -1,0 +1,151 @@
+"""`twinbus pair`: make two namespaces ready for the first outage, or say what has to be made."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from twinbus.cli.namespaces import (
+    AsJson,
+    Config,
+    Primary,
+    PrimaryName,
+    QueueCount,
+    Secondary,
+    Timeout,
+    both,
+    check_count,
+    choose,
+    reach,
+    seconds,
+)
+from twinbus.errors import OptionsError
+
+if TYPE_CHECKING:
+    from twinbus.client.plan import Plan
+    from twinbus.client.preparation import Preparation
+
+
+def pair(
+    primary: Primary = None,
+    secondary: Secondary = None,
+    config: Config = None,
+    count: QueueCount = 10,
+    no_create: Annotated[
+        bool, typer.Option("--no-create", help="Use the backlog queues that exist, and create none: needs no Manage.")
+    ] = False,
+    syphon: Annotated[
+        bool, typer.Option("--syphon", help="Also try to listen to the backlog queues, as a syphon does.")
+    ] = False,
+    entity: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="A queue or topic of the primary to look at for duplicates. Repeat for more."
+        ),
+    ] = None,
+    primary_name: PrimaryName = None,
+    secondary_name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="With --emit: what the secondary is called.")
+    ] = None,
+    timeout: Timeout = "5s",
+    emit: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOOL",
+            help="Contact nobody; print what an administrator has to create, for bicep, terraform or cli (Azure CLI).",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find or create the backlog queues, prove that they work, and say what is wrong.
+
+    This is what an application does when it pairs, tried in advance. Missing backlog queues are created on the
+    secondary (which needs Manage), a link is opened to each of them and closed again, no message is sent. Doing it
+    again changes nothing. The primary may be down.
+
+    \b
+    Examples:
+      twinbus pair --primary "$PRIMARY" --secondary "$SECONDARY"
+      twinbus pair --no-create --syphon --json
+      twinbus pair --emit bicep --primary-name contoso --secondary-name backup
+    """
+    check_count(count)
+    if emit is not None:
+        if as_json:
+            raise OptionsError("--emit prints a file for a tool: leave --json out")
+        names = _known("primary", primary_name, primary, config), _known("secondary", secondary_name, secondary, config)
+        typer.echo(_emitted(emit, *names, count), nl=False)
+        return
+    from twinbus.client.secretary import Secretary, plan_for
+
+    here, there = both(primary, secondary, config)
+    plan = plan_for(
+        here,
+        there,
+        primary_name=None if primary_name is None else _name(primary_name),
+        queue_count=count,
+        creates=not no_create,
+        listens=syphon,
+        entities=entity or (),
+    )
+    with Secretary(here, there, attempt_s=seconds("--timeout", timeout)) as secretary:
+        prepared = secretary.prepare(plan)
+    typer.echo(json.dumps(result(plan, prepared)) if as_json else result_text(plan, prepared))
+    if not as_json:
+        for warning in prepared.warnings:
+            typer.echo(f"twinbus: warning: {warning}", err=True)
+
+
+def result(plan: Plan, prepared: Preparation) -> dict[str, Any]:
+    """What was found, for programs."""
+    return {
+        "primary": {"name": plan.primary_name, "address": plan.primary_address},
+        "secondary": {"name": plan.secondary_name, "address": plan.secondary_address},
+        "backlog_queue_count": len(prepared.found),
+        "usable": [plan.paths[index] for index in prepared.queues],
+        "created": [plan.paths[index] for index in prepared.created],
+        "lost": {plan.paths[index]: str(failure) for index, failure in prepared.lost.items()},
+        "duplicate_detection": dict(prepared.duplicate_detection),
+        "warnings": list(prepared.warnings),
+    }
+
+
+def result_text(plan: Plan, prepared: Preparation) -> str:
+    folder = plan.paths[0].rpartition("/")[0]
+    lines = [
+        f"primary    {plan.primary}",
+        f"secondary  {plan.secondary}",
+        f"backlog    {len(prepared.queues)} of {plan.queue_count} queues can be used, {len(prepared.created)} of them "
+        f"new: {folder}/0..{plan.queue_count - 1}",
+    ]
+    words = (f"{entity} {word}" for entity, word in prepared.duplicate_detection.items())
+    if prepared.duplicate_detection:
+        lines.append(f"duplicates {', '.join(words)}")
+    return "\n".join(lines)
+
+
+def _emitted(tool: str, primary: str | None, secondary: str | None, count: int) -> str:
+    from twinbus.cli.provisioning import emit
+    from twinbus.cli.provisioning.order import Order
+
+    if primary is None:
+        raise OptionsError("whose backlog? give --primary-name NAME, or --primary with a name in it")
+    return emit(tool, Order(_name(primary), None if secondary is None else _name(secondary), count))
+
+
+def _known(side: str, name: str | None, given: str | None, config: Path | None) -> str | None:
+    """The name of one side, if anybody said it; a connection string is looked at for its name only."""
+    choice = None if name is not None else choose(side, given, config)
+    return name if choice is None else reach(choice).name
+
+
+def _name(name: str) -> str:
+    """The name of a namespace as it is; raises `OptionsError` if it is none."""
+    from twinbus.options import NAMESPACE_NAME
+
+    if not NAMESPACE_NAME.fullmatch(name):
+        raise OptionsError(f"a namespace name has letters, digits and hyphens, 2 to 50 of them, got {name!r}")
+    return name

@@ -1,0 +1,157 @@
+"""`twinbus status`: how a pair is doing, seen from outside."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from twinbus.cli.namespaces import (
+    AsJson,
+    Config,
+    Primary,
+    PrimaryName,
+    QueueCount,
+    Secondary,
+    Timeout,
+    both,
+    check_count,
+    seconds,
+)
+from twinbus.errors import TwinbusError
+
+if TYPE_CHECKING:
+    from twinbus.client.reports import Inspection, QueueReport, SideReport
+
+UNKNOWN = "?"
+SYPHON_WORDS = {True: "seen", False: "no syphon seen: the oldest message lies untouched", None: "cannot be told"}
+_UNITS = ("B", "KB", "MB", "GB", "TB")
+
+
+def status(
+    primary: Primary = None,
+    secondary: Secondary = None,
+    config: Config = None,
+    count: QueueCount = 10,
+    primary_name: PrimaryName = None,
+    timeout: Timeout = "5s",
+    again_after: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Look twice, with so much time between, and tell growth by the difference."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show whether both namespaces answer, and what lies in the backlog.
+
+    Nothing is changed and no message is taken. Counts and settings need Manage on the secondary, the age of the oldest
+    message needs Listen; what may not be read is shown as "?" (null in JSON). Exit code 1 if one of the two does not
+    answer, or a backlog queue takes no messages.
+
+    \b
+    Examples:
+      twinbus status
+      twinbus status --again-after 10s
+      twinbus status --json
+    """
+    from twinbus.client.inspection import inspect
+
+    check_count(count)
+    attempt_s = seconds("--timeout", timeout)
+    wait_s = None if again_after is None else seconds("--again-after", again_after)
+    here, there = both(primary, secondary, config)
+    seen = inspect(here, there, count, primary_name=primary_name, attempt_s=attempt_s)
+    if wait_s is not None:
+        time.sleep(wait_s)
+        seen = inspect(here, there, count, primary_name=primary_name, attempt_s=attempt_s, earlier=seen)
+    typer.echo(json.dumps(seen.as_dict()) if as_json else report(seen))
+    if not seen.is_well:
+        raise TwinbusError(_trouble(seen))
+
+
+def report(seen: Inspection) -> str:
+    """The whole look as text."""
+    from twinbus.cli import draw
+
+    heads = ("backlog queue", "messages", "dead letters", "size", "oldest", "state")
+    parts = [
+        f"primary    {_side(seen.primary)}",
+        f"secondary  {_side(seen.secondary)}",
+        "",
+        draw.table([heads, *map(_row, seen.queues)]),
+        "",
+        *_summary(seen),
+        *(f"{queue.path}: {what}" for queue in seen.queues for what in queue.differs),
+    ]
+    if seen.unused:
+        parts.append(f"not used: {', '.join(seen.unused)}")
+    if seen.unlisted:
+        parts.append(f"counts are unknown: {seen.unlisted}")
+    return "\n".join(parts)
+
+
+def _side(side: SideReport) -> str:
+    word = "answers" if side.is_reachable else "does not answer"
+    return f"{side.name} ({side.address}) {word}" + (f": {side.problem}" if side.problem else "")
+
+
+def _row(queue: QueueReport) -> tuple[object, ...]:
+    state = "takes messages" if queue.problem is None else queue.problem.partition(":")[0]
+    return (
+        queue.path,
+        _number(queue.active),
+        _number(queue.dead_letters),
+        size(queue.size_bytes),
+        _age(queue.oldest_age_s),
+        state,
+    )
+
+
+def _summary(seen: Inspection) -> list[str]:
+    return [
+        f"waiting    {_number(seen.waiting_messages)} messages, {size(seen.size_bytes)}, the oldest for "
+        f"{_age(seen.oldest_age_s)}",
+        f"room       {_room(seen.capacity_hours)}",
+        f"syphon     {SYPHON_WORDS[seen.syphon_seen]}",
+    ]
+
+
+def _room(hours: float | None) -> str:
+    from twinbus.client.duration import roughly
+
+    if hours is None:
+        return "cannot be told yet"
+    return "the backlog is not growing" if hours == float("inf") else f"for {roughly(hours * 3600)} at this rate"
+
+
+def _age(age_s: float | None) -> str:
+    from twinbus.client.duration import roughly
+
+    return UNKNOWN if age_s is None else roughly(age_s)
+
+
+def _number(number: int | None) -> str:
+    return UNKNOWN if number is None else f"{number:,}"
+
+
+def size(number: int | None) -> str:
+    """`12.3 MB`; at most four digits."""
+    if number is None:
+        return UNKNOWN
+    value = float(number)
+    for unit in _UNITS:
+        if value < 1000 or unit == _UNITS[-1]:
+            break
+        value /= 1024
+    return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
+
+
+def _trouble(seen: Inspection) -> str:
+    """In one line, what is not as it should be."""
+    sides = (seen.primary, seen.secondary)
+    trouble = [f"{side.name} does not answer ({side.problem})" for side in sides if not side.is_reachable]
+    closed = [queue for queue in seen.queues if queue.problem is not None]
+    if closed and seen.secondary.is_reachable:
+        trouble.append(f"{len(closed)} of {len(seen.queues)} backlog queues take no messages ({closed[0].problem})")
+    return "; ".join(trouble)

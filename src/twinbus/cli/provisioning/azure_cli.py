@@ -1,0 +1,84 @@
+"""The order as a shell script of the Azure CLI."""
+
+from __future__ import annotations
+
+from twinbus.cli.provisioning.order import Form, Order, fill, settings_lines
+
+NAMES = {
+    "max_size_in_megabytes": "--max-size",
+    "max_delivery_count": "--max-delivery-count",
+    "default_message_time_to_live": "--default-message-time-to-live",
+    "auto_delete_on_idle": "--auto-delete-on-idle",
+    "lock_duration": "--lock-duration",
+    "dead_lettering_on_message_expiration": "--enable-dead-lettering-on-message-expiration",
+    "enable_batched_operations": "--enable-batched-operations",
+}
+
+FORM = Form("""\
+#!/bin/sh
+# Backlog queues %{first} to %{last}, for twinbus with create_backlog=False.
+# Run it as often as you like:
+#   PRIMARY_GROUP=GROUP SECONDARY_GROUP=GROUP sh backlog.sh
+#
+%{roles}
+set -eu
+
+PRIMARY=${PRIMARY:-%{primary}}
+%{secondary_line}
+: "${PRIMARY_GROUP:?the resource group of the primary}"
+: "${SECONDARY_GROUP:?the resource group of the secondary}"
+BACKLOG_QUEUE_COUNT=${BACKLOG_QUEUE_COUNT:-%{count}}
+WITH_KEYS=${WITH_KEYS:-yes}                      # authorization rules for sender and syphon
+WITH_MANAGER_KEY=${WITH_MANAGER_KEY:-no}         # for applications that create the queues themselves
+SENDER_PRINCIPAL_ID=${SENDER_PRINCIPAL_ID:-}     # object id of the identity of the sending applications
+SYPHON_PRINCIPAL_ID=${SYPHON_PRINCIPAL_ID:-}     # object id of the identity of the syphon
+
+add_key() {  # GROUP NAMESPACE NAME RIGHT...
+  group=$1 namespace=$2 name=$3
+  shift 3
+  az servicebus namespace authorization-rule create --resource-group "$group" --namespace-name "$namespace" \\
+    --name "$name" --rights "$@" --output none
+}
+
+add_role() {  # PRINCIPAL ROLE SCOPE
+  [ -n "$1" ] || return 0
+  az role assignment create --assignee-object-id "$1" --assignee-principal-type ServicePrincipal \\
+    --role "$2" --scope "$3" --output none
+}
+
+# In names of resources a tilde stands for the slash. The two longest times lack the last half second: the Azure CLI
+# rounds it up to more than the service takes.
+index=0
+while [ "$index" -lt "$BACKLOG_QUEUE_COUNT" ]; do
+  queue=$(az servicebus queue create --resource-group "$SECONDARY_GROUP" --namespace-name "$SECONDARY" \\
+    --name "$PRIMARY~x-servicebus-transfer~$index" \\
+%{settings} \\
+    --query id --output tsv)
+  add_role "$SENDER_PRINCIPAL_ID" "Azure Service Bus Data Sender" "$queue"
+  add_role "$SYPHON_PRINCIPAL_ID" "Azure Service Bus Data Receiver" "$queue"
+  index=$((index + 1))
+done
+
+if [ "$WITH_KEYS" = yes ]; then
+  add_key "$PRIMARY_GROUP" "$PRIMARY" twinbus-sender Send
+  add_key "$SECONDARY_GROUP" "$SECONDARY" twinbus-sender Send
+  add_key "$PRIMARY_GROUP" "$PRIMARY" twinbus-syphon Send
+  add_key "$SECONDARY_GROUP" "$SECONDARY" twinbus-syphon Listen
+fi
+if [ "$WITH_MANAGER_KEY" = yes ]; then
+  add_key "$SECONDARY_GROUP" "$SECONDARY" twinbus-manager Manage Send Listen
+fi
+
+# On the primary both send. Narrow the scope to the entities in question where that is wanted.
+primary_id=$(az servicebus namespace show --resource-group "$PRIMARY_GROUP" --name "$PRIMARY" --query id --output tsv)
+add_role "$SENDER_PRINCIPAL_ID" "Azure Service Bus Data Sender" "$primary_id"
+add_role "$SYPHON_PRINCIPAL_ID" "Azure Service Bus Data Sender" "$primary_id"
+""")
+
+
+def write(order: Order) -> str:
+    known = f"SECONDARY=${{SECONDARY:-{order.secondary}}}"
+    line = ': "${SECONDARY:?the name of the secondary namespace}"' if order.secondary is None else known
+    form = Form(FORM.template.replace("%{secondary_line}", line))
+    settings = " \\\n".join(settings_lines(NAMES, "    {name} {value}", quote=""))
+    return fill(form, order, settings.replace("5.4775807S", "5S"), "#")

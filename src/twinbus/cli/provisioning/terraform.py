@@ -1,0 +1,166 @@
+"""The order in Terraform's language, for the provider azurerm 4 and later."""
+
+from __future__ import annotations
+
+from twinbus.cli.provisioning.order import Form, Order, fill, settings_lines
+
+NAMES = {
+    "max_size_in_megabytes": "max_size_in_megabytes",
+    "max_delivery_count": "max_delivery_count",
+    "default_message_time_to_live": "default_message_ttl",
+    "auto_delete_on_idle": "auto_delete_on_idle",
+    "lock_duration": "lock_duration",
+    "dead_lettering_on_message_expiration": "dead_lettering_on_message_expiration",
+    "enable_batched_operations": "batched_operations_enabled",
+}
+
+FORM = Form("""\
+# Backlog queues %{first} to %{last}, for twinbus with create_backlog=False.
+#
+%{roles}
+
+terraform {
+  required_providers {
+    azurerm = {
+      source  = "hashicorp/azurerm"
+      version = ">= 4.0"
+    }
+  }
+}
+
+variable "primary_name" {
+  type    = string
+  default = "%{primary}"
+}
+
+variable "primary_resource_group" {
+  type = string
+}
+
+variable "secondary_name" {
+  description = "It exists already, and is Standard or Premium."
+  type        = string%{secondary_default}
+}
+
+variable "secondary_resource_group" {
+  type = string
+}
+
+variable "backlog_queue_count" {
+  type    = number
+  default = %{count}
+}
+
+variable "with_keys" {
+  description = "Make authorization rules (keys) for sender and syphon."
+  type        = bool
+  default     = true
+}
+
+variable "with_manager_key" {
+  description = "Make the key of the manager too: for applications that create the queues themselves."
+  type        = bool
+  default     = false
+}
+
+variable "sender_principal_id" {
+  description = "Object id of the identity of the sending applications; empty: none."
+  type        = string
+  default     = ""
+}
+
+variable "syphon_principal_id" {
+  description = "Object id of the identity of the syphon; empty: none."
+  type        = string
+  default     = ""
+}
+
+data "azurerm_servicebus_namespace" "primary" {
+  name                = var.primary_name
+  resource_group_name = var.primary_resource_group
+}
+
+data "azurerm_servicebus_namespace" "secondary" {
+  name                = var.secondary_name
+  resource_group_name = var.secondary_resource_group
+}
+
+locals {
+  namespaces = {
+    primary   = data.azurerm_servicebus_namespace.primary.id
+    secondary = data.azurerm_servicebus_namespace.secondary.id
+  }
+}
+
+# In names of resources a tilde stands for the slash.
+resource "azurerm_servicebus_queue" "backlog" {
+  count        = var.backlog_queue_count
+  name         = "${var.primary_name}~x-servicebus-transfer~${count.index}"
+  namespace_id = local.namespaces.secondary
+
+%{settings}
+}
+
+resource "azurerm_servicebus_namespace_authorization_rule" "sender" {
+  for_each     = { for side, id in local.namespaces : side => id if var.with_keys }
+  name         = "twinbus-sender"
+  namespace_id = each.value
+  send         = true
+  listen       = false
+  manage       = false
+}
+
+resource "azurerm_servicebus_namespace_authorization_rule" "syphon" {
+  for_each     = { for side, id in local.namespaces : side => id if var.with_keys }
+  name         = "twinbus-syphon"
+  namespace_id = each.value
+  send         = each.key == "primary"
+  listen       = each.key == "secondary"
+  manage       = false
+}
+
+resource "azurerm_servicebus_namespace_authorization_rule" "manager" {
+  count        = var.with_manager_key ? 1 : 0
+  name         = "twinbus-manager"
+  namespace_id = local.namespaces.secondary
+  send         = true
+  listen       = true
+  manage       = true
+}
+
+resource "azurerm_role_assignment" "sender_on_backlog" {
+  count                = var.sender_principal_id == "" ? 0 : var.backlog_queue_count
+  scope                = azurerm_servicebus_queue.backlog[count.index].id
+  role_definition_name = "Azure Service Bus Data Sender"
+  principal_id         = var.sender_principal_id
+}
+
+resource "azurerm_role_assignment" "syphon_on_backlog" {
+  count                = var.syphon_principal_id == "" ? 0 : var.backlog_queue_count
+  scope                = azurerm_servicebus_queue.backlog[count.index].id
+  role_definition_name = "Azure Service Bus Data Receiver"
+  principal_id         = var.syphon_principal_id
+}
+
+# On the primary both send. Narrow the scope to the entities in question where that is wanted.
+resource "azurerm_role_assignment" "sender_on_primary" {
+  count                = var.sender_principal_id == "" ? 0 : 1
+  scope                = local.namespaces.primary
+  role_definition_name = "Azure Service Bus Data Sender"
+  principal_id         = var.sender_principal_id
+}
+
+resource "azurerm_role_assignment" "syphon_on_primary" {
+  count                = var.syphon_principal_id == "" ? 0 : 1
+  scope                = local.namespaces.primary
+  role_definition_name = "Azure Service Bus Data Sender"
+  principal_id         = var.syphon_principal_id
+}
+""")
+
+
+def write(order: Order) -> str:
+    default = "" if order.secondary is None else f'\n  default     = "{order.secondary}"'
+    form = Form(FORM.template.replace("%{secondary_default}", default))
+    width = max(map(len, NAMES.values()))
+    return fill(form, order, "\n".join(settings_lines(NAMES, f"  {{name:{width}}} = {{value}}")), "#")

@@ -1,0 +1,206 @@
+"""Links of the asyncio SDK that open, send and close in bounded time, and never hold up a cancellation.
+
+The twin of `links`. A task can be cancelled where a thread cannot, but the SDK swallows a cancellation now and then and
+tidies up slowly after others. So a link is opened on a task that can be left behind, and a call that is overdue has its
+connection taken away before it is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Any, TypeVar
+
+from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
+from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError
+
+from twinbus.client.failures import LinkFailed, asked_failure, describe, failed_to_write, no_answer, overdue
+from twinbus.client.links import CLOSE_S, KEEP_ALIVE_S, NO_KEEP_ALIVE
+from twinbus.client.watchdog import GRACE_S
+from twinbus.client.wires import AioWire, LastTransfer
+from twinbus.pairing.failure import Failure
+
+__all__ = ["AioReceiverProbe", "AioSenderLink", "LinkFailed", "all_closed"]
+
+logger = logging.getLogger("twinbus.client")
+
+Result = TypeVar("Result")
+
+_closings: set[asyncio.Task[None]] = set()
+"""Tasks that close what nobody waits for: the event loop alone would let them be collected half-way."""
+
+
+class AioSenderLink:
+    """An open sender of the asyncio SDK on one queue or topic. Whoever uses it holds its `lock`."""
+
+    def __init__(self, entity: str, sender: ServiceBusSender, wire: AioWire) -> None:
+        """`sender` is open; `AioSenderLink.open` makes it so."""
+        self.entity = entity
+        self.sender = sender
+        self.lock = asyncio.Lock()
+        self._wire = wire
+        self._is_discarded = False
+        self._is_torn = False
+        self._last = LastTransfer(sender._handler)
+        self.max_batch_bytes: int = sender._max_batch_size_on_link
+        self.max_message_bytes: int = sender._max_message_size_on_link
+        wire.be_patient()
+        _never_reopen(sender)
+        self._keeping_alive = _keep_alive(sender)
+
+    @classmethod
+    async def open(cls, client: ServiceBusClient, entity: str, *, deadline_s: float) -> AioSenderLink:
+        """A link that is ready to send, within this time; raises `LinkFailed`."""
+        sender = client.get_queue_sender(entity, keep_alive=NO_KEEP_ALIVE)
+        return cls(entity, sender, await _open_within(sender, entity, deadline_s))
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it can be used again: some errors of the SDK leave a link open, most close it."""
+        return bool(self.sender._running) and not self._is_discarded and not self._is_torn
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it seems to be good for another send after it lay idle: nobody hung up meanwhile."""
+        return self.is_usable and not self._wire.has_ended
+
+    async def send(self, message: Any, deadline_s: float) -> None:
+        """Store a message, a list of them or a batch; raises `LinkFailed`."""
+        await self._call(deadline_s, self.sender.send_messages(message, timeout=deadline_s), self.failure_of)
+
+    async def schedule(self, messages: Any, when: datetime, deadline_s: float) -> list[int]:
+        """Store messages that appear later, and return the numbers by which they can be cancelled."""
+        return await self._call(deadline_s, self.sender.schedule_messages(messages, when, timeout=deadline_s))
+
+    async def cancel(self, numbers: int | list[int], deadline_s: float) -> None:
+        """Take back scheduled messages; raises `LinkFailed` if one of them is not there any more."""
+        await self._call(deadline_s, self.sender.cancel_scheduled_messages(numbers, timeout=deadline_s))
+
+    def failure_of(self, error: BaseException) -> Failure:
+        """What an exception of `sender.send_messages` means, and whether its transfer had left."""
+        has_left = self._last.has_left and not failed_to_write(error)
+        failure = describe(error, sending=True, has_left=has_left)
+        return overdue(failure, self.entity) if self._is_torn else failure
+
+    def discard(self) -> None:
+        """Never use it again; returns at once, whatever state it is in. Closed by a task of its own."""
+        if not self._is_discarded:
+            self._is_discarded = True
+            self._keeping_alive.cancel()
+            _close_elsewhere(self.sender, self._wire, is_polite=not self._is_torn)
+
+    async def _call(
+        self,
+        deadline_s: float,
+        act: Awaitable[Result],
+        explain: Callable[[BaseException], Failure] = asked_failure,
+    ) -> Result:
+        cut = self.guard(deadline_s)
+        try:
+            async with asyncio.timeout(deadline_s + 2 * GRACE_S):
+                return await act
+        except TimeoutError:
+            self._is_torn = True
+            error = OperationTimeoutError(message=f"{self.entity} did not answer within {deadline_s:g} s")
+            raise LinkFailed(explain(error)) from None
+        except Exception as error:
+            raise LinkFailed(explain(error)) from error
+        except BaseException:  # cancelled in the middle of whatever it was writing
+            self._is_torn = True
+            raise
+        finally:
+            cut.cancel()
+
+    def guard(self, deadline_s: float) -> asyncio.TimerHandle:
+        """Around a send that is not one of these calls: takes the connection away if nobody cancels it in time."""
+        return asyncio.get_running_loop().call_later(deadline_s + GRACE_S, self._tear)
+
+    def _tear(self) -> None:
+        self._is_torn = True
+        self._wire.cut()
+
+
+class AioReceiverProbe:
+    """Whether a queue can be listened to: a receiver that is opened and closed, and takes nothing."""
+
+    @staticmethod
+    async def open(client: ServiceBusClient, entity: str, *, deadline_s: float) -> None:
+        """Returns if it could be opened within this time; raises `LinkFailed` otherwise. Leaves nothing open."""
+        receiver = client.get_queue_receiver(entity, keep_alive=NO_KEEP_ALIVE)
+        wire = await _open_within(receiver, entity, deadline_s)
+        _close_elsewhere(receiver, wire, is_polite=True)
+
+
+async def all_closed() -> None:
+    """Returns when whatever was discarded on this event loop is closed, which takes a second or two at most."""
+    loop = asyncio.get_running_loop()
+    while mine := [task for task in _closings if task.get_loop() is loop]:
+        await asyncio.wait(mine)
+
+
+async def _open_within(handler: Any, entity: str, deadline_s: float) -> AioWire:
+    """Open a sender or receiver of the SDK; raises `LinkFailed` when the time is over."""
+    wire = AioWire(handler)
+    opening = asyncio.ensure_future(handler.__aenter__())
+    try:
+        await asyncio.wait({opening}, timeout=deadline_s)
+    except BaseException:
+        _abandon(opening, handler, wire)
+        raise
+    if not opening.done():
+        is_connected = wire.is_connected
+        _abandon(opening, handler, wire)
+        raise LinkFailed(no_answer(entity, deadline_s, is_connected=is_connected))
+    error = opening.exception()
+    if error is not None:
+        _close_elsewhere(handler, wire, is_polite=False)
+        raise LinkFailed(describe(error, sending=False)) from error
+    return wire
+
+
+def _never_reopen(sender: ServiceBusSender) -> None:
+    """Make an open sender fail at once where it would connect anew."""
+
+    async def refuse(_timeout_s: float | None = None) -> None:
+        if not sender._running:
+            raise ServiceBusConnectionError(message="The link was closed before this send.")
+
+    sender._open = refuse  # type: ignore[assignment, method-assign]
+
+
+def _keep_alive(sender: ServiceBusSender) -> asyncio.Task[None]:
+    """Begin with what the SDK does for links that nobody uses."""
+    client = sender._handler
+    client._keep_alive_interval = KEEP_ALIVE_S
+    return asyncio.get_running_loop().create_task(client._keep_alive_async())
+
+
+def _abandon(opening: asyncio.Future[Any], handler: Any, wire: AioWire) -> None:
+    opening.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # nobody else asks for it
+    opening.cancel()
+    _close_elsewhere(handler, wire, is_polite=False, after=opening)
+
+
+def _close_elsewhere(handler: Any, wire: AioWire, *, is_polite: bool, after: asyncio.Future[Any] | None = None) -> None:
+    task = asyncio.get_running_loop().create_task(_close(handler, wire, is_polite, after))
+    _closings.add(task)
+    task.add_done_callback(_closings.discard)
+
+
+async def _close(handler: Any, wire: AioWire, is_polite: bool, after: asyncio.Future[Any] | None) -> None:
+    """Close politely if that makes sense and can be done, and in any case."""
+    if not is_polite:
+        wire.cut()
+    try:
+        async with asyncio.timeout(CLOSE_S):
+            if after is not None:
+                await asyncio.wait({after})
+            await handler.close()
+    except Exception:
+        logger.debug("the SDK could not close a link", exc_info=True)
+    finally:
+        if after is not None:
+            after.cancel()
+        await wire.close()

@@ -1,0 +1,77 @@
+"""Receivers of a paired client on tasks: the SDK's own, on the primary, with pings taken out."""
+
+from __future__ import annotations
+
+import contextlib
+from time import monotonic
+from typing import Any
+
+from azure.servicebus import ServiceBusReceivedMessage, ServiceBusReceiveMode
+from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
+from azure.servicebus.exceptions import ServiceBusError
+
+from twinbus.client.pings import is_ping
+from twinbus.client.receivers import RETRIES
+
+
+class PairedServiceBusReceiver(ServiceBusReceiver):
+    """A `ServiceBusReceiver` that shows no pings."""
+
+    async def receive_messages(
+        self, max_message_count: int | None = 1, max_wait_time: float | None = None
+    ) -> list[ServiceBusReceivedMessage]:
+        until = None if max_wait_time is None else monotonic() + max_wait_time
+        while True:
+            found = await super().receive_messages(max_message_count, max_wait_time)
+            kept = [message for message in found if not await self._took_out(message)]
+            if kept or not found:
+                return kept
+            if until is not None:
+                max_wait_time = until - monotonic()
+                if max_wait_time <= 0:
+                    return []
+
+    async def peek_messages(
+        self, max_message_count: int = 1, *, sequence_number: int = 0, timeout: float | None = None, **kwargs: Any
+    ) -> list[ServiceBusReceivedMessage]:
+        found = await super().peek_messages(
+            max_message_count, sequence_number=sequence_number, timeout=timeout, **kwargs
+        )
+        return [message for message in found if not is_ping(message)]
+
+    async def _inner_anext(self, wait_time: float | None = None) -> ServiceBusReceivedMessage:
+        while True:
+            message = await super()._inner_anext(wait_time)
+            if not await self._took_out(message):
+                return message
+
+    async def _took_out(self, message: ServiceBusReceivedMessage) -> bool:
+        if not is_ping(message):
+            return False
+        if self._receive_mode == ServiceBusReceiveMode.PEEK_LOCK:
+            with contextlib.suppress(ServiceBusError):  # it lives for a second and ends without us too
+                await self.complete_message(message)
+        return True
+
+
+def receiving(client: ServiceBusClient) -> ServiceBusClient:
+    """A client of ours makes one attempt; for receivers it may make as many as the SDK would."""
+    client._config.retry_total = RETRIES
+    return client
+
+
+def queue_receiver(client: ServiceBusClient, queue_name: str, **kwargs: Any) -> PairedServiceBusReceiver:
+    return _without_pings(client.get_queue_receiver(queue_name, **kwargs))
+
+
+def subscription_receiver(
+    client: ServiceBusClient, topic_name: str, subscription_name: str, **kwargs: Any
+) -> PairedServiceBusReceiver:
+    return _without_pings(client.get_subscription_receiver(topic_name, subscription_name, **kwargs))
+
+
+def _without_pings(receiver: ServiceBusReceiver) -> PairedServiceBusReceiver:
+    # The SDK names the class itself where it makes a receiver; ours only adds behaviour, so it can be put on later.
+    receiver.__class__ = PairedServiceBusReceiver
+    assert isinstance(receiver, PairedServiceBusReceiver)
+    return receiver

@@ -1,0 +1,244 @@
+"""The paired sender for tasks: the twin of `sender`, word for word but for `await`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from datetime import datetime
+from time import monotonic
+from types import TracebackType
+from typing import Any
+
+from twinbus.client import answers
+from twinbus.client.aio_links import AioSenderLink
+from twinbus.client.aio_shell import TaskShell
+from twinbus.client.any_sender import NOT_TRIED, AnySender, spoils_link
+from twinbus.client.asks import Answer, Ask, Pack, Pause, ToBacklog, ToPrimary, WaitTurn
+from twinbus.client.failures import LinkFailed
+from twinbus.client.flows import Sending
+from twinbus.client.messages import PairedMessageBatch, Prepared
+from twinbus.client.parcel import SdkParcel
+from twinbus.client.schedule_tokens import check_cancellable, tokens_for
+from twinbus.errors import SendError
+from twinbus.pairing.entity import Entity
+from twinbus.pairing.failure import Failure, FailureKind
+from twinbus.pairing.receipt import SendReceipt, Side
+
+
+class PairedServiceBusSender(AnySender):
+    """Sends to one queue or topic of the primary, or to the backlog while that is down. Tasks may share it."""
+
+    def __init__(self, shell: TaskShell, entity: Entity) -> None:
+        super().__init__(shell, entity)
+        self._shell = shell
+        self._lock = asyncio.Lock()
+        self._link: AioSenderLink | None = None
+        self._link_epoch = -1
+
+    # --- sending ---
+
+    async def send_messages(self, message: Any, *, timeout: float | None = None, **kwargs: Any) -> SendReceipt:
+        """Store one message, a list, or a batch, on whichever side is up; says where each of them is.
+
+        `timeout` bounds the whole call. Raises what the SDK raises while the entity is not failed over,
+        `BothNamespacesUnavailable` if no side takes the messages.
+        """
+        prepared = self._prepare(message, timeout, kwargs)
+        link, entity, started_at = self._link, self.entity, monotonic()
+        first: tuple[Answer, int] | None = None
+        if link is not None and entity.is_plain:
+            epoch = entity.epoch
+            if self._link_epoch == epoch:
+                failure = await self._send_straight(link, prepared, timeout)
+                if failure is None:
+                    if not entity.is_plain:
+                        self._shell.succeeded(entity, epoch)  # somebody began to doubt meanwhile
+                    ids = prepared.ids
+                    return SendReceipt(entity.path, ids, Side.PRIMARY, len(ids), (), 1, 0, monotonic() - started_at)
+                if failure is not NOT_TRIED:
+                    first = answers.failed(failure), epoch
+                    self._shell.expect_detour(self.choice)
+        if not prepared.ids:
+            return SendReceipt(entity.path, (), entity.side, 0, attempts=0)
+        return await self._send_by_flow(SdkParcel(prepared, entity.path), started_at, timeout, first)
+
+    async def schedule_messages(
+        self, messages: Any, schedule_time_utc: datetime, *, timeout: float | None = None, **kwargs: Any
+    ) -> list[int]:
+        """Store messages that are to be enqueued later; their sequence numbers, by which they can be cancelled.
+
+        While the entity is failed over they go to the backlog at once, schedule and all, and there are only tokens for
+        them that cannot be cancelled.
+        """
+        prepared = self._prepare(messages, timeout, kwargs)
+        if not prepared.ids:
+            return []
+        parcel = SdkParcel(prepared, self.entity.path, schedule_time_utc)
+        receipt = await self._send_by_flow(parcel, monotonic(), timeout, None)
+        return list(receipt.sequence_numbers) if receipt.side is Side.PRIMARY else tokens_for(receipt.accepted)
+
+    async def cancel_scheduled_messages(
+        self, sequence_numbers: int | Iterable[int], *, timeout: float | None = None, **kwargs: Any
+    ) -> None:
+        """Cancel scheduled messages on the primary; refuses, before doing anything, tokens of messages in a backlog."""
+        numbers = [sequence_numbers] if isinstance(sequence_numbers, int) else list(sequence_numbers)
+        check_cancellable(numbers)
+        self._check(timeout, kwargs)
+        if not numbers:
+            return
+        self._check_can_cancel()
+        until = monotonic() + (self._attempt_s if timeout is None else min(timeout, self._attempt_s))
+        async with self._lock:
+            await self._cancel(numbers, until)
+
+    async def create_message_batch(self, max_size_in_bytes: int | None = None) -> PairedMessageBatch:
+        """A batch for `send_messages` that holds as much as the entity takes at once."""
+        self._check(None, {})
+        return PairedMessageBatch(self._checked_batch_bytes(max_size_in_bytes, await self._batch_bytes()))
+
+    # --- life ---
+
+    async def close(self) -> None:
+        """End its link. The paired client stays open."""
+        self._is_closed = True
+        self._fold()
+        if self._link is not None:
+            self._forget(self._link)
+
+    async def __aenter__(self) -> PairedServiceBusSender:
+        self._check(None, {})
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # --- the straight way ---
+
+    async def _send_straight(self, link: AioSenderLink, prepared: Prepared, timeout: float | None) -> Failure | None:
+        """The SDK's own send, with the connection taken away if it does not end."""
+        attempt_s = self._attempt_s if timeout is None or timeout > self._attempt_s else timeout
+        message: Any = prepared.message
+        async with self._lock:
+            if self._link is not link:
+                return NOT_TRIED
+            guard = link.guard(attempt_s)
+            try:
+                await link.sender.send_messages(message, timeout=attempt_s)
+                self._straight[0] += len(prepared.ids)
+            except Exception as error:
+                failure = link.failure_of(error)
+                self._after_failure(link, failure)
+                return failure
+            except BaseException:
+                self._forget(link)  # cancelled in the middle: nobody knows what the link is waiting for
+                raise
+            finally:
+                guard.cancel()
+        return None
+
+    # --- flows ---
+
+    async def _send_by_flow(
+        self, parcel: SdkParcel, started_at: float, timeout: float | None, first: tuple[Answer, int] | None
+    ) -> SendReceipt:
+        self._standing.check_usable()
+        sending = Sending(self._shell.pair, self.entity, parcel, self.choice, started_at=started_at, timeout_s=timeout)
+        try:
+            return await self._shell.run(sending.run(first), lambda ask: self._perform(ask, parcel))
+        finally:
+            if sending.ticket is not None:
+                self._shell.forget_turn(sending.ticket)
+
+    async def _perform(self, ask: Ask, parcel: SdkParcel) -> Answer:
+        match ask:
+            case ToPrimary(timeout_s):
+                return await self._to_primary(parcel, timeout_s)
+            case Pack():
+                return answers.packed(parcel.batches(self._shell.pool.batch_bytes))
+            case ToBacklog(queue, letters, timeout_s):
+                return await self._shell.to_backlog(queue, letters, timeout_s)
+            case Pause() | WaitTurn():
+                return await self._shell.wait(ask)
+        raise AssertionError(f"a send never asks for {ask}")
+
+    async def _to_primary(self, parcel: SdkParcel, timeout_s: float) -> Answer:
+        """One attempt: open a link if there is none, and send, within the time."""
+        until, epoch = monotonic() + timeout_s, self.entity.epoch
+        if self._shell.is_closing:
+            return self._shell.woke()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._lock.acquire()
+        except TimeoutError:
+            return answers.failed(Failure(FailureKind.NO_ANSWER, "other sends on this sender took all the time"))
+        try:
+            if self.entity.epoch != epoch:
+                return answers.failed(Failure(FailureKind.UNREACHABLE, "its side changed while this send waited"))
+            return answers.stored(tuple(await self._send_on(await self._ready_link(until), parcel, until)))
+        except LinkFailed as problem:
+            self._shell.expect_detour(self.choice)
+            return answers.failed(problem.failure)
+        finally:
+            self._lock.release()
+
+    async def _send_on(self, link: AioSenderLink, parcel: SdkParcel, until: float) -> list[int]:
+        left_s = max(0.001, until - monotonic())
+        try:
+            if parcel.when is not None:
+                return await link.schedule(parcel.prepared.message, parcel.when, left_s)
+            await link.send(parcel.prepared.message, left_s)
+        except LinkFailed as problem:
+            self._after_failure(link, problem.failure)
+            raise
+        except BaseException:
+            self._forget(link)
+            raise
+        return []
+
+    async def _cancel(self, numbers: list[int], until: float) -> None:
+        try:
+            link = await self._ready_link(until)
+            try:
+                await link.cancel(numbers, max(0.001, until - monotonic()))
+            except LinkFailed as problem:
+                self._after_failure(link, problem.failure)
+                raise
+        except LinkFailed as problem:
+            raise (problem.failure.error or SendError(str(problem))) from None
+
+    # --- the link ---
+
+    async def _ready_link(self, until: float) -> AioSenderLink:
+        """The open link; a new one if there is none, or if sends have been elsewhere since it was opened."""
+        link, epoch = self._link, self.entity.epoch
+        if link is not None and self._link_epoch == epoch:
+            return link
+        if link is not None:
+            self._forget(link)
+        link = await self._shell.open_primary(self.entity.path, max(0.001, until - monotonic()))
+        self._link, self._link_epoch = link, epoch
+        self.entity.is_known = True
+        if self._is_closed or self._shell.is_closing:  # closed while it opened
+            self._forget(link)
+            raise LinkFailed(Failure(FailureKind.UNREACHABLE, "the sender was closed"))
+        return link
+
+    def _after_failure(self, link: AioSenderLink, failure: Failure) -> None:
+        if spoils_link(failure):
+            self._forget(link)
+
+    def _forget(self, link: AioSenderLink) -> None:
+        if self._link is link:
+            self._link = None
+        link.discard()
+
+    async def _batch_bytes(self) -> int:
+        if self.entity.side is Side.PRIMARY:
+            try:
+                async with self._lock:
+                    return (await self._ready_link(monotonic() + self._attempt_s)).max_batch_bytes
+            except LinkFailed:
+                pass  # the send will tell; a batch for the detour fits the primary too
+        return self._shell.pool.batch_bytes

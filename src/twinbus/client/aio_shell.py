@@ -1,0 +1,291 @@
+"""The task shell of a pair: does what flows ask for and what the core orders, on one event loop.
+
+The twin of `shell`. Steps of flows never await, so the core needs no lock here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
+from time import monotonic
+from typing import Any
+
+from azure.servicebus.aio import ServiceBusClient
+
+from twinbus.client import answers, drive, flows
+from twinbus.client.aio_backlog_pool import AioBacklogPool
+from twinbus.client.aio_links import AioSenderLink, all_closed
+from twinbus.client.aio_receivers import receiving
+from twinbus.client.aio_secretary import AioSecretary
+from twinbus.client.asks import Answer, Ask, Flow, Pause, Probe, Result, WaitTurn, Woke
+from twinbus.client.failures import LinkFailed
+from twinbus.client.keeper import LOGGER, WORKERS_MAX
+from twinbus.client.news_desk import AioNewsDesk
+from twinbus.client.pings import ping_message
+from twinbus.client.shell import CLOSE_PATIENCE_S, SWEEP_S
+from twinbus.client.standing import RECHECK_S, Standing
+from twinbus.client.status import Phase
+from twinbus.pairing.effects import Effect, ForgetWake, PingPrimary, Rouse, StopPings, Tell, WakeMe
+from twinbus.pairing.entity import Entity
+from twinbus.pairing.events import Event, SendSucceeded, TimeCame
+
+
+class TaskShell:
+    def __init__(self, standing: Standing) -> None:
+        self.standing = standing
+        self.pair = standing.pair
+        self.rules = standing.pair.rules
+        self.news = AioNewsDesk()
+        self._pairing = asyncio.Lock()
+        self._closing = asyncio.Event()
+        self._turns: dict[int, asyncio.Event] = {}
+        self._timers: dict[Hashable, asyncio.TimerHandle] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ping_room = asyncio.Semaphore(WORKERS_MAX)
+        self._primary: ServiceBusClient | None = None
+        self.receiving: ServiceBusClient
+        self._secondary: ServiceBusClient | None = None
+        self._pool: AioBacklogPool | None = None
+        self._warm_queue: int | None = None
+        self._is_warm_queue_lent = False
+
+    # --- life ---
+
+    async def prepare(self) -> None:
+        """Find, create and try the backlog queues; the pair is ready then. Once is enough."""
+        async with self._pairing:
+            self.standing.check_not_ended()
+            if self.standing.phase is not Phase.NEW:
+                return
+            async with self._secretary() as secretary:
+                found = await secretary.prepare(self.standing.plan)
+            attempt_s = self.rules.attempt_s
+            self._primary = self.standing.primary.aio_client(attempt_s=attempt_s)
+            self.receiving = receiving(self.standing.primary.aio_client(attempt_s=attempt_s))
+            self._secondary = self.standing.secondary.aio_client(attempt_s=attempt_s)
+            self._pool = AioBacklogPool(self._secondary, self.standing.queue_path)
+            self.standing.prepared(found, monotonic())
+            for warning in (*self.standing.options.warnings(), *found.warnings):
+                self.news.tell("pairing_warning", warning, namespace=self.standing.secondary.name)
+            self._warm_queue = self.pair.rotation.pick(None, monotonic(), answers.chance())
+            self._warm_up(self._warm_queue)
+            self._call_at("sweep", monotonic() + SWEEP_S, self._sweep)
+            self._call_at("recheck", monotonic() + RECHECK_S, lambda: self._begin(self.recheck()))
+            self.settle()
+
+    def _secretary(self) -> AioSecretary:
+        standing = self.standing
+        return AioSecretary(standing.primary, standing.secondary, attempt_s=self.rules.attempt_s)
+
+    async def recheck(self) -> None:
+        """Prove again that the backlog queues can be used."""
+        before = self.standing.preparation
+        if before is None or self.standing.has_ended:
+            return
+        async with self._secretary() as secretary:
+            found = await secretary.recheck(self.standing.plan, before)
+        self.standing.prepared(found, monotonic())
+        for warning in found.warnings:
+            if warning not in before.warnings:
+                self.news.tell("secondary_in_trouble", warning, namespace=self.standing.secondary.name)
+        if not self._closing.is_set():
+            self._call_at("recheck", monotonic() + RECHECK_S, lambda: self._begin(self.recheck()))
+        self.settle()
+
+    def end(self, phase: Phase, reason: str | None = None) -> bool:
+        """Close, or fault: sends that wait are told, timers go. False if it had ended already."""
+        if not self.standing.end(phase, reason):
+            return False
+        self._closing.set()
+        for turn in self._turns.values():
+            turn.set()
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        if self._pool is not None:
+            self._pool.close()
+        self.settle()
+        name = "closed" if phase is Phase.CLOSED else "faulted"
+        self.news.tell(name, reason or "by the application", namespace=self.pair.name)
+        return True
+
+    async def finish(self) -> None:
+        """What is left to do when all senders are closed: nothing stays behind on the loop."""
+        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
+        if tasks:
+            await asyncio.wait(tasks, timeout=CLOSE_PATIENCE_S)
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks, timeout=CLOSE_PATIENCE_S)
+        await self.news.close()
+        for client in (self._primary, self._secondary, getattr(self, "receiving", None)):
+            if client is not None:
+                await client.close()
+        await all_closed()
+
+    # --- what senders need ---
+
+    @property
+    def pool(self) -> AioBacklogPool:
+        assert self._pool is not None, "senders are used only after pairing"
+        return self._pool
+
+    async def open_primary(self, path: str, deadline_s: float) -> AioSenderLink:
+        assert self._primary is not None, "senders are used only after pairing"
+        return await AioSenderLink.open(self._primary, path, deadline_s=deadline_s)
+
+    async def to_backlog(self, queue: int, letters: Sequence[bytes], timeout_s: float) -> Answer:
+        if self._closing.is_set():
+            return self.woke()
+        try:
+            await self.pool.send(queue, letters, timeout_s)
+        except LinkFailed as problem:
+            return answers.failed(problem.failure)
+        self.standing.queue_sent[queue] = self.standing.queue_sent.get(queue, 0) + len(letters)
+        return answers.stored()
+
+    # --- warm links ---
+
+    def lend_warm_queue(self, choice: flows.Choice) -> None:
+        """The first sender's choice is the queue to which a link is kept warm; it was chosen by chance too."""
+        if not self._is_warm_queue_lent and self._warm_queue is not None:
+            choice.queue, self._is_warm_queue_lent = self._warm_queue, True
+
+    def expect_detour(self, choice: flows.Choice) -> None:
+        """An attempt failed: have a link ready for the sender's backlog queue, in case it is needed."""
+        if choice.queue is None:
+            choice.queue = self.pair.rotation.pick(None, monotonic(), answers.chance())
+        self._warm_up(choice.queue)
+
+    def _warm_up(self, queue: int | None) -> None:
+        if queue is not None and not self.pool.is_warm(queue):
+            self._begin(self.pool.warm_up(queue, self.rules.attempt_s))
+
+    # --- waiting ---
+
+    def woke(self) -> Woke:
+        return answers.woke(is_closing=self._closing.is_set())
+
+    @property
+    def is_closing(self) -> bool:
+        return self._closing.is_set()
+
+    async def wait(self, ask: Pause | WaitTurn) -> Woke:
+        """Let time pass, until it is a held send's turn, or the client closes."""
+        if isinstance(ask, Pause):
+            await _wait_for(self._closing, ask.seconds)
+            return self.woke()
+        turn = self._turns.setdefault(ask.ticket, asyncio.Event())
+        await _wait_for(turn, 0 if self._closing.is_set() else ask.seconds)
+        turn.clear()
+        return self.woke()
+
+    def forget_turn(self, ticket: int) -> None:
+        self._turns.pop(ticket, None)
+
+    # --- the core ---
+
+    async def run(self, flow: Flow[Result], perform: Callable[[Ask], Awaitable[Answer]]) -> Result:
+        return await drive.run_async(flow, perform, self.settle)
+
+    def feed(self, entity: Entity, make: Callable[[float, int], Event]) -> None:
+        """Something happened to an entity just now; `make` gets the time and the entity's epoch."""
+        self.pair.feed(entity, make(monotonic(), entity.epoch))
+        self.settle()
+
+    def succeeded(self, entity: Entity, epoch: int) -> None:
+        """The primary took something on the straight way."""
+        self.feed(entity, lambda at, _: SendSucceeded(at, epoch))
+
+    def warn_once(self, entity: Entity, name: str, text: str, **details: object) -> None:
+        self.pair.warn_once(entity, name, text, **details)
+        self.settle()
+
+    def settle(self) -> None:
+        """Carry out what the core has ordered."""
+        if self.pair.has_orders:
+            for entity, effect in self.pair.take_orders():
+                self._carry_out(entity, effect)
+
+    def _carry_out(self, entity: Entity | None, effect: Effect) -> None:
+        match effect:
+            case Tell(name, text, details):
+                whose = self.standing.secondary.name if entity is None else self.pair.name
+                path = None if entity is None else entity.path
+                self.news.tell(name, text, entity=path, namespace=whose, details=details)
+            case Rouse(ticket):
+                self._turns.setdefault(ticket, asyncio.Event()).set()
+            case WakeMe(at) if entity is not None:
+                self._call_at(("wake", entity.path), at, lambda: self._wake(entity))
+            case ForgetWake() if entity is not None:
+                self._cancel(("wake", entity.path))
+            case PingPrimary(at) if entity is not None:
+                self._call_at(("ping", entity.path), at, lambda: self._begin(self._ping(entity)))
+            case StopPings() if entity is not None:
+                self._cancel(("ping", entity.path))
+
+    def _wake(self, entity: Entity) -> None:
+        self.feed(entity, lambda at, epoch: TimeCame(at, epoch, answers.chance()))
+
+    async def _ping(self, entity: Entity) -> None:
+        async with self._ping_room:
+            await self.run(flows.ping(self.pair, entity), self._probe)
+
+    async def _probe(self, ask: Ask) -> Answer:
+        assert isinstance(ask, Probe)
+        until = monotonic() + ask.timeout_s
+        try:
+            link = await self.open_primary(ask.path, ask.timeout_s)
+            try:
+                if self.rules.probe == "ping":
+                    await link.send(ping_message(), max(0.001, until - monotonic()))
+            finally:
+                link.discard()
+        except LinkFailed as problem:
+            return answers.failed(problem.failure)
+        return answers.stored()
+
+    def _sweep(self) -> None:
+        self.pool.close_idle(keep=self._warm_queue)
+        self._warm_up(self._warm_queue)
+        self._call_at("sweep", monotonic() + SWEEP_S, self._sweep)
+
+    # --- time and tasks ---
+
+    def _call_at(self, key: Hashable, at: float, job: Callable[[], None]) -> None:
+        self._cancel(key)
+        if self._closing.is_set():
+            return
+        loop = asyncio.get_running_loop()
+        self._timers[key] = loop.call_at(loop.time() + at - monotonic(), self._when_due, key, job)
+
+    def _when_due(self, key: Hashable, job: Callable[[], None]) -> None:
+        self._timers.pop(key, None)
+        job()
+
+    def _cancel(self, key: Hashable) -> None:
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        if self._closing.is_set():
+            work.close()
+            return
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            LOGGER.error("event=internal_error reason=%r", "a background task failed", exc_info=error)
+
+
+async def _wait_for(event: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        pass

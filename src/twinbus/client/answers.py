@@ -1,0 +1,32 @@
+"""Answers given now: the clock and the dice of the shells."""
+
+from __future__ import annotations
+
+from random import Random
+from time import monotonic
+
+from twinbus.client.asks import Failed, Packed, Stored, Woke
+from twinbus.pairing.failure import Failure
+
+_dice = Random()  # noqa: S311 - it spreads pings and senders, and keeps no secret
+
+
+def chance() -> float:
+    """From 0 up to 1."""
+    return _dice.random()
+
+
+def stored(sequence_numbers: tuple[int, ...] = ()) -> Stored:
+    return Stored(monotonic(), chance(), sequence_numbers)
+
+
+def failed(failure: Failure) -> Failed:
+    return Failed(monotonic(), chance(), failure)
+
+
+def packed(batches: tuple[tuple[bytes, ...], ...]) -> Packed:
+    return Packed(monotonic(), chance(), batches)
+
+
+def woke(*, is_closing: bool) -> Woke:
+    return Woke(monotonic(), chance(), is_closing)

@@ -1,0 +1,118 @@
+"""What senders on threads and on tasks have in common: checks, early warnings, what they say of themselves."""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from typing import Any, Protocol
+
+from twinbus.client.flows import Choice
+from twinbus.client.messages import Prepared, might_not_fit, prepare, reserved_names
+from twinbus.client.standing import Standing
+from twinbus.errors import PairClosed, SendError
+from twinbus.pairing.entity import Entity
+from twinbus.pairing.failure import Failure, FailureKind
+from twinbus.pairing.receipt import Side
+
+KEEPS_LINK = frozenset((FailureKind.BUSY, FailureKind.TOO_LARGE, FailureKind.REJECTED))
+"""After these the link is as good as before; after others it is never used again."""
+
+NOT_TRIED = Failure(FailureKind.UNREACHABLE, "another send closed the link first")
+"""Nothing was attempted, and nothing counts."""
+
+
+class Pool(Protocol):
+    batch_bytes: int
+
+
+class Shell(Protocol):
+    """What both shells have for a sender."""
+
+    standing: Standing
+
+    @property
+    def pool(self) -> Pool: ...
+
+    def warn_once(self, entity: Entity, name: str, text: str, **details: object) -> None: ...
+
+
+class AnySender:
+    def __init__(self, shell: Shell, entity: Entity) -> None:
+        self.entity = entity
+        self.choice = Choice()
+        self._straight = [0]
+        # When it is closed or forgotten, what it sent on the straight way counts among what its entity has seen.
+        self._fold = weakref.finalize(self, _fold, self._straight, entity)
+        self._attempt_s = shell.standing.pair.rules.attempt_s
+        self._standing = shell.standing
+        self._home = shell
+        self._is_closed = False
+
+    @property
+    def straight(self) -> int:
+        """Messages that went to the primary on the straight way, and are not counted elsewhere."""
+        return self._straight[0]
+
+    @property
+    def entity_name(self) -> str:
+        return self.entity.path
+
+    @property
+    def fully_qualified_namespace(self) -> str:
+        return self._standing.primary.host
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.entity.path!r})"
+
+    def _prepare(self, message: Any, timeout: float | None, kwargs: dict[str, Any]) -> Prepared:
+        """The messages with their ids; raises what is wrong with the call."""
+        if kwargs or timeout is not None or self._is_closed or not self._standing.is_usable:
+            self._check(timeout, kwargs)
+        prepared = prepare(message)
+        names = reserved_names(prepared)
+        if names or might_not_fit(prepared, self._home.pool.batch_bytes):
+            self._warn_early(names)
+        return prepared
+
+    def _check(self, timeout: float | None, kwargs: dict[str, Any]) -> None:
+        if kwargs:
+            warnings.warn(f"Unsupported keyword args: {kwargs}", stacklevel=4)
+        if timeout is not None and timeout <= 0:
+            raise ValueError("The timeout must be greater than 0.")
+        if self._is_closed:
+            raise PairClosed(f"the sender of {self.entity.path} is closed: nothing was sent")
+        self._standing.check_usable()
+
+    def _warn_early(self, names: tuple[str, ...]) -> None:
+        """Said while all is well: this message could not take the detour."""
+        if self.entity.side is Side.BACKLOG:
+            return  # it is about to be refused
+        if names:
+            text = f"messages with application properties {', '.join(names)} cannot be sent while the primary is down"
+            self._home.warn_once(self.entity, "reserved_property", text, names=names)
+        else:
+            limit = self._home.pool.batch_bytes
+            text = f"a message may be too large for a backlog queue, which takes {limit} bytes at once"
+            self._home.warn_once(self.entity, "too_large_for_detour", text, limit_bytes=limit)
+
+    def _check_can_cancel(self) -> None:
+        if self.entity.side is Side.BACKLOG:
+            path, why = self.entity.path, self.entity.reason
+            raise SendError(f"{path} is failed over ({why}): nothing can be cancelled there now")
+
+    def _checked_batch_bytes(self, wanted: int | None, limit: int) -> int:
+        if wanted and wanted > limit:
+            raise ValueError(
+                f"max_size_in_bytes must be at most {limit}, what {self.entity.path} takes at once, got {wanted}"
+            )
+        return wanted or limit
+
+
+def _fold(straight: list[int], entity: Entity) -> None:
+    entity.tally.to_primary += straight[0]
+    straight[0] = 0
+
+
+def spoils_link(failure: Failure) -> bool:
+    """Whether a link must not be used again after this."""
+    return failure.in_doubt or failure.kind not in KEEPS_LINK

@@ -1,0 +1,100 @@
+"""What a flow asks of its shell, and what the shell answers.
+
+Every answer says when it was given (`at`, on the shell's forward-going clock) and brings some chance along (from 0 up
+to 1), so that flows need neither a clock nor dice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from twinbus.pairing.failure import Failure
+
+# --- asks ---
+
+
+@dataclass(frozen=True, slots=True)
+class ToPrimary:
+    """Send this flow's messages to the entity on the primary, within so many seconds."""
+
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """Put this flow's messages into envelopes, in as few batches as fit into a backlog queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToBacklog:
+    """Send a batch of enveloped messages to this backlog queue."""
+
+    queue: int
+    letters: tuple[bytes, ...]
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Ping the entity on the primary, or open a link to it."""
+
+    path: str
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Come back after so many seconds, or as soon as the client is closing."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class WaitTurn:
+    """Come back when this ticket is roused, after so many seconds, or as soon as the client is closing."""
+
+    ticket: int
+    seconds: float
+
+
+Ask = ToPrimary | Pack | ToBacklog | Probe | Pause | WaitTurn
+
+# --- answers ---
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    at: float
+    chance: float
+    sequence_numbers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    at: float
+    chance: float
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    at: float
+    chance: float
+    batches: tuple[tuple[bytes, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Woke:
+    """The wait is over. `is_closing` can answer anything: the client is being closed and does nothing more."""
+
+    at: float
+    chance: float
+    is_closing: bool = False
+
+
+Answer = Stored | Failed | Packed | Woke
+
+Result = TypeVar("Result")
+Flow = Generator[Ask, Answer, Result]

@@ -1,0 +1,206 @@
+"""Credentials: what may be given, tokens made from them, and that none of them can make us wait for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import inspect
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote_plus
+
+from azure.core.credentials import AccessToken, AzureNamedKeyCredential, AzureSasCredential, TokenCredential
+from azure.core.credentials_async import AsyncTokenCredential
+
+from twinbus.dial import JWT, SAS_TOKEN, Token
+from twinbus.errors import OptionsError, TwinbusError
+
+Credential = AzureNamedKeyCredential | AzureSasCredential | TokenCredential | AsyncTokenCredential
+
+SCOPE = "https://servicebus.azure.net//.default"
+"""What a JSON web token for a namespace is asked for."""
+KEY_TOKEN_S = 3_600
+"""How long a token made from a key is good."""
+_WHAT_IS_RIGHT = (
+    "credential must be an AzureNamedKeyCredential, an AzureSasCredential or a token credential with get_token() "
+    "(as those of azure-identity); a connection string goes to Namespace.from_connection_string"
+)
+
+
+class NoToken(TwinbusError):
+    """A token credential gave no token in time."""
+
+
+def checked(credential: object) -> Credential:
+    """The credential as it is; raises `OptionsError` if it is none."""
+    if isinstance(credential, AzureNamedKeyCredential):
+        return credential
+    if isinstance(credential, AzureSasCredential):
+        expiry_of(credential.signature)
+        return credential
+    if not isinstance(credential, type) and callable(getattr(credential, "get_token", None)):
+        return credential  # type: ignore[return-value]
+    raise OptionsError(f"{_WHAT_IS_RIGHT}; got {type(credential).__name__}")
+
+
+def expiry_of(signature: str) -> int:
+    """When a shared access signature ends, in seconds since 1970; raises `OptionsError` if it does not say."""
+    for part in signature.removeprefix("SharedAccessSignature ").split("&"):
+        name, _, value = part.partition("=")
+        if name == "se" and value.isascii() and value.isdigit():
+            return int(value)
+    raise OptionsError("a shared access signature must be SharedAccessSignature sr=...&sig=...&se=...&skn=...")
+
+
+def is_async(credential: Credential) -> bool:
+    """Whether it can only be asked from an event loop."""
+    return inspect.iscoroutinefunction(getattr(credential, "get_token", None))
+
+
+# --- for the SDK ---
+
+
+def for_sync(credential: Credential, wait_s: float) -> Any:
+    """The credential as the sync SDK takes it; a token is waited for no longer than this."""
+    if isinstance(credential, AzureNamedKeyCredential | AzureSasCredential):
+        return credential
+    if is_async(credential):
+        raise OptionsError("this credential is for asyncio: use it with twinbus.aio, or take one of azure.identity")
+    return BoundedCredential(credential, wait_s)
+
+
+def for_aio(credential: Credential, wait_s: float) -> Any:
+    """The credential as the asyncio SDK takes it; one that is not for asyncio is asked on a thread."""
+    if isinstance(credential, AzureNamedKeyCredential | AzureSasCredential):
+        return credential
+    if is_async(credential):
+        return AioBoundedCredential(credential, wait_s)
+    return ThreadedCredential(BoundedCredential(credential, wait_s))
+
+
+class _Fetch:
+    """One question to a credential, on a thread that can be left behind."""
+
+    def __init__(self, ask: Callable[[], AccessToken]) -> None:
+        self._ask = ask
+        self._ended = threading.Event()
+        self._token: AccessToken | None = None
+        self._error: BaseException | None = None
+        threading.Thread(target=self._run, name="twinbus-token", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self._token = self._ask()
+        except BaseException as error:
+            self._error = error
+        self._ended.set()
+
+    @property
+    def has_ended(self) -> bool:
+        return self._ended.is_set()
+
+    def result(self, wait_s: float) -> AccessToken:
+        if not self._ended.wait(wait_s):
+            raise NoToken(f"the credential gave no token within {wait_s:g} s")
+        if self._error is not None:
+            raise self._error
+        assert self._token is not None
+        return self._token
+
+
+class BoundedCredential:
+    """A token credential that answers in time or raises `NoToken`.
+
+    The SDK asks about once an hour, on the thread of whoever sends just then. While one question hangs, others for the
+    same scopes wait for its answer instead of asking on yet another thread.
+    """
+
+    def __init__(self, credential: Any, wait_s: float) -> None:
+        self._credential = credential
+        self._wait_s = wait_s
+        self._lock = threading.Lock()
+        self._asking: dict[tuple[str, ...], _Fetch] = {}
+
+    def get_token(self, *scopes: str, **options: Any) -> AccessToken:
+        with self._lock:
+            fetch = self._asking.get(scopes)
+            if fetch is None or fetch.has_ended:
+                fetch = self._asking[scopes] = _Fetch(lambda: self._credential.get_token(*scopes, **options))
+        return fetch.result(self._wait_s)
+
+
+class ThreadedCredential:
+    """A sync token credential for asyncio: the loop goes on while it is asked."""
+
+    def __init__(self, credential: BoundedCredential) -> None:
+        self._credential = credential
+
+    async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
+        return await asyncio.to_thread(self._credential.get_token, *scopes, **options)
+
+
+class AioBoundedCredential:
+    """An asyncio token credential that answers in time or raises `NoToken`."""
+
+    def __init__(self, credential: Any, wait_s: float) -> None:
+        self._credential = credential
+        self._wait_s = wait_s
+
+    async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
+        try:
+            async with asyncio.timeout(self._wait_s) as limit:
+                token: AccessToken = await self._credential.get_token(*scopes, **options)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise NoToken(f"the credential gave no token within {self._wait_s:g} s") from None
+        return token
+
+
+# --- for our own engine ---
+
+
+def token_source(credential: Credential, wait_s: float) -> Callable[[str], Token]:
+    """A function from an audience to a fresh token.
+
+    An asyncio credential is asked on the loop that runs now, so its tokens have to be fetched from another thread.
+    """
+    if isinstance(credential, AzureNamedKeyCredential):
+        return lambda audience: _key_token(audience, *credential.named_key)
+    if isinstance(credential, AzureSasCredential):
+        return lambda _: Token(credential.signature, SAS_TOKEN, expiry_of(credential.signature))
+    if is_async(credential):
+        return _token_from_loop(AioBoundedCredential(credential, wait_s), asyncio.get_running_loop(), wait_s)
+    bounded = BoundedCredential(credential, wait_s)
+    return lambda _: _web_token(bounded.get_token(SCOPE))
+
+
+def _token_from_loop(
+    credential: AioBoundedCredential, loop: asyncio.AbstractEventLoop, wait_s: float
+) -> Callable[[str], Token]:
+    def fetch(_: str) -> Token:
+        asked = asyncio.run_coroutine_threadsafe(credential.get_token(SCOPE), loop)
+        try:
+            return _web_token(asked.result(wait_s + 1))
+        except TimeoutError:
+            asked.cancel()
+            raise NoToken(f"the credential's event loop did not answer within {wait_s:g} s") from None
+
+    return fetch
+
+
+def _web_token(token: AccessToken) -> Token:
+    return Token(token.token, JWT, token.expires_on)
+
+
+def _key_token(audience: str, key_name: str, key: str) -> Token:
+    expires_at = int(time.time()) + KEY_TOKEN_S
+    resource = quote_plus(audience)
+    digest = hmac.new(key.encode(), f"{resource}\n{expires_at}".encode(), hashlib.sha256).digest()
+    signature = quote_plus(base64.b64encode(digest))
+    text = f"SharedAccessSignature sr={resource}&sig={signature}&se={expires_at}&skn={quote_plus(key_name)}"
+    return Token(text, SAS_TOKEN, expires_at)

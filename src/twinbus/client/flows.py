@@ -1,0 +1,339 @@
+"""The conversations of a paired client, each written once: it yields what is to be done and is sent what came of it.
+
+Threads, tasks and the simulator run the same flows; they differ only in how they do what is asked for.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn, Protocol
+
+from twinbus.client.asks import (
+    Answer,
+    Failed,
+    Flow,
+    Pack,
+    Packed,
+    Pause,
+    Probe,
+    Stored,
+    ToBacklog,
+    ToPrimary,
+    WaitTurn,
+    Woke,
+)
+from twinbus.errors import BothNamespacesUnavailable, NotSent, SendError
+from twinbus.pairing.backlog_queues import backlog_path
+from twinbus.pairing.effects import Tell
+from twinbus.pairing.entity import Entity
+from twinbus.pairing.events import PingFailed, PingSucceeded
+from twinbus.pairing.failure import Failure, FailureKind
+from twinbus.pairing.machine import Suspect
+from twinbus.pairing.pair import Pair
+from twinbus.pairing.receipt import SendReceipt, Side
+from twinbus.pairing.retry import Tries
+from twinbus.pairing.verdict import Role, Verdict, verdict
+
+CONNECTION_FAILURES_MAX = 3
+"""So many backlog queues that cannot even be connected to are enough for one send: it is not about the queues."""
+TIMEOUT_LEAST_S = 0.001
+
+
+class Parcel(Protocol):
+    """The messages of one call."""
+
+    @property
+    def message_ids(self) -> tuple[str, ...]: ...
+
+    @property
+    def size_bytes(self) -> int:
+        """About how much memory they hold."""
+
+
+class Choice:
+    """The backlog queue that one sender has chosen; None before its first detour."""
+
+    __slots__ = ("queue",)
+
+    def __init__(self) -> None:
+        self.queue: int | None = None
+
+
+class Sending:
+    """One call of a sender: on the right side, with retries, held if need be, and never without an answer."""
+
+    def __init__(
+        self,
+        pair: Pair,
+        entity: Entity,
+        parcel: Parcel,
+        choice: Choice,
+        *,
+        started_at: float,
+        timeout_s: float | None = None,
+    ) -> None:
+        self._pair, self._entity, self._parcel, self._choice = pair, entity, parcel, choice
+        self._rules = pair.rules
+        self._started_at = self._at = started_at
+        self._chance = 0.5
+        self._tries = Tries(pair.rules, None if timeout_s is None else started_at + timeout_s)
+        # With no interval the very message is to be saved: not all of an impatient caller's time goes to the primary.
+        impatient = timeout_s is not None and pair.rules.failover_interval_s <= 0
+        self._keep_back_s = min(pair.rules.attempt_s, (timeout_s or 0) / 3) if impatient else 0.0
+        self.ticket: int | None = None
+        self._hold_until = 0.0
+        self._queues: list[str] = []
+
+    def run(self, first: tuple[Answer, int] | None = None) -> Flow[SendReceipt]:
+        """The whole conversation. `first` is an attempt that was made already, and the epoch in which it began."""
+        try:
+            return (yield from self._send(first))
+        finally:
+            if self.ticket is not None:
+                left = self._entity.leave_line(self.ticket)
+                self._pair.order(self._entity, *left, Tell("released", "it waits no longer", {"held": self._held()}))
+
+    def _send(self, first: tuple[Answer, int] | None) -> Flow[SendReceipt]:
+        if first is None and self._rules.hold_sends and len(self._entity.line):
+            yield from self._hold(pause_s=0.0)  # behind those who wait already
+        while True:
+            if self._entity.side is Side.BACKLOG:
+                receipt = yield from self._detour()
+            else:
+                receipt = yield from self._round(first)
+            if receipt is not None:
+                return receipt
+            first = None
+            if self._entity.side is Side.PRIMARY and isinstance(self._entity.state, Suspect):
+                if not self._rules.hold_sends:
+                    self._raise(self._tries.last)
+                yield from self._hold(pause_s=self._rules.backoff_max_s)
+
+    # --- the primary ---
+
+    def _round(self, first: tuple[Answer, int] | None) -> Flow[SendReceipt | None]:
+        """One round of the retry schedule; None if it was used up, or the entity's side changed meanwhile."""
+        self._tries.new_round()
+        while self._entity.side is Side.PRIMARY:
+            if first is not None:
+                (answer, epoch), first = first, None
+            else:
+                epoch = self._entity.epoch
+                timeout_s = self._tries.attempt_s(self._at, keep_back_s=self._keep_back_s)
+                answer = yield ToPrimary(max(timeout_s, TIMEOUT_LEAST_S))
+            self._heard(answer)
+            if isinstance(answer, Stored):
+                return self._stored_on_primary(answer, epoch)
+            pause_s = self._after_failure(_failure_in(answer), epoch)
+            if pause_s is None:
+                return None
+            yield from self._pause(pause_s)
+        return None
+
+    def _stored_on_primary(self, answer: Stored, epoch: int) -> SendReceipt:
+        self._tries.attempted()
+        count = len(self._parcel.message_ids)
+        self._pair.sent(self._entity, self._at, epoch, count, self._chance)
+        return self._receipt(Side.PRIMARY, count, answer.sequence_numbers)
+
+    def _after_failure(self, failure: Failure, epoch: int) -> float | None:
+        """Seconds until the next attempt, None when the round is over; raises what the caller has to know."""
+        self._note(failure, Side.PRIMARY)
+        opinion = self._pair.judge(self._entity, failure)
+        if opinion is Verdict.RAISE:
+            self._raise(failure)
+        if opinion is Verdict.BUSY:
+            pause_s = self._tries.pause_when_busy(self._at)
+            if pause_s is None:
+                self._raise(failure)
+            self._pair.order(self._entity, Tell("busy", failure.text, {"wait_s": pause_s}))
+            return pause_s
+        pause_s = self._tries.pause_before_next(self._at + self._keep_back_s)
+        if pause_s is None:
+            self._pair.send_failed(self._entity, self._at, epoch, failure, self._chance)
+        return pause_s
+
+    # --- the backlog ---
+
+    def _detour(self) -> Flow[SendReceipt | None]:
+        """To backlog queues, batch by batch; None if there is none left but the primary is back."""
+        packed = yield Pack()
+        self._heard(packed)
+        assert isinstance(packed, Packed)
+        for batch in packed.batches:
+            queue = yield from self._to_some_queue(batch)
+            if queue is None:
+                return None
+            self._queues += [backlog_path(self._pair.name, queue)] * len(batch)
+        return self._receipt(Side.BACKLOG, len(self._queues))
+
+    def _to_some_queue(self, batch: tuple[bytes, ...]) -> Flow[int | None]:
+        self._tries.new_round()
+        avoid: int | None = None
+        connection_failures = 0
+        while True:
+            queue = self._pick(avoid)
+            if queue is None or connection_failures >= CONNECTION_FAILURES_MAX:
+                if self._entity.side is Side.PRIMARY and not self._queues:
+                    return None
+                self._raise_both(self._pair.rotation.why_none())
+            timeout_s = self._tries.attempt_s(self._at)
+            if timeout_s <= 0:
+                self._raise_both("the time that the caller gave is over")
+            answer = yield ToBacklog(queue, batch, timeout_s)
+            self._heard(answer)
+            if isinstance(answer, Stored):
+                self._tries.attempted()
+                self._pair.queue_took(self._entity, queue, len(batch))
+                return queue
+            failure = _failure_in(answer)
+            self._note(failure, Side.BACKLOG)
+            connection_failures += _is_about_the_namespace(failure)
+            avoid = yield from self._after_queue_failure(queue, failure, avoid)
+
+    def _pick(self, avoid: int | None) -> int | None:
+        rotation = self._pair.rotation
+        queue = rotation.pick(self._choice.queue, self._at, self._chance, avoid=avoid)
+        if queue is None and avoid is not None and rotation.is_available(avoid, self._at):
+            queue = avoid  # the only one there is
+        self._choice.queue = queue
+        return queue
+
+    def _after_queue_failure(self, queue: int, failure: Failure, avoid: int | None) -> Flow[int | None]:
+        """Which queue to avoid at the next try."""
+        opinion = verdict(failure, Role.BACKLOG)
+        if opinion is Verdict.RAISE:
+            self._raise(failure)
+        if opinion is Verdict.DOWN:
+            self._pair.queue_failed(queue, self._at, failure)
+            return avoid
+        if avoid is None and len(self._pair.rotation.available(self._at)) > 1:
+            return queue  # one other queue at once
+        pause_s = self._tries.pause_when_busy(self._at)
+        if pause_s is None:
+            self._raise_both(str(failure))
+        yield from self._pause(pause_s)
+        return None
+
+    # --- waiting ---
+
+    def _pause(self, seconds: float) -> Flow[None]:
+        self._heard((yield Pause(seconds)))
+
+    def _hold(self, *, pause_s: float) -> Flow[None]:
+        """Wait in line until it is this send's turn to try."""
+        if self.ticket is None:
+            self._join_line()
+        assert self.ticket is not None
+        epoch, ready_at = self._entity.epoch, self._at + pause_s
+        while True:
+            is_head = self._entity.line.head == self.ticket
+            is_calm = not isinstance(self._entity.state, Suspect) or self._entity.epoch != epoch
+            if is_head and (is_calm or self._at >= ready_at):
+                return
+            left_s = self._hold_until - self._at
+            if left_s <= 0:
+                self._raise_not_sent(f"it was held for {self._at - self._started_at:.0f} s")
+            seconds = min(left_s, ready_at - self._at) if is_head else left_s
+            self._heard((yield WaitTurn(self.ticket, seconds)))
+
+    def _held(self) -> int:
+        return len(self._entity.line)
+
+    def _join_line(self) -> None:
+        entity = self._entity
+        if not entity.line.has_room_for(self._parcel.size_bytes):
+            self._raise_not_sent(f"{len(entity.line)} sends with {entity.line.bytes} bytes are held already")
+        self.ticket = entity.line.join(self._parcel.size_bytes)
+        entity.refresh()
+        entity.tally.held += 1
+        self._hold_until = self._at + self._rules.hold_time_max_s
+        if self._tries.deadline is not None:
+            self._hold_until = min(self._hold_until, self._tries.deadline)
+        self._pair.order(entity, Tell("held", entity.reason, {"held": len(entity.line)}))
+
+    # --- what is said ---
+
+    def _heard(self, answer: Answer) -> None:
+        self._at, self._chance = answer.at, answer.chance
+        if isinstance(answer, Woke) and answer.is_closing:
+            self._raise_not_sent("the client was closed")
+
+    def _note(self, failure: Failure, side: Side) -> None:
+        self._tries.note(failure)
+        if failure.in_doubt:
+            self._pair.doubted(self._entity, failure, self._parcel.message_ids, side.value)
+
+    def _receipt(self, side: Side, accepted: int, numbers: tuple[int, ...] = ()) -> SendReceipt:
+        tries = self._tries
+        return SendReceipt(
+            self._entity.path,
+            self._parcel.message_ids,
+            side,
+            accepted,
+            tuple(self._queues),
+            tries.made,
+            tries.copies_in_doubt,
+            self._at - self._started_at,
+            numbers,
+        )
+
+    def _unsent(self) -> SendReceipt:
+        return self._receipt(Side.BACKLOG if self._queues else self._entity.side, len(self._queues))
+
+    def _raise(self, failure: Failure) -> NoReturn:
+        """The SDK's own exception, as without pairing; it knows its receipt."""
+        self._entity.tally.raised += 1
+        raise with_receipt(failure, self._unsent())
+
+    def _raise_both(self, secondary_reason: str) -> NoReturn:
+        self._entity.tally.raised += 1
+        raise BothNamespacesUnavailable(self._entity.reason or "it is back", secondary_reason, self._unsent())
+
+    def _raise_not_sent(self, why: str) -> NoReturn:
+        self._entity.tally.raised += 1
+        receipt = self._unsent()
+        what = "in doubt (it may be stored)" if receipt.in_doubt else "not sent"
+        reason = f"; the primary's reason: {self._tries.last}" if self._tries.failures else ""
+        raise NotSent(f"{what}: {why}{reason}", receipt)
+
+
+def _is_about_the_namespace(failure: Failure) -> bool:
+    """Nobody answered the door: that says little of the queue behind it."""
+    return failure.is_connection or (failure.kind is FailureKind.NO_ANSWER and not failure.in_doubt)
+
+
+def ping(pair: Pair, entity: Entity) -> Flow[None]:
+    """One ping, if one is still due."""
+    if entity.side is not Side.BACKLOG:
+        return
+    epoch = entity.epoch
+    pair.order(entity, Tell("ping_sent", f"by {pair.rules.probe}"))
+    answer = yield Probe(entity.path, pair.rules.attempt_s)
+    if isinstance(answer, Stored):
+        pair.feed(entity, PingSucceeded(answer.at, epoch, answer.chance))
+    else:
+        pair.feed(entity, PingFailed(answer.at, epoch, str(_failure_in(answer)), answer.chance))
+
+
+def with_receipt(failure: Failure, receipt: SendReceipt) -> BaseException:
+    """The exception to raise for a failure, carrying what is known about the messages."""
+    error = failure.error
+    if error is None:
+        return SendError(str(failure), receipt)
+    error.twinbus_receipt = receipt  # type: ignore[attr-defined]
+    doubt = f"; {receipt.copies_in_doubt} of them in doubt: the message may be stored" if receipt.in_doubt else ""
+    error.add_note(f"twinbus: {receipt.entity}: {receipt.attempts} attempts{doubt}")
+    return error
+
+
+def receipt_of(error: BaseException) -> SendReceipt | None:
+    """What is known about the messages of a send that raised this: how many were accepted, what is in doubt."""
+    if isinstance(error, SendError):
+        return error.receipt
+    receipt = getattr(error, "twinbus_receipt", None)
+    return receipt if isinstance(receipt, SendReceipt) else None
+
+
+def _failure_in(answer: Answer) -> Failure:
+    assert isinstance(answer, Failed)
+    return answer.failure

@@ -1,0 +1,186 @@
+"""A look at a pair from outside: are both sides there, and what lies in the backlog?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from azure.servicebus import ServiceBusClient
+from azure.servicebus.management import QueueProperties, QueueRuntimeProperties
+
+from twinbus.client import findings
+from twinbus.client.links import LinkFailed, SenderLink
+from twinbus.client.namespace import ATTEMPT_S, Namespace
+from twinbus.client.peek import Oldest, peek_oldest
+from twinbus.client.plan import Plan
+from twinbus.client.preparation import OUT_OF_REACH
+from twinbus.client.reports import Inspection, QueueReport, SideReport
+from twinbus.client.secretary import LINKS_AT_ONCE, admin_deadline, admin_failure, every_page, plan_for
+from twinbus.client.watchdog import Watchdog
+from twinbus.errors import PairingError
+from twinbus.pairing.backlog_queues import BACKLOG_SETTINGS, index_of
+from twinbus.pairing.failure import Failure, FailureKind
+
+NOBODY_HOME = OUT_OF_REACH | {FailureKind.NOT_FOUND}
+MEGABYTE = 1024 * 1024
+FOR_EVER = timedelta(days=10_675_199)
+
+
+def inspect(
+    primary: Namespace,
+    secondary: Namespace,
+    count: int = 10,
+    *,
+    primary_name: str | None = None,
+    attempt_s: float = ATTEMPT_S,
+    admin_s: float | None = None,
+    earlier: Inspection | None = None,
+) -> Inspection:
+    """Look at both sides; takes some seconds when one of them is silent. Changes nothing and takes no message.
+
+    Raises `PairingError` for two that are no pair; what a namespace refuses to tell is unknown.
+    """
+    plan = plan_for(primary, secondary, primary_name=primary_name, queue_count=count)
+    problem = findings.plan_problem(plan)
+    if problem is not None:
+        raise PairingError(problem)
+    inspector = _Inspector(
+        plan, primary, secondary, attempt_s, admin_deadline(attempt_s) if admin_s is None else admin_s
+    )
+    try:
+        return inspector.look(earlier)
+    finally:
+        inspector.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    settings: dict[str, QueueProperties]
+    """By path in lower case."""
+    numbers: dict[str, QueueRuntimeProperties]
+    failure: Failure | None = None
+
+
+class _Inspector:
+    def __init__(self, plan: Plan, primary: Namespace, secondary: Namespace, attempt_s: float, admin_s: float) -> None:
+        self._plan, self._primary, self._secondary = plan, primary, secondary
+        self._attempt_s, self._admin_s = attempt_s, admin_s
+        self._watchdog = Watchdog()
+
+    def close(self) -> None:
+        self._watchdog.stop()
+
+    def look(self, earlier: Inspection | None) -> Inspection:
+        now, paths = time.time(), list(self._plan.paths.values())
+        here = self._primary.sync_client(self._attempt_s)
+        there = self._secondary.sync_client(self._attempt_s)
+        with ThreadPoolExecutor(LINKS_AT_ONCE, thread_name_prefix="twinbus-inspect") as pool:
+            # A link to a queue that is not there is answered like any other: so it shows that somebody answers.
+            answer = pool.submit(self._knock, here, paths[0])
+            listing = pool.submit(self._list)
+            tried = list(pool.map(lambda path: self._knock(there, path), paths))
+            oldest = list(pool.map(lambda path, why: self._oldest(there, path, why), paths, tried))
+        found = listing.result()
+        return Inspection(
+            at=now,
+            primary=_side(self._plan.primary_name, self._primary, [answer.result()]),
+            secondary=_side(self._plan.secondary_name, self._secondary, tried),
+            queues=tuple(
+                _queue_report(path, why, first, found, now)
+                for path, why, first in zip(paths, tried, oldest, strict=True)
+            ),
+            unused=self._unused(found),
+            unlisted=None if found.failure is None else findings.brief(found.failure),
+            earlier=earlier,
+        )
+
+    def _knock(self, client: ServiceBusClient, path: str) -> Failure | None:
+        try:
+            SenderLink.open(client, path, deadline_s=self._attempt_s, watchdog=self._watchdog).discard()
+        except LinkFailed as failed:
+            return failed.failure
+        return None
+
+    def _oldest(self, client: ServiceBusClient, path: str, why: Failure | None) -> Oldest | Failure | None:
+        if why is not None and why.kind in NOBODY_HOME:
+            return why
+        return peek_oldest(client, path, deadline_s=self._attempt_s, watchdog=self._watchdog)
+
+    def _list(self) -> _Listing:
+        with self._secondary.admin_client(self._admin_s) as admin:
+            try:
+                return _Listing(
+                    _by_path(every_page(self._admin_s, admin.list_queues())),
+                    _by_path(every_page(self._admin_s, admin.list_queues_runtime_properties())),
+                )
+            except Exception as error:
+                return _Listing({}, {}, admin_failure(error))
+
+    def _unused(self, found: _Listing) -> tuple[str, ...]:
+        assert self._plan.primary_name is not None
+        indexes = {one.name: index_of(one.name, self._plan.primary_name) for one in found.settings.values()}
+        return tuple(name for name, index in indexes.items() if index is not None and index >= self._plan.queue_count)
+
+
+def _by_path(pages: Iterable[list[Any]]) -> dict[str, Any]:
+    return {one.name.lower(): one for page in pages for one in page}
+
+
+# --- reports from what was found -----------------------------------------------------------------------
+
+
+def _side(name: str | None, namespace: Namespace, answers: Iterable[Failure | None]) -> SideReport:
+    failures = [answer for answer in answers if answer is not None]
+    silent = [why for why in failures if why.kind in OUT_OF_REACH]
+    refused = [why for why in failures if why.kind is FailureKind.UNAUTHORISED]
+    told = silent or refused
+    return SideReport(
+        name=name or namespace.address,
+        address=namespace.address,
+        is_reachable=not silent,
+        problem=findings.brief(told[0]) if told else None,
+    )
+
+
+def _queue_report(
+    path: str, why: Failure | None, oldest: Oldest | Failure | None, found: _Listing, now: float
+) -> QueueReport:
+    settings, numbers = found.settings.get(path.lower()), found.numbers.get(path.lower())
+    age_s = max(0.0, now - oldest.enqueued_at) if isinstance(oldest, Oldest) else None
+    return QueueReport(
+        path=path,
+        exists=_exists(why, found, settings),
+        problem=None if why is None else findings.brief(why),
+        differs=() if settings is None else differences(settings),
+        active=None if numbers is None else numbers.active_message_count,
+        dead_letters=None if numbers is None else numbers.dead_letter_message_count,
+        size_bytes=None if numbers is None else numbers.size_in_bytes,
+        size_bytes_max=None if settings is None else (settings.max_size_in_megabytes or 0) * MEGABYTE,
+        oldest_age_s=age_s,
+        oldest_was_delivered=isinstance(oldest, Oldest) and oldest.was_delivered,
+        accessed_at=None if numbers is None or not numbers.accessed_at_utc else numbers.accessed_at_utc.timestamp(),
+    )
+
+
+def _exists(why: Failure | None, found: _Listing, settings: QueueProperties | None) -> bool | None:
+    if found.failure is None:
+        return settings is not None
+    if why is None:
+        return True
+    return False if why.kind is FailureKind.NOT_FOUND else None
+
+
+def differences(settings: QueueProperties) -> tuple[str, ...]:
+    """Where a queue is not as pairing would have made it; accepted all the same."""
+    found = [(name, wanted, getattr(settings, name)) for name, wanted in BACKLOG_SETTINGS.items()]
+    return tuple(f"{name} is {is_now}, not {wanted}" for name, wanted, is_now in found if not _same(wanted, is_now))
+
+
+def _same(wanted: object, found: object) -> bool:
+    if isinstance(found, timedelta):
+        return found >= FOR_EVER if wanted != "PT1M" else found == timedelta(minutes=1)
+    return wanted == found

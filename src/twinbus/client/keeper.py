@@ -1,0 +1,137 @@
+"""The one thread that lets time do its part: suspicion that ends by itself, pings, hourly checks (sync client).
+
+What is due runs on a few worker threads, so that a ping that hangs delays no timer. All threads are daemons and end at
+`stop`, or soon after if they are in the middle of something.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable
+from itertools import count
+from time import monotonic
+
+LOGGER = logging.getLogger("twinbus.pairing")
+WORKERS_MAX = 16
+"""Pings at a time: a primary that answers nobody takes up a worker for a whole attempt."""
+WORKER_IDLE_S = 5.0
+STALE_DATES_MAX = 64
+
+Job = Callable[[], None]
+
+
+class Keeper:
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._changed = threading.Condition()
+        self._dates: list[tuple[float, int, Hashable]] = []
+        self._jobs: dict[Hashable, tuple[int, Job]] = {}  # key -> the number of its latest date, what to do
+        self._numbers = count()
+        self._due: deque[Job] = deque()
+        self._workers = 0
+        self._idle = 0
+        self._threads: set[threading.Thread] = set()
+        self._is_stopped = False
+
+    def start(self) -> None:
+        self._begin(self._keep_time, "clock")
+
+    def call_at(self, key: Hashable, at: float, job: Job) -> None:
+        """Do this at that time (monotonic); replaces what was ordered under the same key."""
+        with self._changed:
+            number = next(self._numbers)
+            self._jobs[key] = (number, job)
+            heapq.heappush(self._dates, (at, number, key))
+            if len(self._dates) > 2 * len(self._jobs) + STALE_DATES_MAX:
+                self._drop_stale_dates()
+            self._changed.notify_all()
+
+    def cancel(self, key: Hashable) -> None:
+        with self._changed:
+            self._jobs.pop(key, None)
+
+    def call_soon(self, job: Job) -> None:
+        """Do this on a worker thread."""
+        with self._changed:
+            self._hand_out(job)
+
+    @property
+    def pending(self) -> int:
+        """How many jobs wait for their time."""
+        return len(self._jobs)
+
+    def stop(self, patience_s: float) -> None:
+        """End all threads; those that are busy get so much time before they are left to end by themselves."""
+        with self._changed:
+            self._is_stopped = True
+            self._jobs.clear()
+            self._due.clear()
+            self._changed.notify_all()
+        until = monotonic() + patience_s
+        for thread in tuple(self._threads):
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, until - monotonic()))
+
+    def _begin(self, work: Callable[[], None], name: str) -> None:
+        thread = threading.Thread(target=self._live, args=(work,), name=f"twinbus-{self._name}-{name}", daemon=True)
+        self._threads.add(thread)
+        thread.start()
+
+    def _live(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        finally:
+            self._threads.discard(threading.current_thread())
+
+    def _keep_time(self) -> None:
+        with self._changed:
+            while not self._is_stopped:
+                now = monotonic()
+                while self._dates and self._dates[0][0] <= now:
+                    _, number, key = heapq.heappop(self._dates)
+                    self._when_due(number, key)
+                self._changed.wait(self._dates[0][0] - now if self._dates else None)
+
+    def _drop_stale_dates(self) -> None:
+        """Dates that were cancelled or ordered anew lie in the heap until their time; there may be many of them."""
+        latest = {key: number for key, (number, _) in self._jobs.items()}
+        self._dates = [date for date in self._dates if latest.get(date[2]) == date[1]]
+        heapq.heapify(self._dates)
+
+    def _when_due(self, number: int, key: Hashable) -> None:
+        ordered = self._jobs.get(key)
+        if ordered is not None and ordered[0] == number:  # else it was cancelled, or ordered anew
+            del self._jobs[key]
+            self._hand_out(ordered[1])
+
+    def _hand_out(self, job: Job) -> None:
+        if self._is_stopped:
+            return
+        self._due.append(job)
+        if self._idle < len(self._due) and self._workers < WORKERS_MAX:
+            self._workers += 1
+            self._begin(self._work, f"worker-{self._workers}")
+        self._changed.notify_all()
+
+    def _work(self) -> None:
+        while (job := self._next_job()) is not None:
+            try:
+                job()
+            except Exception:  # one broken job must not end the pings of all entities
+                LOGGER.exception("event=internal_error reason=%r", "a background job failed")
+
+    def _next_job(self) -> Job | None:
+        """The next job; None when there was none for a while, or it is over: the worker may go."""
+        with self._changed:
+            until = monotonic() + WORKER_IDLE_S
+            self._idle += 1
+            while not self._due and not self._is_stopped and (left := until - monotonic()) > 0:
+                self._changed.wait(left)
+            self._idle -= 1
+            if self._due and not self._is_stopped:
+                return self._due.popleft()
+            self._workers -= 1
+            return None

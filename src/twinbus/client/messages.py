@@ -1,0 +1,293 @@
+"""The official SDK's messages, seen from inside: ids, encoded letters, batches.
+
+This is the only file that knows how the SDK keeps a message. Everything it accepts for a send is accepted here; what is
+no message ends in the SDK's own error. Letters are encoded by the SDK, exactly as it would put them into a batch.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple, TypeAlias
+
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
+from azure.servicebus._common.tracing import is_tracing_enabled, trace_message
+from azure.servicebus._common.utils import _convert_to_single_service_bus_message
+from azure.servicebus._pyamqp._encode import encode_payload
+from azure.servicebus.aio._transport._pyamqp_transport_async import PyamqpTransportAsync
+from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
+
+from twinbus.amqp.sections import PropertyField, read_application_properties, read_property, rewrite, walk
+from twinbus.amqp.types import Timestamp, Value
+from twinbus.pairing.envelope import RESERVED_NAMES, SCHEDULE_ANNOTATION, reserved_names_in
+from twinbus.pairing.letters import size_in_batch, stamp_of
+
+OneMessage: TypeAlias = ServiceBusMessage | AmqpAnnotatedMessage
+SendableMessage: TypeAlias = OneMessage | list[OneMessage] | ServiceBusMessageBatch
+
+# The asyncio sender only takes a batch of its own transport, the sync sender any of the same kind: this one is both.
+_TRANSPORT = PyamqpTransportAsync
+_to_outgoing = _TRANSPORT.to_outgoing_amqp_message
+_DATA, _PROPERTIES_ROOM_BYTES = 5, 8 * 1024
+_DEPTH_MAX = 32
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_RESERVED_KEYS: dict[str | bytes, str] = {name: name for name in RESERVED_NAMES} | {
+    name.encode(): name for name in RESERVED_NAMES
+}
+
+
+class Prepared(NamedTuple):
+    """A message, a list of them or a batch that an SDK sender takes as it is, and the ids in it, in order.
+
+    An id is empty only where an SDK batch is so full that the id which a message lacks does not fit into it.
+    """
+
+    message: SendableMessage
+    ids: tuple[str, ...]
+
+
+def prepare(message: object) -> Prepared:
+    """What is to be sent, with an id for every message that has none; nothing else of the caller's objects changes.
+
+    A mapping becomes a message of its own. Raises what the SDK raises for what it does not take.
+    """
+    if type(message) is ServiceBusMessage:  # nearly always
+        try:
+            return Prepared(message, (_id_of(message._raw_amqp_message),))
+        except AttributeError:
+            pass  # somebody put strange things into it: the SDK has the word
+    if isinstance(message, ServiceBusMessageBatch):
+        return Prepared(message, _ids_in(message))
+    if isinstance(message, Iterable) and not (isinstance(message, Mapping) and message):
+        messages = [_one(each) for each in message]  # the SDK sends nothing for an empty mapping
+        return Prepared(messages, tuple([_id_of(_raw(each)) for each in messages]))
+    one = _one(message)
+    return Prepared(one, (_id_of(_raw(one)),))
+
+
+def _one(message: object) -> OneMessage:
+    if isinstance(message, AmqpAnnotatedMessage):
+        return message
+    if isinstance(message, ServiceBusMessage) and isinstance(message.raw_amqp_message, AmqpAnnotatedMessage):
+        return message
+    return _convert_to_single_service_bus_message(message, ServiceBusMessage, _to_outgoing)  # type: ignore[arg-type]
+
+
+def _raw(message: OneMessage) -> AmqpAnnotatedMessage:
+    return message if isinstance(message, AmqpAnnotatedMessage) else message.raw_amqp_message
+
+
+def _id_of(raw: AmqpAnnotatedMessage) -> str:
+    """The message's id; one that has none, or an empty one, is given a random one."""
+    properties = raw._properties
+    if properties is None:
+        properties = raw._properties = AmqpMessageProperties()
+    found = properties.message_id
+    if type(found) is str and found:
+        return found
+    if found is None or found in ("", b""):
+        properties.message_id = given = _new_id()
+        return given
+    return _id_text(found)
+
+
+def _new_id() -> str:
+    return os.urandom(16).hex()
+
+
+def _id_text(message_id: Value) -> str:
+    """An id as people read it: one that was received has bytes, others may have numbers or GUIDs."""
+    return message_id.decode("utf-8", "replace") if isinstance(message_id, bytes) else str(message_id)
+
+
+def _ids_in(batch: ServiceBusMessageBatch) -> tuple[str, ...]:
+    if isinstance(batch, PairedMessageBatch):
+        return batch.message_ids
+    return tuple([_id_in(batch, place) for place in range(len(batch))])
+
+
+def _id_in(batch: ServiceBusMessageBatch, place: int) -> str:
+    """The id of an encoded message; one that has none is written anew with one, if the batch has room for that."""
+    sections = _sections(batch)
+    letter = bytes(sections[place])
+    layout = walk(letter)
+    found = read_property(letter, layout, PropertyField.MESSAGE_ID)
+    if found not in (None, "", b""):
+        return _id_text(found)
+    given = _new_id()
+    longer = rewrite(letter, layout, set_properties={PropertyField.MESSAGE_ID: given})
+    size = batch._size + size_in_batch(longer) - size_in_batch(letter)
+    if size > batch.max_size_in_bytes:
+        return ""
+    sections[place], batch._size = longer, size
+    return given
+
+
+def _sections(batch: ServiceBusMessageBatch) -> list[bytes]:
+    sections: list[bytes] = batch._message[_DATA]
+    return sections
+
+
+# --- letters ---------------------------------------------------------------------------------------
+
+
+def letters_of(prepared: Prepared) -> list[bytes]:
+    """The messages as the SDK would put them into a batch, each with an id and the trace context of this moment.
+
+    Raises what the SDK raises for a value that it cannot encode.
+    """
+    message = prepared.message
+    if isinstance(message, ServiceBusMessageBatch):
+        return [_with_id(bytes(section)) for section in _sections(message)]
+    return [_encoded(_raw(each)) for each in (message if isinstance(message, list) else [message])]
+
+
+def _encoded(raw: AmqpAnnotatedMessage) -> bytes:
+    encoded = bytearray()
+    encode_payload(encoded, trace_message(_to_outgoing(raw), amqp_transport=_TRANSPORT))  # type: ignore[arg-type]
+    return bytes(encoded)
+
+
+def _with_id(letter: bytes) -> bytes:
+    layout = walk(letter)
+    if read_property(letter, layout, PropertyField.MESSAGE_ID) not in (None, "", b""):
+        return letter
+    return rewrite(letter, layout, set_properties={PropertyField.MESSAGE_ID: _new_id()})
+
+
+def for_schedule(prepared: Prepared, when: datetime) -> list[bytes]:
+    """The letters with this time to be enqueued at; a time without a zone is UTC, as in the SDK.
+
+    Batches cannot be scheduled: the SDK's TypeError.
+    """
+    if isinstance(prepared.message, ServiceBusMessageBatch):
+        _one(prepared.message)
+    due_at = {SCHEDULE_ANNOTATION: Timestamp(_milliseconds(when))}
+    return [rewrite(letter, set_annotations=due_at) for letter in letters_of(prepared)]
+
+
+def _milliseconds(when: datetime) -> int:
+    if not isinstance(when, datetime):
+        raise TypeError(f"the time to enqueue at must be a datetime, got {type(when).__name__}")
+    aware = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
+    return (aware - _EPOCH) // timedelta(milliseconds=1)
+
+
+# --- cheap looks for the healthy path --------------------------------------------------------------
+
+
+def might_not_fit(prepared: Prepared, limit_bytes: int) -> bool:
+    """Whether one of the messages may be too large for a backlog queue that takes so many bytes at once.
+
+    A hint without encoding: False is right unless the system properties alone have kilobytes; True asks for a real look
+    (`letters_of`, then `twinbus.pairing.letters.fits`).
+    """
+    room = limit_bytes - _PROPERTIES_ROOM_BYTES
+    message = prepared.message
+    if isinstance(message, ServiceBusMessageBatch):
+        return max(map(len, _sections(message)), default=0) > room
+    if isinstance(message, list):
+        return any(_rough_size(_raw(each)) > room for each in message)
+    return _rough_size(_raw(message)) > room
+
+
+def _rough_size(raw: AmqpAnnotatedMessage) -> int:
+    data: list[bytes] | None = raw._data_body  # type: ignore[assignment]  # in this form since it was given
+    size = sum(map(len, data)) + 8 * len(data) if data else _rough(raw._sequence_body or raw._value_body)
+    for extra in (raw._application_properties, raw._annotations, raw._footer, raw._delivery_annotations):
+        if extra:
+            size += _rough(extra)
+    return size
+
+
+def _rough(value: Any, depth: int = 0) -> int:
+    """At least as many bytes as the value has when it is encoded."""
+    if isinstance(value, str):
+        return 8 + (len(value) if value.isascii() else 4 * len(value))
+    if isinstance(value, bytes | bytearray):
+        return 8 + len(value)
+    if isinstance(value, Mapping | list | tuple):
+        if depth == _DEPTH_MAX:
+            return 1 << 40  # not worth following: somebody has to look
+        parts = (part for pair in value.items() for part in pair) if isinstance(value, Mapping) else value
+        return 16 + sum(_rough(part, depth + 1) for part in parts)
+    return 24
+
+
+def reserved_names(prepared: Prepared) -> tuple[str, ...]:
+    """The application properties in use that the detour needs for itself; usually none. Without encoding."""
+    message = prepared.message
+    if isinstance(message, ServiceBusMessageBatch):
+        suspects = [bytes(section) for section in _sections(message) if section.find(b"x-ms-") >= 0]
+        found = {name for letter in suspects for name in reserved_names_in(letter)}
+    elif isinstance(message, list):
+        found = {name for each in message for name in _reserved_in(_raw(each))}
+    else:
+        return _reserved_in(_raw(message))
+    return tuple([name for name in RESERVED_NAMES if name in found])
+
+
+def _reserved_in(raw: AmqpAnnotatedMessage) -> tuple[str, ...]:
+    used = raw._application_properties
+    if not used or _RESERVED_KEYS.keys().isdisjoint(used):
+        return ()
+    found = {_RESERVED_KEYS.get(key) for key in used}
+    return tuple([name for name in RESERVED_NAMES if name in found])
+
+
+# --- batches ---------------------------------------------------------------------------------------
+
+
+class PairedMessageBatch(ServiceBusMessageBatch):
+    """The SDK's batch, for senders of both kinds; every message gets its id when it is added."""
+
+    def __init__(self, max_size_in_bytes: int | None = None, *, tracing_attributes: Mapping[str, Any] | None = None):
+        super().__init__(
+            max_size_in_bytes, amqp_transport=_TRANSPORT, tracing_attributes=dict(tracing_attributes or {})
+        )
+        self._ids: list[str] = []
+
+    @property
+    def message_ids(self) -> tuple[str, ...]:
+        return tuple(self._ids)
+
+    def _add(self, add_message: Any) -> None:
+        message = _one(add_message)
+        message_id = _id_of(_raw(message))
+        super()._add(message)
+        self._ids.append(message_id)
+
+
+class _LetterBatch(ServiceBusMessageBatch):
+    """Letters that are sent together; nobody adds to it."""
+
+    def __init__(self, letters: list[bytes]) -> None:
+        size = sum(map(size_in_batch, letters))
+        super().__init__(size, amqp_transport=_TRANSPORT)
+        self._message[_DATA] = letters
+        self._count, self._size = len(letters), size
+        if letters:
+            stamp = stamp_of(letters[0])
+            _TRANSPORT.set_batch_envelope_properties(
+                self._message, stamp.message_id, stamp.session_id, stamp.partition_key
+            )
+        if is_tracing_enabled():  # type: ignore[no-untyped-call]
+            self._messages = [_Traced(letter) for letter in letters]  # type: ignore[misc]
+
+
+class _Traced:
+    """As much of a message as the SDK asks for when it links the span of a send to those of its messages."""
+
+    def __init__(self, letter: bytes) -> None:
+        found = read_application_properties(letter, walk(letter))
+        self.application_properties = {str(key).encode(): value for key, value in found.items()}
+        self._message = self
+
+
+def batch_of(letters: Iterable[bytes]) -> ServiceBusMessageBatch:
+    """What an SDK sender, sync or aio, sends as one batch of these letters, each as it is.
+
+    The caller has seen to it that they fit (`twinbus.pairing.letters.pack`).
+    """
+    return _LetterBatch(list(letters))

@@ -1,0 +1,322 @@
+"""A namespace as seen by its clients: where it is and who we are there, in one value that builds all clients of it.
+
+Clients built here make exactly one attempt (`retry_total=0`): how often and when to try again is decided elsewhere.
+AMQP over TLS reaches another port than 5671 only through the SDK's custom endpoint, since it drops ports otherwise.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import certifi
+from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
+from azure.servicebus import ServiceBusClient, TransportType
+from azure.servicebus.aio import ServiceBusClient as AioServiceBusClient
+from azure.servicebus.aio.management import ServiceBusAdministrationClient as AioServiceBusAdministrationClient
+from azure.servicebus.management import ServiceBusAdministrationClient
+
+from twinbus.client.credentials import Credential, checked, for_aio, for_sync, token_source
+from twinbus.connection_string import PLAIN_PORT, TLS_PORT, _endpoint, _parts_of
+from twinbus.dial import Dial
+from twinbus.errors import OptionsError
+
+ATTEMPT_S = 5.0
+"""How long one attempt may take, unless told otherwise."""
+
+_INSTEAD = {
+    "retry_total": "the pairing's retry=",
+    "retry_backoff_factor": "the pairing's retry=",
+    "retry_backoff_max": "the pairing's retry=",
+    "retry_mode": "the pairing's retry=",
+    "try_timeout": "the pairing's attempt_timeout=",
+    "uamqp_transport": "the SDK's own AMQP, which it has without this option",
+}
+"""SDK options that would fight with ours, and what does their work here."""
+
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
+_HTTPS_PORT = 443
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Namespace:
+    """How to reach a namespace, and with which credential.
+
+    `sdk_options` go to every client of the SDK that is built from it: `http_proxy`, `transport_type`, `user_agent`,
+    `custom_endpoint_address`, `connection_verify` (a file of certificates to trust), `ssl_context` and so on.
+    """
+
+    host: str
+    port: int
+    name: str | None
+    """What it is called; None if neither its address nor anybody says so."""
+    credential: Credential
+    sdk_options: Mapping[str, Any] = field(hash=False)
+    is_plain: bool
+    """AMQP without TLS, as the emulator speaks it."""
+
+    def __init__(
+        self, fully_qualified_namespace: str, credential: Credential, *, name: str | None = None, **sdk_options: Any
+    ) -> None:
+        """As `Namespace("contoso.servicebus.windows.net", DefaultAzureCredential())`; a port may be written.
+
+        The name is the first label of the host, unless given. Raises `OptionsError` with everything that is wrong.
+        """
+        is_plain = not sdk_options.pop("use_tls", True)
+        problems = [f"{option} cannot be given: use {_INSTEAD[option]}" for option in sdk_options if option in _INSTEAD]
+        try:
+            host, port = _host_and_port(fully_qualified_namespace)
+        except OptionsError as error:
+            problems.append(str(error))
+        try:
+            checked(credential)
+        except OptionsError as error:
+            problems.append(str(error))
+        if name is not None and not _NAME.fullmatch(str(name)):
+            problems.append(f"name must be letters, digits, dots, dashes and underscores, got {name!r}")
+        if problems:
+            raise OptionsError("; ".join(problems))
+        self._set(
+            host=host,
+            port=port or (PLAIN_PORT if is_plain else TLS_PORT),
+            name=name or _name_in(host),
+            credential=credential,
+            sdk_options=MappingProxyType(dict(sdk_options)),
+            is_plain=is_plain,
+            _has_port=port is not None,
+        )
+
+    def _set(self, **values: Any) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def from_connection_string(cls, text: str, *, name: str | None = None, **sdk_options: Any) -> Namespace:
+        """A namespace by its connection string, with a key or with a shared access signature.
+
+        `TwinbusNamespace` in it is the name and `TwinbusCA` what to trust, unless given here. `EntityPath` does not
+        matter: the key is used for whatever is asked for, and it is the service that knows its rights.
+        """
+        if not isinstance(text, str):
+            raise OptionsError(f"a connection string is text, got {type(text).__name__}")
+        parts = _parts_of(text)
+        if not parts.get("endpoint"):
+            raise OptionsError("the connection string has no Endpoint")
+        host, port = _endpoint(parts["endpoint"])
+        options: dict[str, Any] = {}
+        if parts.get("twinbusca"):
+            options["connection_verify"] = parts["twinbusca"]
+        if parts.get("usedevelopmentemulator", "").lower() == "true":
+            options["use_tls"] = False
+        address = _joined(host, port)
+        return cls(address, _credential_in(parts), name=name or parts.get("twinbusnamespace"), **options | sdk_options)
+
+    def __repr__(self) -> str:
+        name = f" {self.name}" if self.name else ""
+        return f"<Namespace{name} at {self.address}>"
+
+    @property
+    def address(self) -> str:
+        """Host and port: what is equal for two values that mean the same namespace."""
+        return _joined(self.host, self.port)
+
+    @property
+    def host_label(self) -> str:
+        """What to call it in texts: its name, or else the first label of its host, or else its address."""
+        return self.name or _name_in(self.host) or self.address
+
+    # --- clients ---
+
+    def sync_client(self, attempt_s: float = ATTEMPT_S) -> ServiceBusClient:
+        """A client of the SDK that makes one attempt; it waits for a token and for TLS no longer than this.
+
+        Everything else is left to `links`: the SDK's own `try_timeout` tidies up slowly and loudly.
+        """
+        options = self._amqp_options()
+        if not self.is_plain:
+            options["ssl_context"] = _HandshakeLimit(self._tls(), attempt_s)
+        return ServiceBusClient(self._amqp_host, for_sync(self.credential, attempt_s), **options)
+
+    def aio_client(self, attempt_s: float = ATTEMPT_S) -> AioServiceBusClient:
+        """Its twin for asyncio."""
+        options = self._amqp_options()
+        if not self.is_plain:
+            options["ssl_context"] = self._tls()
+        return AioServiceBusClient(self._amqp_host, for_aio(self.credential, attempt_s), **options)
+
+    def admin_client(self, attempt_s: float = ATTEMPT_S) -> ServiceBusAdministrationClient:
+        """The administration of the namespace; one attempt a call, at most this long to connect and to answer."""
+        options = self._admin_options(attempt_s)
+        text = self._admin_connection_string()
+        if text is not None:
+            return ServiceBusAdministrationClient.from_connection_string(text, **options)
+        return ServiceBusAdministrationClient(self._admin_host, for_sync(self.credential, attempt_s), **options)
+
+    def aio_admin_client(self, attempt_s: float = ATTEMPT_S) -> AioServiceBusAdministrationClient:
+        """Its twin for asyncio."""
+        options = self._admin_options(attempt_s)
+        text = self._admin_connection_string()
+        if text is not None:
+            return AioServiceBusAdministrationClient.from_connection_string(text, **options)
+        return AioServiceBusAdministrationClient(self._admin_host, for_aio(self.credential, attempt_s), **options)
+
+    def dial(self, attempt_s: float = ATTEMPT_S) -> Dial:
+        """How our own engine gets there; a token is waited for no longer than this.
+
+        Raises `OptionsError` where only the SDK knows the way: over WebSockets or through an HTTP proxy.
+        """
+        for option in ("http_proxy", "transport_type"):
+            if self.sdk_options.get(option) not in (None, TransportType.Amqp):
+                raise OptionsError(f"moving messages home needs a direct connection: {option} cannot be used for it")
+        host, port = self.host, self.port
+        gateway = self.sdk_options.get("custom_endpoint_address")
+        if gateway is not None:
+            host, found = _host_and_port(str(gateway))
+            port = found or TLS_PORT
+        return Dial(
+            host,
+            port,
+            tls=None if self.is_plain else self._tls(),
+            server_hostname=None if self.is_plain else host,
+            get_token=token_source(self.credential, attempt_s),
+            hostname=self.host,
+        )
+
+    # --- what they are built from ---
+
+    @property
+    def _amqp_host(self) -> str:
+        # Without TLS the SDK keeps the port that is written; with it the custom endpoint carries it.
+        return self.address if self.is_plain else _joined(self.host, None)
+
+    @property
+    def _admin_host(self) -> str:
+        return self.address if self.is_plain or self._has_port else _joined(self.host, None)
+
+    _has_port: bool = field(init=False, compare=False, default=False)
+
+    def _amqp_options(self) -> dict[str, Any]:
+        options: dict[str, Any] = dict(self.sdk_options)
+        options.pop("connection_verify", None)
+        options |= {"retry_total": 0, "use_tls": not self.is_plain}
+        if not self.is_plain and self.port != TLS_PORT and "custom_endpoint_address" not in options:
+            options["custom_endpoint_address"] = f"sb://{self.address}"
+        if "custom_endpoint_address" in options and "http_proxy" not in options:
+            options.setdefault("transport_type", TransportType.Amqp)
+        return options
+
+    def _admin_options(self, attempt_s: float) -> dict[str, Any]:
+        unknown_there = {"http_proxy", "transport_type", "custom_endpoint_address", "ssl_context", "logging_enable"}
+        options = {name: value for name, value in self.sdk_options.items() if name not in unknown_there}
+        options |= {"retry_total": 0, "connection_timeout": attempt_s, "read_timeout": attempt_s}
+        if "connection_verify" in options:
+            options["connection_verify"] = str(self._trusted())
+        if self.sdk_options.get("http_proxy"):
+            options["proxies"] = {"https": _proxy_address(self.sdk_options["http_proxy"])}
+        return options
+
+    def _admin_connection_string(self) -> str | None:
+        """The administration client takes keys and signatures only in this form; None for token credentials."""
+        endpoint = f"Endpoint=sb://{self._admin_host}/"
+        if isinstance(self.credential, AzureNamedKeyCredential):
+            name, key = self.credential.named_key
+            return f"{endpoint};SharedAccessKeyName={name};SharedAccessKey={key}"
+        if isinstance(self.credential, AzureSasCredential):
+            return f"{endpoint};SharedAccessSignature={self.credential.signature}"
+        return None
+
+    def _trusted(self) -> Path:
+        path = Path(self.sdk_options.get("connection_verify") or certifi.where())
+        if not path.is_file():
+            raise OptionsError(f"{path} is not there: it should hold the certificates to trust for {self.address}")
+        return path
+
+    def _tls(self) -> ssl.SSLContext:
+        given = self.sdk_options.get("ssl_context")
+        if given is not None:
+            return given  # type: ignore[no-any-return]
+        trusted = self._trusted()
+        try:
+            return ssl.create_default_context(cafile=str(trusted))
+        except (OSError, ssl.SSLError) as error:
+            raise OptionsError(f"{trusted} holds no certificates that can be read: {error}") from None
+
+
+class _HandshakeLimit:
+    """A TLS context whose handshakes end.
+
+    The sync SDK shakes hands on a socket without a time-out, and while it does nobody else can reach that socket.
+    """
+
+    def __init__(self, context: ssl.SSLContext, seconds: float) -> None:
+        self._context = context
+        self._seconds = seconds
+
+    def wrap_socket(self, sock: socket.socket, **options: Any) -> ssl.SSLSocket:
+        if sock.gettimeout() is None:  # which the SDK sets anew afterwards
+            sock.settimeout(self._seconds)
+        return self._context.wrap_socket(sock, **options)
+
+
+# --- addresses ---
+
+
+def _host_and_port(text: object) -> tuple[str, int | None]:
+    """Of `contoso.servicebus.windows.net`, with or without a scheme, a port and a path."""
+    if not isinstance(text, str):
+        raise OptionsError(f"the fully qualified namespace is text, got {type(text).__name__}")
+    if "endpoint=" in text.lower():  # may hold a secret, which is not told on
+        raise OptionsError("this is a connection string: use Namespace.from_connection_string(...)")
+    try:
+        found = urlsplit(text if "//" in text else f"//{text}")
+        host, port = found.hostname, found.port
+    except ValueError:
+        host, port = None, None
+    if not host or found.username is not None or not re.fullmatch(r"[A-Za-z0-9._:-]+", host):
+        raise OptionsError(f"the fully qualified namespace must be HOST or HOST:PORT, got {text!r}")
+    return host, None if port == _HTTPS_PORT else port
+
+
+def _joined(host: str, port: int | None) -> str:
+    host = f"[{host}]" if ":" in host else host
+    return host if port is None else f"{host}:{port}"
+
+
+def _name_in(host: str) -> str | None:
+    """The first label of a host; localhost and bare addresses have no name."""
+    try:
+        ip_address(host)
+    except ValueError:
+        label = host.partition(".")[0]
+        return None if label == "localhost" else label
+    return None
+
+
+def _credential_in(parts: Mapping[str, str]) -> Credential:
+    signature, key_name, key = (
+        parts.get(part) for part in ("sharedaccesssignature", "sharedaccesskeyname", "sharedaccesskey")
+    )
+    if signature and key:
+        raise OptionsError("the connection string has a SharedAccessKey and a SharedAccessSignature: keep one of them")
+    if signature:
+        return AzureSasCredential(signature)
+    if key_name and key:
+        return AzureNamedKeyCredential(key_name, key)
+    raise OptionsError(
+        "the connection string needs SharedAccessKeyName and SharedAccessKey, or a SharedAccessSignature"
+    )
+
+
+def _proxy_address(proxy: Mapping[str, Any]) -> str:
+    """The SDK's proxy settings as the address that HTTP clients take."""
+    user, password = proxy.get("username"), proxy.get("password")
+    login = f"{quote(user, safe='')}:{quote(password or '', safe='')}@" if user else ""
+    return f"http://{login}{proxy['proxy_hostname']}:{proxy['proxy_port']}"

@@ -1,0 +1,169 @@
+"""What a paired client has to tell: a name, a line for people, details for programs; every one is a log record too."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from types import MappingProxyType
+
+from twinbus.errors import OptionsError
+
+LOGGER = logging.getLogger("twinbus.pairing")
+VALUE_LENGTH_MAX = 500
+"""Characters of one value in a log line: a reason may quote what a server said at any length."""
+ITEMS_MAX = 10
+
+_PLAIN = re.compile(r"[\w.,:/+@%-]+")
+
+
+class NewsName(StrEnum):
+    """What news can be about; the word to give to `on`."""
+
+    SUSPECT = "suspect"
+    """An entity's sends fail; the failover interval has begun."""
+    TRUSTED_AGAIN = "trusted_again"
+    """A suspect entity took a message, or was marked as healthy, before the interval was over."""
+    FAILED_OVER = "failed_over"
+    """An entity's messages go to the backlog from now on."""
+    BACKLOG_QUEUE_LOST = "backlog_queue_lost"
+    """A backlog queue failed and is left alone for the time of its probation."""
+    BACKLOG_QUEUE_BACK = "backlog_queue_back"
+    """A backlog queue that was lost takes messages again."""
+    PING_SENT = "ping_sent"
+    """The primary is asked whether an entity is back."""
+    PING_FAILED = "ping_failed"
+    """It is not back yet."""
+    RECOVERED = "recovered"
+    """An entity's messages go to the primary again."""
+    HELD = "held"
+    """A send waits for the outcome of a suspicion."""
+    RELEASED = "released"
+    """A send that was held waits no longer: it was sent, or given up."""
+    IN_DOUBT = "in_doubt"
+    """An attempt ended without an answer: the messages may be stored, and may be stored twice."""
+    BUSY = "busy"
+    """The server is busy; the send waits before it tries again."""
+    TOO_LARGE_FOR_DETOUR = "too_large_for_detour"
+    """A message fits the primary and would not fit a backlog queue. Told once an entity."""
+    RESERVED_PROPERTY = "reserved_property"
+    """A message uses a property name that the detour needs for itself. Told once an entity."""
+    SECONDARY_IN_TROUBLE = "secondary_in_trouble"
+    """The secondary could not take a backlog if it were needed now."""
+    PAIRING_WARNING = "pairing_warning"
+    """The pairing works, but something about it is hardly meant so."""
+    FLAPPING = "flapping"
+    """An entity goes back and forth; each time more pings must succeed before it returns."""
+    SYPHON_MISSING = "syphon_missing"
+    """Messages wait in the backlog, and nobody seems to bring them home."""
+    FAULTED = "faulted"
+    """The pairing has ended for good; every call raises from now on."""
+    CLOSED = "closed"
+    """The client was closed. The last news there is."""
+
+
+LEVELS: Mapping[NewsName, int] = MappingProxyType(
+    {
+        NewsName.SUSPECT: logging.WARNING,
+        NewsName.TRUSTED_AGAIN: logging.WARNING,  # whoever was shown a trouble is shown its end
+        NewsName.FAILED_OVER: logging.ERROR,
+        NewsName.BACKLOG_QUEUE_LOST: logging.WARNING,
+        NewsName.BACKLOG_QUEUE_BACK: logging.WARNING,
+        NewsName.PING_SENT: logging.DEBUG,
+        NewsName.PING_FAILED: logging.INFO,
+        NewsName.RECOVERED: logging.WARNING,
+        NewsName.HELD: logging.INFO,
+        NewsName.RELEASED: logging.INFO,
+        NewsName.IN_DOUBT: logging.WARNING,
+        NewsName.BUSY: logging.WARNING,
+        NewsName.TOO_LARGE_FOR_DETOUR: logging.WARNING,
+        NewsName.RESERVED_PROPERTY: logging.WARNING,
+        NewsName.SECONDARY_IN_TROUBLE: logging.ERROR,
+        NewsName.PAIRING_WARNING: logging.WARNING,
+        NewsName.FLAPPING: logging.WARNING,
+        NewsName.SYPHON_MISSING: logging.WARNING,
+        NewsName.FAULTED: logging.CRITICAL,
+        NewsName.CLOSED: logging.INFO,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """One thing that happened."""
+
+    name: NewsName
+    text: str
+    """One line for people: what, and why."""
+    at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    entity: str | None = None
+    """The queue or topic it is about; None: it is about the pair."""
+    namespace: str | None = None
+    """The namespace it is about."""
+    details: Mapping[str, object] = field(default_factory=dict)
+    """More, for programs; which keys there are depends on the name."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", name_for(self.name))
+        object.__setattr__(self, "details", MappingProxyType(dict(self.details)))
+
+    def __str__(self) -> str:
+        """One line to grep in: `event=failed_over entity=orders namespace=contoso epoch=1 reason="unreachable"`."""
+        words: dict[str, object] = {"event": self.name.value, "entity": self.entity, "namespace": self.namespace}
+        words |= {key: value for key, value in self.details.items() if key not in words and key != "reason"}
+        words["reason"] = self.text
+        return " ".join(f"{key}={_as_word(value)}" for key, value in words.items() if value is not None)
+
+    def log(self) -> None:
+        """Write it to the logger `twinbus.pairing`, fields attached; never raises, whatever the handlers do."""
+        level = LEVELS[self.name]
+        if not LOGGER.isEnabledFor(level):
+            return
+        fields = {
+            "twinbus_event": self.name.value,
+            "twinbus_entity": self.entity,
+            "twinbus_namespace": self.namespace,
+            "twinbus_details": dict(self.details),
+        }
+        try:
+            LOGGER.log(level, "%s", self, extra=fields)
+        except Exception:  # a send is under way, and a broken log handler is no reason to lose it
+            return
+
+
+def name_for(text: str) -> NewsName:
+    """The name that is written so; raises `OptionsError` with those there are."""
+    try:
+        return NewsName(text)
+    except ValueError:
+        raise OptionsError(f"no news is called {text!r}: there are {', '.join(NewsName)}") from None
+
+
+def _as_word(value: object) -> str:
+    """Without spaces, or in quotes and escaped: a line stays one line, whatever a server or a message said."""
+    text = _as_text(value)
+    if len(text) > VALUE_LENGTH_MAX:
+        text = text[:VALUE_LENGTH_MAX] + "..."
+    if _PLAIN.fullmatch(text):
+        return text
+    quoted = json.dumps(text, ensure_ascii=False)
+    return "".join(letter if letter.isprintable() else _escaped(letter) for letter in quoted)
+
+
+def _as_text(value: object) -> str:
+    match value:
+        case float():
+            return f"{value:.3f}".rstrip("0").rstrip(".")
+        case tuple() | list():  # ids of a batch, say: the first ones find the rest
+            more = f" and {len(value) - ITEMS_MAX} more" if len(value) > ITEMS_MAX else ""
+            return ",".join(map(str, value[:ITEMS_MAX])) + more
+        case _:
+            return str(value)
+
+
+def _escaped(letter: str) -> str:
+    return letter.encode("unicode_escape").decode("ascii")

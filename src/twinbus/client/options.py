@@ -1,0 +1,284 @@
+"""How two namespaces are paired: frozen values, checked once, all problems in one message.
+
+Lengths of time are `timedelta` only. A bare number would have to be guessed to be seconds, and the guess is wrong
+exactly for those who think in the milliseconds or minutes of another client.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from twinbus.client.duration import in_words
+from twinbus.errors import OptionsError
+from twinbus.pairing.rules import Rules
+from twinbus.pairing.verdict import Classifier, classifier_for
+
+if TYPE_CHECKING:
+    from twinbus.client.namespace import Namespace
+
+TimeRange = tuple[timedelta, timedelta]
+NumberRange = tuple[float, float]
+
+RETRY_TIMES: Mapping[str, TimeRange] = {
+    "backoff_min": (timedelta(0), timedelta(minutes=1)),
+    "backoff_max": (timedelta(0), timedelta(minutes=5)),
+}
+RETRY_NUMBERS: Mapping[str, NumberRange] = {"attempts": (1, 20)}
+
+TIMES: Mapping[str, TimeRange] = {
+    "failover_interval": (timedelta(0), timedelta(minutes=60)),
+    "ping_primary_interval": (timedelta(seconds=1), timedelta(minutes=30)),
+    "attempt_timeout": (timedelta(milliseconds=100), timedelta(minutes=2)),
+    "probation": (timedelta(seconds=1), timedelta(hours=1)),
+    "hold_time_max": (timedelta(milliseconds=100), timedelta(hours=1)),
+    "failover_error_window": (timedelta(seconds=1), timedelta(hours=1)),
+}
+NUMBERS: Mapping[str, NumberRange] = {
+    "backlog_queue_count": (1, 100),
+    "pings_to_return": (1, 100),
+    "hold_count_max": (1, 1_000_000),
+    "hold_bytes_max": (1_024, 4 * 1024**3),
+    "failover_error_sends_min": (1, 100_000),
+}
+CHOICES: Mapping[str, tuple[str | None, ...]] = {
+    "probe": ("ping", "link"),
+    "ttl": ("remaining", "restart"),
+    "order": (None, "session"),
+}
+FLAGS = ("enable_syphon", "hold_sends", "create_backlog")
+
+ENTITY_NAME_LENGTH_MAX = 260
+NAME_RULE = "2 to 50 letters, digits and hyphens, a letter first and no hyphen last"
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,48}[A-Za-z0-9]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """How often a failing attempt is repeated before it counts as a failure, and how long to wait between."""
+
+    attempts: int = 3
+    """Attempts in all, the first one included."""
+    backoff_min: timedelta = timedelta(milliseconds=200)
+    """The wait before the second attempt; it doubles from one attempt to the next."""
+    backoff_max: timedelta = timedelta(seconds=2)
+    """The longest wait between two attempts."""
+
+    def __post_init__(self) -> None:
+        problems = [*_time_problems(self, RETRY_TIMES), *_number_problems(self, RETRY_NUMBERS)]
+        if not problems and self.backoff_max < self.backoff_min:
+            shortest, longest = in_words(self.backoff_min), in_words(self.backoff_max)
+            problems.append(f"backoff_max must not be less than backoff_min ({shortest}), got {longest}")
+        _refuse(problems)
+
+
+@dataclass(frozen=True, slots=True)
+class PairedNamespaceOptions:
+    """What every kind of pairing has: the other namespace, and how long failures are accepted."""
+
+    secondary: Namespace
+    """Where the backlog queues are. Several primaries may share one."""
+    _: KW_ONLY
+    failover_interval: timedelta = timedelta(minutes=1)
+    """How long an entity of the primary may fail before its messages go to the secondary. Any success starts the time
+    anew; zero: the first failure that counts switches, and the very message that failed is saved."""
+
+    def __post_init__(self) -> None:
+        _refuse(self._problems())
+
+    def _problems(self) -> list[str]:
+        ours = {name: limits for name, limits in TIMES.items() if hasattr(self, name)}
+        return [*_secondary_problems(self.secondary), *_time_problems(self, ours)]
+
+
+@dataclass(frozen=True, slots=True)
+class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
+    """Pairing that keeps applications sending: options of the documents first, then our additions."""
+
+    _: KW_ONLY
+    backlog_queue_count: int = 10
+    """How many backlog queues are looked for, and created where they are missing. Each holds 5 GB. With 1 there is no
+    other one to try when it fails."""
+    ping_primary_interval: timedelta = timedelta(minutes=1)
+    """How often an entity that is failed over is pinged, give or take a tenth so that clients do not ping in step."""
+    enable_syphon: bool = False
+    """Whether this process brings the backlog home. Applications that only send leave it off; one process that has it
+    on is enough for all."""
+    hold_sends: bool = False
+    """Whether a send that fails during the failover interval waits, within the bounds below, until it is known where it
+    goes; otherwise its error is raised."""
+    hold_count_max: int = 1_000
+    """How many sends may be held at a time."""
+    hold_bytes_max: int = 64 * 1024 * 1024
+    """How many bytes of messages may be held at a time."""
+    hold_time_max: timedelta = timedelta(minutes=2)
+    """How long one send may be held; after it the send raises that it was not sent."""
+    classifier: Classifier | Literal["documented"] | None = None
+    """Your own opinion on a failed send to the primary: a function of a `Failure` that returns a `Verdict`, or None for
+    the table's. "documented" is the literal rule of the documents."""
+    attempt_timeout: timedelta = timedelta(seconds=5)
+    """How long one attempt may take, opening a connection included, even where the SDK would wait for ever."""
+    retry: Retry = field(default_factory=Retry)
+    """How often an attempt is repeated before the failure counts."""
+    probation: timedelta = timedelta(minutes=1)
+    """How long a backlog queue that failed is left alone before it is tried again."""
+    probe: Literal["ping", "link"] = "ping"
+    """How the primary is asked whether it is back: "ping" sends a message that the service drops; "link" only opens a
+    sender, for servers that would deliver pings."""
+    pings_to_return: int = 1
+    """How many pings in a row must succeed before an entity goes back to the primary."""
+    ttl: Literal["remaining", "restart"] = "remaining"
+    """Whether time to live goes on running in the backlog, or starts anew when a message comes home."""
+    order: Literal["session"] | None = None
+    """None: order may be lost on the detour. "session" is not available yet and is refused."""
+    create_backlog: bool = True
+    """Whether missing backlog queues are created, which needs Manage on the secondary. False: the ones that exist are
+    used, and Send is enough."""
+    failover_error_rate: float | None = None
+    """Share of failed sends at which an entity is failed over although some succeed; None: never for that reason."""
+    failover_error_window: timedelta = timedelta(minutes=1)
+    """The time over which that share is taken."""
+    failover_error_sends_min: int = 20
+    """How many sends the window must hold before its share means anything."""
+    primary_name: str | None = None
+    """The primary's name in the paths of backlog queues; None: the `Namespace` has one (the first label of its host, or
+    what its connection string says)."""
+    entities: Sequence[str] = ()
+    """Entities that are known to exist. For others "not found" is taken for a typing error until they were seen."""
+    ledger: str | Path | None = None
+    """Folder for the record of everything the pairing does; None: no record."""
+
+    def __post_init__(self) -> None:
+        given: object = self.entities
+        if isinstance(given, Iterable) and not isinstance(given, str):
+            object.__setattr__(self, "entities", tuple(given))
+        _refuse(self._problems())
+
+    def _problems(self) -> list[str]:
+        # Not super(): a dataclass with slots is made twice, and super() would be about the first one.
+        return [
+            *PairedNamespaceOptions._problems(self),
+            *_number_problems(self, NUMBERS),
+            *_flag_problems(self),
+            *_choice_problems(self),
+            *_error_rate_problems(self.failover_error_rate),
+            *_kind_problems(self),
+            *_name_problems(self),
+        ]
+
+    def rules(self) -> Rules:
+        """The same in the seconds and numbers by which the core decides."""
+        return Rules(
+            failover_interval_s=self.failover_interval.total_seconds(),
+            ping_interval_s=self.ping_primary_interval.total_seconds(),
+            pings_to_return=self.pings_to_return,
+            probation_s=self.probation.total_seconds(),
+            attempt_s=self.attempt_timeout.total_seconds(),
+            attempts=self.retry.attempts,
+            backoff_min_s=self.retry.backoff_min.total_seconds(),
+            backoff_max_s=self.retry.backoff_max.total_seconds(),
+            hold_sends=self.hold_sends,
+            hold_count_max=self.hold_count_max,
+            hold_bytes_max=self.hold_bytes_max,
+            hold_time_max_s=self.hold_time_max.total_seconds(),
+            error_rate=self.failover_error_rate,
+            error_window_s=self.failover_error_window.total_seconds(),
+            error_sends_min=self.failover_error_sends_min,
+            probe=self.probe,
+        )
+
+    def warnings(self) -> tuple[str, ...]:
+        """What is allowed and yet hardly meant; one line each."""
+        if self.hold_sends and self.hold_time_max < self.failover_interval:
+            longest, interval = in_words(self.hold_time_max), in_words(self.failover_interval)
+            return (
+                f"sends are held for at most {longest} and failover takes {interval}: "
+                "the first ones will be given up before it (raise hold_time_max or lower failover_interval)",
+            )
+        return ()
+
+
+def _refuse(problems: list[str]) -> None:
+    if problems:
+        raise OptionsError("; ".join(problems))
+
+
+def _secondary_problems(secondary: object) -> Iterator[str]:
+    # By its address and not by its class: the class would bring the whole SDK along.
+    if isinstance(secondary, str):
+        yield "secondary must be a Namespace, got text: use Namespace.from_connection_string(...)"
+    elif not hasattr(secondary, "address"):
+        yield f"secondary must be a Namespace, got {type(secondary).__name__}"
+
+
+def _time_problems(options: object, ranges: Mapping[str, TimeRange]) -> Iterator[str]:
+    for name, (low, high) in ranges.items():
+        value: object = getattr(options, name)
+        if not isinstance(value, timedelta):
+            hint = f": write timedelta(seconds={value!r})" if type(value) in (int, float) else ""
+            yield f"{name} must be a timedelta, got {value!r}{hint}"
+        elif not low <= value <= high:
+            yield f"{name} must be from {in_words(low)} to {in_words(high)}, got {in_words(value)}"
+
+
+def _number_problems(options: object, ranges: Mapping[str, NumberRange]) -> Iterator[str]:
+    for name, (low, high) in ranges.items():
+        value: object = getattr(options, name)
+        if not isinstance(value, int) or isinstance(value, bool):
+            yield f"{name} must be a whole number, got {value!r}"
+        elif not low <= value <= high:
+            yield f"{name} must be from {low} to {high}, got {value}"
+
+
+def _flag_problems(options: object) -> Iterator[str]:
+    for name in FLAGS:
+        if not isinstance(getattr(options, name), bool):
+            yield f"{name} must be True or False, got {getattr(options, name)!r}"
+
+
+def _choice_problems(options: SendAvailabilityPairedNamespaceOptions) -> Iterator[str]:
+    for name, choices in CHOICES.items():
+        if getattr(options, name) not in choices:
+            yield f"{name} must be {' or '.join(map(quoted, choices))}, got {getattr(options, name)!r}"
+    if options.order == "session":
+        yield 'order="session" is not available yet: leave it out, and order may be lost on the detour'
+
+
+def _error_rate_problems(rate: object) -> Iterator[str]:
+    if rate is not None and not (isinstance(rate, int | float) and not isinstance(rate, bool) and 0 < rate <= 1):
+        yield f"failover_error_rate must be above 0 and at most 1, or None, got {rate!r}"
+
+
+def _kind_problems(options: SendAvailabilityPairedNamespaceOptions) -> Iterator[str]:
+    if not isinstance(options.retry, Retry):
+        yield f"retry must be a Retry, as Retry(attempts=3), got {options.retry!r}"
+    if options.ledger is not None and not isinstance(options.ledger, str | Path):
+        yield f"ledger must be a folder or None, got {options.ledger!r}"
+    try:
+        classifier_for(options.classifier)
+    except OptionsError as problem:
+        yield str(problem)
+
+
+def _name_problems(options: SendAvailabilityPairedNamespaceOptions) -> Iterator[str]:
+    name: object = options.primary_name
+    if name is not None and not (isinstance(name, str) and _NAME.fullmatch(name)):
+        yield f"primary_name has {NAME_RULE}, got {name!r}"
+    if not isinstance(options.entities, tuple):
+        yield f'entities must be several names, as ("orders", "invoices"), got {options.entities!r}'
+        return
+    wrong = [entity for entity in options.entities if not _is_entity_name(entity)]
+    if wrong:
+        yield f"entities must be names of 1 to {ENTITY_NAME_LENGTH_MAX} characters, got {wrong!r}"
+
+
+def _is_entity_name(entity: object) -> bool:
+    return isinstance(entity, str) and len(entity.strip()) > 0 and len(entity) <= ENTITY_NAME_LENGTH_MAX
+
+
+def quoted(choice: str | None) -> str:
+    return "None" if choice is None else f'"{choice}"'

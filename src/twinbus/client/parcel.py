@@ -1,0 +1,47 @@
+"""The messages of one call: as the SDK takes them for the primary, and as letters for the detour."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from twinbus.client.messages import Prepared, for_schedule, letters_of
+from twinbus.errors import ReservedProperty
+from twinbus.pairing.envelope import address, reserved_names_in
+from twinbus.pairing.letters import pack
+
+STANDARD_BATCH_BYTES = 262_144
+"""What every namespace takes at once; a link may say more."""
+
+
+class SdkParcel:
+    """Encoded only when it has to be: a message that goes straight to the primary never is."""
+
+    def __init__(self, prepared: Prepared, path: str, when: datetime | None = None) -> None:
+        """`when`: the messages are scheduled, by a call and not by themselves."""
+        self.prepared = prepared
+        self.when = when
+        self._path = path
+        self._letters: list[bytes] | None = None
+
+    @property
+    def message_ids(self) -> tuple[str, ...]:
+        return self.prepared.ids
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(map(len, self.letters))
+
+    @property
+    def letters(self) -> list[bytes]:
+        if self._letters is None:
+            when = self.when
+            self._letters = letters_of(self.prepared) if when is None else for_schedule(self.prepared, when)
+        return self._letters
+
+    def batches(self, limit_bytes: int) -> tuple[tuple[bytes, ...], ...]:
+        """In envelopes, packed; raises `ReservedProperty` or `TooLargeForDetour` before anything was sent."""
+        reserved = dict.fromkeys(name for letter in self.letters for name in reserved_names_in(letter))
+        if reserved:
+            raise ReservedProperty(tuple(reserved))
+        addressed = [address(letter, self._path) for letter in self.letters]
+        return tuple(tuple(batch) for batch in pack(addressed, limit_bytes))

@@ -1,0 +1,79 @@
+"""Receivers of a paired client: the SDK's own, on the primary, with pings taken out.
+
+An embedded namespace delivers no pings; the real service does, for the second that they live.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from time import monotonic
+from typing import Any
+
+from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage, ServiceBusReceiveMode, ServiceBusReceiver
+from azure.servicebus.exceptions import ServiceBusError
+
+from twinbus.client.pings import is_ping
+
+RETRIES = 3
+"""As the SDK has it: receivers are not in the failover business and find their way back by themselves."""
+
+
+class PairedServiceBusReceiver(ServiceBusReceiver):
+    """A `ServiceBusReceiver` that shows no pings."""
+
+    def receive_messages(
+        self, max_message_count: int | None = 1, max_wait_time: float | None = None
+    ) -> list[ServiceBusReceivedMessage]:
+        until = None if max_wait_time is None else monotonic() + max_wait_time
+        while True:
+            found = super().receive_messages(max_message_count, max_wait_time)
+            kept = [message for message in found if not self._took_out(message)]
+            if kept or not found:
+                return kept
+            if until is not None:
+                max_wait_time = until - monotonic()
+                if max_wait_time <= 0:
+                    return []
+
+    def peek_messages(
+        self, max_message_count: int = 1, *, sequence_number: int = 0, timeout: float | None = None, **kwargs: Any
+    ) -> list[ServiceBusReceivedMessage]:
+        found = super().peek_messages(max_message_count, sequence_number=sequence_number, timeout=timeout, **kwargs)
+        return [message for message in found if not is_ping(message)]
+
+    def _inner_next(self, wait_time: float | None = None) -> ServiceBusReceivedMessage:
+        while True:
+            message = super()._inner_next(wait_time)
+            if not self._took_out(message):
+                return message
+
+    def _took_out(self, message: ServiceBusReceivedMessage) -> bool:
+        if not is_ping(message):
+            return False
+        if self._receive_mode == ServiceBusReceiveMode.PEEK_LOCK:
+            with contextlib.suppress(ServiceBusError):  # it lives for a second and ends without us too
+                self.complete_message(message)
+        return True
+
+
+def receiving(client: ServiceBusClient) -> ServiceBusClient:
+    """A client of ours makes one attempt; for receivers it may make as many as the SDK would."""
+    client._config.retry_total = RETRIES
+    return client
+
+
+def queue_receiver(client: ServiceBusClient, queue_name: str, **kwargs: Any) -> PairedServiceBusReceiver:
+    return _without_pings(client.get_queue_receiver(queue_name, **kwargs))
+
+
+def subscription_receiver(
+    client: ServiceBusClient, topic_name: str, subscription_name: str, **kwargs: Any
+) -> PairedServiceBusReceiver:
+    return _without_pings(client.get_subscription_receiver(topic_name, subscription_name, **kwargs))
+
+
+def _without_pings(receiver: ServiceBusReceiver) -> PairedServiceBusReceiver:
+    # The SDK names the class itself where it makes a receiver; ours only adds behaviour, so it can be put on later.
+    receiver.__class__ = PairedServiceBusReceiver
+    assert isinstance(receiver, PairedServiceBusReceiver)
+    return receiver

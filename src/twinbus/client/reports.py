@@ -1,0 +1,147 @@
+"""What a look at a pair from outside has shown.
+
+None means unknown, never nothing: what the credential may not read, or what a namespace does not tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from math import inf, isfinite
+from typing import Any
+
+LONG_POLL_S = 15 * 60.0
+UNTOUCHED_S = LONG_POLL_S + 60.0
+"""A message that nobody has had in hand for that long: whoever syphons would have."""
+GROWTH_AGE_S_MIN = 60.0
+"""Younger backlogs say little about how fast they grow."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideReport:
+    """One of the two namespaces."""
+
+    name: str
+    address: str
+    is_reachable: bool
+    problem: str | None = None
+    """What it said instead of letting us in, or why it said nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueReport:
+    """One backlog queue."""
+
+    path: str
+    exists: bool | None
+    problem: str | None = None
+    """Why nothing can be sent to it; None: it takes messages."""
+    differs: tuple[str, ...] = ()
+    """Settings that are not those of a new backlog queue."""
+    active: int | None = None
+    dead_letters: int | None = None
+    size_bytes: int | None = None
+    size_bytes_max: int | None = None
+    oldest_age_s: float | None = None
+    """None if it is empty, too."""
+    oldest_was_delivered: bool = False
+    accessed_at: float | None = None
+
+    @property
+    def syphon_seen(self) -> bool | None:
+        """Whether somebody seems to bring its messages home; an empty queue tells nothing."""
+        if self.oldest_was_delivered:
+            return True
+        return False if (self.oldest_age_s or 0.0) > UNTOUCHED_S else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspection:
+    at: float
+    """Seconds since 1970."""
+    primary: SideReport
+    secondary: SideReport
+    queues: tuple[QueueReport, ...]
+    unused: tuple[str, ...] = ()
+    """Backlog queues of this primary beyond the count: kept, and not used."""
+    unlisted: str | None = None
+    """Why counts and settings are unknown; None: they are known."""
+    earlier: Inspection | None = None
+    """A look before this one, to compare with."""
+
+    @property
+    def is_well(self) -> bool:
+        """Both sides are there and every backlog queue takes messages."""
+        sides = self.primary.is_reachable and self.secondary.is_reachable
+        return sides and all(queue.problem is None for queue in self.queues)
+
+    @property
+    def waiting_messages(self) -> int | None:
+        return _sum(queue.active for queue in self.queues)
+
+    @property
+    def dead_letters(self) -> int | None:
+        return _sum(queue.dead_letters for queue in self.queues)
+
+    @property
+    def size_bytes(self) -> int | None:
+        return _sum(queue.size_bytes for queue in self.queues)
+
+    @property
+    def oldest_age_s(self) -> float | None:
+        return max((queue.oldest_age_s for queue in self.queues if queue.oldest_age_s is not None), default=None)
+
+    @property
+    def syphon_seen(self) -> bool | None:
+        """True if one queue shows it, or the backlog shrinks; False if messages lie untouched; None: cannot be told."""
+        before, now = (None if self.earlier is None else self.earlier.waiting_messages), self.waiting_messages
+        if before is not None and now is not None and now < before:
+            return True
+        seen = {queue.syphon_seen for queue in self.queues}
+        return True if True in seen else False if False in seen else None
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        """How fast the backlog grows: since the earlier look, or else since its oldest message came."""
+        size, age = self.size_bytes, self.oldest_age_s
+        if size is None:
+            return None
+        if self.earlier is not None and self.earlier.size_bytes is not None and self.at > self.earlier.at:
+            return (size - self.earlier.size_bytes) / (self.at - self.earlier.at)
+        if size == 0:
+            return 0.0
+        return size / age if age is not None and age >= GROWTH_AGE_S_MIN else None
+
+    @property
+    def capacity_hours(self) -> float | None:
+        """How long there is room at the rate at which the backlog grows; infinite while it does not."""
+        room, rate = _sum(queue.size_bytes_max for queue in self.queues), self.bytes_per_s
+        if room is None or rate is None or self.size_bytes is None:
+            return None
+        return inf if rate <= 0 else max(0.0, room - self.size_bytes) / rate / 3600
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; room without end is None there, with `is_filling` false."""
+        hours = self.capacity_hours
+        return {
+            "at": self.at,
+            "primary": asdict(self.primary),
+            "secondary": asdict(self.secondary),
+            "queues": [asdict(queue) | {"syphon_seen": queue.syphon_seen} for queue in self.queues],
+            "unused": list(self.unused),
+            "unlisted": self.unlisted,
+            "is_well": self.is_well,
+            "waiting_messages": self.waiting_messages,
+            "dead_letters": self.dead_letters,
+            "size_bytes": self.size_bytes,
+            "oldest_age_s": self.oldest_age_s,
+            "syphon_seen": self.syphon_seen,
+            "capacity_hours": hours if hours is not None and isfinite(hours) else None,
+            "is_filling": None if hours is None else isfinite(hours),
+        }
+
+
+def _sum(numbers: Iterable[int | None]) -> int | None:
+    """Of what is known; None if nothing is."""
+    known = [number for number in numbers if number is not None]
+    return sum(known) if known else None

@@ -1,0 +1,265 @@
+"""The thread shell of a pair: does what flows ask for and what the core orders, on threads.
+
+One lock guards the core. It is held for the steps of flows and never across I/O; orders are carried out after it is
+released, under a lock of their own so that they keep their order.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from time import monotonic
+
+from azure.servicebus import ServiceBusClient
+
+from twinbus.client import answers, drive, flows
+from twinbus.client.asks import Answer, Ask, Flow, Pause, Probe, Result, WaitTurn, Woke
+from twinbus.client.backlog_pool import BacklogPool
+from twinbus.client.failures import LinkFailed
+from twinbus.client.keeper import Keeper
+from twinbus.client.links import SenderLink
+from twinbus.client.news_desk import NewsDesk
+from twinbus.client.pings import ping_message
+from twinbus.client.receivers import receiving
+from twinbus.client.secretary import Secretary
+from twinbus.client.standing import RECHECK_S, Standing
+from twinbus.client.status import Phase
+from twinbus.client.watchdog import Watchdog
+from twinbus.pairing.effects import Effect, ForgetWake, PingPrimary, Rouse, StopPings, Tell, WakeMe
+from twinbus.pairing.entity import Entity
+from twinbus.pairing.events import Event, SendSucceeded, TimeCame
+
+SWEEP_S = 30.0
+CLOSE_PATIENCE_S = 2.0
+
+
+class ThreadShell:
+    def __init__(self, standing: Standing) -> None:
+        self.standing = standing
+        self.pair = standing.pair
+        self.rules = standing.pair.rules
+        self.lock = threading.Lock()
+        self.news = NewsDesk()
+        self._settling = threading.Lock()
+        self._pairing = threading.Lock()
+        self._closing = threading.Event()
+        self._turns: dict[int, threading.Event] = {}
+        self._keeper = Keeper(self.pair.name)
+        self.watchdog = Watchdog()
+        self._primary: ServiceBusClient | None = None
+        self.receiving: ServiceBusClient
+        self._warm_queue: int | None = None
+        self._is_warm_queue_lent = False
+        self._pool: BacklogPool | None = None
+
+    # --- life ---
+
+    def prepare(self) -> None:
+        """Find, create and try the backlog queues; the pair is ready then. Once is enough."""
+        with self._pairing:
+            self.standing.check_not_ended()
+            if self.standing.phase is not Phase.NEW:
+                return
+            with self._secretary() as secretary:
+                found = secretary.prepare(self.standing.plan)
+            self._primary = self.standing.primary.sync_client(attempt_s=self.rules.attempt_s)
+            self.receiving = receiving(self.standing.primary.sync_client(attempt_s=self.rules.attempt_s))
+            client = self.standing.secondary.sync_client(attempt_s=self.rules.attempt_s)
+            self._pool = BacklogPool(client, self.standing.queue_path, self.watchdog)
+            self._keeper.start()
+            with self.lock:
+                self.standing.prepared(found, monotonic())
+            for warning in (*self.standing.options.warnings(), *found.warnings):
+                self.news.tell("pairing_warning", warning, namespace=self.standing.secondary.name)
+            self._warm_queue = self._pick_queue(None)
+            self._warm_up(self._warm_queue)
+            self._keeper.call_at("sweep", monotonic() + SWEEP_S, self._sweep)
+            self._keeper.call_at("recheck", monotonic() + RECHECK_S, self.recheck)
+            self.settle()
+
+    def _secretary(self) -> Secretary:
+        standing = self.standing
+        return Secretary(standing.primary, standing.secondary, attempt_s=self.rules.attempt_s)
+
+    def recheck(self) -> None:
+        """Prove again that the backlog queues can be used."""
+        before = self.standing.preparation
+        if before is None or self.standing.has_ended:
+            return
+        with self._secretary() as secretary:
+            found = secretary.recheck(self.standing.plan, before)
+        with self.lock:
+            self.standing.prepared(found, monotonic())
+        for warning in found.warnings:
+            if warning not in before.warnings:
+                self.news.tell("secondary_in_trouble", warning, namespace=self.standing.secondary.name)
+        self._keeper.call_at("recheck", monotonic() + RECHECK_S, self.recheck)
+        self.settle()
+
+    def end(self, phase: Phase, reason: str | None = None) -> None:
+        """Close, or fault: sends that wait are told, every thread, socket and timer goes."""
+        with self.lock:
+            if not self.standing.end(phase, reason):
+                return
+        self._closing.set()
+        for turn in tuple(self._turns.values()):
+            turn.set()
+        self._keeper.stop(CLOSE_PATIENCE_S)
+        if self._pool is not None:
+            self._pool.close()
+        self.settle()
+        name = "closed" if phase is Phase.CLOSED else "faulted"
+        self.news.tell(name, reason or "by the application", namespace=self.pair.name)
+
+    def finish(self) -> None:
+        """What is left to do when all senders are closed."""
+        self.watchdog.stop()
+        self.news.close()
+
+    # --- what senders need ---
+
+    @property
+    def primary(self) -> ServiceBusClient:
+        assert self._primary is not None, "senders are used only after pairing"
+        return self._primary
+
+    @property
+    def pool(self) -> BacklogPool:
+        assert self._pool is not None, "senders are used only after pairing"
+        return self._pool
+
+    def open_primary(self, path: str, deadline_s: float) -> SenderLink:
+        return SenderLink.open(self.primary, path, deadline_s=deadline_s, watchdog=self.watchdog)
+
+    def to_backlog(self, queue: int, letters: Sequence[bytes], timeout_s: float) -> Answer:
+        if self._closing.is_set():
+            return self.woke()
+        try:
+            self.pool.send(queue, letters, timeout_s)
+        except LinkFailed as problem:
+            return answers.failed(problem.failure)
+        with self.lock:
+            self.standing.queue_sent[queue] = self.standing.queue_sent.get(queue, 0) + len(letters)
+        return answers.stored()
+
+    # --- warm links ---
+
+    def lend_warm_queue(self, choice: flows.Choice) -> None:
+        """The first sender's choice is the queue to which a link is kept warm; it was chosen by chance too."""
+        with self.lock:
+            if not self._is_warm_queue_lent and self._warm_queue is not None:
+                choice.queue, self._is_warm_queue_lent = self._warm_queue, True
+
+    def expect_detour(self, choice: flows.Choice) -> None:
+        """An attempt failed: have a link ready for the sender's backlog queue, in case it is needed."""
+        if choice.queue is None:
+            choice.queue = self._pick_queue(None)
+        self._warm_up(choice.queue)
+
+    def _pick_queue(self, current: int | None) -> int | None:
+        with self.lock:
+            return self.pair.rotation.pick(current, monotonic(), answers.chance())
+
+    def _warm_up(self, queue: int | None) -> None:
+        if queue is not None and not self.pool.is_warm(queue):
+            self._keeper.call_soon(lambda: self.pool.warm_up(queue, self.rules.attempt_s))
+
+    def woke(self) -> Woke:
+        return answers.woke(is_closing=self._closing.is_set())
+
+    @property
+    def is_closing(self) -> bool:
+        return self._closing.is_set()
+
+    def wait(self, ask: Pause | WaitTurn) -> Woke:
+        """Let time pass, until it is a held send's turn, or the client closes."""
+        if isinstance(ask, Pause):
+            self._closing.wait(ask.seconds)
+            return self.woke()
+        turn = self._turns.setdefault(ask.ticket, threading.Event())
+        turn.wait(0 if self._closing.is_set() else ask.seconds)
+        turn.clear()
+        return self.woke()
+
+    def forget_turn(self, ticket: int) -> None:
+        self._turns.pop(ticket, None)
+
+    # --- the core ---
+
+    def run(self, flow: Flow[Result], perform: Callable[[Ask], Answer]) -> Result:
+        return drive.run(flow, perform, self.lock, self.settle)
+
+    def feed(self, entity: Entity, make: Callable[[float, int], Event]) -> None:
+        """Something happened to an entity just now; `make` gets the time and the entity's epoch."""
+        with self.lock:
+            self.pair.feed(entity, make(monotonic(), entity.epoch))
+        self.settle()
+
+    def succeeded(self, entity: Entity, epoch: int) -> None:
+        """The primary took something on the straight way."""
+        self.feed(entity, lambda at, _: SendSucceeded(at, epoch))
+
+    def warn_once(self, entity: Entity, name: str, text: str, **details: object) -> None:
+        with self.lock:
+            self.pair.warn_once(entity, name, text, **details)
+        self.settle()
+
+    def settle(self) -> None:
+        """Carry out what the core has ordered."""
+        if not self.pair.has_orders:
+            return
+        with self._settling:
+            with self.lock:
+                orders = self.pair.take_orders()
+            news = [(entity, effect) for entity, effect in orders if not self._carry_out(entity, effect)]
+        for entity, effect in news:
+            assert isinstance(effect, Tell)
+            self.news.tell(
+                effect.name,
+                effect.text,
+                entity=None if entity is None else entity.path,
+                namespace=self.standing.secondary.name if entity is None else self.pair.name,
+                details=effect.details,
+            )
+
+    def _carry_out(self, entity: Entity | None, effect: Effect) -> bool:
+        """Whether that was all; news are for later, when no lock is held."""
+        match effect:
+            case Tell():
+                return False
+            case Rouse(ticket):
+                self._turns.setdefault(ticket, threading.Event()).set()
+            case WakeMe(at) if entity is not None:
+                self._keeper.call_at(("wake", entity.path), at, lambda: self._wake(entity))
+            case ForgetWake() if entity is not None:
+                self._keeper.cancel(("wake", entity.path))
+            case PingPrimary(at) if entity is not None:
+                self._keeper.call_at(("ping", entity.path), at, lambda: self._ping(entity))
+            case StopPings() if entity is not None:
+                self._keeper.cancel(("ping", entity.path))
+        return True
+
+    def _wake(self, entity: Entity) -> None:
+        self.feed(entity, lambda at, epoch: TimeCame(at, epoch, answers.chance()))
+
+    def _ping(self, entity: Entity) -> None:
+        self.run(flows.ping(self.pair, entity), self._probe)
+
+    def _probe(self, ask: Ask) -> Answer:
+        assert isinstance(ask, Probe)
+        until = monotonic() + ask.timeout_s
+        try:
+            link = self.open_primary(ask.path, ask.timeout_s)
+            try:
+                if self.rules.probe == "ping":
+                    link.send(ping_message(), max(0.001, until - monotonic()))
+            finally:
+                link.discard()
+        except LinkFailed as problem:
+            return answers.failed(problem.failure)
+        return answers.stored()
+
+    def _sweep(self) -> None:
+        self.pool.close_idle(keep=self._warm_queue)
+        self._warm_up(self._warm_queue)
+        self._keeper.call_at("sweep", monotonic() + SWEEP_S, self._sweep)

@@ -1,0 +1,182 @@
+"""What a paired client knows of itself, on threads as on tasks: its namespaces, its options, how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from time import time
+
+from twinbus.client.namespace import Namespace
+from twinbus.client.options import SendAvailabilityPairedNamespaceOptions
+from twinbus.client.plan import Plan
+from twinbus.client.preparation import Preparation
+from twinbus.client.status import (
+    BacklogQueueStatus,
+    EntityState,
+    EntityStatus,
+    Phase,
+    SecondaryStatus,
+    Status,
+)
+from twinbus.errors import OptionsError, PairClosed, PairFaulted, TwinbusError
+from twinbus.pairing.backlog_queues import backlog_path
+from twinbus.pairing.entity import Entity, name_of
+from twinbus.pairing.machine import FailedOver, Healthy
+from twinbus.pairing.pair import Pair
+from twinbus.pairing.verdict import classifier_for
+
+RECHECK_S = 3600.0
+"""How often a pair proves itself before an outage does."""
+UNNAMED = "unnamed"
+
+
+class Standing:
+    def __init__(self, primary: Namespace, options: SendAvailabilityPairedNamespaceOptions) -> None:
+        if not isinstance(primary, Namespace):
+            raise OptionsError(f"primary must be a Namespace, got {type(primary).__name__}")
+        if not isinstance(options, SendAvailabilityPairedNamespaceOptions):
+            wanted = "SendAvailabilityPairedNamespaceOptions(secondary, ...)"
+            raise OptionsError(f"options must be {wanted}, got {type(options).__name__}")
+        self.primary = primary
+        self.options = options
+        self.phase = Phase.NEW
+        self.fault: str | None = None
+        self.is_usable = False
+        """Paired, and neither closed nor faulted. Read without a lock before every send."""
+        self.preparation: Preparation | None = None
+        self.pair = Pair(
+            options.rules(),
+            entities=options.entities,
+            classifier=classifier_for(options.classifier),
+            name=options.primary_name or primary.name or UNNAMED,
+        )
+        self.queue_sent: dict[int, int] = {}
+
+    @property
+    def secondary(self) -> Namespace:
+        return self.options.secondary
+
+    @property
+    def plan(self) -> Plan:
+        options = self.options
+        return Plan(
+            primary_name=options.primary_name or self.primary.name,
+            primary_address=self.primary.address,
+            secondary_name=self.secondary.name,
+            secondary_address=self.secondary.address,
+            queue_count=options.backlog_queue_count,
+            creates=options.create_backlog,
+            listens=options.enable_syphon,
+            entities=tuple(options.entities),
+            attempts=options.retry.attempts,
+        )
+
+    def prepared(self, preparation: Preparation, at: float) -> None:
+        """Backlog queues were found and tried, for the first time or again."""
+        self.preparation = preparation
+        self.pair.use_queues(preparation.found, preparation.lost, at)
+        if self.phase is Phase.NEW:
+            self.phase, self.is_usable = Phase.PAIRED, True
+
+    def end(self, phase: Phase, reason: str | None = None) -> bool:
+        """Closed or faulted; False if it has ended already."""
+        if self.phase in (Phase.CLOSED, Phase.FAULTED):
+            return False
+        self.phase, self.fault, self.is_usable = phase, reason, False
+        return True
+
+    @property
+    def has_ended(self) -> bool:
+        return self.phase in (Phase.CLOSED, Phase.FAULTED)
+
+    def check_usable(self) -> None:
+        """Raise what a call has to raise unless the pair is ready."""
+        if self.is_usable:
+            return
+        self.check_not_ended()
+        raise TwinbusError("the namespaces are not paired yet: call pair(), or use the client in a with block")
+
+    def check_not_ended(self) -> None:
+        if self.phase is Phase.FAULTED:
+            raise PairFaulted(self.fault or "no reason was given")
+        if self.phase is Phase.CLOSED:
+            raise PairClosed("the client is closed: nothing was sent")
+
+    @property
+    def queue_count(self) -> int:
+        """How many backlog queues were really found or created."""
+        return len(self.preparation.found) if self.preparation is not None else 0
+
+    def queue_path(self, queue: int) -> str:
+        return backlog_path(self.pair.name, queue)
+
+    # --- how it is doing ---
+
+    def status(self, at: float, straight: Callable[[Entity], int], news_dropped: int) -> Status:
+        """The pair now. `straight` tells how many messages of an entity went to the primary without any ado."""
+        now = datetime.now(UTC)
+        detection = self.preparation.duplicate_detection if self.preparation is not None else {}
+
+        def when(moment: float | None) -> datetime | None:
+            return None if moment is None else now + timedelta(seconds=moment - at)
+
+        return Status(
+            at=now,
+            primary=self.pair.name,
+            secondary=self.secondary.name or self.secondary.address,
+            phase=self.phase,
+            fault=self.fault,
+            entities=tuple(
+                _entity_status(entity, when, straight(entity), detection.get(entity.path, "unknown"))
+                for entity in self.pair.entities
+            ),
+            backlog_queues=tuple(self._queue_status(queue, at, when) for queue in self.pair.rotation.queues),
+            secondary_status=self._secondary_status(),
+            news_dropped=news_dropped,
+        )
+
+    def _queue_status(
+        self, queue: int, at: float, when: Callable[[float | None], datetime | None]
+    ) -> BacklogQueueStatus:
+        lost = self.pair.rotation.lost.get(queue)
+        return BacklogQueueStatus(
+            path=self.queue_path(queue),
+            in_rotation=self.pair.rotation.is_available(queue, at),
+            lost_until=None if lost is None else when(lost.back_at),
+            reason="" if lost is None else str(lost.failure),
+            sent=self.queue_sent.get(queue, 0),
+        )
+
+    def _secondary_status(self) -> SecondaryStatus:
+        found = self.preparation
+        if found is None:
+            return SecondaryStatus()
+        return SecondaryStatus(
+            checked_at=datetime.fromtimestamp(found.checked_at or time(), UTC), warnings=found.warnings
+        )
+
+
+def _entity_status(
+    entity: Entity, when: Callable[[float | None], datetime | None], straight: int, detection: str
+) -> EntityStatus:
+    state, tally = entity.state, entity.tally
+    return EntityStatus(
+        entity=entity.path,
+        state=EntityState(name_of(state)),
+        since=None if isinstance(state, Healthy) else when(state.since),
+        reason=entity.reason,
+        epoch=entity.epoch,
+        stays=isinstance(state, FailedOver) and state.stays,
+        next_ping_at=when(entity.next_ping_at),
+        pings_sent=tally.pings,
+        pings_failed=tally.pings_failed,
+        last_ping_failure=entity.last_ping_failure,
+        failovers=tally.failovers,
+        flaps=entity.rate.flaps,
+        sent_to_primary=tally.to_primary + straight,
+        sent_to_backlog=tally.to_backlog,
+        held_now=len(entity.line),
+        held_bytes=entity.line.bytes,
+        copies_in_doubt=tally.in_doubt,
+        duplicate_detection=detection,
+    )

@@ -1,0 +1,233 @@
+"""How a pair is doing at one moment: values to look at, to print, and to turn into JSON.
+
+None means *unknown*, never *nothing*: what the credential may not read, or nobody looked at yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from math import isfinite
+from typing import Any
+
+from twinbus.client.duration import roughly
+
+
+class EntityState(StrEnum):
+    """Where an entity's messages go, and whether that is in question."""
+
+    HEALTHY = "healthy"
+    SUSPECT = "suspect"
+    FAILED_OVER = "failed over"
+
+
+class Phase(StrEnum):
+    """How far the pair as a whole is."""
+
+    NEW = "not paired yet"
+    PAIRED = "paired"
+    FAULTED = "faulted"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntityStatus:
+    """One queue or topic of the primary."""
+
+    entity: str
+    state: EntityState = EntityState.HEALTHY
+    since: datetime | None = None
+    """When it came into this state; None: it was never in another one."""
+    reason: str = ""
+    """Why it is not healthy; empty if it is."""
+    epoch: int = 0
+    """How often the side on which its sends belong has changed."""
+    stays: bool = False
+    """Failed over by a person, until a person brings it back: no ping will."""
+    next_ping_at: datetime | None = None
+    pings_sent: int = 0
+    pings_failed: int = 0
+    last_ping_failure: str | None = None
+    failovers: int = 0
+    flaps: int = 0
+    """Failovers that came soon after a recovery."""
+    sent_to_primary: int = 0
+    """Messages that the primary accepted."""
+    sent_to_backlog: int = 0
+    """Messages that a backlog queue accepted."""
+    held_now: int = 0
+    """Sends that wait for the outcome of a suspicion."""
+    held_bytes: int = 0
+    copies_in_doubt: int = 0
+    """Attempts that ended without an answer: so many copies more may be stored."""
+    duplicate_detection: str = "unknown"
+    """Whether the primary would drop such copies, as far as the credential may know."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BacklogQueueStatus:
+    """One backlog queue of the secondary."""
+
+    path: str
+    in_rotation: bool = True
+    lost_until: datetime | None = None
+    """When it may be tried again; None: it is in the rotation."""
+    reason: str = ""
+    """Why it is lost; empty if it is not."""
+    sent: int = 0
+    """Messages of this client that it accepted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecondaryStatus:
+    """The secondary, as it was found when somebody last looked."""
+
+    checked_at: datetime | None = None
+    warnings: tuple[str, ...] = ()
+    """What was noticed about the pairing, one line each."""
+    waiting_messages: int | None = None
+    """Messages in all backlog queues of this primary, of every client."""
+    oldest_age_s: float | None = None
+    """Age of the oldest of them."""
+    capacity_hours: float | None = None
+    """How long the backlog queues would last at the rate at which they are filling; infinite if they are not."""
+    syphon_seen: bool | None = None
+    """Whether somebody seems to bring the backlog home."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """A pair at one moment. Printing it gives a table, `as_dict` what `json.dumps` takes."""
+
+    at: datetime
+    primary: str
+    """The primary namespace's name."""
+    secondary: str
+    """The secondary namespace's name, or its address if it has none."""
+    phase: Phase = Phase.PAIRED
+    fault: str | None = None
+    """Why the pair ended, if it did by a fault."""
+    entities: tuple[EntityStatus, ...] = ()
+    backlog_queues: tuple[BacklogQueueStatus, ...] = ()
+    secondary_status: SecondaryStatus = field(default_factory=SecondaryStatus)
+    news_dropped: int = 0
+    """Callbacks that were not called because too many news were waiting."""
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether everything is as it should be: paired, no entity in question, no backlog queue lost."""
+        return (
+            self.phase is Phase.PAIRED
+            and all(entity.state is EntityState.HEALTHY for entity in self.entities)
+            and all(queue.in_rotation for queue in self.backlog_queues)
+        )
+
+    def entity(self, path: str) -> EntityStatus | None:
+        """The entity of that name, whatever its case; None if this client knows none."""
+        return next((entity for entity in self.entities if entity.entity.lower() == path.lower()), None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values only; times in ISO 8601."""
+        plain: dict[str, Any] = asdict(self, dict_factory=_plain_dict)
+        return plain
+
+    def __str__(self) -> str:
+        return "\n".join(_lines(self))
+
+
+def _plain_dict(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: _plain(value) for name, value in pairs}
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case datetime():
+            return value.isoformat()
+        case StrEnum():
+            return value.value
+        case tuple():
+            return [_plain(each) for each in value]
+        case float() if not isfinite(value):
+            return None  # JSON has no word for it
+        case _:
+            return value
+
+
+# --- as a table ---
+
+
+def _lines(status: Status) -> Iterator[str]:
+    why = f" ({status.fault})" if status.fault else ""
+    yield f"{status.primary} -> {status.secondary}: {status.phase.value}{why}, {status.at:%Y-%m-%d %H:%M:%S} UTC"
+    yield ""
+    if status.entities:
+        yield from _table(
+            ("entity", "state", "for", "primary", "backlog", "held", "in doubt", "failovers", "next ping", "reason"),
+            [_entity_row(entity, status.at) for entity in status.entities],
+        )
+    else:
+        yield "nothing was sent yet"
+    if status.backlog_queues:
+        yield ""
+        rows = [_queue_row(queue, status.at) for queue in status.backlog_queues]
+        yield from _table(("backlog queue", "state", "sent", "reason"), rows)
+    yield ""
+    yield _secondary_line(status.secondary_status, status.at)
+    for warning in status.secondary_status.warnings:
+        yield f"warning: {warning}"
+
+
+def _entity_row(entity: EntityStatus, now: datetime) -> Sequence[str]:
+    return (
+        entity.entity,
+        entity.state.value + (" (stays)" if entity.stays else ""),
+        "" if entity.since is None else roughly((now - entity.since).total_seconds()),
+        str(entity.sent_to_primary),
+        str(entity.sent_to_backlog),
+        str(entity.held_now),
+        str(entity.copies_in_doubt),
+        str(entity.failovers),
+        _until(entity.next_ping_at, now),
+        entity.reason,
+    )
+
+
+def _queue_row(queue: BacklogQueueStatus, now: datetime) -> Sequence[str]:
+    state = "in rotation" if queue.in_rotation else "lost, tried again " + (_until(queue.lost_until, now) or "later")
+    return (queue.path, state, str(queue.sent), queue.reason)
+
+
+def _until(moment: datetime | None, now: datetime) -> str:
+    if moment is None:
+        return ""
+    left_s = (moment - now).total_seconds()
+    return "now" if left_s < 1 else f"in {roughly(left_s)}"
+
+
+def _secondary_line(secondary: SecondaryStatus, now: datetime) -> str:
+    if secondary.checked_at is None:
+        return "backlog: not looked at yet"
+    syphon = {None: "unknown", True: "seen", False: "not seen"}[secondary.syphon_seen]
+    facts = {
+        "waiting": _known(secondary.waiting_messages, str),
+        "oldest": _known(secondary.oldest_age_s),
+        "full in": _known(secondary.capacity_hours, lambda hours: roughly(hours * 3600)),
+        "syphon": syphon,
+        "looked at": f"{roughly((now - secondary.checked_at).total_seconds())} ago",
+    }
+    return "backlog: " + ", ".join(f"{name} {value}" for name, value in facts.items())
+
+
+def _known(value: float | None, in_words: Callable[[float], str] = roughly) -> str:
+    if value is None:
+        return "unknown"
+    return in_words(value) if isfinite(value) else "never"
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    lines = [header, *([" ".join(cell.split()) for cell in row] for row in rows)]  # a reason may have several lines
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    for line in lines:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()

@@ -1,0 +1,171 @@
+"""`PairedServiceBusClient` for threads: two namespaces that look like one to whoever sends."""
+
+from __future__ import annotations
+
+from time import monotonic
+from types import TracebackType
+from typing import Any
+from weakref import WeakSet
+
+from twinbus.client.any_client import checked_path, options_from, refuse_sender_options, sent_straight
+from twinbus.client.namespace import Namespace
+from twinbus.client.news_desk import Callback, Unsubscribe
+from twinbus.client.options import SendAvailabilityPairedNamespaceOptions
+from twinbus.client.receivers import PairedServiceBusReceiver, queue_receiver, subscription_receiver
+from twinbus.client.sender import PairedServiceBusSender
+from twinbus.client.shell import ThreadShell
+from twinbus.client.standing import Standing
+from twinbus.client.status import Phase, Status
+from twinbus.client.telemetry import TELEMETRY
+from twinbus.pairing.entity import Entity
+from twinbus.pairing.events import FailoverForced, MarkedHealthy
+
+
+class PairedServiceBusClient:
+    """Sends go to the primary; while a queue or topic of it is down, to backlog queues in the secondary.
+
+    Entering it in a `with` block pairs the namespaces, leaving it closes it. Threads may share it and its senders.
+    """
+
+    def __init__(self, primary: Namespace, options: SendAvailabilityPairedNamespaceOptions) -> None:
+        self._standing = Standing(primary, options)
+        self._shell = ThreadShell(self._standing)
+        self._senders: WeakSet[PairedServiceBusSender] = WeakSet()
+        self._receivers: WeakSet[PairedServiceBusReceiver] = WeakSet()
+        self.primary = Side(self, primary)
+        self.secondary = Side(self, options.secondary)
+        self._watch = TELEMETRY.watch(self.status)
+
+    @classmethod
+    def from_connection_strings(cls, primary: str, secondary: str, **options: Any) -> PairedServiceBusClient:
+        """Pair two namespaces by their connection strings; every option is a keyword."""
+        return cls(Namespace.from_connection_string(primary), options_from(secondary, options))
+
+    # --- life ---
+
+    def pair(self) -> None:
+        """Find or create the backlog queues and prove that they work; returns when everything is ready for sends.
+
+        Raises `PairingError` saying which namespace, which queue and what to do. The primary may be down meanwhile.
+        """
+        self._shell.prepare()
+
+    def close(self) -> None:
+        """End everything; sends that are held are told whether they are "not sent" or "in doubt"."""
+        self._end(Phase.CLOSED)
+
+    def fault(self, reason: str) -> None:
+        """End the pairing for good: from now on every call raises `PairFaulted` with this reason."""
+        self._end(Phase.FAULTED, reason)
+
+    def __enter__(self) -> PairedServiceBusClient:
+        self.pair()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _end(self, phase: Phase, reason: str | None = None) -> None:
+        self._shell.end(phase, reason)
+        for sender in tuple(self._senders):
+            sender.close()
+        for receiver in tuple(self._receivers):
+            receiver.close()
+        self._watch.stop()
+        self._shell.finish()
+
+    # --- senders and receivers ---
+
+    def get_queue_sender(self, queue_name: str, **kwargs: Any) -> PairedServiceBusSender:
+        """A sender for this queue of the primary."""
+        return self._sender(queue_name, kwargs)
+
+    def get_topic_sender(self, topic_name: str, **kwargs: Any) -> PairedServiceBusSender:
+        """A sender for this topic of the primary."""
+        return self._sender(topic_name, kwargs)
+
+    def get_queue_receiver(self, queue_name: str, **kwargs: Any) -> PairedServiceBusReceiver:
+        """The SDK's receiver on this queue of the primary; pings are not shown. Arguments are the SDK's."""
+        self._standing.check_usable()
+        return self._kept(queue_receiver(self._shell.receiving, queue_name, **kwargs))
+
+    def get_subscription_receiver(
+        self, topic_name: str, subscription_name: str, **kwargs: Any
+    ) -> PairedServiceBusReceiver:
+        """The SDK's receiver on this subscription of the primary; pings are not shown. Arguments are the SDK's."""
+        self._standing.check_usable()
+        return self._kept(subscription_receiver(self._shell.receiving, topic_name, subscription_name, **kwargs))
+
+    def _sender(self, path: str, kwargs: dict[str, Any]) -> PairedServiceBusSender:
+        refuse_sender_options(kwargs)
+        self._standing.check_not_ended()
+        with self._shell.lock:
+            entity = self._standing.pair.entity(checked_path(path))
+        sender = PairedServiceBusSender(self._shell, entity)
+        self._shell.lend_warm_queue(sender.choice)
+        self._senders.add(sender)
+        return sender
+
+    def _kept(self, receiver: PairedServiceBusReceiver) -> PairedServiceBusReceiver:
+        self._receivers.add(receiver)
+        return receiver
+
+    # --- controls and sight ---
+
+    @property
+    def backlog_queue_count(self) -> int:
+        """How many backlog queues were really found or created; 0 before pairing."""
+        return self._standing.queue_count
+
+    def force_failover(self, entity: str, *, reason: str = "forced", stay: bool = False) -> None:
+        """Send an entity's messages to the backlog from now on, until a ping succeeds; `stay`: until `mark_healthy`."""
+        self._standing.check_usable()
+        self._shell.feed(self._entity(entity), lambda at, epoch: FailoverForced(at, epoch, reason, stay))
+
+    def mark_healthy(self, entity: str) -> None:
+        """Send an entity's messages to the primary from now on."""
+        self._standing.check_usable()
+        self._shell.feed(self._entity(entity), MarkedHealthy)
+
+    def recheck(self) -> None:
+        """Prove now, and not only every hour, that the backlog queues can be used."""
+        self._standing.check_usable()
+        self._shell.recheck()
+
+    def on(self, event: str, callback: Callback) -> Unsubscribe:
+        """Have a function called with every piece of news of this name, or all ("*"); call the result to end that."""
+        return self._shell.news.on(event, callback)
+
+    def status(self) -> Status:
+        """How the pair is doing: every entity, every backlog queue. Prints as a table."""
+        with self._shell.lock:
+            return self._standing.status(monotonic(), self._straight, self._shell.news.dropped)
+
+    def metrics_text(self) -> str:
+        """The numbers of this client as Prometheus scrapes them."""
+        return self._watch.text()
+
+    def __repr__(self) -> str:
+        standing = self._standing
+        return f"PairedServiceBusClient({standing.primary!r}, {standing.secondary!r}, {standing.phase.value})"
+
+    def _entity(self, path: str) -> Entity:
+        with self._shell.lock:
+            return self._standing.pair.entity(checked_path(path))
+
+    def _straight(self, entity: Entity) -> int:
+        return sent_straight(tuple(self._senders), entity)
+
+
+class Side:
+    """One of the two namespaces of a pair."""
+
+    def __init__(self, client: PairedServiceBusClient, namespace: Namespace) -> None:
+        self._client = client
+        self.namespace = namespace
+
+    def close(self) -> None:
+        """A pair has two sides: closing one of them closes the pair."""
+        self._client.close()

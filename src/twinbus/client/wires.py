@@ -1,0 +1,207 @@
+"""The connections beneath senders and receivers of the SDK, within reach: to be cut, and not to be forgotten.
+
+Everything here leans on the inside of the SDK (7.15); whatever else in the client does, does so through this file, the
+links and the failures.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from azure.servicebus._pyamqp.constants import MessageDeliveryState
+
+ATTACHED = 3
+"""The SDK's number for the state of a link that can be used."""
+FRAMES_AT_ONCE = 20
+"""How many frames an opening link may read before the SDK has a look whether it is time to give up."""
+
+
+class Wire:
+    """The connections that one sender or receiver of the sync SDK makes."""
+
+    def __init__(self, handler: Any) -> None:
+        """`handler` must not be open yet: what it makes from now on is noted."""
+        self._clients: list[Any] = []
+        create = handler._create_handler
+
+        def create_and_note(auth: Any) -> None:
+            create(auth)
+            client = handler._handler
+            client.client_ready = _eager(client.client_ready)
+            self._clients.append(client)
+
+        handler._create_handler = create_and_note
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the server has answered as one: what is missing then is missing on the link."""
+        return any(_is_connected(client) for client in self._clients)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether an open link is known to be over, without waiting: detached, or the peer has hung up."""
+        return any(_has_ended(client) or _is_at_end(_socket(client)) for client in self._clients)
+
+    def be_patient(self) -> None:
+        """To be called when the link is open: from now on the SDK waits in its own way."""
+        for client in self._clients:
+            del client.client_ready
+
+    def cut(self) -> None:
+        """Shut the connections down under whoever uses them, from any thread."""
+        for sock in [_socket(client) for client in self._clients]:
+            if sock is not None:
+                _shut(sock)
+
+    def close(self) -> None:
+        """Give the sockets back that the SDK forgets when it fails half-way."""
+        clients, self._clients = self._clients, []
+        for sock in [_socket(client) for client in clients]:
+            if sock is not None:
+                _shut(sock)
+                sock.close()
+
+
+class AioWire:
+    """The connections that one sender or receiver of the asyncio SDK makes."""
+
+    def __init__(self, handler: Any) -> None:
+        """`handler` must not be open yet: what it makes from now on is noted."""
+        self._clients: list[Any] = []
+        create = handler._create_handler
+
+        def create_and_note(auth: Any) -> None:
+            create(auth)
+            client = handler._handler
+            client.client_ready_async = _eager_async(client.client_ready_async)
+            self._clients.append(client)
+
+        handler._create_handler = create_and_note
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the server has answered as one: what is missing then is missing on the link."""
+        return any(_is_connected(client) for client in self._clients)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether an open link is known to be over: detached, or the peer has hung up."""
+        return any(_has_ended(client) or _reads_at_end(client) for client in self._clients)
+
+    def be_patient(self) -> None:
+        """To be called when the link is open: from now on the SDK waits in its own way."""
+        for client in self._clients:
+            del client.client_ready_async
+
+    def cut(self) -> None:
+        """Shut the connections down under whoever uses them."""
+        for client in self._clients:
+            writer = getattr(_transport(client), "writer", None)
+            if writer is not None:
+                writer.transport.abort()
+
+    async def close(self) -> None:
+        """Give back what the SDK forgets when it fails half-way, or is stopped while it tidies up."""
+        self.cut()
+        clients, self._clients = self._clients, []
+        for client in clients:
+            client._shutdown = True
+            transport = _transport(client)
+            if getattr(transport, "session", None) is not None:  # a WebSocket
+                await transport.close()
+
+
+class LastTransfer:
+    """What became of the last transfer on an open link, as far as this end knows."""
+
+    def __init__(self, client: Any) -> None:
+        self._delivery: Any = None
+        is_async = hasattr(client, "_transfer_message_async")
+        name = "_transfer_message_async" if is_async else "_transfer_message"
+        transfer = getattr(client, name)
+
+        def note(message_delivery: Any, timeout: float = 0) -> Any:
+            self._delivery = delivery = transfer(message_delivery, timeout)
+            return delivery
+
+        async def note_async(message_delivery: Any, timeout: float = 0) -> Any:
+            self._delivery = delivery = await transfer(message_delivery, timeout)
+            return delivery
+
+        setattr(client, name, note_async if is_async else note)
+
+    @property
+    def has_left(self) -> bool:
+        """Of a send that has failed: whether its transfer was written, rather than none, or none any more."""
+        delivery = self._delivery
+        if delivery is None or not delivery.sent:
+            return False
+        # The SDK tells only its own callback what became of a delivery. One that was accepted was another send's.
+        (message_delivery,) = delivery.on_delivery_settled.args
+        return bool(message_delivery.state != MessageDeliveryState.Ok)
+
+
+def _eager(is_ready: Callable[[], bool]) -> Callable[[], bool]:
+    """Reads frames as they come: the SDK sleeps 50 ms after each, which makes half a second until a link is open."""
+    return lambda: any(is_ready() for _ in range(FRAMES_AT_ONCE))
+
+
+def _eager_async(is_ready: Callable[[], Awaitable[bool]]) -> Callable[[], Awaitable[bool]]:
+    async def is_ready_soon() -> bool:
+        for _ in range(FRAMES_AT_ONCE):
+            if await is_ready():
+                return True
+        return False
+
+    return is_ready_soon
+
+
+def _transport(client: Any) -> Any:
+    return getattr(getattr(client, "_connection", None), "_transport", None)
+
+
+def _is_connected(client: Any) -> bool:
+    return bool(getattr(getattr(client, "_connection", None), "_remote_max_frame_size", None))
+
+
+def _has_ended(client: Any) -> bool:
+    link, connection = client._link, client._connection
+    is_over = link is None or connection is None or connection._error is not None
+    return is_over or link.state.value != ATTACHED
+
+
+def _is_at_end(sock: socket.socket | None) -> bool:
+    """Whether the peer has closed his side, even if there is something left to read from it."""
+    if sock is None:
+        return True
+    try:
+        poll = select.poll()
+        poll.register(sock, getattr(select, "POLLRDHUP", 0))  # breakdowns are told in any case
+        return bool(poll.poll(0))
+    except (OSError, ValueError):  # closed
+        return True
+
+
+def _reads_at_end(client: Any) -> bool:
+    transport = _transport(client)
+    reader, writer = getattr(transport, "reader", None), getattr(transport, "writer", None)
+    if reader is None or writer is None:  # a WebSocket looks after itself
+        return getattr(transport, "session", None) is None
+    return bool(reader.at_eof() or reader.exception() is not None or writer.is_closing())
+
+
+def _socket(client: Any) -> socket.socket | None:
+    found = getattr(_transport(client), "sock", None)
+    inner = getattr(found, "sock", found)  # a WebSocket has one inside
+    return inner if isinstance(inner, socket.socket) else None
+
+
+def _shut(sock: socket.socket) -> None:
+    # Not the method of an SSLSocket: that one turns it into a plain socket, and whoever reads from it would take
+    # ciphertext for frames.
+    with contextlib.suppress(OSError):  # not connected yet, or not any more
+        socket.socket.shutdown(sock, socket.SHUT_RDWR)

@@ -1,0 +1,37 @@
+"""How our own AMQP engine reaches a namespace: what has to be known to connect, and nothing that connects."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+SAS_TOKEN, JWT = "servicebus.windows.net:sastoken", "jwt"
+"""The kinds of token that `$cbs` knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What is put to `$cbs` to be let in."""
+
+    text: str = field(repr=False)
+    type: str
+    expires_at: float
+    """Seconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dial:
+    host: str
+    port: int
+    tls: ssl.SSLContext | None
+    """None: plain AMQP."""
+    server_hostname: str | None
+    """The name that the server's certificate has to carry; None without TLS."""
+    get_token: Callable[[str], Token] = field(repr=False)
+    """A fresh token for an audience as `sb://contoso.servicebus.windows.net/orders`.
+
+    May take a while (somebody is asked over the network), but not for ever; never call it on an event loop's thread.
+    """
+    hostname: str | None = None
+    """What `open` calls the peer, where it is not `host` (which may be a gateway on the way)."""

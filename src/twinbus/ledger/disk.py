@@ -1,0 +1,58 @@
+"""The few things the ledger asks of a disk, in one place so that a test can have a disk that refuses."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import suppress
+from pathlib import Path
+
+SUFFIX = ".jsonl"
+
+
+class Disk:
+    """The real one. Everything may raise `OSError`."""
+
+    def create(self, path: Path) -> int:
+        """A new, empty file, locked for as long as somebody has it open; its directories are made as needed."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        with suppress(OSError):  # where there are no locks, readers cannot tell a running writer from a dead one
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return file
+
+    def write(self, file: int, data: bytes | memoryview) -> int:
+        return os.write(file, data)
+
+    def truncate(self, file: int, size: int) -> None:
+        os.ftruncate(file, size)
+        os.lseek(file, size, os.SEEK_SET)
+
+    def sync(self, file: int) -> None:
+        os.fsync(file)
+
+    def sync_names(self, directory: Path) -> None:
+        """New files are still there after a power cut."""
+        opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)
+
+    def close(self, file: int) -> None:
+        os.close(file)
+
+    def used_bytes(self, directory: Path) -> int:
+        """What all segments in the directory take up, whoever wrote them."""
+        with os.scandir(directory) as entries:
+            return sum(_size_of(entry) for entry in entries if entry.name.endswith(SUFFIX))
+
+    def free_bytes(self, directory: Path) -> int:
+        return (room := os.statvfs(directory)).f_bavail * room.f_frsize
+
+
+def _size_of(entry: os.DirEntry[str]) -> int:
+    try:
+        return entry.stat().st_size
+    except FileNotFoundError:
+        return 0  # moved away meanwhile

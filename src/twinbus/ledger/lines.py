@@ -1,0 +1,87 @@
+"""Events to lines and back. A line that is not exactly what was written is recognised by its checksum."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+from zlib import crc32
+
+import msgspec
+
+from twinbus.ledger.events import SCHEMA_VERSION, Envelope, Event, Record
+from twinbus.ledger.kinds import Kind
+
+EVENT_BYTES_MAX = 8 << 20
+LINE_BYTES_MAX = EVENT_BYTES_MAX + 4096
+CRC_MARK = b',"crc":'
+Trouble = Literal["corrupt", "newer"]
+
+
+class Flaw(NamedTuple):
+    """Why a line is no record; `envelope` if at least that much of it can be trusted."""
+
+    trouble: Trouble
+    text: str
+    envelope: Envelope | None = None
+
+
+class LineWriter:
+    """Turns events of one process into lines."""
+
+    def __init__(self, *, process: str, pid: int, host: str, program: str) -> None:
+        encoder = msgspec.json.Encoder()
+        who = {"v": SCHEMA_VERSION, "process": process, "pid": pid, "host": host, "program": program}
+        self._who = encoder.encode(who)[:-1]
+        self._encode = encoder.encode
+
+    def line(self, event: Event, *, number: int, at_ns: int, monotonic_ns: int) -> bytes:
+        """The line with its end. An event that JSON cannot hold becomes a `rejected` one."""
+        said = self._said(event)
+        body = b'%b,"number":%d,"at_ms":%d,"monotonic_us":%d,%b' % (
+            self._who,
+            number,
+            at_ns // 1_000_000,
+            monotonic_ns // 1_000,
+            said[1:-1],
+        )
+        return b"%b%b%d}\n" % (body, CRC_MARK, crc32(body))
+
+    def _said(self, event: Event) -> bytes:
+        try:
+            said = self._encode(event)
+        except Exception as error:  # whatever is wrong with an event, its number must not be missing
+            return self._rejected(f"{type(error).__name__}: {str(error)!a}"[:500])
+        return said if len(said) <= EVENT_BYTES_MAX else self._rejected(f"{len(said)} bytes are too large for a line")
+
+    def _rejected(self, reason: str) -> bytes:
+        return self._encode(Event(Kind.REJECTED, reason=reason))
+
+
+_decode_record = msgspec.json.Decoder(Record).decode
+_decode_envelope = msgspec.json.Decoder(Envelope).decode
+
+
+def read_line(line: bytes) -> Record | Flaw:
+    """The record in a line, or what is wrong with it."""
+    body, mark, crc = line.rstrip(b"\r\n").rpartition(CRC_MARK)
+    if not mark:
+        return Flaw("corrupt", "no checksum: not a record, or not all of it")
+    if crc != b"%d}" % crc32(body):
+        return Flaw("corrupt", "the checksum does not fit")
+    try:
+        record = _decode_record(line)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return _unlike_a_record(line, error)
+    return record if record.v <= SCHEMA_VERSION else _too_new(Envelope(record.v, record.process, record.number))
+
+
+def _unlike_a_record(line: bytes, error: Exception) -> Flaw:
+    try:
+        envelope = _decode_envelope(line)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return Flaw("corrupt", f"not a record: {error}")
+    return _too_new(envelope) if envelope.v > SCHEMA_VERSION else Flaw("corrupt", f"not a record: {error}", envelope)
+
+
+def _too_new(envelope: Envelope) -> Flaw:
+    text = f"schema version {envelope.v} is newer than {SCHEMA_VERSION}: read it with a newer twinbus"
+    return Flaw("newer", text, envelope)

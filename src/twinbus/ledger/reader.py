@@ -1,0 +1,154 @@
+"""Reads a directory of segments: every record that is whole, once; and what stands in the way, with file and line.
+
+Nothing is hidden and nothing is guessed: a line that is not exactly what was written is a problem, not a record. Only
+a handful of numbers per process is kept in memory, however large the ledger is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+from twinbus.errors import StoreError
+from twinbus.ledger.disk import SUFFIX
+from twinbus.ledger.events import Record
+from twinbus.ledger.kinds import Kind
+from twinbus.ledger.lines import LINE_BYTES_MAX, Flaw, read_line
+from twinbus.ledger.record_numbers import Numbers
+
+LINES_NAMED_MAX = 10
+
+Defect = Literal["torn", "corrupt", "newer", "duplicate", "unreadable"]
+"""torn: the last line ends too soon, as after a crash. newer: written by a later twinbus. duplicate: read before."""
+
+
+@dataclass(slots=True)
+class Problem:
+    """What is wrong in one file, in one way."""
+
+    file: Path
+    defect: Defect
+    text: str
+    lines: list[int] = field(default_factory=list)
+    """The first of the lines concerned."""
+    count: int = 0
+    """How many lines are concerned."""
+
+    def __str__(self) -> str:
+        at = f":{self.lines[0]}" if self.lines else ""
+        more = f" ({self.count} lines)" if self.count > 1 else ""
+        return f"{self.file}{at}: {self.defect}{more}: {self.text}"
+
+
+@dataclass(slots=True)
+class ProcessSeen:
+    """What has been read of one process."""
+
+    process: str
+    numbers: Numbers = field(default_factory=Numbers)
+    host: str = ""
+    pid: int = 0
+    program: str = ""
+    first_ms: int = 0
+    last_ms: int = 0
+    wait_us: int = 0
+    """How long its records waited in memory, at most."""
+    last_file: Path | None = None
+    closed: bool = False
+    gaps: list[Record] = field(default_factory=list)
+    not_understood: int = 0
+    """Records that are there, but of a newer schema."""
+
+    def see(self, record: Record) -> None:
+        self.host, self.pid, self.program = record.host, record.pid, record.program
+        self.first_ms = min(self.first_ms or record.at_ms, record.at_ms)
+        self.last_ms = max(self.last_ms, record.at_ms)
+        if record.kind == Kind.OPENED:
+            self.wait_us = record.duration_us
+        elif record.kind == Kind.CLOSED:
+            self.closed = True
+        elif record.kind == Kind.GAP:
+            self.gaps.append(record)
+
+
+def segments_in(directory: Path) -> list[Path]:
+    """The segments, in the order of their names. Raises `StoreError` if there is no such directory."""
+    try:
+        return sorted(path for path in directory.iterdir() if path.name.endswith(SUFFIX))
+    except OSError as error:
+        raise StoreError(f"there is no ledger in {directory}: {error.strerror}") from error
+
+
+class LedgerReader:
+    """One reading of a ledger. `problems` and `processes` are complete when `records` has come to its end."""
+
+    def __init__(self, directory: Path) -> None:
+        self.segments = segments_in(directory)
+        self.problems: list[Problem] = []
+        self.processes: dict[str, ProcessSeen] = {}
+        self.bytes_read = 0
+
+    def records(self) -> Iterator[Record]:
+        """Every record once: segment by segment, those of one process in order, processes one after the other."""
+        for path in self.segments:
+            yield from self._records_of(path)
+
+    def _records_of(self, path: Path) -> Iterator[Record]:
+        found: dict[str, Problem] = {}
+        try:
+            with path.open("rb") as file:
+                for at, line in enumerate(_lines_of(file), 1):
+                    self.bytes_read += len(line)
+                    record = self._record_in(line, path, at, found)
+                    if record is not None:
+                        yield record
+        except OSError as error:
+            _add(found, path, "unreadable", f"{error.strerror}", None)
+        self.problems += found.values()
+
+    def _record_in(self, line: bytes, path: Path, at: int, found: dict[str, Problem]) -> Record | None:
+        """The record in a line, if it is one and new; else the problem is noted."""
+        read = read_line(line)
+        if isinstance(read, Flaw):
+            self._note_flaw(read, line, path, at, found)
+            return None
+        seen = self._seen(read.process, path)
+        if not seen.numbers.add(read.number):
+            _add(found, path, "duplicate", "read before, in this or another segment", at)
+            return None
+        seen.see(read)
+        return read
+
+    def _note_flaw(self, flaw: Flaw, line: bytes, path: Path, at: int, found: dict[str, Problem]) -> None:
+        if flaw.trouble == "newer" and flaw.envelope is not None:
+            seen = self._seen(flaw.envelope.process, path)
+            seen.not_understood += seen.numbers.add(flaw.envelope.number)
+            _add(found, path, "newer", flaw.text, at)
+        elif not line.endswith(b"\n") and len(line) <= LINE_BYTES_MAX:
+            _add(found, path, "torn", "the last line ends too soon, as after a crash in the middle of writing", at)
+        else:
+            _add(found, path, "corrupt", flaw.text, at)
+
+    def _seen(self, process: str, path: Path) -> ProcessSeen:
+        seen = self.processes.get(process)
+        if seen is None:
+            seen = self.processes[process] = ProcessSeen(process)
+        seen.last_file = path
+        return seen
+
+
+def _lines_of(file: BinaryIO) -> Iterator[bytes]:
+    """Lines with their ends; of one that is longer than any record only the beginning."""
+    while line := file.readline(LINE_BYTES_MAX + 1):
+        yield line
+        while len(line) > LINE_BYTES_MAX and not line.endswith(b"\n"):
+            line = file.readline(LINE_BYTES_MAX + 1)
+
+
+def _add(found: dict[str, Problem], path: Path, defect: Defect, text: str, line: int | None) -> None:
+    problem = found.setdefault(defect, Problem(path, defect, text))
+    problem.count += 1
+    if line is not None and len(problem.lines) < LINES_NAMED_MAX:
+        problem.lines.append(line)

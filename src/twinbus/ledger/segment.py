@@ -1,0 +1,138 @@
+"""The files of one process: appended to, never changed, begun anew when one is large or old.
+
+A file gets whole lines only. When the disk takes part of a write and refuses the rest, the file is cut back to what
+was whole; only a crash can leave a line that is cut short, and then it is the last of its file.
+"""
+
+from __future__ import annotations
+
+import errno
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from twinbus.ledger.disk import SUFFIX, Disk
+from twinbus.ledger.options import MIB, LedgerOptions
+
+LOOK_AGAIN_BYTES = 4 * MIB
+LOOK_AGAIN_NS = 30_000_000_000
+
+
+class Segments:
+    """Appends to the newest segment. Only the thread that writes the ledger uses it."""
+
+    def __init__(self, options: LedgerOptions, process: str, disk: Disk, *, opened_ns: int) -> None:
+        self._options = options
+        self._process = process
+        self._opened_ns = opened_ns
+        self._disk = disk
+        self._file: int | None = None
+        self._size = 0
+        self._begun_ns = 0
+        self._index = 0
+        self._unsynced = False
+        self._room: int | None = None  # how much may be written before looking again; None: look now
+        self._looked_ns = 0
+
+    def append(self, data: bytes, *, monotonic_ns: int, last_words: bool = False) -> None:
+        """All of `data` is in a file, for the system to keep, or `OSError` and none of it is.
+
+        `last_words` may pass the limits that were set (not those of the disk): they say what is missing.
+        """
+        if not last_words:
+            self._find_room(len(data), monotonic_ns)
+        if self._file is None or self._is_done(len(data), monotonic_ns):
+            self._begin(monotonic_ns)
+        self._write_all(data)
+        self._room = None if self._room is None else self._room - len(data)
+
+    def sync(self) -> None:
+        """What was appended survives a power cut."""
+        if self._unsynced and self._file is not None:
+            self._disk.sync(self._file)
+            self._unsynced = False
+
+    def retire(self) -> None:
+        """End the segment, if there is one; the next record begins another."""
+        if self._file is None:
+            return
+        try:
+            if self._options.sync_interval_s is not None:
+                self.sync()
+        finally:
+            self.let_go()
+
+    def let_go(self) -> None:
+        """Close the file without further care. What a forked child does with the file of its parent."""
+        file, self._file = self._file, None
+        if file is not None:
+            with suppress(OSError):  # the system has taken or lost the data by now, there is nothing left to do
+                self._disk.close(file)
+
+    def _is_done(self, more: int, monotonic_ns: int) -> bool:
+        too_large = self._size + more > self._options.segment_bytes_max
+        return too_large or monotonic_ns - self._begun_ns >= self._options.segment_age_max_s * 1e9
+
+    def _begin(self, monotonic_ns: int) -> None:
+        """Begin the next segment, then end the one before: a process that runs always holds one."""
+        self._index += 1  # also if it fails: a name is tried once
+        path = self._options.directory / segment_name(self._opened_ns, self._process, self._index)
+        file = self._disk.create(path)
+        try:
+            self.retire()
+        finally:
+            self._file, self._size, self._begun_ns = file, 0, monotonic_ns
+        if self._options.sync_interval_s is not None:
+            self._disk.sync_names(self._options.directory)
+
+    def _write_all(self, data: bytes) -> None:
+        assert self._file is not None
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[self._disk.write(self._file, rest) :]
+        except OSError:
+            self._cut_back()
+            raise
+        self._size += len(data)
+        self._unsynced = True
+
+    def _cut_back(self) -> None:
+        assert self._file is not None
+        try:
+            self._disk.truncate(self._file, self._size)
+        except OSError:
+            self.let_go()  # its last line stays torn, so nothing may follow it
+
+    def _find_room(self, wanted: int, monotonic_ns: int) -> None:
+        """Raise `OSError` when a limit that was set leaves no room."""
+        if self._room is not None and wanted <= self._room and monotonic_ns - self._looked_ns < LOOK_AGAIN_NS:
+            return
+        self._room = None
+        room, limit = self._look()
+        if wanted > room:
+            raise OSError(errno.ENOSPC, limit)
+        self._room, self._looked_ns = min(room, max(LOOK_AGAIN_BYTES, wanted)), monotonic_ns
+
+    def _look(self) -> tuple[int, str]:
+        directory = self._options.directory
+        directory.mkdir(parents=True, exist_ok=True)
+        room = self._options.directory_bytes_max - self._disk.used_bytes(directory)
+        limit = f"the segments have reached directory_bytes_max ({self._options.directory_bytes_max})"
+        if self._options.free_bytes_min:
+            free = self._disk.free_bytes(directory) - self._options.free_bytes_min
+            if free < room:
+                room, limit = free, f"there is less room than free_bytes_min ({self._options.free_bytes_min})"
+        return room, limit
+
+
+def segment_name(opened_ns: int, process: str, index: int) -> str:
+    """Names sort by the time at which processes began, and within a process by index, however clocks are set."""
+    opened = datetime.fromtimestamp(opened_ns // 1_000_000_000, UTC).strftime("%Y%m%dT%H%M%SZ")
+    return f"{opened}-{process}-{index:06}{SUFFIX}"
+
+
+def process_of(path: Path) -> tuple[str, int] | None:
+    """Process and index in the name of a segment; None if somebody else named it."""
+    parts = path.name.removesuffix(SUFFIX).split("-")
+    return (parts[1], int(parts[2])) if len(parts) == 3 and parts[2].isdigit() else None

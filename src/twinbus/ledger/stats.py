@@ -1,0 +1,64 @@
+"""What a ledger has in it, counted."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from twinbus.ledger.events import Record
+from twinbus.ledger.reader import LedgerReader
+
+ENTITIES_MAX = 10_000
+OTHERS = "(others)"
+
+
+@dataclass(slots=True)
+class Tally:
+    """Events of one kind for one entity."""
+
+    events: int = 0
+    messages: int = 0
+    bytes: int = 0
+
+    def add(self, record: Record) -> None:
+        self.events += 1
+        self.messages += len(record.message_ids) + record.count
+        self.bytes += sum(record.sizes) + record.bytes
+
+
+@dataclass(slots=True)
+class Stats:
+    """The counts of a ledger."""
+
+    segments: int = 0
+    disk_bytes: int = 0
+    processes: int = 0
+    problems: int = 0
+    records: int = 0
+    first_ms: int = 0
+    last_ms: int = 0
+    kinds: defaultdict[str, Tally] = field(default_factory=lambda: defaultdict(Tally))
+    entities: defaultdict[str, defaultdict[str, Tally]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(Tally))
+    )
+    """By entity, then by kind; beyond ten thousand entities under `(others)`."""
+
+    def add(self, record: Record) -> None:
+        self.records += 1
+        self.first_ms = min(self.first_ms or record.at_ms, record.at_ms)
+        self.last_ms = max(self.last_ms, record.at_ms)
+        self.kinds[record.kind].add(record)
+        if record.entity:
+            known = record.entity in self.entities or len(self.entities) < ENTITIES_MAX
+            self.entities[record.entity if known else OTHERS][record.kind].add(record)
+
+
+def stats(directory: Path) -> Stats:
+    """Read the whole ledger and count. Raises `StoreError` if there is no such directory."""
+    reader, counted = LedgerReader(directory), Stats()
+    for record in reader.records():
+        counted.add(record)
+    counted.segments, counted.disk_bytes = len(reader.segments), reader.bytes_read
+    counted.processes, counted.problems = len(reader.processes), len(reader.problems)
+    return counted

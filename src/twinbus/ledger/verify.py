@@ -1,0 +1,136 @@
+"""Is everything there? Gaps per process, how far the records reach, and what could not be read.
+
+A reconciliation may say *lost* only where the ledger is complete; elsewhere it has to say *unknown*. This is where it
+finds out.
+"""
+
+from __future__ import annotations
+
+import fcntl
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from twinbus.ledger.events import Record
+from twinbus.ledger.reader import LedgerReader, Problem, ProcessSeen
+
+Ending = Literal["closed", "running", "killed"]
+"""How the records of a process end. killed: its last file is no longer held by anybody, and it never said goodbye."""
+
+
+@dataclass(frozen=True, slots=True)
+class MissingRecords:
+    """Numbers that no record has."""
+
+    first: int
+    last: int
+    reason: str
+    """What the process itself wrote about it; empty if it knows nothing of the gap: somebody removed the records."""
+
+    @property
+    def count(self) -> int:
+        return self.last - self.first + 1
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessCoverage:
+    """How much of what one process recorded is there."""
+
+    process: str
+    host: str
+    pid: int
+    program: str
+    first_ms: int
+    last_ms: int
+    last_number: int
+    records: int
+    not_understood: int
+    missing: tuple[MissingRecords, ...]
+    ending: Ending
+    wait_us: int
+
+    @property
+    def missing_count(self) -> int:
+        return sum(gap.count for gap in self.missing)
+
+    @property
+    def is_complete(self) -> bool:
+        """Nothing is missing up to the last record, and nothing unknown can have followed it."""
+        return not self.missing and not self.not_understood and self.ending != "killed"
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How much of a ledger is there."""
+
+    segments: int
+    records: int
+    processes: tuple[ProcessCoverage, ...]
+    problems: tuple[Problem, ...]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether what is not in the ledger did not happen. A record that is there twice does no harm."""
+        harmless = all(problem.defect == "duplicate" for problem in self.problems)
+        return harmless and all(process.is_complete for process in self.processes)
+
+
+def verify(directory: Path) -> Coverage:
+    """Read the whole ledger and say what is missing. Raises `StoreError` if there is no such directory."""
+    reader = LedgerReader(directory)
+    deque(reader.records(), maxlen=0)
+    return coverage_of(reader)
+
+
+def coverage_of(reader: LedgerReader) -> Coverage:
+    """The coverage of what a reader has read to its end."""
+    processes = tuple(_process(seen) for seen in reader.processes.values())
+    records = sum(process.records for process in processes)
+    # A line that is being written at this moment is no damage.
+    running = {seen.last_file for seen in reader.processes.values() if _ending(seen) == "running"}
+    problems = [each for each in reader.problems if not (each.defect == "torn" and each.file in running)]
+    return Coverage(len(reader.segments), records, processes, tuple(problems))
+
+
+def _process(seen: ProcessSeen) -> ProcessCoverage:
+    return ProcessCoverage(
+        process=seen.process,
+        host=seen.host,
+        pid=seen.pid,
+        program=seen.program,
+        first_ms=seen.first_ms,
+        last_ms=seen.last_ms,
+        last_number=seen.numbers.last,
+        records=seen.numbers.count(),
+        not_understood=seen.not_understood,
+        missing=tuple(
+            MissingRecords(first, last, _reason(seen, first, last)) for first, last in seen.numbers.missing()
+        ),
+        ending=_ending(seen),
+        wait_us=seen.wait_us,
+    )
+
+
+def _reason(seen: ProcessSeen, first: int, last: int) -> str:
+    """What `gap` records say about numbers that are missing."""
+    told: list[Record] = [gap for gap in seen.gaps if gap.missing_first <= last and gap.missing_last >= first]
+    return "; ".join(dict.fromkeys(gap.reason for gap in told))
+
+
+def _ending(seen: ProcessSeen) -> Ending:
+    if seen.closed:
+        return "closed"
+    return "running" if seen.last_file is not None and is_held(seen.last_file) else "killed"
+
+
+def is_held(path: Path) -> bool:
+    """Whether a writer on this machine has the segment open."""
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False

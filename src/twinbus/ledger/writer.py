@@ -1,0 +1,254 @@
+"""The ledger of a process: events are handed in at once and written down by a thread of their own.
+
+`record` puts the event into a deque and returns: no lock, no system call, about a microsecond, and no exception
+whatever happens. Everything that can wait or fail happens in one background thread, a few times a second:
+
+* A record is safe from a crash of the process when it was handed to the system (`write_interval_s`, or `flush`), and
+  from a power cut when it was synced (`sync_interval_s`, or `flush(sync=True)`; always when a segment ends).
+* When the disk refuses, records wait in memory, up to `memory_bytes_max`; then new ones are dropped. The application
+  goes on. Once writing works again the dropped ones are a hole in the numbers and a `gap` record that explains it.
+* The limits `directory_bytes_max` and `free_bytes_min` work like a full disk. Old segments are never deleted: what was
+  recorded is evidence, and only its owner can say when it has been copied or compacted.
+* A forked child writes as a process of its own, into its own files, beginning with its first event. A child that ends
+  without running exit handlers (`os._exit`, as `multiprocessing` does) has to call `close` or `flush`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import logging
+import os
+import secrets
+import socket
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+from twinbus.errors import OptionsError
+from twinbus.ledger.background import Background, Flush
+from twinbus.ledger.disk import Disk
+from twinbus.ledger.events import Event
+from twinbus.ledger.kinds import Kind
+from twinbus.ledger.lines import LineWriter
+from twinbus.ledger.options import LedgerOptions
+from twinbus.ledger.scribe import Lost, Note, Scribe
+from twinbus.ledger.segment import Segments
+
+log = logging.getLogger("twinbus.ledger")
+
+EVENT_WEIGHT, MESSAGE_WEIGHT = 600, 120
+"""About what an event, and each message in it, takes up in memory beside its texts."""
+EXIT_S_MAX = 2.0
+FOR_GOOD = {errno.ENOTDIR, errno.EEXIST, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG}
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerHealth:
+    """How a ledger is doing."""
+
+    process: str
+    written: int
+    """Records in files."""
+    waiting: int
+    """Events in memory."""
+    lost: int
+    """Events that were dropped."""
+    trouble: str
+    """Why writing does not work at the moment; empty when it does."""
+
+
+class Ledger:
+    """Records what happens in this process into a directory. Threads, tasks and signal handlers may share one."""
+
+    def __init__(
+        self,
+        options: LedgerOptions,
+        *,
+        disk: Disk | None = None,
+        clock_ns: Callable[[], int] = time.time_ns,
+        monotonic_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        """Raises `OptionsError` if the directory can never be one; a disk that is full now is no reason to."""
+        _refuse_hopeless(options.directory)
+        self._options = options
+        self._disk = disk or Disk()
+        self._clock_ns = clock_ns
+        self._monotonic_ns = monotonic_ns
+        self._begin()
+        _LEDGERS.add(self)
+
+    @classmethod
+    def at(cls, directory: Path | str, program: str = "") -> Ledger:
+        """A ledger in this directory with everything else as usual."""
+        return cls(LedgerOptions(directory=Path(directory), program=program))
+
+    def _begin(self) -> None:
+        """The state of a process that has recorded nothing yet."""
+        self._process = secrets.token_hex(8)
+        self._state: Literal["new", "running", "closed"] = "new"
+        self._notes: deque[Note] = deque()
+        self._weight = 0
+        self._weight_calm = -1  # below any weight: the first event takes the long way, which starts the thread
+        self._lost = Lost()
+        self._lost_count = 0
+        self._turn = threading.RLock()  # reentrant: a signal handler may record too. A plain record never takes it
+        self._make_background()
+
+    def _make_background(self) -> None:
+        options, clock_ns, monotonic_ns = self._options, self._clock_ns, self._monotonic_ns
+        lines = LineWriter(process=self._process, pid=os.getpid(), host=socket.gethostname(), program=options.program)
+        segments = Segments(options, self._process, self._disk, opened_ns=clock_ns())
+        self._scribe = Scribe(lines, segments, release=self._release, clock_ns=clock_ns, monotonic_ns=monotonic_ns)
+        self._background = Background(options, self._notes, self._scribe, self._take_lost, monotonic_ns)
+
+    @property
+    def directory(self) -> Path:
+        return self._options.directory
+
+    @property
+    def process(self) -> str:
+        """What this process is called in its records."""
+        return self._process
+
+    # On the way of a send
+
+    def record(self, event: Event, /) -> None:
+        """Hand in an event. It is numbered and written soon, or counted as lost; nothing is raised."""
+        try:
+            weight = (
+                EVENT_WEIGHT
+                + len(event.entity)
+                + len(event.condition)
+                + len(event.reason)
+                + sum(map(len, event.message_ids))
+                + MESSAGE_WEIGHT * len(event.message_ids)
+            )
+            if event.session_ids:
+                weight += sum(map(len, event.session_ids))
+            self._weight += weight
+            if self._weight <= self._weight_calm:
+                self._notes.append((self._clock_ns(), self._monotonic_ns(), weight, event))
+            else:
+                self._record_slowly(event, weight)
+        except Exception as error:
+            self._reject(error)
+
+    def _record_slowly(self, event: Event, weight: int) -> None:
+        """The first event starts the thread; where many wait it is woken; what finds no room is counted as lost."""
+        if self._state == "new":
+            self._start()
+        if self._state == "running" and self._weight <= self._options.memory_bytes_max:
+            self._notes.append((self._clock_ns(), self._monotonic_ns(), weight, event))
+            if self._weight > self._weight_calm:
+                self._background.call()
+            return
+        self._weight -= weight
+        with self._turn:
+            now_ns = self._clock_ns()
+            self._lost.add(1, now_ns, now_ns)
+            self._lost_count += 1
+
+    def _reject(self, error: Exception) -> None:
+        """An event that is none still leaves a trace."""
+        with suppress(Exception):
+            self.record(Event(Kind.REJECTED, reason=f"{type(error).__name__}: {error}"[:500]))
+
+    def _start(self) -> None:
+        with self._turn:
+            if self._state != "new":
+                return
+            self._state, self._weight_calm = "running", self._options.memory_bytes_max // 2
+            self._scribe.open(wait_us=round(self._options.write_interval_s * 1e6))
+            try:
+                self._background.start()
+            except RuntimeError as error:  # no more threads: the next event tries again
+                self._state, self._weight_calm = "new", -1
+                self._make_background()
+                log.warning("the ledger cannot start its thread: %s", error)
+
+    def _release(self, weight: int) -> None:
+        """So much no longer waits. Threads that count at the same time may miscount; an empty deque puts it right."""
+        self._weight = self._weight - weight if self._notes else 0
+
+    def _take_lost(self) -> Lost:
+        with self._turn:
+            lost, self._lost = self._lost, Lost()
+            return lost
+
+    # For whoever can wait
+
+    def flush(self, timeout_s: float = 2.0, *, sync: bool = False) -> bool:
+        """Whether everything recorded so far is in a file now (with `sync`: on the disk), within the time given."""
+        if not self._background.is_alive:
+            return self._background.ended_well and not self._notes
+        flush = Flush(sync)
+        self._background.ask(flush)
+        return flush.done.wait(timeout_s) and flush.fine
+
+    def close(self, timeout_s: float = 5.0) -> bool:
+        """Write what is left and end the thread; whether all of that worked within the time given.
+
+        Events that are recorded afterwards are counted as lost and nothing else. Closing again is harmless.
+        """
+        with self._turn:
+            state, self._state, self._weight_calm = self._state, "closed", -1
+        if state == "running":
+            self._background.end()
+        return self._background.join(timeout_s) and self._background.ended_well
+
+    def health(self) -> LedgerHealth:
+        """How it is doing, for status pages and metrics."""
+        lost = self._lost_count + self._scribe.given_up
+        return LedgerHealth(self._process, self._scribe.written, len(self._notes), lost, self._background.trouble)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # Around the life of the process
+
+    def _begin_anew_in_child(self) -> None:
+        self._scribe.segments.let_go()
+        was_closed = self._state == "closed"
+        self._begin()
+        if was_closed:
+            self._state = "closed"
+
+
+def _refuse_hopeless(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        if error.errno in FOR_GOOD:
+            raise OptionsError(f"the ledger cannot be kept in {directory}: {error.strerror}") from error
+    if directory.is_dir() and not os.access(directory, os.W_OK | os.X_OK):
+        raise OptionsError(f"the ledger cannot be kept in {directory}: nothing may be written there")
+
+
+_LEDGERS: weakref.WeakSet[Ledger] = weakref.WeakSet()
+
+
+def _begin_anew_in_child() -> None:
+    for ledger in list(_LEDGERS):
+        ledger._begin_anew_in_child()
+
+
+def _close_at_exit() -> None:
+    for ledger in list(_LEDGERS):
+        ledger.close(EXIT_S_MAX)
+
+
+os.register_at_fork(after_in_child=_begin_anew_in_child)
+atexit.register(_close_at_exit)

@@ -1,0 +1,49 @@
+"""What to do next. Orders of the core to its shell, about one entity unless they say otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class WakeMe:
+    """Report `TimeCame` at this time; replaces an earlier order."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetWake:
+    """The order to be woken is void."""
+
+
+@dataclass(frozen=True, slots=True)
+class PingPrimary:
+    """Ping at this time, and report how it went; replaces an earlier order."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class StopPings:
+    """No further ping."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rouse:
+    """Wake the held send with this ticket: it is its turn, or its side has changed."""
+
+    ticket: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """News for listeners and logs."""
+
+    name: str
+    text: str
+    details: Mapping[str, object] = field(default_factory=dict)
+
+
+Effect = WakeMe | ForgetWake | PingPrimary | StopPings | Rouse | Tell

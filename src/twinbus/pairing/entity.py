@@ -1,0 +1,126 @@
+"""One queue or topic of the primary, as this client knows it: its failover state and all that goes with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from twinbus.pairing.effects import Effect, Rouse, Tell
+from twinbus.pairing.error_rate import ErrorRate
+from twinbus.pairing.events import Event, PingFailed, PingSucceeded, TooManyFailed
+from twinbus.pairing.line import Line
+from twinbus.pairing.machine import FailedOver, Healthy, State, Suspect, step
+from twinbus.pairing.receipt import Side
+from twinbus.pairing.rules import Rules
+
+
+@dataclass(slots=True)
+class Tally:
+    """What happened to an entity so far."""
+
+    failovers: int = 0
+    recoveries: int = 0
+    pings: int = 0
+    pings_failed: int = 0
+    to_primary: int = 0
+    to_backlog: int = 0
+    in_doubt: int = 0
+    held: int = 0
+    raised: int = 0
+
+
+class Entity:
+    """Not for several threads at once: whoever shares it holds a lock while calling (and never while waiting)."""
+
+    def __init__(self, path: str, rules: Rules, tickets: Iterator[int], *, is_known: bool = False) -> None:
+        self.path = path
+        self.is_known = is_known
+        """Seen alive, or declared to exist: only then is "not found" an outage and no typo."""
+        self.line = Line(rules, tickets)
+        self.rate = ErrorRate(rules)
+        self.tally = Tally()
+        self.next_ping_at: float | None = None
+        self.last_ping_failure: str | None = None
+        self.warned: set[str] = set()
+        """What was said about this entity and need not be said again."""
+        self._rules = rules
+        self._state: State = Healthy()
+        self.is_plain = rules.error_rate is None
+        """Nothing is to be decided: sends may go straight to the primary. Read without a lock, so it is one word."""
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    @property
+    def epoch(self) -> int:
+        return self._state.epoch
+
+    @property
+    def side(self) -> Side:
+        """Where a send belongs now."""
+        return Side.BACKLOG if isinstance(self._state, FailedOver) else Side.PRIMARY
+
+    @property
+    def reason(self) -> str:
+        """Why it is not healthy; empty if it is."""
+        return "" if isinstance(self._state, Healthy) else self._state.reason
+
+    def feed(self, event: Event) -> tuple[Effect, ...]:
+        """Take note of what happened; what is to do now."""
+        before = self._state
+        self._state, effects = step(before, event, self._rules)
+        self._count_ping(before, event)
+        if before.epoch != self._state.epoch:
+            effects += self._side_changed(event.at)
+        self.refresh()
+        return effects
+
+    def count_send(self, at: float, epoch: int, chance: float, *, failed: bool) -> tuple[Effect, ...]:
+        """The error rate's part of a send's outcome."""
+        if epoch != self.epoch or not self.rate.count(at, failed=failed):
+            return ()
+        share = self.rate.share or 0.0
+        reason = f"{share:.0%} of the last sends failed"
+        return self.feed(TooManyFailed(at, epoch, reason, self.rate.pings_needed, chance))
+
+    def refresh(self) -> None:
+        """Whether sends may go straight to the primary, after something changed."""
+        self.is_plain = isinstance(self._state, Healthy) and not len(self.line) and self._rules.error_rate is None
+
+    def leave_line(self, ticket: int) -> tuple[Effect, ...]:
+        """A held send is done with, one way or the other."""
+        head = self.line.leave(ticket)
+        self.refresh()
+        return () if head is None else (Rouse(head),)
+
+    def _count_ping(self, before: State, event: Event) -> None:
+        if isinstance(event, PingSucceeded | PingFailed) and event.epoch == before.epoch:
+            self.tally.pings += 1
+            self.tally.pings_failed += isinstance(event, PingFailed)
+            self.last_ping_failure = event.reason if isinstance(event, PingFailed) else None
+
+    def _side_changed(self, at: float) -> tuple[Effect, ...]:
+        news: tuple[Effect, ...] = ()
+        if isinstance(self._state, FailedOver):
+            self.tally.failovers += 1
+            flaps = self.rate.flaps
+            self.rate.failed_over(at)
+            if self.rate.flaps > flaps and self._rules.error_rate is not None:
+                news = (Tell("flapping", f"{self.rate.flaps} times back and forth", {"flaps": self.rate.flaps}),)
+        else:
+            self.tally.recoveries += 1
+            self.rate.returned(at)
+        head = self.line.head
+        return news if head is None else (*news, Rouse(head))
+
+
+def name_of(state: State) -> str:
+    """The state as a person would say it."""
+    match state:
+        case Healthy():
+            return "healthy"
+        case Suspect():
+            return "suspect"
+        case FailedOver():
+            return "failed over"

@@ -1,0 +1,84 @@
+"""What happened to an entity. Times are seconds on a clock that only goes forward.
+
+Outcomes carry the epoch in which their attempt began: news from an older epoch changes nothing, so a late success does
+not cancel a newer failover and a late failure does not start one. `chance` is from 0 to 1 and spreads the pings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SendSucceeded:
+    at: float
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class SendFailed:
+    """A send used up its retry schedule and the verdict was *down*."""
+
+    at: float
+    epoch: int
+    reason: str
+    chance: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class TooManyFailed:
+    """The share of failed sends passed the limit that was asked for."""
+
+    at: float
+    epoch: int
+    reason: str
+    pings_needed: int = 1
+    chance: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class TimeCame:
+    """The failover interval has passed since suspicion arose."""
+
+    at: float
+    epoch: int
+    chance: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class PingSucceeded:
+    at: float
+    epoch: int
+    chance: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class PingFailed:
+    at: float
+    epoch: int
+    reason: str
+    chance: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class FailoverForced:
+    """Somebody wants this entity failed over. With `stays` no ping brings it back."""
+
+    at: float
+    epoch: int
+    reason: str
+    stays: bool = False
+    chance: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedHealthy:
+    """Somebody knows that the entity is well."""
+
+    at: float
+    epoch: int
+
+
+Event = (
+    SendSucceeded | SendFailed | TooManyFailed | TimeCame | PingSucceeded | PingFailed | FailoverForced | MarkedHealthy
+)

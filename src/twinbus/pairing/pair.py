@@ -1,0 +1,121 @@
+"""Everything that one paired client knows and has to decide: its entities and its backlog queues.
+
+Calls are short and do no I/O. What is to do is collected as orders, each with the entity it is about, and fetched with
+`take_orders`. Whoever shares a pair between threads holds a lock around every call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
+
+from twinbus.pairing.effects import Effect, PingPrimary, StopPings, Tell
+from twinbus.pairing.entity import Entity
+from twinbus.pairing.events import Event, SendFailed, SendSucceeded
+from twinbus.pairing.failure import Failure
+from twinbus.pairing.rotation import Rotation
+from twinbus.pairing.rules import Rules
+from twinbus.pairing.verdict import Classifier, Role, Verdict, verdict
+
+Order = tuple[Entity | None, Effect]
+
+
+class Pair:
+    def __init__(
+        self, rules: Rules, *, entities: Iterable[str] = (), classifier: Classifier | None = None, name: str = "primary"
+    ) -> None:
+        """`entities` are declared to exist; `name` is the primary namespace's, for the paths of backlog queues."""
+        self.rules = rules
+        self.name = name
+        self.rotation = Rotation((), rules.probation_s)
+        self._classifier = classifier
+        self._tickets = count(1)
+        self._entities: dict[str, Entity] = {}
+        self._orders: list[Order] = []
+        for path in entities:
+            self.entity(path).is_known = True
+
+    def entity(self, path: str) -> Entity:
+        """The entity with this path; names differ not by case alone."""
+        key = path.lower()
+        if key not in self._entities:
+            self._entities[key] = Entity(path, self.rules, self._tickets)
+        return self._entities[key]
+
+    @property
+    def entities(self) -> Sequence[Entity]:
+        return tuple(self._entities.values())
+
+    def use_queues(self, queues: Iterable[int], lost: Mapping[int, Failure], at: float) -> None:
+        """The backlog queues that were found or created, and those of them that cannot be used now."""
+        self.rotation.use(queues)
+        for queue in self.rotation.queues:
+            if queue in lost:
+                self.queue_failed(queue, at, lost[queue])
+            else:
+                self.queue_back(queue)
+
+    def take_orders(self) -> list[Order]:
+        orders, self._orders = self._orders, []
+        return orders
+
+    @property
+    def has_orders(self) -> bool:
+        return bool(self._orders)
+
+    def order(self, entity: Entity | None, *effects: Effect) -> None:
+        self._orders += [(entity, effect) for effect in effects]
+        if entity is not None:
+            for effect in effects:
+                if isinstance(effect, PingPrimary | StopPings):
+                    entity.next_ping_at = effect.at if isinstance(effect, PingPrimary) else None
+
+    def feed(self, entity: Entity, event: Event) -> None:
+        """Something happened to an entity."""
+        self.order(entity, *entity.feed(event))
+
+    # --- sends ---
+
+    def judge(self, entity: Entity, failure: Failure) -> Verdict:
+        """The verdict on a failed attempt at the primary."""
+        opinion = self._classifier(failure) if self._classifier is not None else None
+        return opinion or verdict(failure, Role.PRIMARY, is_known=entity.is_known)
+
+    def sent(self, entity: Entity, at: float, epoch: int, messages: int, chance: float) -> None:
+        """The primary took messages of an attempt that began in this epoch."""
+        entity.is_known = True
+        entity.tally.to_primary += messages
+        self.feed(entity, SendSucceeded(at, epoch))
+        self.order(entity, *entity.count_send(at, epoch, chance, failed=False))
+
+    def send_failed(self, entity: Entity, at: float, epoch: int, failure: Failure, chance: float) -> None:
+        """A send to the primary used up its schedule, and the verdict was *down*."""
+        self.feed(entity, SendFailed(at, epoch, str(failure), chance))
+        self.order(entity, *entity.count_send(at, epoch, chance, failed=True))
+
+    def doubted(self, entity: Entity, failure: Failure, message_ids: Sequence[str], side: str) -> None:
+        """An attempt ended without an answer."""
+        entity.tally.in_doubt += 1
+        details = {"message_ids": tuple(message_ids), "side": side}
+        self.order(entity, Tell("in_doubt", f"{failure.kind.value}: {failure.text}", details))
+
+    # --- backlog queues ---
+
+    def queue_took(self, entity: Entity, queue: int, messages: int) -> None:
+        entity.tally.to_backlog += messages
+        self.queue_back(queue)
+
+    def queue_back(self, queue: int) -> None:
+        if self.rotation.confirm(queue):
+            self.order(None, Tell("backlog_queue_back", "it takes messages again", {"queue": queue}))
+
+    def queue_failed(self, queue: int, at: float, failure: Failure) -> None:
+        """The queue leaves the rotation, for all senders."""
+        if self.rotation.lose(queue, at, failure):
+            self.order(None, Tell("backlog_queue_lost", str(failure), {"queue": queue, "kind": failure.kind.value}))
+
+    def warn_once(self, entity: Entity, name: str, text: str, **details: object) -> None:
+        """Tell something about an entity that is worth telling only once."""
+        if name not in entity.warned:
+            entity.warned.add(name)
+            self.order(entity, Tell(name, text, details))

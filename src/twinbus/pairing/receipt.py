@@ -1,0 +1,43 @@
+"""What a send says when it is done: where each message is, under which id, and what is in doubt."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+
+class Side(Enum):
+    PRIMARY = "primary"
+    BACKLOG = "backlog"
+
+
+class SendReceipt(NamedTuple):
+    """Where the messages of one call are. They are accepted in order: the first `accepted` of them are stored."""
+
+    entity: str
+    message_ids: tuple[str, ...]
+    side: Side
+    accepted: int
+    backlog_queues: tuple[str, ...] = ()
+    """For messages that took the detour: the backlog queue of each one that was accepted."""
+    attempts: int = 1
+    copies_in_doubt: int = 0
+    """How many attempts ended without an answer: so many more copies, with the same ids, may be stored."""
+    seconds: float = 0.0
+    sequence_numbers: tuple[int, ...] = ()
+    """Of scheduled messages on the primary; those in the backlog have none that could be cancelled."""
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether copies may be stored that nobody acknowledged."""
+        return self.copies_in_doubt > 0
+
+    @property
+    def is_complete(self) -> bool:
+        return self.accepted == len(self.message_ids)
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """One a message: "primary", the path of its backlog queue, or "not accepted"."""
+        stored = self.backlog_queues if self.side is Side.BACKLOG else (Side.PRIMARY.value,) * self.accepted
+        return stored + ("not accepted",) * (len(self.message_ids) - self.accepted)

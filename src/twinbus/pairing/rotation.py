@@ -1,0 +1,75 @@
+"""Which backlog queue is next (P6).
+
+A sender keeps its choice while that queue is in the rotation; the rotation is shared by all senders of a client, so
+whoever meets a queue that fails spares the others. After a time of probation a lost queue may be chosen again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from twinbus.pairing.failure import Failure
+
+
+@dataclass(frozen=True, slots=True)
+class LostQueue:
+    back_at: float
+    failure: Failure
+
+
+class Rotation:
+    def __init__(self, queues: Iterable[int], probation_s: float) -> None:
+        self._queues = tuple(queues)
+        self._probation_s = probation_s
+        self._lost: dict[int, LostQueue] = {}
+
+    def use(self, queues: Iterable[int]) -> None:
+        """These queues are there; what is known about some of them stays."""
+        self._queues = tuple(queues)
+        self._lost = {queue: lost for queue, lost in self._lost.items() if queue in self._queues}
+
+    @property
+    def queues(self) -> tuple[int, ...]:
+        return self._queues
+
+    @property
+    def lost(self) -> dict[int, LostQueue]:
+        """Queues that have left the rotation, also those whose probation is over but that nobody tried since."""
+        return dict(self._lost)
+
+    def available(self, at: float) -> list[int]:
+        return [queue for queue in self._queues if self.is_available(queue, at)]
+
+    def is_available(self, queue: int, at: float) -> bool:
+        lost = self._lost.get(queue)
+        return lost is None or at >= lost.back_at
+
+    def pick(self, current: int | None, at: float, chance: float, *, avoid: int | None = None) -> int | None:
+        """The sender's queue, or another one by chance (from 0 up to 1) if it has none or lost it; None: none is left.
+
+        `avoid` is a queue that is not lost but wanted least: a busy one.
+        """
+        if current is not None and current != avoid and self.is_available(current, at):
+            return current
+        choice = [queue for queue in self.available(at) if queue != avoid]
+        # A queue that never failed is a better bet than one whose probation has just ended.
+        choice = [queue for queue in choice if queue not in self._lost] or choice
+        return choice[min(int(chance * len(choice)), len(choice) - 1)] if choice else None
+
+    def lose(self, queue: int, at: float, failure: Failure) -> bool:
+        """The queue has failed; whether that is news."""
+        is_news = self.is_available(queue, at)
+        self._lost[queue] = LostQueue(at + self._probation_s, failure)
+        return is_news
+
+    def confirm(self, queue: int) -> bool:
+        """The queue took something; whether it had been lost."""
+        return self._lost.pop(queue, None) is not None
+
+    def why_none(self) -> str:
+        """The reasons for which queues are lost, each once."""
+        if not self._queues:
+            return "there is no backlog queue"
+        reasons = dict.fromkeys(str(lost.failure) for lost in self._lost.values())
+        return "; ".join(reasons) or "no backlog queue is left to try"

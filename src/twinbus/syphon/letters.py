@@ -1,0 +1,88 @@
+"""A backlog message in our hands: where it goes, under which lock, and what of its time is left."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from twinbus.pairing.envelope import Aliases, open_envelope
+
+if TYPE_CHECKING:
+    from twinbus.syphon.backlog import BacklogQueue
+
+_TIMESTAMP = struct.Struct(">q").unpack_from
+_ENQUEUED = b"\xa3\x13x-opt-enqueued-time\x83"
+_LOCKED_UNTIL = b"\xa3\x12x-opt-locked-until\x83"
+_SEARCHED_BYTES = 2_048
+"""The service writes its annotations in front; further in, only a sender's own could be found."""
+
+
+class Lot:
+    """Letters that arrived together: their locks end together, and are renewed together."""
+
+    __slots__ = ("ends_ms", "is_lost", "is_renewing", "left", "queue")
+
+    def __init__(self, queue: BacklogQueue, ends_ms: int) -> None:
+        self.queue = queue
+        self.ends_ms = ends_ms
+        self.is_renewing = False
+        self.is_lost = False
+        """The locks are gone, or the link by which they could be settled is."""
+        self.left: dict[int, Held] = {}
+        """The letters in it whose lock we still need, by number."""
+
+
+class Held:
+    """One letter under lock."""
+
+    __slots__ = ("aliases", "dies_ms", "enqueued_ms", "lot", "number", "raw", "token")
+
+    def __init__(
+        self, number: int, token: bytes, lot: Lot, raw: bytes, aliases: Aliases, enqueued_at_ms: int | None
+    ) -> None:
+        self.number = number
+        """Its delivery, as a number that never starts again."""
+        self.token = token
+        self.lot = lot
+        self.raw = raw
+        """As it came from the backlog; empty once it is only to be given back."""
+        self.aliases = aliases
+        self.enqueued_ms = enqueued_at_ms
+        self.dies_ms: int | None = None
+        """When its time to live ends, on our clock; None: never, or not counted here."""
+
+    def is_dead(self, now_ms: int) -> bool:
+        return self.dies_ms is not None and self.dies_ms <= now_ms
+
+    def homeward(self, now_ms: int) -> bytes:
+        """The letter as it goes home now. Raises `DecodeError` or `EnvelopeError` if it cannot be made."""
+        left_ms = None if self.dies_ms is None else max(1, self.dies_ms - now_ms)
+        return open_envelope(self.raw, ttl_left_ms=left_ms, aliases=self.aliases).letter
+
+
+def _service_time(message: bytes, key: bytes) -> int | None:
+    """A time the service has written into the annotations, None if it has not.
+
+    Found by its bytes: a walk through the annotations costs ten times as much, and this is asked for every message.
+    """
+    at = message.find(key, 0, _SEARCHED_BYTES)
+    if at < 0 or at + len(key) + 8 > len(message):
+        return None
+    return int(_TIMESTAMP(message, at + len(key))[0])
+
+
+def enqueued_ms(message: bytes) -> int | None:
+    """When the backlog queue took the message, on the secondary's clock."""
+    return _service_time(message, _ENQUEUED)
+
+
+def locked_until_ms(message: bytes) -> int | None:
+    """When its lock ends, on the secondary's clock."""
+    return _service_time(message, _LOCKED_UNTIL)
+
+
+def expiry_ms(aliases: Aliases, enqueued_at_ms: int) -> int | None:
+    """When the time to live ends on the secondary's clock. It runs from the enqueuing, or a later schedule."""
+    if aliases.ttl_ms is None:
+        return None
+    return max(enqueued_at_ms, aliases.due_at_ms or 0) + aliases.ttl_ms

@@ -1,0 +1,52 @@
+"""Whoever a link of ours belongs to."""
+
+from __future__ import annotations
+
+import asyncio
+
+from twinbus.amqp.events import DispositionArrived, TransferArrived
+from twinbus.amqp.link import SendingLink
+from twinbus.errors import TwinbusError
+from twinbus.pairing.failure import Failure
+
+
+class LineFailed(TwinbusError):
+    """A connection, a link or a request came to nothing; `failure` says why."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(str(failure))
+        self.failure = failure
+
+
+class Linked:
+    """What happens on a link is told here; whoever does not care leaves it as it is."""
+
+    def __init__(self) -> None:
+        self._credit_waiters: list[asyncio.Future[None]] = []
+
+    def transfers(self, arrived: list[TransferArrived]) -> None:
+        """Messages came, in one piece."""
+
+    def disposition(self, event: DispositionArrived) -> None:
+        """The peer has said how deliveries ended."""
+
+    def credit(self, link: SendingLink) -> None:
+        """The peer takes more messages, or fewer."""
+        waiters, self._credit_waiters = self._credit_waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def gone(self, failure: Failure) -> None:
+        """The link is over, not by our wish."""
+        waiters, self._credit_waiters = self._credit_waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_exception(LineFailed(failure))
+
+    async def credit_granted(self, link: SendingLink) -> None:
+        """Wait until something may be sent."""
+        while not link.credit:
+            waiter = asyncio.get_running_loop().create_future()
+            self._credit_waiters.append(waiter)
+            await waiter

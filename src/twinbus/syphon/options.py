@@ -1,0 +1,99 @@
+"""How a syphon behaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Literal
+
+from twinbus.errors import OptionsError
+from twinbus.ranges import check_ranges
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyphonOptions:
+    """Everything that can be said about a syphon; the defaults bring everything home as fast as they can."""
+
+    ttl: Literal["remaining", "restart"] = "remaining"
+    """Whether the time a message lay in the backlog counts against its time to live."""
+    rate: float | None = None
+    """Messages a second at most, of all queues together; None: as fast as it goes."""
+    concurrency: int = 8
+    """Batches under way to one destination before the next one waits."""
+    prefetch: int = 2_000
+    """Messages a queue may lend us at a time."""
+    canary: int | None = None
+    """Move so many messages, then pause until `resume`."""
+    entities: frozenset[str] | None = None
+    """Only messages for these; None: for all. Case does not matter."""
+    enqueued_before: datetime | None = None
+    """Only what the backlog took before this time, on the secondary's clock."""
+    until_empty: bool = False
+    """End when nothing is left that this syphon would move."""
+    order: None = None
+    """Reserved: messages come home in no particular order."""
+    batch_bytes_max: int = 1024 * 1024
+    """The largest batch, if the destination allows it."""
+    held_bytes_max: int = 64 * 1024 * 1024
+    """What all queues together may lend us; with large messages fewer are asked for."""
+    parked_max: int = 20_000
+    """Messages of one queue that are passed over, because their destination is down, to reach those behind them."""
+    attempt_s: float = 15.0
+    """How long a connection, a link, a batch or a request waits for its answer."""
+    lock_s: float = 60.0
+    """The lock duration of the backlog queues; the secondary's clock is read off the locks it gives."""
+    backoff_s: tuple[float, float] = (1.0, 30.0)
+    """The first and the longest pause after a failure."""
+    busy_s: float = 10.0
+    """How long a destination that throttles is left alone."""
+    renew_credit_s: float = 900.0
+    """How long an idle queue is waited on before the credit is granted again: one long poll."""
+    chance: Callable[[], float] = field(default=lambda: 0.5, compare=False, repr=False)
+    """Numbers from 0 to 1 that keep many syphons from coming back at the same moment."""
+
+    def __post_init__(self) -> None:
+        problems = self._problems()
+        if problems:
+            raise OptionsError("; ".join(problems))
+        check_ranges(self, _RANGES)
+
+    def _problems(self) -> list[str]:
+        problems = []
+        if self.ttl not in ("remaining", "restart"):
+            problems.append(f'ttl must be "remaining" or "restart", got {self.ttl!r}')
+        if self.order is not None:
+            problems.append(f"order is not offered by this syphon yet: leave it out, got {self.order!r}")
+        if self.rate is not None and not 0 < self.rate <= _RATE_MAX:
+            problems.append(f"rate must be above 0 and at most {_RATE_MAX:g} messages a second, got {self.rate!r}")
+        if self.canary is not None and self.canary < 1:
+            problems.append(f"canary must be 1 or more messages, got {self.canary!r}")
+        if self.enqueued_before is not None and self.enqueued_before.tzinfo is None:
+            problems.append("enqueued_before needs a time zone, as datetime.now(timezone.utc) has one")
+        low, high = self.backoff_s
+        if not 0 < low <= high <= _BACKOFF_S_MAX:
+            problems.append(
+                f"backoff_s must be two times from 0 to {_BACKOFF_S_MAX} s, the shorter first, got {low, high}"
+            )
+        return problems
+
+    @property
+    def cutoff_ms(self) -> int | None:
+        if self.enqueued_before is None:
+            return None
+        return int(self.enqueued_before.astimezone(UTC).timestamp() * 1000)
+
+
+_RATE_MAX = 1e9
+_BACKOFF_S_MAX = 3_600
+_RANGES: dict[str, tuple[float, float]] = {
+    "concurrency": (1, 1_000),
+    "prefetch": (1, 100_000),
+    "batch_bytes_max": (1_024, 100 * 1024 * 1024),
+    "held_bytes_max": (1_024, 2**40),
+    "parked_max": (1, 10_000_000),
+    "attempt_s": (0.01, 600),
+    "lock_s": (1, 300),
+    "busy_s": (0.01, 3_600),
+    "renew_credit_s": (0.01, 86_400),
+}

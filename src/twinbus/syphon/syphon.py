@@ -1,0 +1,316 @@
+"""The syphon: two connections, the pump's decisions between them.
+
+Everything that messages go through runs in callbacks of the event loop, without waiting: bytes come from the backlog,
+the pump decides, bytes leave for home. Tasks are only used for what takes its time: connecting, links, requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
+
+from twinbus.errors import TwinbusError
+from twinbus.pairing.backlog_queues import backlog_path
+from twinbus.pairing.failure import Failure
+from twinbus.syphon.backlog_side import BacklogSide
+from twinbus.syphon.effects import Alert, Effect, Grant, RenewLocks, ReopenQueue, Settle
+from twinbus.syphon.home_side import HomeSide
+from twinbus.syphon.look import left_in, rough_depth
+from twinbus.syphon.options import SyphonOptions
+from twinbus.syphon.pace import Gait
+from twinbus.syphon.progress import DestinationProgress, Progress, RateGauge, amount_left
+from twinbus.syphon.pump import Pump
+
+if TYPE_CHECKING:
+    from twinbus.dial import Dial
+
+logger = logging.getLogger("twinbus.syphon")
+
+STOP_S = 5.0
+"""How long `stop` waits for batches that are on their way."""
+_EMPTY_CHECK_S = 1.0
+
+
+class SteadyClock:
+    """Milliseconds since 1970, as they were at the start, and from then on by a clock that nobody can set."""
+
+    def __init__(self) -> None:
+        self._offset_ms = time.time() * 1000 - time.monotonic() * 1000
+
+    def __call__(self) -> int:
+        return int(self._offset_ms + time.monotonic() * 1000)
+
+
+class Syphon:
+    """Moves the backlog of one primary home. `start` it, or use it with `async with`; then it runs by itself."""
+
+    def __init__(
+        self,
+        primary: Dial,
+        secondary: Dial,
+        primary_name: str,
+        queue_count: int,
+        options: SyphonOptions | None = None,
+        *,
+        queues: Sequence[int] | None = None,
+        on_alert: Callable[[Alert], None] | None = None,
+        clock: Callable[[], int] | None = None,
+    ) -> None:
+        """`queues` are the indexes to empty, all of them by default. `on_alert` is called in the event loop."""
+        self.options = options or SyphonOptions()
+        self.paths = [backlog_path(primary_name, index) for index in (queues or range(queue_count))]
+        self._clock = clock or SteadyClock()
+        self._on_alert = on_alert
+        self._started_ms = self._clock()
+        self.pump = Pump(self.paths, self.options, self._started_ms)
+        self._backlog = BacklogSide(secondary, self.pump, self._clock, self._act, self._keep)
+        self._home = HomeSide(primary, self.pump, self._clock, self._act, self._keep)
+        self._gauge = RateGauge(self._started_ms)
+        self._counted: int | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        self._is_acting = False
+        self._finished: asyncio.Event | None = None
+        self._fault: BaseException | None = None
+
+    # --- life ---
+
+    async def start(self) -> None:
+        """Begin to move messages; returns at once. What goes wrong from now on is an alert, not an exception."""
+        if self._finished is not None:
+            raise TwinbusError("a syphon is started once: make another one")
+        self._finished = asyncio.Event()
+        self._keep(self._backlog.run())
+        if self.options.until_empty:
+            self._keep(self._watch_for_the_end())
+        self._set_timer()
+
+    async def finished(self) -> None:
+        """Wait until the backlog is empty (with `until_empty`) or somebody stops the syphon. Raises if it broke."""
+        if self._finished is None:
+            raise TwinbusError("start the syphon first")
+        await self._finished.wait()
+        if self._fault is not None:
+            raise self._fault
+
+    async def stop(self) -> None:
+        """Finish what is on its way, give back the rest, leave. Nothing of it is left when this returns."""
+        if self._finished is None:
+            return
+        self.pump.stop(self._clock())
+        self._act()
+        await self._settle_down()
+        self._finished.set()
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(self._backlog.close(), self._home.close())
+
+    async def __aenter__(self) -> Syphon:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self.stop()
+
+    def pause(self) -> None:
+        """Send nothing more; what was borrowed from the backlog is given back."""
+        self.pump.pause(self._clock())
+        self._act()
+
+    def resume(self) -> None:
+        """Go on after a pause, or after the canary."""
+        self.pump.resume()
+        self._act()
+
+    async def _settle_down(self) -> None:
+        deadline_ms = self._clock() + STOP_S * 1000
+        while not self.pump.is_idle and self._clock() < deadline_ms:
+            await asyncio.sleep(0.01)
+
+    # --- sight ---
+
+    def look(self) -> Progress:
+        """How far it is, now."""
+        now_ms, tally = self._clock(), self.pump.tally
+        rate = self._gauge.rate(now_ms, tally.moved)
+        left = amount_left(self._counted, tally)
+        ages = [now_ms - queue.oldest_ms for queue in self.pump.queues if queue.oldest_ms is not None]
+        return Progress(
+            state=self.pump.pace.gait.value,
+            seconds=(now_ms - self._started_ms) / 1000,
+            moved=tally.moved,
+            moved_bytes=tally.moved_bytes,
+            rate=rate,
+            received=tally.received,
+            repeated=tally.repeated,
+            in_doubt=tally.in_doubt,
+            refused=tally.refused,
+            expired=tally.expired,
+            released=tally.released,
+            held=sum([queue.unsettled for queue in self.pump.queues]),
+            oldest_age_s=max(ages) / 1000 if ages else None,
+            left=left,
+            seconds_left=left / rate if left is not None and rate > 0 else None,
+            destinations=tuple(
+                DestinationProgress(
+                    path=each.path,
+                    state=each.state.value,
+                    reason=None if each.failure is None else str(each.failure),
+                    waiting=len(each.waiting) + len(each.suspects),
+                    in_flight=sum([len(batch.letters) for batch in each.in_flight.values()]),
+                )
+                for each in self.pump.destinations.values()
+            ),
+            troubles=self._backlog.troubles,
+        )
+
+    async def progress(self, every_s: float = 1.0) -> AsyncIterator[Progress]:
+        """A look every so often, and a last one at the end; it stops there."""
+        if self._finished is None:
+            raise TwinbusError("start the syphon first")
+        while not self._finished.is_set():
+            yield self.look()
+            try:
+                await asyncio.wait_for(self._finished.wait(), every_s)
+            except TimeoutError:
+                continue
+        yield self.look()
+
+    async def count(self) -> int | None:
+        """About how many messages lie in the backlog; from now on `look` tells how many are left. None: not to be had.
+
+        Costs some peeks for each queue, not one for each message.
+        """
+        tally = self.pump.tally
+        line = await self._backlog.line()
+        if line is None:
+            return None
+        done = tally.moved + tally.refused + tally.expired
+        self._counted = done + sum([await rough_depth(line, path) for path in self.paths])
+        return self._counted - done
+
+    # --- doing what the pump wants ---
+
+    def _act(self) -> None:
+        """Carry out what the pump has decided. Called after everything that may have changed its mind."""
+        if self._is_acting:
+            return
+        self._is_acting = True
+        try:
+            now_ms = self._clock()
+            effects = self.pump.take_effects(now_ms)
+            while effects:
+                for effect in effects:
+                    self._do(effect)
+                effects = self.pump.take_effects(now_ms) if self.pump.has_news else []
+        except BaseException as error:
+            self._break(error)
+            raise
+        finally:
+            self._is_acting = False
+        self._backlog.flush()
+        self._home.flush()
+        self._set_timer()
+
+    def _do(self, effect: Effect) -> None:
+        if isinstance(effect, Alert):
+            self._tell(effect)
+        elif isinstance(effect, Settle | Grant | RenewLocks | ReopenQueue):
+            self._backlog.do(effect)
+        else:
+            self._home.do(effect)
+
+    def _tell(self, alert: Alert) -> None:
+        level = logging.INFO if alert.name.endswith("_up") else logging.WARNING
+        logger.log(level, 'event=%s subject=%s text="%s"', *alert)
+        if self._on_alert is not None:
+            self._on_alert(alert)
+
+    def _set_timer(self) -> None:
+        if self._finished is None or self._finished.is_set():
+            return
+        now_ms = self._clock()
+        at_ms = self.pump.next_ms(now_ms)
+        if self._timer is not None:
+            if self._timer_ms <= at_ms and self._timer_ms >= now_ms:
+                return
+            self._timer.cancel()
+        self._timer_ms = at_ms
+        self._timer = asyncio.get_running_loop().call_later(max(0, at_ms - now_ms) / 1000, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        now_ms = self._clock()
+        self._gauge.note(now_ms, self.pump.tally.moved)
+        self.pump.tick(now_ms)
+        self._act()
+        self._set_timer()
+
+    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something beside; whatever it raises ends the syphon, so that no failure is silent."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._task_done)
+
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self._break(task.exception())
+
+    def _break(self, error: BaseException | None) -> None:
+        logger.error("event=syphon_broke", exc_info=error)
+        self._fault = self._fault or error
+        if self._finished is not None:
+            self._finished.set()
+
+    # --- until empty ---
+
+    async def _watch_for_the_end(self) -> None:
+        """An empty receive is not an empty queue: others may hold messages under lock. So the queues are asked."""
+        while not await self._is_empty():
+            await asyncio.sleep(_EMPTY_CHECK_S)
+        if self._finished is not None:
+            self._finished.set()
+
+    async def _is_empty(self) -> bool:
+        now_ms = self._clock()
+        is_quiet = all(queue.is_quiet(now_ms) or now_ms < queue.rest_until_ms for queue in self.pump.queues)
+        if self.pump.pace.gait is not Gait.RUNNING or not is_quiet or not self.pump.is_idle:
+            return False
+        line = await self._backlog.line()
+        if line is None:
+            return False
+        for path in self.paths:
+            if await left_in(line, path, self.pump.pace.wants):
+                return False
+        return self.pump.is_idle
+
+
+async def syphon(
+    primary: Dial,
+    secondary: Dial,
+    primary_name: str,
+    queue_count: int,
+    options: SyphonOptions | None = None,
+    *,
+    on_progress: Callable[[Progress], None] | None = None,
+    on_alert: Callable[[Alert], None] | None = None,
+    every_s: float = 1.0,
+) -> Progress:
+    """Move the backlog home until it is empty (with `until_empty`) or the task is cancelled; how it went."""
+    async with Syphon(primary, secondary, primary_name, queue_count, options, on_alert=on_alert) as running:
+        async for progress in running.progress(every_s):
+            if on_progress is not None:
+                on_progress(progress)
+        await running.finished()
+        return running.look()
+
+
+__all__ = ["Failure", "Syphon", "syphon"]

@@ -1,0 +1,21 @@
+"""The reference page of the ledger is the one that its schema makes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from twinbus.ledger.events import described_fields
+from twinbus.ledger.kinds import Kind
+from twinbus.ledger.page import reference_page
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "reference" / "ledger.md"
+
+
+def test_the_page_is_fresh() -> None:
+    assert PAGE.read_text(encoding="utf-8") == reference_page(), "run: python -m twinbus.ledger.page > " + PAGE.name
+
+
+def test_every_kind_and_every_field_is_on_the_page() -> None:
+    rows = [line for line in reference_page().splitlines() if line.startswith("| `")]
+    for name in [*Kind, *described_fields()]:
+        assert any(row.startswith(f"| `{name}` |") for row in rows), name

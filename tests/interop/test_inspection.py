@@ -1,0 +1,135 @@
+"""A look at real namespaces from outside: what is there, what lies in it, and what cannot be known."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+
+from twinbus.client.inspection import inspect
+from twinbus.client.namespace import Namespace
+from twinbus.client.reports import Inspection
+from twinbus.errors import PairingError
+from twinbus.testing import LocalNamespace, NamespacePair
+
+QUEUES = [f"contoso/x-servicebus-transfer/{index}" for index in range(2)]
+BACKLOG = {"max_size_mb": 5120, "max_delivery_count": 2_147_483_647, "dead_letter_on_expiration": True}
+QUICK_S = 2.0
+
+
+@pytest.fixture
+def spaces() -> Iterator[NamespacePair]:
+    rules = ["sender:Send", "syphon:Listen"]
+    with LocalNamespace("contoso", rules=rules) as primary, LocalNamespace("backup", rules=rules) as secondary:
+        for path in QUEUES:
+            secondary.create_queue(path, **BACKLOG)
+        yield NamespacePair(primary, secondary)
+
+
+def reach(namespace: LocalNamespace, rule: str | None = None) -> Namespace:
+    text = namespace.connection_string if rule is None else namespace.connection_string_for(rule)
+    return Namespace.from_connection_string(text)
+
+
+def look(spaces: NamespacePair, rule: str | None = None, **options: Any) -> Inspection:
+    return inspect(
+        reach(spaces.primary), reach(spaces.secondary, rule), 2, attempt_s=QUICK_S, admin_s=QUICK_S, **options
+    )
+
+
+def send(spaces: NamespacePair, path: str, count: int) -> None:
+    with reach(spaces.secondary).sync_client() as client, client.get_queue_sender(path) as sender:
+        sender.send_messages([ServiceBusMessage("x" * 1000) for _ in range(count)])
+
+
+def test_an_empty_pair_is_well(spaces: NamespacePair) -> None:
+    seen = look(spaces)
+    assert seen.is_well
+    assert (seen.primary.is_reachable, seen.primary.problem, seen.primary.name) == (True, None, "contoso")
+    assert (seen.secondary.is_reachable, seen.secondary.problem, seen.secondary.name) == (True, None, "backup")
+    assert [(queue.path, queue.exists, queue.differs) for queue in seen.queues] == [(path, True, ()) for path in QUEUES]
+    assert (seen.waiting_messages, seen.dead_letters, seen.oldest_age_s, seen.unlisted) == (0, 0, None, None)
+    assert seen.as_dict()["is_filling"] is False
+
+
+def test_what_lies_in_the_backlog_is_seen_and_left_there(spaces: NamespacePair) -> None:
+    send(spaces, QUEUES[0], 3)
+    send(spaces, QUEUES[1], 1)
+    for seen in (look(spaces), look(spaces)):
+        assert [queue.active for queue in seen.queues] == [3, 1]
+        assert (seen.size_bytes or 0) > 4_000
+        assert 0 <= (seen.oldest_age_s or -1) < 60
+        assert seen.syphon_seen is None, "too early to tell"
+
+
+def test_a_message_that_was_in_somebodys_hand_shows_a_syphon(spaces: NamespacePair) -> None:
+    send(spaces, QUEUES[0], 1)
+    with reach(spaces.secondary).sync_client() as client, client.get_queue_receiver(QUEUES[0]) as receiver:
+        receiver.abandon_message(receiver.receive_messages(1, max_wait_time=5)[0])
+    assert look(spaces).syphon_seen is True
+
+
+def test_other_settings_and_more_queues_are_told(spaces: NamespacePair) -> None:
+    with reach(spaces.secondary).admin_client() as admin:
+        admin.update_queue(admin.get_queue(QUEUES[1]), max_size_in_megabytes=1024, lock_duration="PT30S")
+    spaces.secondary.create_queue("contoso/x-servicebus-transfer/2")
+    spaces.secondary.create_queue("other/x-servicebus-transfer/2")
+    seen = look(spaces)
+    assert seen.queues[1].differs == ("max_size_in_megabytes is 1024, not 5120", "lock_duration is 0:00:30, not PT1M")
+    assert seen.unused == ("contoso/x-servicebus-transfer/2",)
+    assert seen.is_well, "they are accepted as they are"
+
+
+def test_a_missing_queue_is_told(spaces: NamespacePair) -> None:
+    with reach(spaces.secondary).admin_client() as admin:
+        admin.delete_queue(QUEUES[0])
+    seen = look(spaces)
+    assert [queue.exists for queue in seen.queues] == [False, True]
+    assert "not found" in (seen.queues[0].problem or "")
+
+
+def test_a_key_to_send_knows_less(spaces: NamespacePair) -> None:
+    send(spaces, QUEUES[0], 1)
+    seen = look(spaces, "sender")
+    assert [(queue.exists, queue.problem, queue.active) for queue in seen.queues] == [(True, None, None)] * 2
+    assert (seen.oldest_age_s, seen.capacity_hours) == (None, None)
+    assert "unauthorised" in (seen.unlisted or "")
+
+
+def test_a_key_to_listen_sees_the_oldest_message(spaces: NamespacePair) -> None:
+    send(spaces, QUEUES[0], 1)
+    seen = look(spaces, "syphon")
+    assert seen.oldest_age_s is not None
+    assert "unauthorised" in (seen.secondary.problem or "")
+
+
+@pytest.mark.parametrize("how", ["refuse", "drop", "silent"])
+@pytest.mark.parametrize("side", ["primary", "secondary"])
+def test_a_side_that_is_away_is_told_in_time(spaces: NamespacePair, side: str, how: str) -> None:
+    here, there = reach(spaces.primary), reach(spaces.secondary)
+    getattr(spaces, side).faults.add("unreachable", how=how)
+    began = time.monotonic()
+    seen = inspect(here, there, 2, attempt_s=0.8, admin_s=0.8)
+    assert time.monotonic() - began < 6
+    assert {"primary": seen.primary.is_reachable, "secondary": seen.secondary.is_reachable} == {
+        "primary": side != "primary",
+        "secondary": side != "secondary",
+    }
+    assert not seen.is_well
+
+
+def test_one_namespace_is_no_pair(spaces: NamespacePair) -> None:
+    with pytest.raises(PairingError, match="the same namespace"):
+        inspect(reach(spaces.primary), reach(spaces.primary))
+
+
+def test_a_look_leaves_no_thread_behind(spaces: NamespacePair) -> None:
+    before = set(threading.enumerate())
+    look(spaces)
+    for thread in set(threading.enumerate()) - before:
+        thread.join(3)
+    assert set(threading.enumerate()) - before == set()

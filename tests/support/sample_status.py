@@ -1,0 +1,45 @@
+"""A pair in the middle of an outage: one entity failed over, one backlog queue lost."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from twinbus.client.status import BacklogQueueStatus, EntityState, EntityStatus, SecondaryStatus, Status
+
+NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
+ORDERS = EntityStatus(
+    entity="orders",
+    state=EntityState.FAILED_OVER,
+    since=NOW - timedelta(seconds=4_000),
+    reason="unreachable:\nrefused",
+    epoch=1,
+    next_ping_at=NOW + timedelta(seconds=31),
+    failovers=1,
+    sent_to_primary=1_200,
+    sent_to_backlog=340,
+)
+QUEUES = (
+    BacklogQueueStatus(path="contoso/x-servicebus-transfer/0", sent=340),
+    BacklogQueueStatus(
+        path="contoso/x-servicebus-transfer/1",
+        in_rotation=False,
+        lost_until=NOW + timedelta(seconds=9),
+        reason="quota exceeded",
+    ),
+)
+SECONDARY = SecondaryStatus(
+    checked_at=NOW - timedelta(minutes=3),
+    warnings=("duplicate detection of orders is off",),
+    waiting_messages=340,
+    oldest_age_s=99.0,
+    capacity_hours=1.5,
+    syphon_seen=False,
+)
+STATUS = Status(
+    at=NOW,
+    primary="contoso",
+    secondary="backup",
+    entities=(ORDERS, EntityStatus(entity="invoices", sent_to_primary=7)),
+    backlog_queues=QUEUES,
+    secondary_status=SECONDARY,
+)

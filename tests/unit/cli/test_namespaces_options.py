@@ -1,0 +1,126 @@
+"""Which namespaces a command is about: options, environment, file, in this order; errors are one line without keys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from twinbus.cli.main import run
+from twinbus.cli.namespaces import both, choose
+from twinbus.errors import OptionsError
+
+SECRET = "c2VjcmV0LWtleQ=="
+
+
+def string(name: str) -> str:
+    return f"Endpoint=sb://{name}.servicebus.windows.net;SharedAccessKeyName=root;SharedAccessKey={SECRET}"
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for side in ("PRIMARY", "SECONDARY"):
+        monkeypatch.delenv(f"TWINBUS_{side}", raising=False)
+
+
+def write(file: Path, primary: str = "file1", secondary: str = "file2") -> Path:
+    file.write_text(
+        f'[primary]\nconnection_string = "{string(primary)}"\n[secondary]\nconnection_string = "{string(secondary)}"\n'
+    )
+    return file
+
+
+def test_an_option_wins_over_the_environment_and_that_over_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    write(Path("twinbus.toml"))
+    assert [one.name for one in both(None, None, None)] == ["file1", "file2"]
+    monkeypatch.setenv("TWINBUS_PRIMARY", string("env1"))
+    assert [one.name for one in both(None, None, None)] == ["env1", "file2"]
+    assert [one.name for one in both(string("option1"), string("option2"), None)] == ["option1", "option2"]
+
+
+def test_a_file_of_another_name_can_be_given(tmp_path: Path) -> None:
+    write(Path("twinbus.toml"))
+    other = write(tmp_path / "other.toml", "a1", "a2")
+    assert [one.name for one in both(None, None, other)] == ["a1", "a2"]
+
+
+def test_a_file_may_tell_other_things_too() -> None:
+    file = write(Path("twinbus.toml"))
+    file.write_text(file.read_text() + "[ledger]\nfolder = 'x'\n")
+    assert both(None, None, None)[0].name == "file1"
+
+
+def test_nothing_said_is_nothing_chosen() -> None:
+    assert choose("primary", None, None) is None
+    with pytest.raises(OptionsError, match=r"--primary \(or TWINBUS_PRIMARY\) and --secondary"):
+        both(None, None, None)
+    with pytest.raises(OptionsError, match=r"give --secondary \(or"):
+        both(string("one"), None, None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[primary",
+        f'[primary]\nconnection_string = "{SECRET}',
+        "[primary]\nconnection_string = 5",
+        "[primary]\nkey = 'x'",
+        "primary = 'x'",
+        f"[primary]\nconnection_string = '{string('a')}'\nconection = 'b'",
+        "\0",
+    ],
+)
+def test_a_file_that_cannot_be_used_is_told_without_what_is_in_it(text: str) -> None:
+    Path("twinbus.toml").write_text(text)
+    with pytest.raises(OptionsError, match=r"twinbus\.toml") as refused:
+        both(None, string("b"), None)
+    assert SECRET not in str(refused.value)
+
+
+WRONG = [
+    ([], "--primary (or TWINBUS_PRIMARY)"),
+    (["--primary", string("a")], "--secondary (or TWINBUS_SECONDARY)"),
+    (["--config", "nowhere.toml"], "nowhere.toml cannot be read"),
+    (["--primary", SECRET, "--secondary", string("b")], "--primary: "),
+    (["--primary", f"Endpoint=sb://a b SharedAccessKey={SECRET}", "--secondary", string("b")], "--primary: "),
+    (["--primary", f"Endpoint=http://a;SharedAccessKey={SECRET}", "--secondary", string("b")], "--primary: "),
+    (["--primary", string("a"), "--secondary", "Endpoint=sb://b"], "--secondary: "),
+    (["--primary", string("a"), "--secondary", string("b"), "--count", "0"], "--count must be from 1 to 100"),
+    (["--primary", string("a"), "--secondary", string("b"), "--count", "101"], "--count must be from 1 to 100"),
+    (["--primary", string("a"), "--secondary", string("b"), "--timeout", "5"], "--timeout: "),
+    (["--primary", string("a"), "--secondary", string("b"), "--timeout", "1ms"], "--timeout must be from 100ms"),
+]
+
+
+@pytest.mark.parametrize("command", ["pair", "status"])
+@pytest.mark.parametrize(("arguments", "expected"), WRONG)
+def test_wrong_arguments_are_one_line_without_keys(
+    command: str, arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([command, *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert expected in err
+    assert SECRET not in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--emit", "bicep"], "--primary-name NAME"),
+        (["--emit", "arm", "--primary-name", "contoso"], "bicep, terraform, cli"),
+        (["--emit", "cli", "--primary-name", "a'; rm -rf"], "letters, digits and hyphens"),
+        (["--emit", "cli", "--primary-name", "contoso", "--secondary-name", "$(x)"], "letters, digits and hyphens"),
+        (["--emit", "cli", "--primary-name", "contoso", "--json"], "leave --json out"),
+        (["--emit", "cli", "--primary-name", "contoso", "--count", "0"], "--count"),
+        (["--emit"], "--emit TOOL"),
+    ],
+)
+def test_wrong_orders_are_one_line(arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["pair", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert expected in err

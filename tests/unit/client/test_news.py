@@ -1,0 +1,320 @@
+"""News: one line to grep in, a level by kind, and callbacks that never keep a sender waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twinbus.client.news import LEVELS, VALUE_LENGTH_MAX, News, NewsName
+from twinbus.client.news_desk import AioNewsDesk, NewsDesk
+from twinbus.errors import OptionsError
+
+WAIT_S = 5.0
+
+
+def news(name: NewsName = NewsName.SUSPECT, text: str = "no answer in time", **more: Any) -> News:
+    return News(name, text, **more)
+
+
+class Gate:
+    """A callback that stays in its call until it is let go."""
+
+    def __init__(self) -> None:
+        self.entered, self.leave = threading.Event(), threading.Event()
+
+    def __call__(self, _: News) -> None:
+        self.entered.set()
+        self.leave.wait(WAIT_S)
+
+
+@pytest.fixture
+def desk() -> Iterator[NewsDesk]:
+    desk = NewsDesk()
+    yield desk
+    desk.close()
+
+
+def news_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "twinbus-news"]
+
+
+# --- the line ---
+
+
+def test_news_are_one_line_to_grep_in() -> None:
+    line = str(
+        news(
+            NewsName.FAILED_OVER,
+            "unreachable: connection refused",
+            entity="orders",
+            namespace="contoso",
+            details={"epoch": 1, "forced": False, "after_s": 60.0, "ids": ("a", "b")},
+        )
+    )
+    assert line == (
+        "event=failed_over entity=orders namespace=contoso epoch=1 forced=False after_s=60 ids=a,b "
+        'reason="unreachable: connection refused"'
+    )
+
+
+def test_of_many_ids_the_first_ones_are_shown() -> None:
+    line = str(news(text="lost", details={"ids": tuple(range(1_000))}))
+    assert line == 'event=suspect ids="0,1,2,3,4,5,6,7,8,9 and 990 more" reason=lost'
+
+
+def test_a_detail_does_not_pass_for_a_field() -> None:
+    assert str(news(entity="orders", details={"entity": "x", "reason": "y", "event": "z"})) == (
+        'event=suspect entity=orders reason="no answer in time"'
+    )
+
+
+@given(st.text(max_size=2 * VALUE_LENGTH_MAX), st.text(max_size=20))
+def test_a_line_stays_one_short_line_whatever_a_server_said(text: str, entity: str) -> None:
+    line = str(news(text=text, entity=entity))
+    assert len(line.splitlines()) == 1
+    assert line.isprintable()
+    assert len(line) <= 10 * (VALUE_LENGTH_MAX + 50)
+
+
+@pytest.mark.parametrize("name", NewsName)
+def test_every_kind_has_a_level(name: NewsName) -> None:
+    assert LEVELS[name] in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
+
+
+def test_a_log_record_has_the_line_and_the_fields(caplog: pytest.LogCaptureFixture, desk: NewsDesk) -> None:
+    with caplog.at_level(logging.DEBUG, logger="twinbus.pairing"):
+        desk.tell("failed_over", "quota exceeded", entity="orders", namespace="contoso", details={"epoch": 3})
+    (record,) = caplog.records
+    assert (record.name, record.levelname) == ("twinbus.pairing", "ERROR")
+    assert record.getMessage() == ('event=failed_over entity=orders namespace=contoso epoch=3 reason="quota exceeded"')
+    fields = {name: value for name, value in vars(record).items() if name.startswith("twinbus_")}
+    assert fields == {
+        "twinbus_event": "failed_over",
+        "twinbus_entity": "orders",
+        "twinbus_namespace": "contoso",
+        "twinbus_details": {"epoch": 3},
+    }
+
+
+def test_a_broken_log_handler_does_not_reach_the_sender(desk: NewsDesk) -> None:
+    class Broken(logging.Handler):
+        def handle(self, record: logging.LogRecord) -> bool:
+            raise OSError("disk full")
+
+    broken = Broken()
+    logging.getLogger("twinbus.pairing").addHandler(broken)
+    try:
+        desk.publish(news())
+    finally:
+        logging.getLogger("twinbus.pairing").removeHandler(broken)
+
+
+def test_news_do_not_change_and_know_their_time() -> None:
+    details = {"epoch": 1}
+    one = news(details=details)
+    details["epoch"] = 2
+    assert one.details == {"epoch": 1}
+    assert abs((datetime.now(UTC) - one.at).total_seconds()) < WAIT_S
+
+
+# --- threads ---
+
+
+def test_a_callback_runs_on_a_thread_of_its_own(desk: NewsDesk) -> None:
+    where: list[threading.Thread] = []
+    desk.on("suspect", lambda _: where.append(threading.current_thread()))
+    desk.publish(news())
+    desk.close()
+    assert where[0] is not threading.current_thread()
+    assert where[0].daemon
+
+
+def test_no_thread_is_started_for_news_that_nobody_wants(desk: NewsDesk) -> None:
+    desk.on("recovered", print)
+    desk.publish(news())
+    assert news_threads() == []
+
+
+def test_callbacks_get_what_they_asked_for_in_order() -> None:
+    desk = NewsDesk()
+    some: list[str] = []
+    everything: list[str] = []
+    desk.on(NewsName.RECOVERED, lambda each: some.append(each.text))
+    desk.on("*", lambda each: everything.append(each.text))
+    for number in range(100):
+        desk.publish(news(NewsName.RECOVERED if number % 2 else NewsName.SUSPECT, str(number)))
+    desk.close()
+    assert some == [str(number) for number in range(1, 100, 2)]
+    assert everything == [str(number) for number in range(100)]
+    assert desk.dropped == 0
+    assert news_threads() == []
+
+
+def test_an_exception_in_a_callback_is_logged_and_harmless(caplog: pytest.LogCaptureFixture) -> None:
+    def careless(_: News) -> None:
+        raise SystemExit("not here")
+
+    desk = NewsDesk()
+    told: list[str] = []
+    desk.on("*", careless)
+    desk.on("*", lambda each: told.append(each.text))
+    with caplog.at_level(logging.ERROR, logger="twinbus.pairing"):
+        desk.publish(news(text="one"))
+        desk.publish(news(text="two"))
+        desk.close()
+    assert told == ["one", "two"]
+    failed = [record.getMessage() for record in caplog.records if record.exc_info]
+    assert len(failed) == 2
+    assert failed[0].startswith("event=callback_failed callback=test_an_exception")
+    assert failed[0].endswith("news=suspect")
+
+
+def test_a_hanging_callback_costs_news_but_no_time(desk: NewsDesk) -> None:
+    slow = Gate()
+    desk = NewsDesk(queue_max=3)
+    desk.on("*", slow)
+    desk.publish(news())
+    assert slow.entered.wait(WAIT_S)
+    for _ in range(10):
+        desk.publish(news())
+    assert desk.dropped == 7
+    desk.close(within_s=0.01)
+    assert desk.dropped == 10
+    (thread,) = news_threads()
+    slow.leave.set()
+    thread.join(WAIT_S)
+    assert not thread.is_alive()
+
+
+def test_after_the_end_of_a_subscription_no_call_begins(desk: NewsDesk) -> None:
+    first, told = Gate(), []
+    desk.on("*", first)
+    unsubscribe = desk.on("*", lambda each: told.append(each.text))
+    desk.publish(news())
+    assert first.entered.wait(WAIT_S)
+    unsubscribe()
+    unsubscribe()
+    first.leave.set()
+    desk.close()
+    assert told == []
+
+
+def test_a_callback_may_close_the_desk_and_publish() -> None:
+    desk = NewsDesk()
+    closed = threading.Event()
+
+    def close(_: News) -> None:
+        desk.publish(news(NewsName.CLOSED))
+        desk.close()
+        closed.set()
+
+    desk.on("suspect", close)
+    desk.publish(news())
+    assert closed.wait(WAIT_S)
+    desk.close()
+    assert news_threads() == []
+
+
+def test_a_closed_desk_only_logs(caplog: pytest.LogCaptureFixture) -> None:
+    desk = NewsDesk()
+    desk.on("*", print)
+    desk.close()
+    with caplog.at_level(logging.INFO, logger="twinbus.pairing"):
+        desk.publish(news(NewsName.CLOSED, "as asked"))
+    assert desk.dropped == 1
+    assert [record.getMessage() for record in caplog.records] == ['event=closed reason="as asked"']
+    assert news_threads() == []
+
+
+def test_an_unknown_name_is_refused_with_those_there_are(desk: NewsDesk) -> None:
+    with pytest.raises(
+        OptionsError, match="no news is called 'failover': there are suspect, trusted_again, failed_over"
+    ):
+        desk.on("failover", print)
+    with pytest.raises(OptionsError, match="a callback is a function of News, got 3"):
+        desk.on("*", 3)  # type: ignore[arg-type]
+
+
+def test_a_coroutine_function_needs_a_loop(desk: NewsDesk) -> None:
+    async def callback(_: News) -> None: ...
+
+    with pytest.raises(OptionsError, match="no event loop"):
+        desk.on("*", callback)
+
+
+# --- asyncio ---
+
+
+async def test_on_a_loop_functions_and_coroutine_functions_are_told_in_order() -> None:
+    desk = AioNewsDesk()
+    told: list[str] = []
+
+    async def slowly(each: News) -> None:
+        await asyncio.sleep(0)
+        told.append("slowly " + each.text)
+
+    desk.on("*", slowly)
+    desk.on("suspect", lambda each: told.append("at once " + each.text))
+    desk.publish(news(text="one"))
+    assert told == []
+    desk.tell("recovered", "two")
+    await desk.close()
+    assert told == ["slowly one", "at once one", "slowly two"]
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_on_a_loop_an_exception_is_logged_and_harmless(caplog: pytest.LogCaptureFixture) -> None:
+    desk = AioNewsDesk()
+    told: list[str] = []
+
+    async def cancelled(_: News) -> None:
+        raise asyncio.CancelledError
+
+    desk.on("*", cancelled)
+    desk.on("*", lambda _: 1 // 0)
+    desk.on("*", lambda each: told.append(each.text))
+    with caplog.at_level(logging.ERROR, logger="twinbus.pairing"):
+        desk.publish(news(text="one"))
+        await desk.close()
+    assert told == ["one"]
+    assert len([record for record in caplog.records if record.exc_info]) == 2
+
+
+async def test_on_a_loop_a_hanging_callback_is_cancelled_at_close() -> None:
+    desk = AioNewsDesk(queue_max=2)
+    entered = asyncio.Event()
+
+    async def hang(_: News) -> None:
+        entered.set()
+        await asyncio.Event().wait()
+
+    desk.on("*", hang)
+    desk.publish(news())
+    await entered.wait()
+    for _ in range(5):
+        desk.publish(news())
+    assert desk.dropped == 3
+    await desk.close(within_s=0.01)
+    assert desk.dropped == 5
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_on_a_loop_a_callback_may_close_the_desk() -> None:
+    desk = AioNewsDesk()
+    closed = asyncio.Event()
+
+    async def close(_: News) -> None:
+        await desk.close()
+        closed.set()
+
+    desk.on("*", close)
+    desk.publish(news())
+    await asyncio.wait_for(closed.wait(), WAIT_S)
