@@ -76,6 +76,10 @@ class EngineClient:
 
     def ask(self, address: str, properties: dict[str, Any], body: Any) -> dict[Any, Any]:
         """The application properties of a node's answer."""
+        return self.ask_fully(address, properties, body)[0]
+
+    def ask_fully(self, address: str, properties: dict[str, Any], body: Any) -> tuple[dict[Any, Any], Any]:
+        """The application properties of a node's answer, and its body."""
         asking, answers = self.sender(address), self.receiver(address)
         assert isinstance(asking, SendingLink)
         assert isinstance(answers, ReceivingLink)
@@ -89,7 +93,8 @@ class EngineClient:
         for link in (asking, answers):
             link.detach()
             self.detached(link)
-        return sections.read_application_properties(response, sections.walk(response))
+        layout = sections.walk(response)
+        return sections.read_application_properties(response, layout), sections.read_value(response, layout)
 
     def put_token(self, token: str, audience: str) -> int:
         """The status code of `$cbs`."""
