@@ -9,14 +9,17 @@ from collections.abc import Callable
 
 import pytest
 
+from twinbus.namespace.entities.matching import Entry, Matcher, Selection
 from twinbus.namespace.entities.queue import Queue
 from twinbus.namespace.entities.receivers import Receiver, Receivers
 from twinbus.namespace.entities.recent import RecentChanges
 from twinbus.namespace.entities.sweep import Sweep
+from twinbus.namespace.entities.topic import Topic
 from twinbus.namespace.entities.window import Window
 from twinbus.namespace.replies import Delivery, Reply, Step
 from twinbus.namespace.seam import CommitSeam
 from twinbus.namespace.store.api import Change, Committed, InsertMessages, MessageRow, MessageState, StoredNamespace
+from twinbus.namespace.view import TopicMessage
 from twinbus.sim.__main__ import main
 from twinbus.sim.disk import SimulatedStore
 from twinbus.sim.runner import first_problem, run_seed
@@ -47,7 +50,7 @@ def test_the_simulations_meet_everything_they_are_about() -> None:
         "buried: Asked", "buried: MaxDeliveryCountExceeded", "buried: TTLExpiredException",
         "read: HeadRows", "read: RangeRows", "read: NamedRows", "read: ExpiredRows", "read: DueRows",
         "refused: EntityNotFound", "refused: LockLost", "refused: MessageNotFound",
-        "refused: QuotaExceeded", "refused: StoreUnavailable",
+        "refused: QuotaExceeded", "refused: StoreUnavailable", "copies",
     }  # fmt: skip
     assert expected <= set(seen)
 
@@ -184,6 +187,24 @@ def overlook_expiry(self: Queue, row: MessageRow, step: Step) -> None:
     return None
 
 
+_select = Matcher.select
+
+
+def forget_somebody(self: Matcher, message: TopicMessage) -> Selection:
+    selection = _select(self, message)
+    if len(selection.plain) > 1:
+        selection.plain.popitem()
+    return selection
+
+
+def find_everything(self: Matcher, message: TopicMessage, selection: Selection) -> list[Entry]:
+    return list(self._entries.values())
+
+
+def count_in_memory_only(self: Topic, step: Step) -> None:
+    self._after(step)
+
+
 @pytest.mark.parametrize(
     ("owner", "name", "bug"),
     [
@@ -199,6 +220,9 @@ def overlook_expiry(self: Queue, row: MessageRow, step: Step) -> None:
         (Receivers, "returned", keep_the_room),
         (Receivers, "returned", take_no_heed),
         (Sweep, "_step_back", never_look_back),
+        (Matcher, "select", forget_somebody),
+        (Matcher, "_found", find_everything),
+        (Topic, "_advance", count_in_memory_only),
     ],
     ids=lambda value: getattr(value, "__name__", value),
 )

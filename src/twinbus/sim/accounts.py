@@ -6,13 +6,15 @@ reply against them, `balance.py` what the disk holds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
 from twinbus.namespace.commands import (
     CancelScheduled,
     CreateQueue,
+    CreateSubscription,
+    CreateTopic,
     DeleteEntity,
     OpenReceiver,
     Peek,
@@ -27,7 +29,17 @@ from twinbus.namespace.entities.settings import QueueSettings
 from twinbus.namespace.registry import DEAD_LETTER_SUFFIX
 
 Asking = (
-    CreateQueue | DeleteEntity | Send | CancelScheduled | OpenReceiver | Settle | RenewLocks | Peek | ReceiveDeferred
+    CreateQueue
+    | CreateTopic
+    | CreateSubscription
+    | DeleteEntity
+    | Send
+    | CancelScheduled
+    | OpenReceiver
+    | Settle
+    | RenewLocks
+    | Peek
+    | ReceiveDeferred
 )
 """The commands that want an answer."""
 
@@ -52,10 +64,14 @@ class Ending(Enum):
 
 @dataclass(slots=True, eq=False)
 class Home:
-    """One life of a queue: a queue that is deleted and created again is another home."""
+    """One life of a queue or subscription: one that is deleted and created again is another home."""
 
     path: str
     settings: QueueSettings
+    wants: Callable[[str, int], bool] | None = None
+    """Of a subscription: whether its rules take a message with this label and this number. None: a queue."""
+    in_force: bool = False
+    """Of a subscription: its creation was asked for and not refused, its deletion not yet asked for."""
     exists: bool = False
     """Its creation was answered, its deletion not yet asked for."""
     is_gone: bool = False
@@ -94,6 +110,8 @@ class Account:
     ttl_ms: int | None
     """Its own time to live, at most the queue's."""
     due_at_ms: int | None
+    is_copy: bool = False
+    """Its topic made it: others may have the same id."""
     answer: Answer = Answer.NONE
     ending: Ending | None = None
     sequence: int = 0
@@ -111,6 +129,10 @@ class Account:
     """The sequence it can be received by, if its deferral was answered."""
 
     @property
+    def key(self) -> str:
+        return key_of(self.message_id, self.home)
+
+    @property
     def is_stored(self) -> bool:
         """Whether it must still be somewhere (if it has not expired)."""
         return self.answer is Answer.STORED and self.ending is None
@@ -125,6 +147,11 @@ class Account:
     def is_locked(self, life: int, now_ms: int) -> bool:
         lock = self.lock
         return lock is not None and lock.life == life and lock.asked is None and lock.until_ms > now_ms
+
+
+def key_of(message_id: str | None, home: Home) -> str:
+    """What tells copies of a message apart: where they are."""
+    return f"{message_id}@{home.path}"
 
 
 @dataclass(slots=True, eq=False)
@@ -171,7 +198,9 @@ class Accounts:
 
     def __init__(self) -> None:
         self.homes: dict[str, Home] = {}
-        self.by_id: dict[str, Account] = {}
+        self.topic: Home | None = None
+        """Its subscriptions are among the homes."""
+        self.by_key: dict[str, Account] = {}
         self.readers: dict[int, Reader] = {}
         self.questions: dict[int, Question] = {}
         self.by_token: dict[bytes, Account] = {}
@@ -180,7 +209,7 @@ class Accounts:
         """Counts crashes and failures: locks and receivers end with a life."""
 
     def of(self, home: Home) -> Iterator[Account]:
-        return (account for account in self.by_id.values() if account.home is home)
+        return (account for account in self.by_key.values() if account.home is home)
 
     def lend(self, account: Account, lock: Lock) -> None:
         account.lock = lock
@@ -203,7 +232,7 @@ class Accounts:
 
     def end_life(self, now_ms: int) -> None:
         """The process died or threw its machine away: locks, receivers and credit are gone."""
-        for account in self.by_id.values():
+        for account in self.by_key.values():
             lock = account.lock
             if lock is not None:
                 if lock.asked is not None or lock.until_ms <= now_ms:

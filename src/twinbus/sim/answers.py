@@ -21,6 +21,8 @@ from twinbus.namespace.commands import (
     CancelScheduled,
     Complete,
     CreateQueue,
+    CreateSubscription,
+    CreateTopic,
     DeadLetter,
     Defer,
     DeleteEntity,
@@ -118,7 +120,7 @@ class Answers:
                 for account in question.accounts:
                     check(account.is_stored, f"message {account.message_id} was cancelled after its end")
                     account.ending = Ending.CANCELLED
-            case CreateQueue() if home is not None:
+            case CreateQueue() | CreateTopic() | CreateSubscription() if home is not None:
                 home.exists = True
             case DeleteEntity() if home is not None:
                 self.drop(home)
@@ -128,12 +130,19 @@ class Answers:
                 raise Violation(f"{command!r:.200} was answered with Done")
 
     def _stored(self, question: Question, sequences: tuple[int, ...]) -> None:
-        home = question.accounts[0].home
-        check(len(sequences) == len(question.accounts), "a send was told another number of sequences than it had")
-        for account, sequence in zip(question.accounts, sequences, strict=True):
+        home, command = question.home, question.command
+        sent = len(command.arrivals) if isinstance(command, Send) else 0
+        check(len(sequences) == sent, "a send was told another number of sequences than it had")
+        assert home is not None
+        for sequence in sequences:
             check(sequence > home.last_sequence, f"sequence {sequence} was given after {home.last_sequence}")
             home.last_sequence = sequence
-            account.answer, account.sequence = Answer.STORED, sequence
+        for account in question.accounts:
+            account.answer = Answer.STORED
+            self._invariants.seen["copies"] += account.is_copy
+        if home is not self._accounts.topic:
+            for account, sequence in zip(question.accounts, sequences, strict=True):
+                account.sequence = sequence
 
     def drop(self, home: Home) -> None:
         """A queue is deleted: with everything in it."""
@@ -157,10 +166,9 @@ class Answers:
             case _, EntityNotFound():
                 check(home is not None and not home.exists, f"{command!r:.100} did not find an existing queue")
                 self._not_done(question)
-            case Send(arrivals=arrivals), QuotaExceeded() if home is not None:
-                known = sum(account.size + _NOTE_BYTES for account in self._accounts.of(home) if account.ending is None)
-                new = sum(len(arrival.payload) for arrival in arrivals)
-                check(known + new > home.settings.size_bytes_max, "a queue that has room refused a message")
+            case Send(), QuotaExceeded():
+                homes = {account.home for account in question.accounts}
+                check(any(map(self._may_be_full, homes)), "a queue that has room refused a message")
             case RenewLocks(tokens=tokens), LockLost():
                 check(len(question.tokens) < len(set(tokens)), "a lock that holds was not renewed")
             case CancelScheduled(), MessageNotFound():
@@ -170,9 +178,16 @@ class Answers:
             case _:
                 raise Violation(f"{command!r:.200} was refused: {error}")
 
+    def _may_be_full(self, home: Home) -> bool:
+        """Whether the messages that are in a queue or are on their way there may come to more than it holds."""
+        there = (account for account in self._accounts.of(home) if account.ending is None)
+        return sum(account.size + _NOTE_BYTES for account in there) > home.settings.size_bytes_max
+
     def _not_done(self, question: Question) -> None:
         if isinstance(question.command, DeleteEntity) and question.home is not None:
-            question.home.exists = True
+            question.home.exists = question.home.in_force = True
+        if isinstance(question.command, CreateSubscription) and question.home is not None:
+            question.home.in_force, question.home.is_gone = False, True
         if isinstance(question.command, OpenReceiver):
             self._accounts.readers[question.command.receiver].is_open = False
         for account in question.tokens.values():

@@ -20,6 +20,8 @@ from twinbus.namespace.commands import (
     Command,
     Complete,
     CreateQueue,
+    CreateSubscription,
+    CreateTopic,
     DeadLetter,
     Defer,
     DeleteEntity,
@@ -36,7 +38,8 @@ from twinbus.namespace.commands import (
     Settle,
     Verdict,
 )
-from twinbus.namespace.entities.settings import QueueSettings
+from twinbus.namespace.entities.rules import CorrelationFilter, FalseFilter, Filter, Rule, SqlFilter, TrueFilter
+from twinbus.namespace.entities.settings import QueueSettings, TopicSettings
 from twinbus.namespace.message import SCHEDULED_TIME, Arrival, read_arrival
 from twinbus.namespace.registry import DEAD_LETTER_SUFFIX
 from twinbus.sim.accounts import Account, Accounts, Home, Question, Reader
@@ -45,6 +48,16 @@ from twinbus.sim.invariants import MARK
 
 READERS_MAX = 6
 QUEUES = ("orders", "Invoices/2024")
+TOPIC = "Events"
+SUBSCRIPTIONS = ("s1", "s2", "s3")
+LABELS = ("red", "blue")
+RULES: tuple[tuple[Filter, Callable[[str, int], bool]], ...] = (
+    (TrueFilter(), lambda *_: True),
+    (FalseFilter(), lambda *_: False),
+    (CorrelationFilter(label="red"), lambda label, _: label == "red"),
+    (SqlFilter("number > 2"), lambda _, number: number > 2),
+)
+"""What subscriptions may want, and how an application would decide the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +118,47 @@ class Clients:
         home = self._accounts.homes[path] = Home(path, Habits.draw_settings(self._random))
         self._ask(Question(CreateQueue(path, home.settings), self._clock(), home=home))
 
+    def create_topic(self) -> None:
+        topic = self._accounts.topic
+        if topic is None or topic.is_gone:
+            topic = self._accounts.topic = Home(TOPIC, QueueSettings(max_size_mb=1))
+            self._ask(Question(CreateTopic(TOPIC, TopicSettings(max_size_mb=1)), self._clock(), home=topic))
+
+    def create_subscription(self) -> None:
+        name = self._random.choice(SUBSCRIPTIONS)
+        path = f"{TOPIC}/Subscriptions/{name}"
+        known = self._accounts.homes.get(path)
+        if self._accounts.topic is None or (known is not None and not known.is_gone):
+            return
+        given, wants = self._random.choice(RULES)
+        home = self._accounts.homes[path] = Home(path, Habits.draw_settings(self._random), wants, in_force=True)
+        command = CreateSubscription(TOPIC, name, home.settings, Rule("first", given))
+        self._ask(Question(command, self._clock(), home=home))
+
+    def publish(self) -> None:
+        topic = self._accounts.topic
+        if topic is None:
+            return
+        accounts, arrivals = [], []
+        homes = [home for home in self._accounts.homes.values() if home.wants is not None and home.in_force]
+        for _ in range(self._random.choice((1, 1, 2, 5))):
+            label, number = self._random.choice(LABELS), self._random.randint(1, 4)
+            arrival, account = self._write_message(topic, label, number)
+            arrivals.append(arrival)
+            wanting = [home for home in homes if home.wants is not None and home.wants(label, number)]
+            accounts += [self._copy(account, home) for home in wanting]
+        self._accounts.by_key |= {account.key: account for account in accounts}
+        self._ask(Question(Send(TOPIC, tuple(arrivals)), self._clock(), accounts=tuple(accounts), home=topic))
+
+    def _copy(self, sent: Account, home: Home) -> Account:
+        limits = [ttl for ttl in (sent.ttl_ms, home.settings.default_ttl_ms) if ttl is not None]
+        ttl_ms = min(limits, default=None)
+        return Account(sent.message_id, home, sent.sent_at_ms, sent.size, ttl_ms, None, is_copy=True)
+
     def delete_queue(self) -> None:
         home = self._some_home()
         if home is not None and home.exists:
-            home.exists = False
+            home.exists = home.in_force = False
             self._ask(Question(DeleteEntity(home.path), self._clock(), home=home))
 
     def _some_home(self) -> Home | None:
@@ -118,25 +168,28 @@ class Clients:
 
     def send(self) -> None:
         home = self._some_home()
-        if home is None:
+        if home is None or home.wants is not None:
             return
         accounts, arrivals = [], []
         for _ in range(self._random.choice((1, 1, 1, 2, 5))):
             arrival, account = self._write_message(home)
             accounts.append(account)
             arrivals.append(arrival)
-            self._accounts.by_id[account.message_id] = account
+            self._accounts.by_key[account.key] = account
         self._ask(Question(Send(home.path, tuple(arrivals)), self._clock(), accounts=tuple(accounts), home=home))
 
-    def _write_message(self, home: Home) -> tuple[Arrival, Account]:
+    def _write_message(self, home: Home, label: str | None = None, number: int = 0) -> tuple[Arrival, Account]:
+        """With a label it is for a topic, and then not scheduled."""
         random, habits, now_ms = self._random, self._habits, self._clock()
         message_id = f"m{next(self._numbers)}."
         ttl_ms = random.choice((0, 1_000, 3_000, 60_000)) if random.random() < habits.ttl_share else None
-        due_at_ms = now_ms + random.choice((-50, 1, 500, 9_000)) if random.random() < habits.schedule_share else None
+        is_late = label is None and random.random() < habits.schedule_share
+        due_at_ms = now_ms + random.choice((-50, 1, 500, 9_000)) if is_late else None
         payload = sections.encode_message(
             header=None if ttl_ms is None else Header(ttl_ms=ttl_ms),
             annotations=None if due_at_ms is None else {SCHEDULED_TIME: Timestamp(due_at_ms)},
-            properties={PropertyField.MESSAGE_ID: message_id},
+            properties={PropertyField.MESSAGE_ID: message_id, PropertyField.SUBJECT: label},
+            application_properties=None if label is None else {"number": number},
             data=bytes(250_000 if random.random() < habits.big_share else random.choice((1, 40))),
         )
         is_scheduled = due_at_ms is not None and due_at_ms > now_ms
@@ -147,7 +200,7 @@ class Clients:
 
     def cancel(self) -> None:
         home = self._some_home()
-        if home is None:
+        if home is None or home.wants is not None:
             return
         scheduled = [each for each in self._accounts.of(home) if each.due_at_ms is not None and each.sequence]
         some = tuple(self._random.sample(scheduled, min(len(scheduled), self._random.choice((1, 1, 2)))))

@@ -19,6 +19,7 @@ from twinbus.namespace.store.api import (
     EntityRow,
     MessageRow,
     NamedRows,
+    PutEntity,
     RangeRows,
     ReadFailed,
     Report,
@@ -43,6 +44,8 @@ class Disk:
         self._rows.load()
         self._rows.start(self._keep)
         self._last: Report | None = None
+        self.paths: dict[int, str] = {}
+        """Of all entities there ever were, by id."""
 
     def _keep(self, report: Report) -> None:
         self._last = report
@@ -51,6 +54,7 @@ class Disk:
         """Make a change set durable; returns the rows it removes."""
         deletes = (change for change in changes if isinstance(change, DeleteMessages))
         removed = [row for each in deletes for row in self.read(NamedRows(each.entity_id, each.sequences)).rows]
+        self.paths |= {change.row.entity_id: change.row.path for change in changes if isinstance(change, PutEntity)}
         self._rows.submit(number, changes)
         self._rows.commit()
         if isinstance(self._last, CommitFailed):

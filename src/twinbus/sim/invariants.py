@@ -14,7 +14,7 @@ from twinbus.amqp import sections
 from twinbus.namespace.commands import ReceiveMode
 from twinbus.namespace.replies import Delivery, Drained, ReceiverLost
 from twinbus.namespace.store.api import MessageRow, MessageState
-from twinbus.sim.accounts import Account, Accounts, Answer, Ending, Home, Lock, Reader
+from twinbus.sim.accounts import Account, Accounts, Answer, Ending, Home, Lock, Reader, key_of
 
 MARK = "mark"
 
@@ -102,11 +102,11 @@ class Invariants:
 
     def known(self, row: MessageRow, home: Home, is_dead: bool) -> Account:
         """The account of a message that a client sees, which it may only if it is stored."""
-        account = self._accounts.by_id.get(row.message_id or "")
+        account = self._accounts.by_key.get(key_of(row.message_id, home))
         if account is None:
-            raise Violation(f"a message appeared that nobody sent: {row.message_id}")
+            raise Violation(f"a message appeared that nobody sent there: {row.message_id} in {home.path}")
         name = f"message {account.message_id}"
-        check(account.home is home, f"{name} appeared in another queue")
+        check(account.home is home, f"{name} appeared in another life of its queue")
         check(account.answer is Answer.STORED, f"{name} was seen though its sender was told {account.answer.value}")
         check(account.ending is None, f"{name} came back though it was {account.ending and account.ending.value}")
         check(account.message_id.encode() in row.payload, f"{name} has another message's payload")
