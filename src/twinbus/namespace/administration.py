@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import ClassVar, TypeVar
 
-from twinbus.errors import EntityDisabled, EntityNotFound, NamespaceError
+from twinbus.errors import ArgumentError, EntityDisabled, EntityNotFound
 from twinbus.namespace.commands import (
     AdminCommand,
     CreateQueue,
@@ -26,6 +26,7 @@ from twinbus.namespace.commands import (
     UpdateTopic,
 )
 from twinbus.namespace.entities.queue import Queue
+from twinbus.namespace.entities.settings import QueueSettings, TopicSettings
 from twinbus.namespace.entities.shelf import Shelf
 from twinbus.namespace.entities.subscription import Subscription
 from twinbus.namespace.entities.topic import Topic
@@ -48,15 +49,13 @@ from twinbus.namespace.replies import (
 from twinbus.namespace.store.api import DropEntity, EntityRow, PutEntity
 
 Item = TypeVar("Item")
-Dismiss = Callable[[Queue, NamespaceError, Step], None]
 
 
 class Administration:
-    def __init__(self, registry: Registry, committed: Callable[[], int], dismiss: Dismiss) -> None:
-        """`committed` is the last change set known to be durable; `dismiss` ends the receivers of a queue."""
+    def __init__(self, registry: Registry, committed: Callable[[], int]) -> None:
+        """`committed` is the last change set known to be durable."""
         self._registry = registry
         self._committed = committed
-        self._dismiss = dismiss
 
     def handle(self, command: AdminCommand, now_ms: int, step: Step) -> None:
         """Carry out a command; raises a `NamespaceError` or `OptionsError` if that cannot be, with nothing done."""
@@ -96,24 +95,25 @@ class Administration:
     def _update(
         self, entity: Shelf, command: UpdateQueue | UpdateTopic | UpdateSubscription, now_ms: int, step: Step
     ) -> None:
+        _check_kept(entity, command.settings)
         changed = self._registry.update(entity, command.settings, now_ms)
         for each in changed:
             if isinstance(each, Queue):
-                self._close_if_disabled(each, step)
+                self._close_if_disabled(each, now_ms, step)
         self._put([each.row for each in changed], command, step)
 
-    def _close_if_disabled(self, queue: Queue, step: Step) -> None:
+    def _close_if_disabled(self, queue: Queue, now_ms: int, step: Step) -> None:
         try:
             queue.check_receivable()
         except EntityDisabled as error:
-            self._dismiss(queue, error, step)
+            queue.dismiss(error, now_ms, step)
 
     def _delete(self, command: DeleteEntity, now_ms: int, step: Step) -> None:
         entity = self._registry.find_whole(command.path)
         for part in list(self._registry.parts_of(entity)):
             if isinstance(part, Queue):
                 text = f"The messaging entity '{part.row.path}' was deleted."
-                self._dismiss(part, EntityNotFound(text), step)
+                part.dismiss(EntityNotFound(text), now_ms, step)
         step.changes.extend(map(DropEntity, self._registry.remove(entity)))
         step.replies.append(Done(command.origin))
 
@@ -194,6 +194,21 @@ class Administration:
     }
 
     COMMANDS: ClassVar[tuple[type, ...]] = tuple(_HANDLERS)
+
+
+_KEPT = {
+    "requires_session": "whether it has sessions",
+    "requires_duplicate_detection": "whether it detects duplicates",
+    "partitioned": "whether it is partitioned",
+}
+
+
+def _check_kept(entity: Shelf, settings: QueueSettings | TopicSettings) -> None:
+    """Raise `ArgumentError` if something is to change that is decided when an entity is made."""
+    assert isinstance(entity, Queue | Topic)
+    for name, what in _KEPT.items():
+        if getattr(settings, name, None) != getattr(entity.settings, name, None):
+            raise ArgumentError(f"{what} is decided when '{entity.row.path}' is made, and cannot be changed")
 
 
 def _page(found: Iterable[Item], skip: int, top: int, name: Callable[[Item], str]) -> tuple[list[Item], bool]:

@@ -175,6 +175,55 @@ class OpenReceiver(NamedTuple):
     origin: Any = None
 
 
+class AcceptSession(NamedTuple):
+    """Open a receiver for one session: `SessionAccepted`, perhaps after a while."""
+
+    receiver: int
+    path: str
+    mode: ReceiveMode
+    session_id: str | None
+    """None: the next one that has messages and that nobody else has."""
+    wait_ms: int = 65_000
+    """How long to wait for one."""
+    origin: Any = None
+
+
+class RenewSessionLock(NamedTuple):
+    """Give a session's lock its full time again: `LocksRenewed`."""
+
+    path: str
+    session_id: str
+    origin: Any = None
+
+
+class GetSessionState(NamedTuple):
+    """Ask for what is kept about a session: `SessionStateFound`."""
+
+    path: str
+    session_id: str
+    origin: Any = None
+
+
+class SetSessionState(NamedTuple):
+    """Keep something about a session; None: nothing more."""
+
+    path: str
+    session_id: str
+    state: bytes | None
+    origin: Any = None
+
+
+class ListSessions(NamedTuple):
+    """Ask for the names of sessions that have messages or a state: `SessionsFound`."""
+
+    path: str
+    updated_after_ms: int | None
+    """Only those whose state was set since; None: all."""
+    skip: int
+    top: int
+    origin: Any = None
+
+
 class Grant(NamedTuple):
     """Let a receiver have messages until `credit_limit` of them, counted from its opening, were sent to it."""
 
@@ -236,6 +285,8 @@ class Settle(NamedTuple):
     tokens: tuple[bytes, ...]
     verdict: Verdict
     origin: Any = None
+    session_id: str | None = None
+    """Whose messages these are, if the asker says so."""
 
 
 class RenewLocks(NamedTuple):
@@ -251,6 +302,8 @@ class Peek(NamedTuple):
     from_sequence: int
     most: int
     origin: Any = None
+    session_id: str | None = None
+    """Only messages of this session; None: all."""
 
 
 class ReceiveDeferred(NamedTuple):
@@ -258,6 +311,8 @@ class ReceiveDeferred(NamedTuple):
     sequences: tuple[int, ...]
     mode: ReceiveMode
     origin: Any = None
+    session_id: str | None = None
+    """Whose messages these are; messages of sessions are not to be had otherwise."""
 
 
 class Tick(NamedTuple):
@@ -291,6 +346,11 @@ Command = (
     | Send
     | CancelScheduled
     | OpenReceiver
+    | AcceptSession
+    | RenewSessionLock
+    | GetSessionState
+    | SetSessionState
+    | ListSessions
     | Grant
     | PauseReceiver
     | ResumeReceiver
@@ -304,7 +364,19 @@ Command = (
 
 
 RequestCommand = (
-    Send | CancelScheduled | Settle | RenewLocks | Peek | ReceiveDeferred | CreateRule | DeleteRule | ListRules
+    Send
+    | CancelScheduled
+    | Settle
+    | RenewLocks
+    | Peek
+    | ReceiveDeferred
+    | RenewSessionLock
+    | GetSessionState
+    | SetSessionState
+    | ListSessions
+    | CreateRule
+    | DeleteRule
+    | ListRules
 )
 """What can be asked of an entity's management."""
 

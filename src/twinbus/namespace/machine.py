@@ -14,26 +14,32 @@ from twinbus.errors import EntityNotFound, InternalError, NamespaceError, NotAll
 from twinbus.namespace.administration import Administration
 from twinbus.namespace.clockwork import Alarms
 from twinbus.namespace.commands import (
+    AcceptSession,
     AdminCommand,
     CancelScheduled,
     CloseReceiver,
     Command,
     FindEntity,
+    GetSessionState,
     Grant,
+    ListSessions,
     OpenReceiver,
     OpenSender,
     PauseReceiver,
     Peek,
     ReceiveDeferred,
     RenewLocks,
+    RenewSessionLock,
     ResumeReceiver,
     Send,
+    SetSessionState,
     Settle,
     Tick,
     origin_of,
 )
 from twinbus.namespace.entities.queue import Queue
 from twinbus.namespace.entities.receivers import Receiver
+from twinbus.namespace.entities.session_queue import SessionQueue
 from twinbus.namespace.entities.shelf import EntityContext, Shelf
 from twinbus.namespace.entities.topic import Topic
 from twinbus.namespace.entities.window import WindowLimits
@@ -43,7 +49,6 @@ from twinbus.namespace.replies import (
     Committing,
     Done,
     LocksRenewed,
-    ReceiverLost,
     Refused,
     SenderOpened,
     Settled,
@@ -51,9 +56,12 @@ from twinbus.namespace.replies import (
 )
 from twinbus.namespace.store.api import (
     Committed,
+    Read,
     ReadFailed,
-    RowRequest,
+    ReadRequest,
     RowsRead,
+    SessionsRead,
+    StateRead,
     StoredNamespace,
 )
 
@@ -68,7 +76,7 @@ class NamespaceMachine:
         self.registry = Registry(stored, context)
         self._number = stored.last_number
         self._committed = stored.last_number
-        self._administration = Administration(self.registry, lambda: self._committed, self._dismiss)
+        self._administration = Administration(self.registry, lambda: self._committed)
         self._receivers: dict[int, tuple[Queue, Receiver]] = {}
         self._lookups = Lookups()
         self._alarms = Alarms()
@@ -82,16 +90,17 @@ class NamespaceMachine:
         """When to apply the next `Tick`; None: not before something else happens."""
         return self._alarms.next_ms()
 
-    def is_reading(self, request: RowRequest) -> bool:
+    def is_reading(self, request: ReadRequest) -> bool:
         """Whether the answer to this read is still awaited; after a rebuild, one from before is not."""
         entity = self.registry.by_id(request.entity_id)
         return self._lookups.is_reading(request) or (entity is not None and entity.recent.is_reading(request))
 
     def waiting_origins(self) -> list[Any]:
-        """Who waits for rows."""
-        return self._lookups.origins()
+        """Who waits for rows, or for a session."""
+        queues = {queue.entity_id: queue for queue, _ in self._receivers.values() if isinstance(queue, SessionQueue)}
+        return self._lookups.origins() + [origin for queue in queues.values() for origin in queue.waiting_origins()]
 
-    def apply(self, command: Command | Committed | RowsRead | ReadFailed, now_ms: int) -> Step:
+    def apply(self, command: Command | Committed | Read | ReadFailed, now_ms: int) -> Step:
         """Do what is asked. Refusals are replies; nothing a client sends makes this raise."""
         step = Step(self._number + 1)
         handler = self._HANDLERS[type(command)]
@@ -108,6 +117,8 @@ class NamespaceMachine:
             self._number = step.number
             self._unconfirmed.append((step.number, tuple(step.touched.values())))
             self._touched.update(step.touched)
+        for name in step.gone:
+            self._receivers.pop(name, None)
         for request in step.reads:
             entity = self.registry.by_id(request.entity_id)
             if entity is not None:
@@ -135,13 +146,6 @@ class NamespaceMachine:
     def _administer(self, command: AdminCommand, now_ms: int, step: Step) -> None:
         self._administration.handle(command, now_ms, step)
 
-    def _dismiss(self, queue: Queue, error: NamespaceError, step: Step) -> None:
-        """End every receiver of a queue; its locks stay."""
-        for name in list(queue.receivers.all):
-            queue.receivers.remove(name)
-            del self._receivers[name]
-            step.replies.append(ReceiverLost(name, error))
-
     def _find_entity(self, command: FindEntity, now_ms: int, step: Step) -> None:
         self._find(command.path)
         step.replies.append(Done(command.origin))
@@ -168,14 +172,32 @@ class NamespaceMachine:
     # --- receivers ---
 
     def _open_receiver(self, command: OpenReceiver, now_ms: int, step: Step) -> None:
-        queue = self._find_queue(command.path)
-        queue.check_receivable()
-        queue.check_intact()
-        queue.accessed_at_ms = now_ms
+        queue = self._find_receivable(command.path, now_ms)
+        if isinstance(queue, SessionQueue):
+            raise NotAllowed(f"'{command.path}' has sessions: receive from one of them")
         receiver = Receiver(command.receiver, command.mode)
         queue.receivers.add(receiver)
         self._receivers[command.receiver] = (queue, receiver)
         step.replies.append(Done(command.origin))
+
+    def _find_receivable(self, path: str, now_ms: int) -> Queue:
+        queue = self._find_queue(path)
+        queue.check_receivable()
+        queue.check_intact()
+        queue.accessed_at_ms = now_ms
+        return queue
+
+    def _accept_session(self, command: AcceptSession, now_ms: int, step: Step) -> None:
+        queue = self._find_receivable(command.path, now_ms)
+        if not isinstance(queue, SessionQueue):
+            raise NotAllowed(f"'{command.path}' has no sessions: receive from it without a session")
+        receiver = Receiver(command.receiver, command.mode)
+        self._receivers[command.receiver] = (queue, receiver)
+        try:
+            queue.accept(receiver, command, now_ms, step)
+        except NamespaceError:
+            del self._receivers[command.receiver]
+            raise
 
     def _grant(self, command: Grant, now_ms: int, step: Step) -> None:
         if command.receiver in self._receivers:
@@ -200,12 +222,14 @@ class NamespaceMachine:
     def _close_receiver(self, command: CloseReceiver, now_ms: int, step: Step) -> None:
         if command.receiver in self._receivers:
             queue, receiver = self._receivers.pop(command.receiver)
-            queue.receivers.remove(receiver.name)
+            self._touch(queue).close(receiver, now_ms, step)
 
     # --- loans ---
 
     def _settle(self, command: Settle, now_ms: int, step: Step) -> None:
         queue = self._find_queue(command.path)
+        if command.session_id is not None and isinstance(queue, SessionQueue):
+            queue.check_held(command.session_id, now_ms)
         failures = queue.settle(command.tokens, command.verdict, now_ms, step)
         step.replies.append(Settled(command.origin, failures))
         queue.lend(now_ms, step)
@@ -214,19 +238,38 @@ class NamespaceMachine:
         until_ms = self._find_queue(command.path).renew(command.tokens, now_ms)
         step.replies.append(LocksRenewed(command.origin, until_ms))
 
+    # --- sessions ---
+
+    def _find_sessions(self, path: str) -> SessionQueue:
+        queue = self._find_queue(path)
+        if not isinstance(queue, SessionQueue):
+            raise NotAllowed(f"'{path}' has no sessions")
+        return queue
+
+    def _renew_session(self, command: RenewSessionLock, now_ms: int, step: Step) -> None:
+        until_ms = self._find_sessions(command.path).renew_session(command.session_id, now_ms)
+        step.replies.append(LocksRenewed(command.origin, (until_ms,)))
+
+    def _set_state(self, command: SetSessionState, now_ms: int, step: Step) -> None:
+        self._find_sessions(command.path).set_state(command.session_id, command.state, now_ms, step)
+        step.replies.append(Done(command.origin))
+
     # --- commands that need rows from disk ---
 
     def _look_up(self, command: Lookup, now_ms: int, step: Step) -> None:
         self._lookups.begin(command, self._find(command.path), now_ms, step)
 
-    def _rows_read(self, read: RowsRead, now_ms: int, step: Step) -> None:
+    def _read(self, read: Read, now_ms: int, step: Step) -> None:
         entity = self.registry.by_id(read.request.entity_id)
         if entity is not None:
             self._touch(entity)
         if self._lookups.is_reading(read.request):
             self._lookups.resume(entity, read, self._committed, now_ms, step)
         elif entity is not None and entity.recent.is_reading(read.request):
-            entity.rows_read(read, now_ms, step)
+            if isinstance(read, RowsRead):
+                entity.rows_read(read, now_ms, step)
+            elif isinstance(read, SessionsRead) and isinstance(entity, SessionQueue):
+                entity.sessions_read(read, now_ms, step)
 
     def _read_failed(self, failed: ReadFailed, now_ms: int, step: Step) -> None:
         """What is stored of an entity is damaged: nobody reads it any more. It can be sent to, and all else goes on."""
@@ -242,7 +285,7 @@ class NamespaceMachine:
             entity.check_intact()
         except InternalError as error:
             if isinstance(entity, Queue):
-                self._dismiss(entity, error, step)
+                entity.dismiss(error, now_ms, step)
             self._lookups.refuse(entity_id, error, step)
 
     # --- time and the store ---
@@ -283,8 +326,15 @@ class NamespaceMachine:
         Peek: _look_up,
         ReceiveDeferred: _look_up,
         CancelScheduled: _look_up,
+        GetSessionState: _look_up,
+        ListSessions: _look_up,
+        AcceptSession: _accept_session,
+        RenewSessionLock: _renew_session,
+        SetSessionState: _set_state,
         Tick: _tick,
         Committed: _commit,
-        RowsRead: _rows_read,
+        RowsRead: _read,
+        SessionsRead: _read,
+        StateRead: _read,
         ReadFailed: _read_failed,
     }

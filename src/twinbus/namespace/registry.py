@@ -15,9 +15,10 @@ from twinbus.namespace.entities import rules
 from twinbus.namespace.entities.matching import entry_of
 from twinbus.namespace.entities.queue import Queue
 from twinbus.namespace.entities.rules import DEFAULT_RULE, Rule
+from twinbus.namespace.entities.session_queue import SessionQueue
 from twinbus.namespace.entities.settings import QueueSettings, TopicSettings, check_entity_path, check_part_name
 from twinbus.namespace.entities.shelf import EntityContext, Shelf
-from twinbus.namespace.entities.subscription import Subscription
+from twinbus.namespace.entities.subscription import SessionSubscription, Subscription
 from twinbus.namespace.entities.topic import Topic
 from twinbus.namespace.store.api import EntityRow, EntitySummary, StoredNamespace
 
@@ -34,6 +35,11 @@ SQL_FILTERS_MAX, CORRELATION_FILTERS_MAX = 2_000, 100_000
 _EMPTY = EntitySummary(0, 0, 0, 0, None, None, None, 1)
 
 Kind = TypeVar("Kind", bound=Shelf)
+
+
+def has_sessions(row: EntityRow) -> bool:
+    """Whether it is a queue or subscription with sessions; one whose settings make no sense is refused elsewhere."""
+    return '"requires_session":true' in row.settings
 
 
 class Registry:
@@ -84,13 +90,15 @@ class Registry:
 
     def _open_queue(self, row: EntityRow, dead_letter: Queue) -> Queue:
         self._counted += 1
+        kind = SessionQueue if has_sessions(row) else Queue
         return self._enter(
-            Queue(row, self._summary(row), self._context, committed=self._committed, dead_letter=dead_letter)
+            kind(row, self._summary(row), self._context, committed=self._committed, dead_letter=dead_letter)
         )
 
     def _open_subscription(self, row: EntityRow, topic: Topic, dead_letter: Queue) -> Subscription:
+        kind = SessionSubscription if has_sessions(row) else Subscription
         subscription = self._enter(
-            Subscription(
+            kind(
                 row, self._summary(row), self._context, committed=self._committed, dead_letter=dead_letter, topic=topic
             )
         )

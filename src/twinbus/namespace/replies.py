@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 from twinbus.errors import NamespaceError
 from twinbus.namespace.entities.rules import Rule
 from twinbus.namespace.entities.settings import QueueSettings, TopicSettings
-from twinbus.namespace.store.api import Change, MessageRow, RowRequest
+from twinbus.namespace.store.api import Change, MessageRow, ReadRequest
 
 
 class Done(NamedTuple):
@@ -159,6 +159,26 @@ class MessagesFound(NamedTuple):
     found: tuple[LentRow, ...]
 
 
+class SessionAccepted(NamedTuple):
+    """The receiver has this session to itself until it closes or the time has come."""
+
+    origin: Any
+    session_id: str
+    locked_until_ms: int
+
+
+class SessionStateFound(NamedTuple):
+    origin: Any
+    state: bytes | None
+
+
+class SessionsFound(NamedTuple):
+    origin: Any
+    names: tuple[str, ...]
+    skip: int
+    """How many to skip for those behind the last of these."""
+
+
 class ReceiverLost(NamedTuple):
     """The receiver gets nothing more: its entity is gone or disabled."""
 
@@ -183,6 +203,9 @@ Reply = (
     | Drained
     | LocksRenewed
     | MessagesFound
+    | SessionAccepted
+    | SessionStateFound
+    | SessionsFound
     | ReceiverLost
 )
 
@@ -203,7 +226,7 @@ class Committing(Protocol):
 class Step:
     """What one command leads to: changes to write, replies that wait for them, news, rows to read."""
 
-    __slots__ = ("changes", "news", "number", "reads", "replies", "touched")
+    __slots__ = ("changes", "gone", "news", "number", "reads", "replies", "touched")
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -213,6 +236,8 @@ class Step:
         """Let go only when the changes are committed; at once if there are none."""
         self.news: list[Reply] = []
         """Let go at once: they tell of what is durable already (a loan of a stored message is not a change)."""
-        self.reads: list[RowRequest] = []
+        self.reads: list[ReadRequest] = []
+        self.gone: list[int] = []
+        """Receivers that are no more, though they did not close themselves."""
         self.touched: dict[int, Committing] = {}
         """Whose changes these are, by entity id."""

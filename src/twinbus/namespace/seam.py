@@ -33,10 +33,13 @@ from twinbus.namespace.store.api import (
     Committed,
     InsertCopies,
     InsertMessages,
+    Read,
     ReadFailed,
     ReplaceMessage,
     Report,
     RowsRead,
+    SessionsRead,
+    StateRead,
     Store,
     StoredNamespace,
 )
@@ -105,8 +108,8 @@ class CommitSeam:
         match report:
             case Committed(number):
                 self._commit(number, now_ms)
-            case RowsRead():
-                self._rows_read(report, now_ms)
+            case RowsRead() | SessionsRead() | StateRead():
+                self._take_read(report, now_ms)
             case ReadFailed(request, reason):
                 if self.failure is None and self.machine.is_reading(request):
                     if report.is_damage:
@@ -121,7 +124,7 @@ class CommitSeam:
             self._announced = True
             self._on_failure(self.failure)
 
-    def _rows_read(self, report: RowsRead, now_ms: int) -> None:
+    def _take_read(self, report: Read, now_ms: int) -> None:
         if report.as_of < self._loaded:
             return  # read for a machine that is gone
         # The read may have seen a commit whose own report is still on its way.

@@ -48,6 +48,9 @@ from twinbus.namespace.replies import (
     RuleFound,
     RulesFound,
     SenderOpened,
+    SessionAccepted,
+    SessionsFound,
+    SessionStateFound,
     Settled,
     SubscriptionFound,
     SubscriptionsFound,
@@ -72,6 +75,9 @@ Answered = (
     | SubscriptionsFound
     | RuleFound
     | RulesFound
+    | SessionAccepted
+    | SessionStateFound
+    | SessionsFound
     | SenderOpened
 )
 _NOTE_BYTES = 500

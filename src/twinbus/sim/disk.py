@@ -21,7 +21,9 @@ from twinbus.namespace.store.api import (
     NamedRows,
     PutEntity,
     RangeRows,
+    Read,
     ReadFailed,
+    ReadRequest,
     Report,
     RowRequest,
     RowsRead,
@@ -63,9 +65,16 @@ class Disk:
 
     def read(self, request: RowRequest) -> RowsRead:
         """The rows as of now."""
+        found = self.answer(request)
+        if not isinstance(found, RowsRead):
+            raise BrokenContract(f"{request} was answered with {found}")
+        return found
+
+    def answer(self, request: ReadRequest) -> Report:
+        """The answer to any read, as of now."""
         self._rows.request(request)
-        if not isinstance(self._last, RowsRead):
-            raise BrokenContract(f"{request} was answered with {self._last}")
+        if self._last is None:
+            raise BrokenContract(f"{request} was not answered")
         return self._last
 
     def stored(self) -> StoredNamespace:
@@ -88,7 +97,7 @@ class SimulatedStore:
         self.disk = disk
         self.waiting: deque[tuple[int, tuple[Change, ...]]] = deque()
         """Submitted, not written."""
-        self.asked: list[RowRequest] = []
+        self.asked: list[ReadRequest] = []
         self.reports: deque[Report] = deque()
         """About commits, in order."""
         self.answers: list[Report] = []
@@ -125,7 +134,7 @@ class SimulatedStore:
         if not self.is_broken:
             self.waiting.append((number, changes))
 
-    def request(self, request: RowRequest) -> None:
+    def request(self, request: ReadRequest) -> None:
         self.asked.append(request)
 
     def close(self) -> None:
@@ -159,7 +168,7 @@ class SimulatedStore:
         if self.is_broken:
             self.answers.append(ReadFailed(request, "the simulated store is broken"))
         else:
-            self.answers.append(self.disk.read(request))
+            self.answers.append(self.disk.answer(request))
 
     def fail_read(self, index: int) -> None:
         self.answers.append(ReadFailed(self.asked.pop(index), "a simulated sector cannot be read"))
@@ -184,7 +193,7 @@ class SimulatedStore:
         return bool(self._outdated)
 
     def _arrive(self, report: Report) -> None:
-        known = report.number if isinstance(report, Committed) else report.as_of if isinstance(report, RowsRead) else 0
+        known = report.number if isinstance(report, Committed) else report.as_of if isinstance(report, Read) else 0
         while self.unreported and self.unreported[0][0] <= known:
             self.unreported.popleft()
         if self._report is not None:

@@ -25,18 +25,28 @@ from twinbus.namespace.store.api import (
     HeadRows,
     InsertCopies,
     InsertMessages,
+    KnownSessions,
     MessageRow,
     MessageState,
     NamedRows,
     PutEntity,
+    PutSessionState,
     RangeRows,
+    Read,
     ReadFailed,
+    ReadRequest,
     ReplaceMessage,
     Report,
     RowRequest,
     RowsRead,
+    SessionRange,
+    SessionRows,
+    SessionsRead,
+    SessionStateOf,
+    StateRead,
     Store,
     StoredNamespace,
+    WaitingSessions,
 )
 
 ACTIVE, DEFERRED, SCHEDULED = MessageState.ACTIVE, MessageState.DEFERRED, MessageState.SCHEDULED
@@ -103,12 +113,16 @@ class WatchedStore:
 
     def read(self, request: RowRequest) -> RowsRead:
         """Ask for rows and wait for them."""
-        seen = len(self.reports)
-        self.store.request(request)
-        answer = self.wait_for(lambda report: isinstance(report, RowsRead | ReadFailed), since=seen)
+        answer = self.read_any(request)
         assert isinstance(answer, RowsRead), answer
         assert answer.request == request
         return answer
+
+    def read_any(self, request: ReadRequest) -> Report:
+        """Ask for anything and wait for the answer."""
+        seen = len(self.reports)
+        self.store.request(request)
+        return self.wait_for(lambda report: isinstance(report, Read | ReadFailed), since=seen)
 
     def failure(self) -> CommitFailed:
         """Wait for a failed commit."""
@@ -159,6 +173,65 @@ class StoreContract:
         """A store with the queue `orders` and no messages."""
         empty.commit(PutEntity(entity()))
         return empty
+
+    # --- sessions
+
+    @pytest.fixture
+    def sessions(self, orders: WatchedStore) -> WatchedStore:
+        """A store with messages in the sessions '', 'a', 'b' (only deferred) and 'c', and some without one."""
+        names = ["a", None, "b", "c", "a", "", "c"]
+        rows = [message(number)._replace(session_id=name) for number, name in enumerate(names, 1)]
+        rows[2] = rows[2]._replace(state=DEFERRED)
+        orders.commit(InsertMessages(tuple(rows)))
+        return orders
+
+    def names(self, watched: WatchedStore, request: WaitingSessions | KnownSessions) -> list[str]:
+        read = watched.read_any(request)
+        assert isinstance(read, SessionsRead)
+        assert (read.request, read.as_of) == (request, watched.number)
+        return list(read.names)
+
+    def state(self, watched: WatchedStore, session_id: str) -> bytes | None:
+        read = watched.read_any(SessionStateOf(1, session_id))
+        assert isinstance(read, StateRead)
+        return read.state
+
+    def test_rows_of_a_session_come_in_order_and_alone(self, sessions: WatchedStore) -> None:
+        assert sequences_of(sessions.read(SessionRows(1, "a", 0, 9, MANY))) == [1, 5]
+        assert sequences_of(sessions.read(SessionRows(1, "a", 2, 9, MANY))) == [5]
+        assert sequences_of(sessions.read(SessionRows(1, "b", 0, 9, MANY))) == []
+        assert sequences_of(sessions.read(SessionRange(1, "b", 0, 9, MANY))) == [3]
+        assert sequences_of(sessions.read(SessionRows(1, "", 0, 9, MANY))) == [6]
+        first = sessions.read(SessionRows(1, "c", 0, 1, MANY))
+        assert (sequences_of(first), first.complete) == ([4], False)
+
+    def test_waiting_sessions_have_active_rows(self, sessions: WatchedStore) -> None:
+        assert self.names(sessions, WaitingSessions(1, None, (), 9)) == ["", "a", "c"]
+        assert self.names(sessions, WaitingSessions(1, "", (), 9)) == ["a", "c"]
+        assert self.names(sessions, WaitingSessions(1, "a", ("x",), 9)) == ["c"]
+        assert self.names(sessions, WaitingSessions(1, None, ("a", ""), 1)) == ["c"]
+        assert self.names(sessions, WaitingSessions(2, None, (), 9)) == []
+
+    def test_known_sessions_have_rows_or_a_state(self, sessions: WatchedStore) -> None:
+        sessions.commit(PutSessionState(1, "z", b"state", 5), PutSessionState(1, "a", b"", 9))
+        assert self.names(sessions, KnownSessions(1, None, 0, 9)) == ["", "a", "b", "c", "z"]
+        assert self.names(sessions, KnownSessions(1, None, 3, 9)) == ["c", "z"]
+        assert self.names(sessions, KnownSessions(1, None, 1, 2)) == ["a", "b"]
+        assert self.names(sessions, KnownSessions(1, 4, 0, 9)) == ["a", "z"]
+        assert self.names(sessions, KnownSessions(1, 5, 0, 9)) == ["a"]
+
+    def test_the_state_of_a_session_is_what_was_put_last(self, orders: WatchedStore) -> None:
+        assert self.state(orders, "a") is None
+        orders.submit(PutSessionState(1, "a", b"one", 1))
+        orders.commit(PutSessionState(1, "a", b"two", 2))
+        assert self.state(orders, "a") == b"two"
+        again = self.reopened(orders)
+        assert self.state(again, "a") == b"two"
+        again.commit(PutSessionState(1, "a", None, 3))
+        assert self.state(again, "a") is None
+        again.commit(PutSessionState(1, "a", b"three", 4))
+        again.commit(DropEntity(1))
+        assert self.state(again, "a") is None
 
     # --- commits
 

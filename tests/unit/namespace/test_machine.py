@@ -304,6 +304,7 @@ def test_a_command_that_needs_rows_is_answered_when_they_are_there() -> None:
 def test_equal_reads_are_each_answered() -> None:
     machine = new_machine()
     (request,) = machine.apply(Peek(QUEUE, 5, 10, "one"), 0).reads
+    assert isinstance(request, RangeRows)
     machine.apply(Peek(QUEUE, 5, 10, "other"), 0)
     read = RowsRead(request, (), True, None, 1)
     assert answers(machine.apply(read, 0)) == ["one"]

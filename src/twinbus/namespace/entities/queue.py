@@ -27,7 +27,7 @@ from twinbus.namespace.entities.shelf import EntityContext, Shelf, earlier, expi
 from twinbus.namespace.entities.sweep import Sweep
 from twinbus.namespace.entities.window import Window
 from twinbus.namespace.message import Arrival, time_to_live_ms
-from twinbus.namespace.replies import Delivery, Drained, Step
+from twinbus.namespace.replies import Delivery, Drained, ReceiverLost, Step
 from twinbus.namespace.store.api import (
     DueRows,
     EntityRow,
@@ -167,11 +167,24 @@ class Queue(Shelf):
         if row.state is _SCHEDULED:
             self._watch_due(row)
         elif row.state is _ACTIVE and (row.expires_at_ms is None or self._lives(row, row.expires_at_ms, now_ms, step)):
-            self._window.arrive(row, number)
+            self._show(row, number)
+
+    def _show(self, row: MessageRow, number: int) -> None:
+        """A message is visible from now on."""
+        self._window.arrive(row, number)
 
     def _give_back(self, row: MessageRow, now_ms: int, step: Step) -> None:
         if row.expires_at_ms is None or self._lives(row, row.expires_at_ms, now_ms, step):
-            self._window.give_back(row)
+            self._put_back(row)
+
+    def _put_back(self, row: MessageRow) -> None:
+        """A message that was lent is visible again."""
+        self._window.give_back(row)
+
+    def _discard(self, row: MessageRow) -> None:
+        """A visible message that is not lent is to be forgotten."""
+        if self._window.holds(row.sequence):
+            self._window.discard(row.sequence)
 
     def _lives(self, row: MessageRow, expires_at_ms: int, now_ms: int, step: Step) -> bool:
         """Watch a message that becomes visible; one whose time is over ends here, the sweep may have passed it."""
@@ -212,6 +225,17 @@ class Queue(Shelf):
         token, until_ms = self.lock(row, now_ms, receiver)
         step.news.append(Delivery(receiver.name, row, token, until_ms))
 
+    def close(self, receiver: Receiver, now_ms: int, step: Step) -> None:
+        """A receiver is gone. Its locks stay until they are settled or end."""
+        self.receivers.remove(receiver.name)
+
+    def dismiss(self, error: NamespaceError, now_ms: int, step: Step) -> None:
+        """End every receiver; locks stay."""
+        for name in list(self.receivers.all):
+            self.receivers.remove(name)
+            step.gone.append(name)
+            step.replies.append(ReceiverLost(name, error))
+
     def lock(self, row: MessageRow, now_ms: int, receiver: Receiver | None = None) -> tuple[bytes, int]:
         """Lend a message under a new lock; returns the token and the lock's end."""
         token, until_ms = self._context.new_token(), now_ms + self.settings.lock_ms
@@ -225,11 +249,15 @@ class Queue(Shelf):
 
     def _finish_drains(self, step: Step) -> None:
         """Tell draining receivers that nothing more is coming, unless something is: on its way, or on disk."""
-        if not self.receivers.draining or self._window.is_reading:
+        if not self.receivers.draining:
             return
-        for receiver in [each for each in self.receivers.draining.values() if each.undelivered == 0]:
-            self.receivers.drained(receiver)
-            step.news.append(Drained(receiver.name))
+        for receiver in list(self.receivers.draining.values()):
+            if receiver.undelivered == 0 and not self._is_reading_for(receiver):
+                self.receivers.drained(receiver)
+                step.news.append(Drained(receiver.name))
+
+    def _is_reading_for(self, receiver: Receiver) -> bool:
+        return self._window.is_reading
 
     # --- settled ---
 
@@ -240,7 +268,7 @@ class Queue(Shelf):
         failures: dict[bytes, NamespaceError] = {}
         loans: list[Loan] = []
         for token in dict.fromkeys(tokens):  # one that is named twice is settled once
-            loan = self.loans.find(token, now_ms)
+            loan = self._find_loan(token, now_ms)
             if loan is None:
                 failures[token] = LockLost(LOCK_LOST)
             elif type(verdict) is DeadLetter and self.dead_letter is None:
@@ -255,6 +283,10 @@ class Queue(Shelf):
             for loan in loans:
                 self._settle_one(loan.row, verdict, now_ms, step)
         return failures
+
+    def _find_loan(self, token: bytes, now_ms: int) -> Loan | None:
+        """The loan of a token, if its lock still holds."""
+        return self.loans.find(token, now_ms)
 
     def _settle_one(self, row: MessageRow, verdict: Verdict, now_ms: int, step: Step) -> None:
         match verdict:
@@ -364,8 +396,7 @@ class Queue(Shelf):
         for row in rows:
             if self.loans.is_lent(row.sequence):
                 continue
-            if self._window.holds(row.sequence):
-                self._window.discard(row.sequence)
+            self._discard(row)
             self._expire(row, step)
 
     def _wake(self, rows: list[MessageRow], now_ms: int, step: Step) -> None:

@@ -273,7 +273,6 @@ _CHECKS: dict[str, Check] = {
     "default_ttl_ms": _time_to_live,
     "user_metadata": _metadata,
     "auto_delete_on_idle_ms": _not_yet("set it to infinite"),
-    "requires_session": _not_yet("set it to false"),
     "requires_duplicate_detection": _not_yet("set it to false"),
     "duplicate_window_ms": _duplicate_window,
     "forward_to": _not_yet("set no entity"),

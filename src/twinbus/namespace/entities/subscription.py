@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from twinbus.errors import NotAllowed
 from twinbus.namespace.entities.queue import Queue
 from twinbus.namespace.entities.rules import Rule
+from twinbus.namespace.entities.session_queue import SessionQueue
 from twinbus.namespace.entities.shelf import EntityContext
 from twinbus.namespace.message import Arrival
 from twinbus.namespace.replies import Step
@@ -47,3 +48,7 @@ class Subscription(Queue):
 
     def send(self, arrivals: tuple[Arrival, ...], now_ms: int, step: Step) -> tuple[int, ...]:
         raise AssertionError("only its topic puts messages into a subscription")
+
+
+class SessionSubscription(Subscription, SessionQueue):
+    """A subscription with sessions."""

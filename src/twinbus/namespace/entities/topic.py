@@ -15,6 +15,7 @@ from twinbus.namespace import sql
 from twinbus.namespace.entities.matching import Entry, Matcher
 from twinbus.namespace.entities.notes import reasons, with_notes
 from twinbus.namespace.entities.queue import Queue
+from twinbus.namespace.entities.session_queue import SessionQueue
 from twinbus.namespace.entities.settings import TopicSettings
 from twinbus.namespace.entities.shelf import EntityContext, Shelf, expiry, woken_at_ms
 from twinbus.namespace.entities.subscription import StoredRule, Subscription
@@ -34,6 +35,7 @@ from twinbus.namespace.store.api import (
 from twinbus.namespace.view import TopicMessage
 
 FILTER_FAILED = "FilterEvaluationException"
+SESSION_NEEDED = "Session ID is null."
 
 
 class Published(NamedTuple):
@@ -174,20 +176,24 @@ class Topic(Shelf):
         """The copies that are the same, and those that are not."""
         view = TopicMessage(message.payload, sequence, message.enqueued_at_ms, message.ttl_ms)
         selection = self.matcher.select(view)
-        plain = [Copy(each, each, message) for each in selection.plain.values()]
         others: list[Copy] = []
+        plain = []
+        for subscription in selection.plain.values():
+            if _lacks_session(subscription, message):
+                others += _one_copy(subscription, message)
+            else:
+                plain.append(Copy(subscription, subscription, message))
         failed = dict(selection.failed)
         for entry in selection.changed:
             try:
-                others.append(Copy(entry.subscription, entry.subscription, _changed(entry, view, message)))
+                changed = _changed(entry, view, message)
+                others += _one_copy(entry.subscription, changed)
             except (DecodeError, sql.FilterError) as error:
                 text = f"The action of rule '{entry.rule.name}' cannot be done: {error}"
                 failed.setdefault(entry.subscription.entity_id, (entry.subscription, text))
         for subscription, text in failed.values():
-            grave = subscription.dead_letter
-            if subscription.settings.dead_letter_on_filter_errors and grave is not None:
-                buried = with_notes(message.payload, reasons(FILTER_FAILED, text))
-                others.append(Copy(grave, subscription, message._replace(payload=buried)))
+            if subscription.settings.dead_letter_on_filter_errors:
+                others += _buried(subscription, message, FILTER_FAILED, text)
         return plain, others
 
     def _check_room(self, copies: Iterable[Copy]) -> None:
@@ -260,6 +266,24 @@ class Topic(Shelf):
 
 def _is_scheduled(arrival: Arrival, now_ms: int) -> bool:
     return arrival.due_at_ms is not None and arrival.due_at_ms > now_ms and not arrival.is_ping
+
+
+def _lacks_session(subscription: Subscription, message: Published) -> bool:
+    return message.session_id is None and isinstance(subscription, SessionQueue)
+
+
+def _one_copy(subscription: Subscription, message: Published) -> list[Copy]:
+    """A copy for a subscription; for its dead letters if it lacks the session that it needs there."""
+    if _lacks_session(subscription, message):
+        return _buried(subscription, message, SESSION_NEEDED, "The subscription has sessions.")
+    return [Copy(subscription, subscription, message)]
+
+
+def _buried(subscription: Subscription, message: Published, reason: str, text: str) -> list[Copy]:
+    """A copy for the dead letters of a subscription."""
+    grave = subscription.dead_letter
+    payload = with_notes(message.payload, reasons(reason, text))
+    return [] if grave is None else [Copy(grave, subscription, message._replace(payload=payload))]
 
 
 def _changed(entry: Entry, view: TopicMessage, message: Published) -> Published:

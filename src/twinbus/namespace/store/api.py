@@ -10,7 +10,7 @@ it never waits: it hands over a numbered set of changes and goes on; later the s
 * `Committed(n)` says that every set up to n is durable. Reports come in order; several sets may share one.
 * After `CommitFailed(n, reason)` no set numbered n or higher was written, and none will be: the store
   refuses further work until `load()` is called again.
-* `RowsRead` shows one moment: the effect of the sets 1..as_of, neither more nor less.
+* A `Read` shows one moment: the effect of the sets 1..as_of, neither more nor less.
 
 Times are whole milliseconds since 1970. Rows are tuples because a queue handles very many of them, and
 because a tuple is what the database takes.
@@ -129,6 +129,15 @@ class DeleteMessages(NamedTuple):
     sequences: tuple[int, ...]
 
 
+class PutSessionState(NamedTuple):
+    """Keep what an application says about one of its sessions, in place of what it said before; None: nothing."""
+
+    entity_id: int
+    session_id: str
+    state: bytes | None
+    updated_at_ms: int
+
+
 class PutEntity(NamedTuple):
     """Create an entity or overwrite it by its id."""
 
@@ -141,7 +150,16 @@ class DropEntity(NamedTuple):
     entity_id: int
 
 
-Change = InsertMessages | InsertCopies | AdvanceSequence | ReplaceMessage | DeleteMessages | PutEntity | DropEntity
+Change = (
+    InsertMessages
+    | InsertCopies
+    | AdvanceSequence
+    | ReplaceMessage
+    | DeleteMessages
+    | PutSessionState
+    | PutEntity
+    | DropEntity
+)
 
 
 # --- reads -----------------------------------------------------------------------------------------
@@ -198,7 +216,56 @@ class DueRows(NamedTuple):
     after_sequence: int = 0
 
 
-RowRequest = HeadRows | RangeRows | NamedRows | ExpiredRows | DueRows
+class SessionRows(NamedTuple):
+    """ACTIVE rows of one session of an entity from a sequence upwards."""
+
+    entity_id: int
+    session_id: str
+    from_sequence: int
+    rows_max: int
+    bytes_max: int
+
+
+class SessionRange(NamedTuple):
+    """Rows of one session of an entity in any state from a sequence upwards."""
+
+    entity_id: int
+    session_id: str
+    from_sequence: int
+    rows_max: int
+    bytes_max: int
+
+
+class WaitingSessions(NamedTuple):
+    """Sessions of an entity that have ACTIVE rows, by name: `SessionsRead`."""
+
+    entity_id: int
+    after: str | None
+    """Only names behind this one; None: all. The empty name is one, too."""
+    excluded: tuple[str, ...]
+    most: int
+
+
+class KnownSessions(NamedTuple):
+    """Sessions of an entity that have rows or a state, by name: `SessionsRead`."""
+
+    entity_id: int
+    updated_after_ms: int | None
+    """Only those whose state was put later than that, rows or not; None: all of them."""
+    skip: int
+    most: int
+
+
+class SessionStateOf(NamedTuple):
+    """What is kept about a session: `StateRead`."""
+
+    entity_id: int
+    session_id: str
+
+
+RowRequest = HeadRows | RangeRows | NamedRows | ExpiredRows | DueRows | SessionRows | SessionRange
+SessionRequest = WaitingSessions | KnownSessions | SessionStateOf
+ReadRequest = RowRequest | SessionRequest
 
 
 # --- reports ---------------------------------------------------------------------------------------
@@ -225,16 +292,31 @@ class RowsRead(NamedTuple):
     as_of: int
 
 
-class ReadFailed(NamedTuple):
-    """The rows could not be read. Unless it is for damage, the machine stops trusting its index and is rebuilt."""
+class SessionsRead(NamedTuple):
+    request: WaitingSessions | KnownSessions
+    names: tuple[str, ...]
+    as_of: int
 
-    request: RowRequest
+
+class StateRead(NamedTuple):
+    request: SessionStateOf
+    state: bytes | None
+    as_of: int
+
+
+Read = RowsRead | SessionsRead | StateRead
+
+
+class ReadFailed(NamedTuple):
+    """Nothing could be read. Unless it is for damage, the machine stops trusting its index and is rebuilt."""
+
+    request: ReadRequest
     reason: str
     is_damage: bool = False
     """What is stored there is broken and will be the next time; the rest of the store may be in order."""
 
 
-Report = Committed | CommitFailed | RowsRead | ReadFailed
+Report = Committed | CommitFailed | Read | ReadFailed
 
 
 class Store(Protocol):
@@ -255,8 +337,8 @@ class Store(Protocol):
     def submit(self, number: int, changes: tuple[Change, ...]) -> None:
         """Queue a change set; `Committed` or `CommitFailed` follows."""
 
-    def request(self, request: RowRequest) -> None:
-        """Queue a read; `RowsRead` or `ReadFailed` follows."""
+    def request(self, request: ReadRequest) -> None:
+        """Queue a read; a `Read` of its kind or `ReadFailed` follows."""
 
     def close(self) -> None:
         """Commit what was submitted, report it, release files and locks. Closing twice is harmless."""

@@ -21,6 +21,7 @@ from twinbus.namespace.store.api import (
     InsertMessages,
     MessageRow,
     PutEntity,
+    PutSessionState,
     ReplaceMessage,
 )
 
@@ -51,7 +52,7 @@ class Counters:
 
 
 class NetEffect:
-    """Collects changes. To write them: remove `removed`, store `rows`, put `entities`, drop `dropped`."""
+    """Collects changes. To write them: remove `removed`, store `rows`, put `states` and `entities`, drop `dropped`."""
 
     __slots__ = (
         "_before",
@@ -64,6 +65,7 @@ class NetEffect:
         "removed",
         "rows",
         "size",
+        "states",
     )
 
     def __init__(self, before: Counters) -> None:
@@ -75,6 +77,8 @@ class NetEffect:
         """Rows that must be in the store now."""
         self.doubtful: list[Key] = []
         """Keys in `rows` below their entity's next sequence: whoever writes must see that they are free."""
+        self.states: dict[tuple[int, str], PutSessionState] = {}
+        """The last one of each session."""
         self.entities: dict[int, EntityRow] = {}
         self.dropped: set[int] = set()
         self.next_sequences: dict[int, int] = {}
@@ -102,6 +106,10 @@ class NetEffect:
                 self._insert(change.rows)
                 self.size -= (len(change.rows) - 1) * len(change.rows[0].payload)
                 self.copies.append(change.rows)
+            elif isinstance(change, PutSessionState):
+                self._next_sequence(change.entity_id)
+                self.states[change.entity_id, change.session_id] = change
+                self.size += len(change.state or b"")
             elif isinstance(change, AdvanceSequence):
                 self.next_sequences[change.entity_id] = max(self._next_sequence(change.entity_id), change.next_sequence)
             else:

@@ -18,16 +18,24 @@ from typing import Any, NamedTuple
 from twinbus.namespace.store.api import (
     ExpiredRows,
     HeadRows,
+    KnownSessions,
     MessageRow,
     MessageState,
     NamedRows,
     RangeRows,
+    Read,
     ReadFailed,
+    ReadRequest,
     Report,
     RowRequest,
     RowsRead,
+    SessionRange,
+    SessionRows,
+    SessionStateOf,
+    WaitingSessions,
 )
 from twinbus.namespace.store.connection import Connection, damage_of, execute, is_damage, one_line, roll_back
+from twinbus.namespace.store.session_tables import read_sessions, read_state
 
 log = logging.getLogger(__name__)
 
@@ -46,11 +54,24 @@ class _Page(NamedTuple):
     as_of: int
 
 
-def read_rows(connection: Connection, request: RowRequest) -> RowsRead:
+def read(connection: Connection, request: ReadRequest) -> Read:
     """Answer a request from one moment of the store."""
+    if isinstance(request, WaitingSessions | KnownSessions):
+        return read_sessions(connection, request)
+    if isinstance(request, SessionStateOf):
+        return read_state(connection, request)
+    return read_rows(connection, request)
+
+
+def read_rows(connection: Connection, request: RowRequest) -> RowsRead:
+    """Answer a request for rows from one moment of the store."""
     if isinstance(request, NamedRows):
         return _read_named(connection, request)
     most = (max(request.rows_max, 1), min(request.bytes_max, PAGE_PAYLOAD_BYTES))
+    if isinstance(request, SessionRows | SessionRange):
+        found = _FOUND_SESSION if isinstance(request, SessionRows) else _FOUND_SESSION_RANGE
+        page = _read_page(connection, found, (request.entity_id, request.from_sequence, *most, request.session_id))
+        return RowsRead(request, *page)
     if isinstance(request, HeadRows | RangeRows):
         found = _FOUND_HEAD if isinstance(request, HeadRows) else _FOUND_RANGE
         page = _read_page(connection, found, (request.entity_id, request.from_sequence, *most))
@@ -129,10 +150,10 @@ def _statement(found: str, chosen: str, left: str) -> str:
     """  # noqa: S608 - made of constants only
 
 
-def _by_sequence(condition: str) -> str:
+def _by_sequence(condition: str, index: str = "messages_by_key") -> str:
     """For requests in the order of sequences. A dropped entity has no rows, cleaned away or not."""
     found = f"""
-        select rowid as id, size, null as time from messages indexed by messages_by_key
+        select rowid as id, size, null as time from messages indexed by {index}
         where entity_id = ?1 and {condition} and exists (select 1 from entities where entity_id = ?1)
         order by sequence
     """  # noqa: S608
@@ -152,6 +173,8 @@ def _by_time(column: str, index: str, condition: str) -> str:
 
 _FOUND_HEAD = _by_sequence("state = 0 and sequence >= ?2")
 _FOUND_RANGE = _by_sequence("sequence >= ?2")
+_FOUND_SESSION = _by_sequence("session_id = ?5 and state = 0 and sequence >= ?2", "messages_by_session")
+_FOUND_SESSION_RANGE = _by_sequence("session_id = ?5 and sequence >= ?2", "messages_by_session")
 _FOUND_NAMED = _by_sequence("sequence in (select value from json_each(?2))")
 _FOUND_EXPIRED = _by_time("expires_at_ms", "messages_by_expiry", "state = 0 and expires_at_ms is not null")
 _FOUND_DUE = _by_time("due_at_ms", "messages_by_due", "state = 2")
@@ -163,13 +186,13 @@ class Reader:
     def __init__(self, connection: Connection, report: Callable[[Report], None]) -> None:
         self._connection = connection
         self._report = report
-        self._waiting: SimpleQueue[RowRequest | None] = SimpleQueue()
+        self._waiting: SimpleQueue[ReadRequest | None] = SimpleQueue()
         self._thread = Thread(target=self._run, name="twinbus-store-reader", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
-    def request(self, request: RowRequest) -> None:
+    def request(self, request: ReadRequest) -> None:
         """Queue a read."""
         self._waiting.put(request)
 
@@ -183,9 +206,9 @@ class Reader:
         while (request := self._waiting.get()) is not None:
             self._report(self._answer(request))
 
-    def _answer(self, request: RowRequest) -> RowsRead | ReadFailed:
+    def _answer(self, request: ReadRequest) -> Read | ReadFailed:
         try:
-            return read_rows(self._connection, request)
+            return read(self._connection, request)
         except Exception as error:  # somebody waits for an answer, whatever went wrong
             if is_damage(error):  # whoever asked knows better what that means, and says so
                 return ReadFailed(request, damage_of(error), True)

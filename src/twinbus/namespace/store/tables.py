@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Any
 
 from twinbus.errors import StoreDamaged
-from twinbus.namespace.store.api import EntityRow, EntitySummary, MessageRow, StoredNamespace
+from twinbus.namespace.store.api import EntityRow, EntitySummary, MessageRow, PutSessionState, StoredNamespace
 from twinbus.namespace.store.connection import Connection, execute, first_value, roll_back
 from twinbus.namespace.store.effect import ChangeRefused, Counters, Key, NetEffect
 
@@ -70,6 +70,8 @@ def write(connection: Connection, number: int, effect: NetEffect) -> None:
         raise ChangeRefused("a row to be stored has the key of one that is stored already")
     body_ids = _share(connection, effect) if effect.copies else {}
     _INSERT.run(connection, _as_columns(effect.rows.items(), body_ids))
+    for state in effect.states.values():
+        _put_state(connection, state)
     for row in effect.entities.values():
         _put(connection, row)
     for entity_id in effect.dropped:
@@ -84,6 +86,12 @@ def sweep(connection: Connection, entity_id: int, rows_max: int) -> bool:
     execute(connection, some, (entity_id, rows_max))
     if execute(connection, "select 1 from messages where entity_id = ? limit 1", (entity_id,)):
         return False
+    for table in ("session_states", "message_ids"):
+        which = "rowid" if table == "session_states" else "message_id"
+        some = f"select {which} from {table} where entity_id = ?1 limit ?2"  # noqa: S608 - made of constants
+        text = f"delete from {table} where entity_id = ?1 and {which} in ({some}) returning 1"  # noqa: S608
+        if execute(connection, text, (entity_id, rows_max)):
+            return False
     execute(connection, "delete from dropped where entity_id = ?", (entity_id,))
     return True
 
@@ -184,6 +192,16 @@ def _put(connection: Connection, row: EntityRow) -> None:
     if first_value(connection, "select 1 from dropped where entity_id = ?", (row.entity_id,)):
         raise ChangeRefused(f"entity {row.entity_id} is gone and its id cannot be used again")
     execute(connection, "insert or replace into entities values (?, ?, ?, ?, ?, ?, ?)", row)
+
+
+def _put_state(connection: Connection, change: PutSessionState) -> None:
+    entity_id, session_id, state, updated_at_ms = change
+    if state is None:
+        text = "delete from session_states where entity_id = ? and session_id = ?"
+        execute(connection, text, (entity_id, session_id))
+    else:
+        text = "insert or replace into session_states values (?, ?, ?, ?)"
+        execute(connection, text, (entity_id, session_id, updated_at_ms, state))
 
 
 def _drop(connection: Connection, entity_id: int) -> None:
