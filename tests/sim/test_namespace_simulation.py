@@ -13,6 +13,7 @@ from twinbus.namespace.entities.matching import Entry, Matcher, Selection
 from twinbus.namespace.entities.queue import Queue
 from twinbus.namespace.entities.receivers import Receiver, Receivers
 from twinbus.namespace.entities.recent import RecentChanges
+from twinbus.namespace.entities.session_queue import SessionQueue
 from twinbus.namespace.entities.sweep import Sweep
 from twinbus.namespace.entities.topic import Topic
 from twinbus.namespace.entities.window import Window
@@ -51,6 +52,8 @@ def test_the_simulations_meet_everything_they_are_about() -> None:
         "read: HeadRows", "read: RangeRows", "read: NamedRows", "read: ExpiredRows", "read: DueRows",
         "refused: EntityNotFound", "refused: LockLost", "refused: MessageNotFound",
         "refused: QuotaExceeded", "refused: StoreUnavailable", "copies",
+        "sessions accepted", "sessions lost", "in sessions", "read: SessionRows",
+        "refused: SessionCannotBeLocked", "refused: SessionLockLost", "refused: OperationTimedOut",
     }  # fmt: skip
     assert expected <= set(seen)
 
@@ -201,6 +204,24 @@ def find_everything(self: Matcher, message: TopicMessage, selection: Selection) 
     return list(self._entries.values())
 
 
+def give_to_anybody(self: SessionQueue, name: str, now_ms: int, step: Step) -> bool:
+    return False
+
+
+def read_at_once(self: SessionQueue) -> None:
+    for session in self._opening.values():
+        session.window = Window(self.entity_id, self._limits, 0, session.name)
+    self._opening.clear()
+
+
+def forget_the_row(self: SessionQueue, row: MessageRow) -> None:
+    return None
+
+
+def never_look_again(self: SessionQueue) -> None:
+    return None
+
+
 def count_in_memory_only(self: Topic, step: Step) -> None:
     self._after(step)
 
@@ -223,6 +244,10 @@ def count_in_memory_only(self: Topic, step: Step) -> None:
         (Matcher, "select", forget_somebody),
         (Matcher, "_found", find_everything),
         (Topic, "_advance", count_in_memory_only),
+        (SessionQueue, "_is_held", give_to_anybody),
+        (SessionQueue, "_open_sessions", read_at_once),
+        (SessionQueue, "_put_back", forget_the_row),
+        (SessionQueue, "_expect_more", never_look_again),
     ],
     ids=lambda value: getattr(value, "__name__", value),
 )

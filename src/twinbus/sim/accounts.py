@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from twinbus.namespace.commands import (
+    AcceptSession,
     CancelScheduled,
     CreateQueue,
     CreateSubscription,
@@ -21,6 +22,7 @@ from twinbus.namespace.commands import (
     ReceiveDeferred,
     ReceiveMode,
     RenewLocks,
+    RenewSessionLock,
     Send,
     Settle,
     Verdict,
@@ -29,7 +31,9 @@ from twinbus.namespace.entities.settings import QueueSettings
 from twinbus.namespace.registry import DEAD_LETTER_SUFFIX
 
 Asking = (
-    CreateQueue
+    AcceptSession
+    | RenewSessionLock
+    | CreateQueue
     | CreateTopic
     | CreateSubscription
     | DeleteEntity
@@ -80,6 +84,10 @@ class Home:
     owners: dict[tuple[bool, int], str] = field(default_factory=dict)
     """Which message was seen under a sequence, in the queue (False) or among its dead letters (True)."""
 
+    @property
+    def has_sessions(self) -> bool:
+        return self.settings.requires_session
+
 
 @dataclass(slots=True, eq=False)
 class Lock:
@@ -95,6 +103,8 @@ class Lock:
     size: int
     receiver: int | None
     """None: it was asked for by its sequence."""
+    holder: int | None = None
+    """Who has the session it belongs to: it is locked as long as that is."""
     asked: Verdict | None = None
     """What its receiver has asked for; the answer is still to come."""
 
@@ -112,6 +122,7 @@ class Account:
     due_at_ms: int | None
     is_copy: bool = False
     """Its topic made it: others may have the same id."""
+    session: str | None = None
     answer: Answer = Answer.NONE
     ending: Ending | None = None
     sequence: int = 0
@@ -166,6 +177,12 @@ class Reader:
     is_open: bool = True
     is_paused: bool = False
     is_draining: bool = False
+    session: str | None = None
+    """The session it has, in a queue with sessions."""
+    is_waiting: bool = False
+    """It has asked for a session and has none yet."""
+    locked_until_ms: int = 0
+    """The end of its session's lock."""
     received: int = 0
     """Counted as credit is: what a drain gave back counts as received."""
     credit_limit: int = 0
@@ -175,6 +192,9 @@ class Reader:
     @property
     def path(self) -> str:
         return self.home.path + DEAD_LETTER_SUFFIX if self.is_dead else self.home.path
+
+    def has_session(self, now_ms: int) -> bool:
+        return self.is_open and self.session is not None and self.locked_until_ms > now_ms
 
     @property
     def is_hungry(self) -> bool:
@@ -216,11 +236,23 @@ class Accounts:
         account.failures = {lock.failures}
         self.by_token[lock.token] = account
 
+    def forget_question(self, receiver: int) -> None:
+        """Who asked for a session is gone: nobody answers."""
+        for origin, question in self.questions.items():
+            if isinstance(question.command, AcceptSession) and question.command.receiver == receiver:
+                del self.questions[origin]
+                return
+
     def give_back(self, account: Account) -> None:
         """Nobody has the message any more."""
         if account.lock is not None:
             self.by_token.pop(account.lock.token, None)
             account.lock = None
+
+    def holder(self, home: Home, session: str | None, now_ms: int) -> Reader | None:
+        """Who has a session of a queue."""
+        readers = (reader for reader in self.open_readers() if reader.home is home and not reader.is_dead)
+        return next((reader for reader in readers if reader.session == session and reader.has_session(now_ms)), None)
 
     def held_bytes(self, receiver: int, now_ms: int) -> int:
         """What a receiver has and has not settled."""

@@ -13,11 +13,15 @@ from twinbus.errors import (
     MessageNotFound,
     NamespaceError,
     NotAllowed,
+    OperationTimedOut,
     QuotaExceeded,
+    SessionCannotBeLocked,
+    SessionLockLost,
     StoreUnavailable,
 )
 from twinbus.namespace.commands import (
     Abandon,
+    AcceptSession,
     CancelScheduled,
     Complete,
     CreateQueue,
@@ -32,6 +36,7 @@ from twinbus.namespace.commands import (
     ReceiveMode,
     Release,
     RenewLocks,
+    RenewSessionLock,
     Send,
     Settle,
     Verdict,
@@ -110,8 +115,25 @@ class Answers:
                 self._renewed(question, until_ms)
             case MessagesFound(found=found):
                 self._found(question, found)
+            case SessionAccepted():
+                self._accepted(question, reply)
             case _:
                 raise Violation(f"{question.command!r:.100} was answered with {reply!r:.100}")
+
+    def _accepted(self, question: Question, reply: SessionAccepted) -> None:
+        command, home, now_ms = question.command, question.home, self._now()
+        if not isinstance(command, AcceptSession) or home is None:
+            raise Violation(f"{command!r:.200} was answered with a session")
+        self._count("sessions accepted")
+        name = reply.session_id
+        check(command.session_id in (None, name), f"{command.session_id!r} was asked for and {name!r} given")
+        check(self._accounts.holder(home, name, now_ms) is None, f"the session {name!r} was given to two receivers")
+        check(reply.locked_until_ms == now_ms + home.settings.lock_ms, "a session was locked for another time")
+        if command.session_id is None:
+            known = [each for each in self._accounts.of(home) if each.session == name and each.ending is None]
+            check(bool(known), f"the session {name!r} was given though it never had a message")
+        reader = self._accounts.readers[command.receiver]
+        reader.is_waiting, reader.session, reader.locked_until_ms = False, name, reply.locked_until_ms
 
     def _count(self, what: str) -> None:
         self._invariants.seen[what] += 1
@@ -175,6 +197,16 @@ class Answers:
             case Send(), QuotaExceeded():
                 homes = {account.home for account in question.accounts}
                 check(any(map(self._may_be_full, homes)), "a queue that has room refused a message")
+            case AcceptSession(session_id=str(name)), SessionCannotBeLocked() if home is not None:
+                holder = self._accounts.holder(home, name, question.asked_at_ms)
+                check(holder is not None, f"the session {name!r} was refused though it is free")
+                self._not_done(question)
+            case AcceptSession(session_id=None), OperationTimedOut():
+                self._not_done(question)
+            case RenewSessionLock(session_id=name), SessionLockLost() if home is not None:
+                check(self._accounts.holder(home, name, self._now()) is None, "a lock that holds was not renewed")
+            case ReceiveDeferred(session_id=name), SessionLockLost() if home is not None:
+                check(self._accounts.holder(home, name, self._now()) is None, "a session was not recognised")
             case RenewLocks(tokens=tokens), LockLost():
                 check(len(question.tokens) < len(set(tokens)), "a lock that holds was not renewed")
             case CancelScheduled(), MessageNotFound():
@@ -194,8 +226,10 @@ class Answers:
             question.home.exists = question.home.in_force = True
         if isinstance(question.command, CreateSubscription) and question.home is not None:
             question.home.in_force, question.home.is_gone = False, True
-        if isinstance(question.command, OpenReceiver):
-            self._accounts.readers[question.command.receiver].is_open = False
+        if isinstance(question.command, OpenReceiver | AcceptSession):
+            reader = self._accounts.readers.get(question.command.receiver)
+            if reader is not None:
+                reader.is_open = reader.is_waiting = False
         for account in question.tokens.values():
             if account.lock is not None:
                 account.lock.asked = None
@@ -227,6 +261,9 @@ class Answers:
         return len(question.accounts) == len(set(asked)) and others.isdisjoint(question.accounts)
 
     def _renewed(self, question: Question, until_ms: tuple[int, ...]) -> None:
+        if isinstance(question.command, RenewSessionLock):
+            self._session_renewed(question, question.command.session_id, until_ms)
+            return
         tokens = question.command.tokens if isinstance(question.command, RenewLocks) else ()
         check(len(question.tokens) == len(set(tokens)), "a lock that had ended was renewed")
         for token, until in zip(tokens, until_ms, strict=True):
@@ -234,6 +271,17 @@ class Answers:
             if lock is not None and question.home is not None:
                 check(until == question.asked_at_ms + question.home.settings.lock_ms, "a lock got another time")
                 lock.until_ms = until
+
+    def _session_renewed(self, question: Question, name: str, until_ms: tuple[int, ...]) -> None:
+        assert question.home is not None
+        holder = self._accounts.holder(question.home, name, question.asked_at_ms)
+        if holder is None:
+            raise Violation("a session that nobody has was renewed")
+        check(until_ms == (question.asked_at_ms + question.home.settings.lock_ms,), "a session got another time")
+        holder.locked_until_ms = until_ms[0]
+        for account in self._accounts.by_token.values():
+            if account.lock is not None and account.lock.holder == holder.name:
+                account.lock.until_ms = until_ms[0]
 
     def _found(self, question: Question, found: tuple[LentRow, ...]) -> None:
         command, home = question.command, question.home

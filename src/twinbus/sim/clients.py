@@ -15,6 +15,7 @@ from twinbus.amqp.sections import Header, PropertyField
 from twinbus.amqp.types import Timestamp
 from twinbus.namespace.commands import (
     Abandon,
+    AcceptSession,
     CancelScheduled,
     CloseReceiver,
     Command,
@@ -33,6 +34,7 @@ from twinbus.namespace.commands import (
     ReceiveMode,
     Release,
     RenewLocks,
+    RenewSessionLock,
     ResumeReceiver,
     Send,
     Settle,
@@ -51,6 +53,7 @@ QUEUES = ("orders", "Invoices/2024")
 TOPIC = "Events"
 SUBSCRIPTIONS = ("s1", "s2", "s3")
 LABELS = ("red", "blue")
+SESSIONS = ("", "a", "b")
 RULES: tuple[tuple[Filter, Callable[[str, int], bool]], ...] = (
     (TrueFilter(), lambda *_: True),
     (FalseFilter(), lambda *_: False),
@@ -68,6 +71,7 @@ class Habits:
     schedule_share: float
     big_share: float
     delete_share: float
+    session_share: float
     verdicts: tuple[type[Verdict], ...]
 
     @classmethod
@@ -78,17 +82,18 @@ class Habits:
             schedule_share=random.choice((0, 0.1, 0.5)),
             big_share=random.choice((0, 0, 0, 0.1)),
             delete_share=random.choice((0, 0.3, 1)),
+            session_share=random.choice((0, 0, 0, 0.7)),
             verdicts=tuple(random.choices(verdicts, k=4)),
         )
 
-    @staticmethod
-    def draw_settings(random: Random) -> QueueSettings:
+    def draw_settings(self, random: Random) -> QueueSettings:
         return QueueSettings(
             lock_ms=random.choice((5_000, 8_000)),
             max_size_mb=1,
             max_delivery_count=random.choice((1, 2, 3, 10)),
             default_ttl_ms=random.choice((None, None, None, None, 4_000, 60_000)),
             dead_letter_on_expiration=random.random() < 0.5,
+            requires_session=random.random() < self.session_share,
         )
 
 
@@ -115,7 +120,7 @@ class Clients:
         known = self._accounts.homes.get(path)
         if known is not None and not known.is_gone:
             return
-        home = self._accounts.homes[path] = Home(path, Habits.draw_settings(self._random))
+        home = self._accounts.homes[path] = Home(path, self._habits.draw_settings(self._random))
         self._ask(Question(CreateQueue(path, home.settings), self._clock(), home=home))
 
     def create_topic(self) -> None:
@@ -131,7 +136,7 @@ class Clients:
         if self._accounts.topic is None or (known is not None and not known.is_gone):
             return
         given, wants = self._random.choice(RULES)
-        home = self._accounts.homes[path] = Home(path, Habits.draw_settings(self._random), wants, in_force=True)
+        home = self._accounts.homes[path] = Home(path, self._habits.draw_settings(self._random), wants, in_force=True)
         command = CreateSubscription(TOPIC, name, home.settings, Rule("first", given))
         self._ask(Question(command, self._clock(), home=home))
 
@@ -153,7 +158,8 @@ class Clients:
     def _copy(self, sent: Account, home: Home) -> Account:
         limits = [ttl for ttl in (sent.ttl_ms, home.settings.default_ttl_ms) if ttl is not None]
         ttl_ms = min(limits, default=None)
-        return Account(sent.message_id, home, sent.sent_at_ms, sent.size, ttl_ms, None, is_copy=True)
+        size, session = sent.size, sent.session
+        return Account(sent.message_id, home, sent.sent_at_ms, size, ttl_ms, None, is_copy=True, session=session)
 
     def delete_queue(self) -> None:
         home = self._some_home()
@@ -181,21 +187,26 @@ class Clients:
     def _write_message(self, home: Home, label: str | None = None, number: int = 0) -> tuple[Arrival, Account]:
         """With a label it is for a topic, and then not scheduled."""
         random, habits, now_ms = self._random, self._habits, self._clock()
-        message_id = f"m{next(self._numbers)}."
+        message_id, session = f"m{next(self._numbers)}.", random.choice(SESSIONS)
         ttl_ms = random.choice((0, 1_000, 3_000, 60_000)) if random.random() < habits.ttl_share else None
         is_late = label is None and random.random() < habits.schedule_share
         due_at_ms = now_ms + random.choice((-50, 1, 500, 9_000)) if is_late else None
         payload = sections.encode_message(
             header=None if ttl_ms is None else Header(ttl_ms=ttl_ms),
             annotations=None if due_at_ms is None else {SCHEDULED_TIME: Timestamp(due_at_ms)},
-            properties={PropertyField.MESSAGE_ID: message_id, PropertyField.SUBJECT: label},
+            properties={
+                PropertyField.MESSAGE_ID: message_id,
+                PropertyField.SUBJECT: label,
+                PropertyField.GROUP_ID: session,
+            },
             application_properties=None if label is None else {"number": number},
             data=bytes(250_000 if random.random() < habits.big_share else random.choice((1, 40))),
         )
         is_scheduled = due_at_ms is not None and due_at_ms > now_ms
         limits = [ttl for ttl in (ttl_ms, home.settings.default_ttl_ms) if ttl is not None]
         shortest_ms = min(limits, default=None)
-        account = Account(message_id, home, now_ms, len(payload), shortest_ms, due_at_ms if is_scheduled else None)
+        due_at_ms = due_at_ms if is_scheduled else None
+        account = Account(message_id, home, now_ms, len(payload), shortest_ms, due_at_ms, session=session)
         return read_arrival(payload, lambda: "unused"), account
 
     def cancel(self) -> None:
@@ -220,7 +231,8 @@ class Clients:
             return
         deletes = self._random.random() < 0.4 * self._habits.delete_share
         mode = ReceiveMode.RECEIVE_AND_DELETE if deletes else ReceiveMode.PEEK_LOCK
-        self._open(Reader(next(self._numbers), home, self._random.random() < 0.25, mode, self._accounts.life))
+        reader = Reader(next(self._numbers), home, self._random.random() < 0.25, mode, self._accounts.life)
+        self._open(reader, self._random.choice((None, None, *SESSIONS)))
 
     def open_last_readers(self) -> list[Reader]:
         """One receiver for every queue and its dead letters, with all the credit they can want."""
@@ -229,19 +241,34 @@ class Clients:
             Reader(next(self._numbers), home, is_dead, ReceiveMode.PEEK_LOCK, self._accounts.life)
             for home in homes
             for is_dead in (False, True)
+            if is_dead or not home.has_sessions
         ]
         for reader in readers:
             self._open(reader)
             self._grant(reader, 1_000_000, drain=False)
         return readers
 
-    def _open(self, reader: Reader) -> None:
+    def open_last_sessions(self) -> None:
+        """A receiver for every session that nobody has."""
+        for home in self._accounts.homes.values():
+            for name in SESSIONS if home.exists and home.has_sessions else ():
+                if self._accounts.holder(home, name, self._clock()) is None:
+                    reader = Reader(next(self._numbers), home, False, ReceiveMode.PEEK_LOCK, self._accounts.life)
+                    self._open(reader, name)
+                    if reader.is_open:
+                        self._grant(reader, 1_000_000, drain=False)
+
+    def _open(self, reader: Reader, session: str | None = None) -> None:
         self._accounts.readers[reader.name] = reader
-        self._ask(Question(OpenReceiver(reader.name, reader.path, reader.mode), self._clock(), home=reader.home))
+        command: AcceptSession | OpenReceiver = OpenReceiver(reader.name, reader.path, reader.mode)
+        if reader.home.has_sessions and not reader.is_dead:
+            reader.is_waiting = True
+            command = AcceptSession(reader.name, reader.path, reader.mode, session, self._random.choice((500, 20_000)))
+        self._ask(Question(command, self._clock(), home=reader.home))
 
     def grant(self) -> None:
         reader = self._some_reader()
-        if reader is not None:
+        if reader is not None and not reader.is_waiting:
             more = self._random.choice((0, 1, 2, 5, 5, 20))
             self._grant(reader, reader.received + more, drain=self._random.random() < 0.15)
 
@@ -278,6 +305,14 @@ class Clients:
 
     def _close(self, reader: Reader) -> None:
         reader.is_open = reader.is_draining = False
+        now_ms = self._clock()
+        if reader.is_waiting:
+            self._accounts.forget_question(reader.name)
+        if reader.session is not None and reader.locked_until_ms > now_ms:
+            for account in [*self._accounts.by_token.values()]:
+                lock = account.lock
+                if lock is not None and lock.holder == reader.name and lock.asked is None:
+                    self._accounts.give_back(account)
         self._do(CloseReceiver(reader.name))
 
     # --- locks ---
@@ -348,7 +383,10 @@ class Clients:
 
     def renew(self) -> None:
         chosen = self._some_tokens()
-        if chosen is not None:
+        if chosen is not None and chosen[0].has_sessions and not chosen[1]:
+            command = RenewSessionLock(chosen[0].path, self._random.choice(SESSIONS))
+            self._ask(Question(command, self._clock(), home=chosen[0]))
+        elif chosen is not None:
             home, is_dead, tokens = chosen
             question = Question(RenewLocks(_path(home, is_dead), tuple(tokens)), self._clock(), home=home)
             question.tokens = self._held(tokens, home, is_dead)
@@ -390,9 +428,13 @@ class Clients:
                     self._receive_deferred(home, is_dead, tuple(waiting), ReceiveMode.PEEK_LOCK)
 
     def _receive_deferred(self, home: Home, is_dead: bool, some: tuple[Account, ...], mode: ReceiveMode) -> None:
+        session = None
+        if home.has_sessions and not is_dead:
+            session = some[0].session
+            some = tuple(account for account in some if account.session == session)
         sequences = tuple(account.deferred_as or 0 for account in some) + self._sometimes((10_000,))
         known = some if len(sequences) == len(some) else ()
-        command = ReceiveDeferred(_path(home, is_dead), sequences, mode)
+        command = ReceiveDeferred(_path(home, is_dead), sequences, mode, session_id=session)
         self._ask(Question(command, self._clock(), accounts=known, home=home))
 
 

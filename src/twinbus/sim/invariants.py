@@ -60,7 +60,9 @@ class Invariants:
                 self._drained(self._accounts.readers[receiver])
             case ReceiverLost(receiver):
                 reader = self._accounts.readers[receiver]
-                check(not reader.home.exists, f"receiver {receiver} lost a queue that exists")
+                is_late = reader.session is not None and reader.locked_until_ms <= self._now()
+                check(is_late or not reader.home.exists, f"receiver {receiver} lost a queue that exists")
+                self.seen["sessions lost"] += is_late
                 reader.is_open = False
 
     # --- receivers ---
@@ -78,6 +80,11 @@ class Invariants:
         check(row.state is MessageState.ACTIVE, f"message {row.message_id} was delivered while {row.state.name}")
         held = self._accounts.held_bytes(reader.name, self._now())
         check(held < self._lent_bytes_max, f"receiver {reader.name} got more though it holds {held} bytes")
+        if reader.home.has_sessions and not reader.is_dead:
+            self.seen["in sessions"] += 1
+            check(row.session_id == reader.session, f"receiver {reader.name} got a message of another session")
+            is_locked = delivery.token is None or reader.has_session(self._now())
+            check(is_locked, f"receiver {reader.name} got a message though its lock had ended")
         account = self.handed(
             row, reader.home, reader.is_dead, delivery.token, delivery.locked_until_ms, receiver=reader.name
         )
@@ -92,6 +99,19 @@ class Invariants:
                 f"receiver {reader.name} got {row.sequence} after {reader.last_fresh_sequence}",
             )
             reader.last_fresh_sequence = row.sequence
+            if reader.session is not None:
+                self._check_first(account, row)
+
+    def _check_first(self, account: Account, row: MessageRow) -> None:
+        """A session is received from its beginning: nothing that could be had is passed over."""
+        for other in self._accounts.of(account.home):
+            is_waiting = other.is_stored and not other.is_dead and other.delivered_in_life != self._accounts.life
+            is_plain = other.due_at_ms is None and other.ttl_ms is None and other.deferred_as is None
+            if is_waiting and is_plain and other.session == account.session:
+                check(
+                    not 0 < other.sequence < row.sequence,
+                    f"message {account.message_id} overtook {other.message_id} in session {account.session!r}",
+                )
 
     def _drained(self, reader: Reader) -> None:
         check(reader.is_draining, f"receiver {reader.name} was drained without asking")
@@ -158,9 +178,12 @@ class Invariants:
         if token is None or until_ms is None:
             account.ending = Ending.HANDED_OUT
         else:
-            check(until_ms == now_ms + home.settings.lock_ms, f"{name} is locked until {until_ms}")
+            holder = accounts.holder(home, account.session, now_ms) if home.has_sessions and not is_dead else None
+            end_ms = now_ms + home.settings.lock_ms if holder is None else holder.locked_until_ms
+            check(until_ms == end_ms, f"{name} is locked until {until_ms}")
             size = len(row.payload)
             lock = Lock(token, accounts.life, until_ms, row.delivery_count, row.sequence, is_dead, size, receiver)
+            lock.holder = None if holder is None else holder.name
             accounts.lend(account, lock)
         return account
 

@@ -81,7 +81,7 @@ class World:
             clients.delete_queue: 0.3,
             clients.create_subscription: 3,
             clients.send: 25,
-            clients.publish: 15,
+            clients.publish: 8,
             clients.cancel: 2,
             clients.open_reader: 6,
             clients.grant: 20,
@@ -116,7 +116,7 @@ class World:
         """Let things happen, then let the faults stop and see that all accounts balance."""
         for _ in range(self._random.choice((1, 3))):
             self._clients.create_queue()
-        if self._random.random() < 0.5:
+        if self._random.random() < 0.4:
             self._clients.create_topic()
         if self._random.random() < 0.8:
             self.come_to_rest()
@@ -253,6 +253,7 @@ class World:
                 break
         self._clients.open_last_readers()
         for _ in range(LAST_ROUNDS_MAX):
+            self._clients.open_last_sessions()
             self.come_to_rest()
             if not any(self.disk.all_rows()):
                 return
