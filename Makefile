@@ -14,7 +14,7 @@ help: ## list these targets
 
 setup: $(INSTALLED) ## make .venv with everything that is needed; again only when pyproject.toml changed
 
-demo: setup ## kill a namespace in the middle of sending and see that nothing is lost
+demo: setup ## kill a namespace in the middle of sending, see sends go on and nothing lost
 	@$(BIN)/twinbus demo
 
 test: lint ## lint, then all tests
@@ -25,7 +25,7 @@ lint: setup ## ruff and mypy --strict over src, tests and bench
 	@$(BIN)/ruff format --check --quiet . || { echo "lint: run $(BIN)/ruff format ." >&2; exit 1; }
 	@$(BIN)/mypy --no-error-summary src tests bench
 
-bench: setup ## measure, beside RabbitMQ; prints a table and appends to bench/results (QUICK=1: about a minute)
+bench: setup ## measure, beside RabbitMQ; prints a table and appends to bench/results (QUICK=1: two minutes)
 	@$(BIN)/python -m bench.run $(if $(QUICK),--quick)
 
 clean: ## remove .venv, caches and builds

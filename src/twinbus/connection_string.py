@@ -16,6 +16,7 @@ TLS_PORT, PLAIN_PORT = 5671, 5672
 """Where the official clients knock when no port is written."""
 
 _HOST = re.compile(r"[A-Za-z0-9._-]+")
+_SHOWN = re.compile(r"[A-Za-z+.:/\[\]0-9_-]{0,80}")
 _VALUE = re.compile(r"\S([^;\r\n]*[^\s;])?")
 
 
@@ -78,14 +79,14 @@ class ConnectionString:
 
         The namespace's name is the one given here, else `TwinbusNamespace`, else the first label of the host.
         """
-        parts = _parts_of(text)
+        parts = parts_of(text)
         missing = [
             name for name in ("Endpoint", "SharedAccessKeyName", "SharedAccessKey") if not parts.get(name.lower())
         ]
         if missing:
             raise OptionsError(f"the connection string has no {' and no '.join(missing)}")
         is_emulator = parts.get("usedevelopmentemulator", "").lower() == "true"
-        host, port = _endpoint(parts["endpoint"])
+        host, port = endpoint_of(parts["endpoint"])
         ca_file = parts.get("twinbusca")
         return cls(
             host=host,
@@ -103,7 +104,8 @@ def can_be_written(value: str) -> bool:
     return _VALUE.fullmatch(value) is not None
 
 
-def _parts_of(text: str) -> dict[str, str]:
+def parts_of(text: str) -> dict[str, str]:
+    """The parts of a connection string by their names in lower case; raises `OptionsError`, without their secrets."""
     parts: dict[str, str] = {}
     for part in text.strip().split(";"):
         name, equals, value = part.partition("=")
@@ -119,7 +121,7 @@ def _parts_of(text: str) -> dict[str, str]:
     return parts
 
 
-def _endpoint(text: str) -> tuple[str, int | None]:
+def endpoint_of(text: str) -> tuple[str, int | None]:
     """Host and port of `sb://host:port/`."""
     try:
         endpoint = urlsplit(text)
@@ -127,7 +129,12 @@ def _endpoint(text: str) -> tuple[str, int | None]:
     except ValueError:
         host, port = None, None
     if not host or endpoint.scheme.lower() != "sb":
-        raise OptionsError(f"Endpoint must be sb://HOST or sb://HOST:PORT with a port from 1 to 65535, got {text!r}")
+        # What follows a forgotten semicolon may be a key: only what looks like an address is repeated.
+        shown = _SHOWN.match(text)
+        raise OptionsError(
+            "Endpoint must be sb://HOST or sb://HOST:PORT with a port from 1 to 65535, "
+            f"got {shown[0] if shown is not None else ''!r}"
+        )
     return host, port
 
 

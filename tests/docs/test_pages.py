@@ -16,7 +16,7 @@ PAGES = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.
 PAGES += sorted((ROOT / "docs").rglob("*.md"))
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]+\]\(([^)#]+)(?:#[^)]*)?\)")
-COMMAND_GROUPS = {"fault"}
+COMMAND_GROUPS = {"fault", "ledger"}
 
 
 class Block(NamedTuple):
@@ -40,7 +40,7 @@ def of(language: str) -> list[Block]:
 def test_there_is_code_to_run_and_nothing_else_than_can_be_checked() -> None:
     assert len(of("python")) >= 6
     assert len(of("sh")) >= 4
-    assert {block.language for block in BLOCKS} <= {"python", "sh", "text", "json"}
+    assert {block.language for block in BLOCKS} <= {"python", "sh", "text", "json", "mermaid"}
 
 
 @pytest.mark.parametrize("block", of("python"), ids=str)

@@ -51,21 +51,24 @@ def test_the_demo_loses_nothing_and_leaves_nothing(tmp_path: Path) -> None:
         out, err = process.communicate(timeout=WAIT_S)
     assert process.returncode == 0, err
     result = json.loads(out)
-    primary, secondary = result["namespaces"]
     assert result["lost"] == 0
-    assert (primary["namespace"], secondary["namespace"]) == ("contoso", "backup")
-    assert primary["sent"] == primary["acknowledged"] == primary["received"] == 100
-    assert secondary["acknowledged"] == secondary["received"] == 100
-    assert primary["failed_sends"] >= 3
-    assert secondary["failed_sends"] == 0
+    assert [queue["queue"] for queue in result["queues"]] == ["orders", "invoices", "shipments"]
+    assert sum(queue["sent"] for queue in result["queues"]) == 100
+    for queue in result["queues"]:
+        assert queue["sent"] == queue["to_primary"] + queue["to_backlog"] == queue["received"]
+        assert queue["to_primary"] > 0
+        assert queue["to_backlog"] > 0
     assert "kill -9" in err
+    assert "failed_over orders" in err
+    assert "recovered" in err
+    assert "The syphon brings the backlog home." in err
     assert list(tmp_path.iterdir()) == []
     assert running_in(tmp_path) == []
 
 
 @pytest.mark.parametrize(
     ("number", "moment"),
-    [(signal.SIGINT, "Two namespaces"), (signal.SIGTERM, "A sender for each"), (signal.SIGINT, "kill -9")],
+    [(signal.SIGINT, "Two namespaces"), (signal.SIGTERM, "An application pairs them"), (signal.SIGINT, "kill -9")],
 )
 def test_an_interrupted_demo_leaves_nothing(tmp_path: Path, number: int, moment: str) -> None:
     with demo(tmp_path) as process:
@@ -81,13 +84,16 @@ def test_an_interrupted_demo_leaves_nothing(tmp_path: Path, number: int, moment:
     assert running_in(tmp_path) == []
 
 
-def journals(folder: Path, *, acknowledged: list[str], failed: list[str], received: list[str]) -> tuple[Path, Path]:
+def journals(
+    folder: Path, *, acknowledged: dict[str, str], failed: list[str], received: list[str]
+) -> tuple[Path, Path]:
     sent, got = folder / "sent", folder / "got"
     sender, receiver = JournalWriter(sent), JournalWriter(got)
+    sender.write("news", "", "failed_over orders", "failed_over")
     for name in failed:
         sender.write("failed", name, "no answer")
-    for name in acknowledged:
-        sender.write("acknowledged", name)
+    for name, place in acknowledged.items():
+        sender.write("acknowledged", name, "orders", place)
     for name in received:
         receiver.write("received", name)
     sender.close()
@@ -96,24 +102,37 @@ def journals(folder: Path, *, acknowledged: list[str], failed: list[str], receiv
 
 
 def test_the_judge_names_what_was_acknowledged_and_never_came(tmp_path: Path) -> None:
-    files = journals(tmp_path, acknowledged=["a", "b", "c"], failed=["b"], received=["a", "a"])
-    tally = judge("contoso", *files)
-    assert tally.lost == ("b", "c")
-    assert (tally.sent, tally.failed_sends, tally.acknowledged) == (3, 1, 3)
+    acknowledged = {"orders-1": "primary", "orders-2": "backlog/3", "orders-3": "primary"}
+    files = journals(tmp_path, acknowledged=acknowledged, failed=["orders-2"], received=["orders-1", "orders-1"])
+    (tally,) = judge(*files)
+    assert tally.lost == ("orders-2", "orders-3")
+    assert (tally.sent, tally.failed_sends, tally.to_primary, tally.to_backlog) == (3, 1, 2, 1)
     assert (tally.received, tally.duplicates) == (1, 1)
-    assert "LOST: 2 acknowledged messages never came: b, c" in result_text([tally])
+    assert "LOST: 2 acknowledged messages never came: orders-2, orders-3" in result_text([tally])
+
+
+def test_each_queue_is_judged_by_itself(tmp_path: Path) -> None:
+    acknowledged = {"orders-1": "primary", "invoices-2": "primary"}
+    orders, invoices = judge(*journals(tmp_path, acknowledged=acknowledged, failed=[], received=["orders-1"]))
+    assert (orders.lost, invoices.lost) == ((), ("invoices-2",))
 
 
 def test_a_message_that_was_never_acknowledged_may_come_or_not(tmp_path: Path) -> None:
-    tally = judge("contoso", *journals(tmp_path, acknowledged=["a"], failed=["b", "c"], received=["a", "b"]))
+    files = journals(
+        tmp_path,
+        acknowledged={"orders-1": "primary"},
+        failed=["orders-2", "orders-3"],
+        received=["orders-1", "orders-2"],
+    )
+    (tally,) = judge(*files)
     assert tally.lost == ()
     assert (tally.sent, tally.received, tally.duplicates) == (3, 2, 0)
 
 
 def test_a_receiver_that_wrote_nothing_lost_everything(tmp_path: Path) -> None:
-    sent, got = journals(tmp_path, acknowledged=["a"], failed=[], received=[])
+    sent, got = journals(tmp_path, acknowledged={"orders-1": "primary"}, failed=[], received=[])
     got.unlink()
-    assert judge("contoso", sent, got).lost == ("a",)
+    assert judge(sent, got)[0].lost == ("orders-1",)
 
 
 def test_a_long_list_of_losses_is_cut() -> None:
@@ -123,7 +142,9 @@ def test_a_long_list_of_losses_is_cut() -> None:
 def test_loss_ends_the_command_with_code_1(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     from twinbus.cli.main import run
 
-    tally = Tally(namespace="contoso", sent=1, failed_sends=0, acknowledged=1, received=0, duplicates=0, lost=("a",))
+    tally = Tally(
+        queue="orders", sent=1, failed_sends=0, to_primary=1, to_backlog=0, received=0, duplicates=0, lost=("a",)
+    )
 
     def sad_story(messages: int) -> Iterator[None]:
         yield from ()

@@ -12,7 +12,7 @@ import pytest
 from azure.servicebus.management import EntityStatus
 
 from twinbus.client.namespace import Namespace
-from twinbus.client.preparation import Preparation
+from twinbus.client.preparation import CreateQueue, ListQueues, Preparation
 from twinbus.client.secretary import Secretary, plan_for
 from twinbus.errors import PairingError
 from twinbus.pairing.failure import FailureKind
@@ -21,7 +21,7 @@ from twinbus.testing import LocalNamespace
 KEYS = {"sender": "key-of-the-sender", "reader": "key-of-the-reader", "boss": "key-of-the-boss"}
 RULES = [f"sender:Send:{KEYS['sender']}", f"reader:Listen:{KEYS['reader']}", f"boss:Manage:{KEYS['boss']}"]
 ATTEMPT_S, QUICK_S = 4.0, 0.8
-"""The SDK takes a second to tell of a link that is refused; silence needs not to be waited for so long."""
+"""Time enough for what answers, and little for what does not."""
 QUEUES = [f"contoso/x-servicebus-transfer/{index}" for index in range(3)]
 FOR_EVER_DAYS = 10_675_199
 
@@ -107,6 +107,14 @@ def test_many_who_pair_at_once_all_get_the_same_queues(primary: LocalNamespace, 
     with ThreadPoolExecutor(4) as pool:
         pairs = [pool.submit(pair, reach(primary), reach(secondary)) for _ in range(4)]
         assert {one.result().queues for one in pairs} == {(0, 1, 2)}
+
+
+def test_a_queue_that_somebody_else_made_meanwhile_is_fine(primary: LocalNamespace, secondary: LocalNamespace) -> None:
+    with Secretary(reach(primary), reach(secondary)) as one, Secretary(reach(primary), reach(secondary)) as other:
+        assert one.perform(ListQueues((QUEUES[0],))) == other.perform(ListQueues((QUEUES[0],))) == frozenset()
+        assert one.perform(CreateQueue(QUEUES[0])) is None
+        assert other.perform(CreateQueue(QUEUES[0])) is None
+        assert other.perform(ListQueues((QUEUES[0],))) == {QUEUES[0]}
 
 
 def test_the_name_of_the_primary_can_be_given(primary: LocalNamespace, secondary: LocalNamespace) -> None:

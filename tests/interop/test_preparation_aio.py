@@ -12,7 +12,7 @@ import pytest
 from twinbus.client.aio_links import all_closed
 from twinbus.client.aio_secretary import AioSecretary
 from twinbus.client.namespace import Namespace
-from twinbus.client.preparation import Preparation
+from twinbus.client.preparation import CreateQueue, Preparation
 from twinbus.client.secretary import plan_for
 from twinbus.errors import PairingError
 from twinbus.pairing.failure import FailureKind
@@ -79,6 +79,12 @@ async def test_queues_are_found_behind_many_pages_of_others(spaces: NamespacePai
 async def test_many_who_pair_at_once_all_get_the_same_queues(spaces: NamespacePair) -> None:
     pairs = await asyncio.gather(*(pair(reach(spaces.primary), reach(spaces.secondary)) for _ in range(4)))
     assert {one.queues for one in pairs} == {(0, 1, 2)}
+
+
+async def test_a_queue_that_somebody_else_made_meanwhile_is_fine(spaces: NamespacePair) -> None:
+    async with AioSecretary(reach(spaces.primary), reach(spaces.secondary)) as secretary:
+        assert await secretary.perform(CreateQueue(QUEUES[0])) is None
+        assert await secretary.perform(CreateQueue(QUEUES[0])) is None
 
 
 async def test_a_key_without_manage_is_told_what_to_do_and_does_for_queues_that_exist(spaces: NamespacePair) -> None:

@@ -13,12 +13,13 @@ from ledger_disks import RefusingDisk
 
 from twinbus.ledger import Event, Kind, Ledger, LedgerOptions, LedgerReader, Record, verify
 from twinbus.ledger.events import EVENT_FIELDS
+from twinbus.ledger.scribe import OWN_KINDS
 
 NUMBERS = st.integers(-(2**63), 2**63 - 1)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 EVENTS = st.builds(
     Event,
-    kind=st.one_of(st.sampled_from([kind for kind in Kind if kind not in (Kind.OPENED, Kind.CLOSED, Kind.GAP)]), TEXTS),
+    kind=st.one_of(st.sampled_from(Kind), TEXTS).filter(lambda kind: kind not in OWN_KINDS),
     entity=TEXTS,
     namespace=TEXTS,
     queue=TEXTS,
@@ -32,6 +33,8 @@ EVENTS = st.builds(
     reason=TEXTS,
     until_ms=NUMBERS,
 )
+PLACES = st.integers(0, 2**20)
+"""A byte of a file whose length is not the same every time, as checksums are not."""
 
 
 @contextmanager
@@ -45,7 +48,7 @@ def told(event: Event) -> list[object]:
 
 
 def own_records(records: list[Record]) -> list[Record]:
-    return [record for record in records if record.kind not in (Kind.OPENED, Kind.CLOSED, Kind.GAP)]
+    return [record for record in records if record.kind not in OWN_KINDS]
 
 
 @settings(deadline=None)
@@ -63,10 +66,8 @@ def test_any_events_are_read_back_as_they_were_recorded(events: list[Event], seg
 
 
 @settings(deadline=None)
-@given(st.lists(EVENTS, min_size=1, max_size=8), st.data())
-def test_a_crash_at_any_byte_leaves_the_lines_before_it_and_nothing_else(
-    events: list[Event], data: st.DataObject
-) -> None:
+@given(st.lists(EVENTS, min_size=1, max_size=8), PLACES)
+def test_a_crash_at_any_byte_leaves_the_lines_before_it_and_nothing_else(events: list[Event], place: int) -> None:
     with a_directory() as directory:
         with Ledger(LedgerOptions(directory=directory, free_bytes_min=0)) as ledger:
             for event in events:
@@ -74,7 +75,7 @@ def test_a_crash_at_any_byte_leaves_the_lines_before_it_and_nothing_else(
         (segment,) = directory.iterdir()
         whole = segment.read_bytes()
         before = list(LedgerReader(directory).records())
-        cut = data.draw(st.integers(0, len(whole) - 1))
+        cut = place % len(whole)
         segment.write_bytes(whole[:cut])
         reader = LedgerReader(directory)
         left = list(reader.records())
@@ -86,8 +87,8 @@ def test_a_crash_at_any_byte_leaves_the_lines_before_it_and_nothing_else(
 
 
 @settings(deadline=None)
-@given(st.lists(EVENTS, min_size=1, max_size=6), st.data())
-def test_damage_to_any_byte_never_invents_a_record(events: list[Event], data: st.DataObject) -> None:
+@given(st.lists(EVENTS, min_size=1, max_size=6), st.dictionaries(PLACES, st.integers(1, 255), min_size=1, max_size=4))
+def test_damage_to_any_byte_never_invents_a_record(events: list[Event], damage: dict[int, int]) -> None:
     with a_directory() as directory:
         with Ledger(LedgerOptions(directory=directory, free_bytes_min=0)) as ledger:
             for event in events:
@@ -95,8 +96,8 @@ def test_damage_to_any_byte_never_invents_a_record(events: list[Event], data: st
         (segment,) = directory.iterdir()
         before = {record.number: record for record in LedgerReader(directory).records()}
         damaged = bytearray(segment.read_bytes())
-        for at in data.draw(st.lists(st.integers(0, len(damaged) - 1), min_size=1, max_size=4, unique=True)):
-            damaged[at] ^= data.draw(st.integers(1, 255))
+        for place, bits in damage.items():
+            damaged[place % len(damaged)] ^= bits
         segment.write_bytes(damaged)
         assert all(before[record.number] == record for record in LedgerReader(directory).records())
 

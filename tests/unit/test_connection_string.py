@@ -114,3 +114,11 @@ def test_what_cannot_be_written_is_refused(value: str) -> None:
 def test_any_text_is_read_or_refused_and_nothing_else(text: str) -> None:
     with contextlib.suppress(OptionsError):
         ConnectionString.parse(text)
+
+
+def test_a_key_behind_a_forgotten_semicolon_is_not_repeated() -> None:
+    text = "Endpoint=sb://contoso:1 SharedAccessKey=verysecret=;SharedAccessKeyName=a;SharedAccessKey=b"
+    with pytest.raises(OptionsError) as refused:
+        ConnectionString.parse(text, namespace="contoso")
+    assert "verysecret" not in str(refused.value)
+    assert "'sb://contoso:1'" in str(refused.value)

@@ -21,6 +21,7 @@ from twinbus.cli.commands.ledger import ledger_commands
 from twinbus.cli.commands.pair import pair
 from twinbus.cli.commands.serve import serve
 from twinbus.cli.commands.status import status
+from twinbus.cli.commands.syphon import syphon_commands
 from twinbus.errors import OptionsError, TwinbusError
 
 FAILED, WRONG_ARGUMENTS, INTERRUPTED = 1, 2, 130
@@ -39,7 +40,8 @@ Examples:
   twinbus demo                   watch a namespace being killed, and lose nothing
   twinbus fault add no-send      make the namespace refuse every send
   twinbus pair                   make two namespaces ready for an outage, or say what is missing
-  twinbus status                 see whether both answer and what lies in the backlog"""
+  twinbus status                 see whether both answer and what lies in the backlog
+  twinbus syphon --until-empty   bring everything home that lies there"""
 
 # Typer brings its own copy of click in some releases and uses the installed one in others; this finds the right class.
 UsageError: type[Exception] = typer.BadParameter.mro()[1]
@@ -57,6 +59,7 @@ app.command(epilog=EXIT_CODES, short_help="Make two namespaces ready for an outa
 app.command(epilog=EXIT_CODES, short_help="Show how a pair is doing.")(status)
 app.add_typer(fault_commands(EXIT_CODES), name="fault")
 app.add_typer(ledger_commands(EXIT_CODES), name="ledger")
+app.add_typer(syphon_commands(EXIT_CODES), name="syphon", short_help="Bring the backlog home.")
 
 
 @app.callback(invoke_without_command=True)

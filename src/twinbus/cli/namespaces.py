@@ -107,6 +107,27 @@ def reach(choice: Choice) -> Namespace:
         raise OptionsError(f"{choice.origin}: {text}") from None
 
 
+def name_of(primary: Namespace, given: str | None) -> str:
+    """What the backlog queues of a primary are called by; raises `OptionsError` if nobody says it."""
+    name = given or primary.name
+    if name is None:
+        raise OptionsError(f"{primary.address} does not tell its name: give --primary-name")
+    return name
+
+
+def secondary_of(
+    primary: str | None, secondary: str | None, config: Path | None, primary_name: str | None
+) -> tuple[Namespace, str]:
+    """The secondary and the primary's name, for what can be done without the primary."""
+    if primary_name is None:
+        here, there = both(primary, secondary, config)
+        return there, name_of(here, None)
+    choice = choose("secondary", secondary, config)
+    if choice is None:
+        raise OptionsError(f"which namespace? give --secondary (or TWINBUS_SECONDARY), or [secondary] in {CONFIG_FILE}")
+    return reach(choice), primary_name
+
+
 def seconds(option: str, text: str) -> float:
     """A length of time that was written for an option."""
     from twinbus.namespace.faults.durations import parse_duration

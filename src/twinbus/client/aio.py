@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from time import monotonic
 from types import TracebackType
 from typing import Any
@@ -73,7 +74,8 @@ class PairedServiceBusClient:
         for sender in tuple(self._senders):
             await sender.close()
         for receiver in tuple(self._receivers):
-            await receiver.close()
+            with contextlib.suppress(Exception):  # whatever it is about, the others have to be closed too
+                await receiver.close()
         self._watch.stop()
         await self._shell.finish()
 

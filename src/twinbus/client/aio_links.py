@@ -32,6 +32,50 @@ _closings: set[asyncio.Task[None]] = set()
 """Tasks that close what nobody waits for: the event loop alone would let them be collected half-way."""
 
 
+class Guard:
+    """A timer that is set for every call and nearly never goes off; so it is one timer that is late to notice.
+
+    To set and cancel a timer of the event loop for each of them would cost a hundredth of a send.
+    """
+
+    def __init__(self, act: Callable[[], None], loop: asyncio.AbstractEventLoop) -> None:
+        self._act = act
+        self._loop = loop
+        self._due: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, seconds: float) -> None:
+        """Act when this time has passed, unless cancelled before."""
+        self._due = due = self._loop.time() + seconds
+        if self._timer is None or due < self._timer.when():
+            self._set(due)
+
+    def cancel(self) -> None:
+        self._due = None
+
+    def end(self) -> None:
+        """Cancel, and leave nothing behind."""
+        self._due = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _set(self, due: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(due, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._due is None:
+            return
+        if self._due > self._loop.time():
+            self._set(self._due)
+        else:
+            self._due = None
+            self._act()
+
+
 class AioSenderLink:
     """An open sender of the asyncio SDK on one queue or topic. Whoever uses it holds its `lock`."""
 
@@ -43,6 +87,7 @@ class AioSenderLink:
         self._wire = wire
         self._is_discarded = False
         self._is_torn = False
+        self._guard = Guard(self._tear, asyncio.get_running_loop())
         self._last = LastTransfer(sender._handler)
         self.max_batch_bytes: int = sender._max_batch_size_on_link
         self.max_message_bytes: int = sender._max_message_size_on_link
@@ -79,8 +124,8 @@ class AioSenderLink:
         await self._call(deadline_s, self.sender.cancel_scheduled_messages(numbers, timeout=deadline_s))
 
     def failure_of(self, error: BaseException) -> Failure:
-        """What an exception of `sender.send_messages` means, and whether its transfer had left."""
-        has_left = self._last.has_left and not failed_to_write(error)
+        """What an exception of `sender.send_messages` means, and whether its transfer had left. Ask once."""
+        has_left = self._last.had_left() and not failed_to_write(error)
         failure = describe(error, sending=True, has_left=has_left)
         return overdue(failure, self.entity) if self._is_torn else failure
 
@@ -89,6 +134,7 @@ class AioSenderLink:
         if not self._is_discarded:
             self._is_discarded = True
             self._keeping_alive.cancel()
+            self._guard.end()
             _close_elsewhere(self.sender, self._wire, is_polite=not self._is_torn)
 
     async def _call(
@@ -113,9 +159,10 @@ class AioSenderLink:
         finally:
             cut.cancel()
 
-    def guard(self, deadline_s: float) -> asyncio.TimerHandle:
+    def guard(self, deadline_s: float) -> Guard:
         """Around a send that is not one of these calls: takes the connection away if nobody cancels it in time."""
-        return asyncio.get_running_loop().call_later(deadline_s + GRACE_S, self._tear)
+        self._guard.start(deadline_s + GRACE_S)
+        return self._guard
 
     def _tear(self) -> None:
         self._is_torn = True

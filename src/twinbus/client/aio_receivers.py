@@ -12,6 +12,7 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from twinbus.client.pings import is_ping
 from twinbus.client.receivers import RETRIES
+from twinbus.client.wires import close_thoroughly
 
 
 class PairedServiceBusReceiver(ServiceBusReceiver):
@@ -74,4 +75,5 @@ def _without_pings(receiver: ServiceBusReceiver) -> PairedServiceBusReceiver:
     # The SDK names the class itself where it makes a receiver; ours only adds behaviour, so it can be put on later.
     receiver.__class__ = PairedServiceBusReceiver
     assert isinstance(receiver, PairedServiceBusReceiver)
+    close_thoroughly(receiver)
     return receiver

@@ -30,7 +30,7 @@ from twinbus.client.preparation import (
     prepare,
     recheck,
 )
-from twinbus.client.secretary import LINKS_AT_ONCE, admin_deadline, admin_failure, detection_of
+from twinbus.client.secretary import LINKS_AT_ONCE, admin_deadline, admin_failure, detection_of, list_deadline
 from twinbus.pairing.backlog_queues import BACKLOG_SETTINGS
 from twinbus.pairing.failure import Failure
 
@@ -51,6 +51,7 @@ class AioSecretary:
         self._primary, self._secondary = primary, secondary
         self._attempt_s = attempt_s
         self._admin_s = admin_deadline(attempt_s) if admin_s is None else admin_s
+        self._list_s = list_deadline(attempt_s) if admin_s is None else admin_s
         self._pause = pause
         self._client: ServiceBusClient | None = None
         self._admin: ServiceBusAdministrationClient | None = None
@@ -105,7 +106,7 @@ class AioSecretary:
         pages = self._administration().list_queues().by_page()
         try:
             while wanted - found:
-                async with asyncio.timeout(self._admin_s):
+                async with asyncio.timeout(self._list_s):
                     page = await _next_page(pages)
                 if page is None:
                     break

@@ -12,7 +12,7 @@ from typing import Any
 from twinbus.client import answers
 from twinbus.client.aio_links import AioSenderLink
 from twinbus.client.aio_shell import TaskShell
-from twinbus.client.any_sender import NOT_TRIED, AnySender, spoils_link
+from twinbus.client.any_sender import NOT_TRIED, REST_S, AnySender, spoils_link
 from twinbus.client.asks import Answer, Ask, Pack, Pause, ToBacklog, ToPrimary, WaitTurn
 from twinbus.client.failures import LinkFailed
 from twinbus.client.flows import Sending
@@ -53,8 +53,8 @@ class PairedServiceBusSender(AnySender):
                 if failure is None:
                     if not entity.is_plain:
                         self._shell.succeeded(entity, epoch)  # somebody began to doubt meanwhile
-                    ids = prepared.ids
-                    return SendReceipt(entity.path, ids, Side.PRIMARY, len(ids), (), 1, 0, monotonic() - started_at)
+                    ids, self._used_at = prepared.ids, monotonic()
+                    return SendReceipt(entity.path, ids, Side.PRIMARY, len(ids), (), 1, 0, self._used_at - started_at)
                 if failure is not NOT_TRIED:
                     first = answers.failed(failure), epoch
                     self._shell.expect_detour(self.choice)
@@ -118,10 +118,10 @@ class PairedServiceBusSender(AnySender):
 
     async def _send_straight(self, link: AioSenderLink, prepared: Prepared, timeout: float | None) -> Failure | None:
         """The SDK's own send, with the connection taken away if it does not end."""
-        attempt_s = self._attempt_s if timeout is None or timeout > self._attempt_s else timeout
+        attempt_s = self._straight_s(timeout)
         message: Any = prepared.message
         async with self._lock:
-            if self._link is not link:
+            if self._link is not link or (monotonic() - self._used_at > REST_S and self._has_died(link)):
                 return NOT_TRIED
             guard = link.guard(attempt_s)
             try:
@@ -213,7 +213,7 @@ class PairedServiceBusSender(AnySender):
     async def _ready_link(self, until: float) -> AioSenderLink:
         """The open link; a new one if there is none, or if sends have been elsewhere since it was opened."""
         link, epoch = self._link, self.entity.epoch
-        if link is not None and self._link_epoch == epoch:
+        if link is not None and self._link_epoch == epoch and not self._has_died(link):
             return link
         if link is not None:
             self._forget(link)
@@ -225,8 +225,15 @@ class PairedServiceBusSender(AnySender):
             raise LinkFailed(Failure(FailureKind.UNREACHABLE, "the sender was closed"))
         return link
 
+    def _has_died(self, link: AioSenderLink) -> bool:
+        """Whether somebody hung up while nobody sent; then it is forgotten."""
+        if link.is_alive:
+            return False
+        self._forget(link)
+        return True
+
     def _after_failure(self, link: AioSenderLink, failure: Failure) -> None:
-        if spoils_link(failure):
+        if spoils_link(failure) or not link.is_usable:
             self._forget(link)
 
     def _forget(self, link: AioSenderLink) -> None:

@@ -18,7 +18,7 @@ from twinbus.client.aio_links import AioSenderLink, all_closed
 from twinbus.client.aio_receivers import receiving
 from twinbus.client.aio_secretary import AioSecretary
 from twinbus.client.asks import Answer, Ask, Flow, Pause, Probe, Result, WaitTurn, Woke
-from twinbus.client.failures import LinkFailed
+from twinbus.client.failures import LinkFailed, describe
 from twinbus.client.keeper import LOGGER, WORKERS_MAX
 from twinbus.client.news_desk import AioNewsDesk
 from twinbus.client.pings import ping_message
@@ -84,10 +84,10 @@ class TaskShell:
             return
         async with self._secretary() as secretary:
             found = await secretary.recheck(self.standing.plan, before)
+        self.standing.inspection = await asyncio.to_thread(self.standing.inspect)
         self.standing.prepared(found, monotonic())
-        for warning in found.warnings:
-            if warning not in before.warnings:
-                self.news.tell("secondary_in_trouble", warning, namespace=self.standing.secondary.name)
+        for name, text in self.standing.recheck_news(before, found):
+            self.news.tell(name, text, namespace=self.standing.secondary.name)
         if not self._closing.is_set():
             self._call_at("recheck", monotonic() + RECHECK_S, lambda: self._begin(self.recheck()))
         self.settle()
@@ -213,7 +213,7 @@ class TaskShell:
                 whose = self.standing.secondary.name if entity is None else self.pair.name
                 path = None if entity is None else entity.path
                 self.news.tell(name, text, entity=path, namespace=whose, details=details)
-            case Rouse(ticket):
+            case Rouse(ticket) if entity is not None and ticket in entity.line:
                 self._turns.setdefault(ticket, asyncio.Event()).set()
             case WakeMe(at) if entity is not None:
                 self._call_at(("wake", entity.path), at, lambda: self._wake(entity))
@@ -243,6 +243,8 @@ class TaskShell:
                 link.discard()
         except LinkFailed as problem:
             return answers.failed(problem.failure)
+        except Exception as error:  # whatever it was: a ping that is not reported would be the last one
+            return answers.failed(describe(error, sending=False))
         return answers.stored()
 
     def _sweep(self) -> None:

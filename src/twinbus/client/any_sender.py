@@ -6,8 +6,8 @@ import warnings
 import weakref
 from typing import Any, Protocol
 
-from twinbus.client.flows import Choice
-from twinbus.client.messages import Prepared, might_not_fit, prepare, reserved_names
+from twinbus.client.flows import Choice, kept_back_s
+from twinbus.client.messages import Prepared, can_take_detour, might_not_fit, prepare, reserved_names
 from twinbus.client.standing import Standing
 from twinbus.errors import PairClosed, SendError
 from twinbus.pairing.entity import Entity
@@ -16,6 +16,10 @@ from twinbus.pairing.receipt import Side
 
 KEEPS_LINK = frozenset((FailureKind.BUSY, FailureKind.TOO_LARGE, FailureKind.REJECTED))
 """After these the link is as good as before; after others it is never used again."""
+
+REST_S = 0.1
+"""A link that was not used for so long is looked at before it is: many things hang up on links that lie idle, and that
+is no outage. To look is cheap, but not so cheap as to do it between sends that follow one another."""
 
 NOT_TRIED = Failure(FailureKind.UNREACHABLE, "another send closed the link first")
 """Nothing was attempted, and nothing counts."""
@@ -47,6 +51,7 @@ class AnySender:
         self._standing = shell.standing
         self._home = shell
         self._is_closed = False
+        self._used_at = 0.0
 
     @property
     def straight(self) -> int:
@@ -69,9 +74,11 @@ class AnySender:
         if kwargs or timeout is not None or self._is_closed or not self._standing.is_usable:
             self._check(timeout, kwargs)
         prepared = prepare(message)
-        names = reserved_names(prepared)
-        if names or might_not_fit(prepared, self._home.pool.batch_bytes):
-            self._warn_early(names)
+        limit_bytes = self._home.pool.batch_bytes
+        if not can_take_detour(prepared, limit_bytes):
+            names = reserved_names(prepared)
+            if names or might_not_fit(prepared, limit_bytes):
+                self._warn_early(names)
         return prepared
 
     def _check(self, timeout: float | None, kwargs: dict[str, Any]) -> None:
@@ -79,9 +86,16 @@ class AnySender:
             warnings.warn(f"Unsupported keyword args: {kwargs}", stacklevel=4)
         if timeout is not None and timeout <= 0:
             raise ValueError("The timeout must be greater than 0.")
+        self._standing.check_not_ended()  # first: after a fault everybody is told the reason
         if self._is_closed:
             raise PairClosed(f"the sender of {self.entity.path} is closed: nothing was sent")
         self._standing.check_usable()
+
+    def _straight_s(self, timeout: float | None) -> float:
+        """How long a send may take on the straight way."""
+        if timeout is None:
+            return self._attempt_s
+        return min(self._attempt_s, timeout - kept_back_s(self._standing.pair.rules, timeout))
 
     def _warn_early(self, names: tuple[str, ...]) -> None:
         """Said while all is well: this message could not take the detour."""

@@ -16,6 +16,7 @@ from azure.core.exceptions import (
     AzureError,
     ClientAuthenticationError,
     HttpResponseError,
+    ResourceNotFoundError,
     ServiceRequestTimeoutError,
     ServiceResponseTimeoutError,
 )
@@ -28,6 +29,7 @@ from azure.servicebus._pyamqp.error import (
     TokenExpired,
 )
 from azure.servicebus.exceptions import (
+    MessageSizeExceededError,
     OperationTimeoutError,
     ServiceBusAuthenticationError,
     ServiceBusAuthorizationError,
@@ -190,6 +192,10 @@ def _kind_of_layer(layer: BaseException, condition: str | None) -> FailureKind |
             return _kind_of_authentication(layer)
         case ClientAuthenticationError() | ServiceBusAuthenticationError() | ServiceBusAuthorizationError():
             return FailureKind.UNAUTHORISED
+        case MessageSizeExceededError():
+            return FailureKind.TOO_LARGE
+        case ResourceNotFoundError():
+            return FailureKind.NOT_FOUND
         case HttpResponseError(status_code=int(status)):
             return _kind_of_status(status)
         case NoToken() | ServiceRequestTimeoutError() | ServiceResponseTimeoutError():
@@ -198,6 +204,8 @@ def _kind_of_layer(layer: BaseException, condition: str | None) -> FailureKind |
             return FailureKind.NO_ANSWER
         case AMQPConnectionError():
             return KINDS.get(condition or "", FailureKind.UNREACHABLE)
+        case ServiceBusConnectionError() if condition is None:
+            return FailureKind.UNREACHABLE
         case ServiceBusCommunicationError() | OSError():
             return FailureKind.UNREACHABLE
         case AzureError() if not isinstance(layer, ServiceBusError):

@@ -31,6 +31,7 @@ from twinbus.pairing.machine import Suspect
 from twinbus.pairing.pair import Pair
 from twinbus.pairing.receipt import SendReceipt, Side
 from twinbus.pairing.retry import Tries
+from twinbus.pairing.rules import Rules
 from twinbus.pairing.verdict import Role, Verdict, verdict
 
 CONNECTION_FAILURES_MAX = 3
@@ -58,6 +59,19 @@ class Choice:
         self.queue: int | None = None
 
 
+class Search:
+    """What one batch has met on its way to a backlog queue."""
+
+    __slots__ = ("busy", "connection_failures", "failed")
+
+    def __init__(self) -> None:
+        self.busy: int | None = None
+        """It asked to be left alone for ten seconds, so another one is wanted."""
+        self.failed: set[int] = set()
+        """Not tried again by this batch, however short their probation is: every send has an end."""
+        self.connection_failures = 0
+
+
 class Sending:
     """One call of a sender: on the right side, with retries, held if need be, and never without an answer."""
 
@@ -76,9 +90,7 @@ class Sending:
         self._started_at = self._at = started_at
         self._chance = 0.5
         self._tries = Tries(pair.rules, None if timeout_s is None else started_at + timeout_s)
-        # With no interval the very message is to be saved: not all of an impatient caller's time goes to the primary.
-        impatient = timeout_s is not None and pair.rules.failover_interval_s <= 0
-        self._keep_back_s = min(pair.rules.attempt_s, (timeout_s or 0) / 3) if impatient else 0.0
+        self._keep_back_s = kept_back_s(pair.rules, timeout_s)
         self.ticket: int | None = None
         self._hold_until = 0.0
         self._queues: list[str] = []
@@ -96,14 +108,15 @@ class Sending:
         if first is None and self._rules.hold_sends and len(self._entity.line):
             yield from self._hold(pause_s=0.0)  # behind those who wait already
         while True:
-            if self._entity.side is Side.BACKLOG:
+            if first is None and self._entity.side is Side.BACKLOG:
                 receipt = yield from self._detour()
+                is_used_up = False
             else:
                 receipt = yield from self._round(first)
+                first, is_used_up = None, True
             if receipt is not None:
                 return receipt
-            first = None
-            if self._entity.side is Side.PRIMARY and isinstance(self._entity.state, Suspect):
+            if is_used_up and isinstance(self._entity.state, Suspect):
                 if not self._rules.hold_sends:
                     self._raise(self._tries.last)
                 yield from self._hold(pause_s=self._rules.backoff_max_s)
@@ -113,7 +126,7 @@ class Sending:
     def _round(self, first: tuple[Answer, int] | None) -> Flow[SendReceipt | None]:
         """One round of the retry schedule; None if it was used up, or the entity's side changed meanwhile."""
         self._tries.new_round()
-        while self._entity.side is Side.PRIMARY:
+        while first is not None or self._entity.side is Side.PRIMARY:
             if first is not None:
                 (answer, epoch), first = first, None
             else:
@@ -148,15 +161,21 @@ class Sending:
             self._pair.order(self._entity, Tell("busy", failure.text, {"wait_s": pause_s}))
             return pause_s
         pause_s = self._tries.pause_before_next(self._at + self._keep_back_s)
-        if pause_s is None:
+        if pause_s is None or self._entity.side is Side.BACKLOG:  # others have failed over meanwhile: no need to wait
             self._pair.send_failed(self._entity, self._at, epoch, failure, self._chance)
+            return None
         return pause_s
 
     # --- the backlog ---
 
     def _detour(self) -> Flow[SendReceipt | None]:
         """To backlog queues, batch by batch; None if there is none left but the primary is back."""
-        packed = yield Pack()
+        try:
+            packed = yield Pack()
+        except Exception as error:  # it cannot take the detour; what became of it before is to be said all the same
+            self._entity.tally.raised += 1
+            _attach(error, self._unsent())
+            raise
         self._heard(packed)
         assert isinstance(packed, Packed)
         for batch in packed.batches:
@@ -168,14 +187,16 @@ class Sending:
 
     def _to_some_queue(self, batch: tuple[bytes, ...]) -> Flow[int | None]:
         self._tries.new_round()
-        avoid: int | None = None
-        connection_failures = 0
+        search = Search()
         while True:
-            queue = self._pick(avoid)
-            if queue is None or connection_failures >= CONNECTION_FAILURES_MAX:
+            queue = self._pick(search)
+            if queue is None:
                 if self._entity.side is Side.PRIMARY and not self._queues:
                     return None
                 self._raise_both(self._pair.rotation.why_none())
+            if queue == search.busy:
+                yield from self._wait_while_busy(search)  # nothing else is left
+                continue
             timeout_s = self._tries.attempt_s(self._at)
             if timeout_s <= 0:
                 self._raise_both("the time that the caller gave is over")
@@ -185,34 +206,37 @@ class Sending:
                 self._tries.attempted()
                 self._pair.queue_took(self._entity, queue, len(batch))
                 return queue
-            failure = _failure_in(answer)
-            self._note(failure, Side.BACKLOG)
-            connection_failures += _is_about_the_namespace(failure)
-            avoid = yield from self._after_queue_failure(queue, failure, avoid)
+            yield from self._after_queue_failure(queue, _failure_in(answer), search)
 
-    def _pick(self, avoid: int | None) -> int | None:
+    def _pick(self, search: Search) -> int | None:
         rotation = self._pair.rotation
-        queue = rotation.pick(self._choice.queue, self._at, self._chance, avoid=avoid)
-        if queue is None and avoid is not None and rotation.is_available(avoid, self._at):
-            queue = avoid  # the only one there is
+        queue = rotation.pick(self._choice.queue, self._at, self._chance, avoid=search.busy)
+        if queue is None and search.busy is not None and rotation.is_available(search.busy, self._at):
+            queue = search.busy
         self._choice.queue = queue
-        return queue
+        is_over = queue in search.failed or search.connection_failures >= CONNECTION_FAILURES_MAX
+        return None if is_over else queue
 
-    def _after_queue_failure(self, queue: int, failure: Failure, avoid: int | None) -> Flow[int | None]:
-        """Which queue to avoid at the next try."""
+    def _after_queue_failure(self, queue: int, failure: Failure, search: Search) -> Flow[None]:
+        self._note(failure, Side.BACKLOG)
         opinion = verdict(failure, Role.BACKLOG)
         if opinion is Verdict.RAISE:
             self._raise(failure)
         if opinion is Verdict.DOWN:
             self._pair.queue_failed(queue, self._at, failure)
-            return avoid
-        if avoid is None and len(self._pair.rotation.available(self._at)) > 1:
-            return queue  # one other queue at once
+            search.failed.add(queue)
+            search.connection_failures += _is_about_the_namespace(failure)
+        elif search.busy is None:
+            search.busy = queue  # one other queue at once
+        else:
+            yield from self._wait_while_busy(search)
+
+    def _wait_while_busy(self, search: Search) -> Flow[None]:
         pause_s = self._tries.pause_when_busy(self._at)
         if pause_s is None:
-            self._raise_both(str(failure))
+            self._raise_both(str(self._tries.last))
         yield from self._pause(pause_s)
-        return None
+        search.busy = None
 
     # --- waiting ---
 
@@ -228,9 +252,9 @@ class Sending:
         while True:
             is_head = self._entity.line.head == self.ticket
             is_calm = not isinstance(self._entity.state, Suspect) or self._entity.epoch != epoch
-            if is_head and (is_calm or self._at >= ready_at):
-                return
             left_s = self._hold_until - self._at
+            if is_head and (is_calm or (self._at >= ready_at and left_s > 0)):
+                return
             if left_s <= 0:
                 self._raise_not_sent(f"it was held for {self._at - self._started_at:.0f} s")
             seconds = min(left_s, ready_at - self._at) if is_head else left_s
@@ -297,6 +321,16 @@ class Sending:
         raise NotSent(f"{what}: {why}{reason}", receipt)
 
 
+def kept_back_s(rules: Rules, timeout_s: float | None) -> float:
+    """How much of an impatient caller's time does not go to the primary.
+
+    Without a failover interval the very message is to be saved, and the detour takes time too.
+    """
+    if timeout_s is None or rules.failover_interval_s > 0:
+        return 0.0
+    return min(rules.attempt_s, timeout_s / 3)
+
+
 def _is_about_the_namespace(failure: Failure) -> bool:
     """Nobody answered the door: that says little of the queue behind it."""
     return failure.is_connection or (failure.kind is FailureKind.NO_ANSWER and not failure.in_doubt)
@@ -311,8 +345,8 @@ def ping(pair: Pair, entity: Entity) -> Flow[None]:
     answer = yield Probe(entity.path, pair.rules.attempt_s)
     if isinstance(answer, Stored):
         pair.feed(entity, PingSucceeded(answer.at, epoch, answer.chance))
-    else:
-        pair.feed(entity, PingFailed(answer.at, epoch, str(_failure_in(answer)), answer.chance))
+    elif isinstance(answer, Failed):
+        pair.feed(entity, PingFailed(answer.at, epoch, str(answer.failure), answer.chance))
 
 
 def with_receipt(failure: Failure, receipt: SendReceipt) -> BaseException:
@@ -320,10 +354,17 @@ def with_receipt(failure: Failure, receipt: SendReceipt) -> BaseException:
     error = failure.error
     if error is None:
         return SendError(str(failure), receipt)
-    error.twinbus_receipt = receipt  # type: ignore[attr-defined]
+    _attach(error, receipt)
     doubt = f"; {receipt.copies_in_doubt} of them in doubt: the message may be stored" if receipt.in_doubt else ""
     error.add_note(f"twinbus: {receipt.entity}: {receipt.attempts} attempts{doubt}")
     return error
+
+
+def _attach(error: BaseException, receipt: SendReceipt) -> None:
+    if isinstance(error, SendError):
+        error.receipt = receipt
+    else:
+        error.twinbus_receipt = receipt  # type: ignore[attr-defined]
 
 
 def receipt_of(error: BaseException) -> SendReceipt | None:

@@ -81,8 +81,8 @@ class _Inspector:
         with ThreadPoolExecutor(LINKS_AT_ONCE, thread_name_prefix="twinbus-inspect") as pool:
             # A link to a queue that is not there is answered like any other: so it shows that somebody answers.
             answer = pool.submit(self._knock, here, paths[0])
-            listing = pool.submit(self._list)
             tried = list(pool.map(lambda path: self._knock(there, path), paths))
+            listing = pool.submit(self._list, tried[0])
             oldest = list(pool.map(lambda path, why: self._oldest(there, path, why), paths, tried))
         found = listing.result()
         return Inspection(
@@ -110,7 +110,9 @@ class _Inspector:
             return why
         return peek_oldest(client, path, deadline_s=self._attempt_s, watchdog=self._watchdog)
 
-    def _list(self) -> _Listing:
+    def _list(self, why: Failure | None) -> _Listing:
+        if why is not None and why.kind in OUT_OF_REACH:
+            return _Listing({}, {}, why)
         with self._secondary.admin_client(self._admin_s) as admin:
             try:
                 return _Listing(

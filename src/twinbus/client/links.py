@@ -92,8 +92,8 @@ class SenderLink:
         self._call(deadline_s, lambda: self.sender.cancel_scheduled_messages(numbers, timeout=deadline_s))
 
     def failure_of(self, error: BaseException) -> Failure:
-        """What an exception of `sender.send_messages` means, and whether its transfer had left."""
-        has_left = self._last.has_left and not failed_to_write(error)
+        """What an exception of `sender.send_messages` means, and whether its transfer had left. Ask once."""
+        has_left = self._last.had_left() and not failed_to_write(error)
         failure = describe(error, sending=True, has_left=has_left)
         return overdue(failure, self.entity) if self._is_cut else failure
 

@@ -7,7 +7,7 @@ no message ends in the SDK's own error. Letters are encoded by the SDK, exactly 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, TypeAlias
 
@@ -60,10 +60,17 @@ def prepare(message: object) -> Prepared:
     if isinstance(message, ServiceBusMessageBatch):
         return Prepared(message, _ids_in(message))
     if isinstance(message, Iterable) and not (isinstance(message, Mapping) and message):
-        messages = [_one(each) for each in message]  # the SDK sends nothing for an empty mapping
-        return Prepared(messages, tuple([_id_of(_raw(each)) for each in messages]))
+        return _prepare_many(list(message))  # the SDK sends nothing for an empty mapping
     one = _one(message)
     return Prepared(one, (_id_of(_raw(one)),))
+
+
+def _prepare_many(messages: list[Any]) -> Prepared:
+    try:
+        return Prepared(messages, tuple([_id_of(each._raw_amqp_message) for each in messages]))
+    except AttributeError:  # not all of them are the SDK's usual messages
+        messages = [_one(each) for each in messages]
+        return Prepared(messages, tuple([_id_of(_raw(each)) for each in messages]))
 
 
 def _one(message: object) -> OneMessage:
@@ -177,6 +184,39 @@ def _milliseconds(when: datetime) -> int:
 # --- cheap looks for the healthy path --------------------------------------------------------------
 
 
+def can_take_detour(prepared: Prepared, limit_bytes: int) -> bool:
+    """Whether it is plain at a glance that all of this could go to backlog queues that take so many bytes at once.
+
+    False asks for a closer look: `reserved_names` and `might_not_fit`.
+    """
+    room = limit_bytes - _PROPERTIES_ROOM_BYTES
+    message = prepared.message
+    if type(message) is ServiceBusMessage:
+        return _is_light(message._raw_amqp_message, room)
+    if type(message) is PairedMessageBatch:
+        return not message.reserved_names and message.largest_bytes <= room
+    if type(message) is not list:
+        return False
+    for each in message:
+        if type(each) is not ServiceBusMessage or not _is_light(each._raw_amqp_message, room):
+            return False
+    return True
+
+
+def _is_light(raw: AmqpAnnotatedMessage, room_bytes: int) -> bool:
+    """A short body, and nothing else that could be large or in the way."""
+    data: Any = raw._data_body
+    return (
+        not raw._application_properties
+        and not raw._annotations
+        and bool(data)
+        and len(data) == 1
+        and len(data[0]) < room_bytes
+        and raw._footer is None
+        and raw._delivery_annotations is None
+    )
+
+
 def might_not_fit(prepared: Prepared, limit_bytes: int) -> bool:
     """Whether one of the messages may be too large for a backlog queue that takes so many bytes at once.
 
@@ -218,6 +258,8 @@ def _rough(value: Any, depth: int = 0) -> int:
 def reserved_names(prepared: Prepared) -> tuple[str, ...]:
     """The application properties in use that the detour needs for itself; usually none. Without encoding."""
     message = prepared.message
+    if isinstance(message, PairedMessageBatch):
+        return message.reserved_names
     if isinstance(message, ServiceBusMessageBatch):
         suspects = [bytes(section) for section in _sections(message) if section.find(b"x-ms-") >= 0]
         found = {name for letter in suspects for name in reserved_names_in(letter)}
@@ -225,14 +267,17 @@ def reserved_names(prepared: Prepared) -> tuple[str, ...]:
         found = {name for each in message for name in _reserved_in(_raw(each))}
     else:
         return _reserved_in(_raw(message))
-    return tuple([name for name in RESERVED_NAMES if name in found])
+    return _in_order(found)
 
 
 def _reserved_in(raw: AmqpAnnotatedMessage) -> tuple[str, ...]:
     used = raw._application_properties
     if not used or _RESERVED_KEYS.keys().isdisjoint(used):
         return ()
-    found = {_RESERVED_KEYS.get(key) for key in used}
+    return _in_order({_RESERVED_KEYS.get(key) for key in used})
+
+
+def _in_order(found: Collection[str | None]) -> tuple[str, ...]:
     return tuple([name for name in RESERVED_NAMES if name in found])
 
 
@@ -247,16 +292,29 @@ class PairedMessageBatch(ServiceBusMessageBatch):
             max_size_in_bytes, amqp_transport=_TRANSPORT, tracing_attributes=dict(tracing_attributes or {})
         )
         self._ids: list[str] = []
+        self._reserved: set[str] = set()
+        self.largest_bytes = 0
+        """The size of its largest message."""
 
     @property
     def message_ids(self) -> tuple[str, ...]:
         return tuple(self._ids)
 
+    @property
+    def reserved_names(self) -> tuple[str, ...]:
+        """The application properties in it that the detour needs for itself."""
+        return _in_order(self._reserved) if self._reserved else ()
+
     def _add(self, add_message: Any) -> None:
         message = _one(add_message)
-        message_id = _id_of(_raw(message))
+        raw, before = _raw(message), self._size
+        message_id = _id_of(raw)
         super()._add(message)
         self._ids.append(message_id)
+        if self._size - before > self.largest_bytes:
+            self.largest_bytes = self._size - before
+        if raw._application_properties:
+            self._reserved.update(_reserved_in(raw))
 
 
 class _LetterBatch(ServiceBusMessageBatch):

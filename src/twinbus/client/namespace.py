@@ -25,7 +25,7 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient as Ai
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from twinbus.client.credentials import Credential, checked, for_aio, for_sync, token_source
-from twinbus.connection_string import PLAIN_PORT, TLS_PORT, _endpoint, _parts_of
+from twinbus.connection_string import PLAIN_PORT, TLS_PORT, endpoint_of, parts_of
 from twinbus.dial import Dial
 from twinbus.errors import OptionsError
 
@@ -62,6 +62,7 @@ class Namespace:
     sdk_options: Mapping[str, Any] = field(hash=False)
     is_plain: bool
     """AMQP without TLS, as the emulator speaks it."""
+    _has_port: bool = field(compare=False)
 
     def __init__(
         self, fully_qualified_namespace: str, credential: Credential, *, name: str | None = None, **sdk_options: Any
@@ -107,10 +108,10 @@ class Namespace:
         """
         if not isinstance(text, str):
             raise OptionsError(f"a connection string is text, got {type(text).__name__}")
-        parts = _parts_of(text)
+        parts = parts_of(text)
         if not parts.get("endpoint"):
             raise OptionsError("the connection string has no Endpoint")
-        host, port = _endpoint(parts["endpoint"])
+        host, port = endpoint_of(parts["endpoint"])
         options: dict[str, Any] = {}
         if parts.get("twinbusca"):
             options["connection_verify"] = parts["twinbusca"]
@@ -200,8 +201,6 @@ class Namespace:
     @property
     def _admin_host(self) -> str:
         return self.address if self.is_plain or self._has_port else _joined(self.host, None)
-
-    _has_port: bool = field(init=False, compare=False, default=False)
 
     def _amqp_options(self) -> dict[str, Any]:
         options: dict[str, Any] = dict(self.sdk_options)

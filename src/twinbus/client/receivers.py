@@ -13,6 +13,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage, Servic
 from azure.servicebus.exceptions import ServiceBusError
 
 from twinbus.client.pings import is_ping
+from twinbus.client.wires import close_thoroughly
 
 RETRIES = 3
 """As the SDK has it: receivers are not in the failover business and find their way back by themselves."""
@@ -76,4 +77,5 @@ def _without_pings(receiver: ServiceBusReceiver) -> PairedServiceBusReceiver:
     # The SDK names the class itself where it makes a receiver; ours only adds behaviour, so it can be put on later.
     receiver.__class__ = PairedServiceBusReceiver
     assert isinstance(receiver, PairedServiceBusReceiver)
+    close_thoroughly(receiver)
     return receiver

@@ -46,7 +46,7 @@ from twinbus.pairing.failure import Failure, FailureKind
 
 Item = TypeVar("Item")
 
-ADMIN_S_MIN = 10.0
+LIST_S_MIN, ADMIN_S_MIN = 5.0, 10.0
 """Creating a queue takes the service seconds; a send does not."""
 LINKS_AT_ONCE = 10
 
@@ -78,6 +78,7 @@ class Secretary:
         self._primary, self._secondary = primary, secondary
         self._attempt_s = attempt_s
         self._admin_s = admin_deadline(attempt_s) if admin_s is None else admin_s
+        self._list_s = list_deadline(attempt_s) if admin_s is None else admin_s
         self._own_watchdog = Watchdog() if watchdog is None else None
         self._watchdog = watchdog or self._own_watchdog or Watchdog()
         self._pause = pause
@@ -136,7 +137,7 @@ class Secretary:
         found: set[str] = set()
         queues = self._administration().list_queues()  # asks for nothing yet
         try:
-            for page in every_page(self._admin_s, queues):
+            for page in every_page(self._list_s, queues):
                 found |= {queue.name.lower() for queue in page} & wanted
                 if found == wanted:
                     break
@@ -220,6 +221,10 @@ def plan_for(
 
 def admin_deadline(attempt_s: float) -> float:
     return max(attempt_s, ADMIN_S_MIN)
+
+
+def list_deadline(attempt_s: float) -> float:
+    return max(attempt_s, LIST_S_MIN)
 
 
 def admin_failure(error: BaseException) -> Failure:

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from twinbus.client import answers
-from twinbus.client.any_sender import NOT_TRIED, AnySender, spoils_link
+from twinbus.client.any_sender import NOT_TRIED, REST_S, AnySender, spoils_link
 from twinbus.client.asks import Answer, Ask, Pack, Pause, ToBacklog, ToPrimary, WaitTurn
 from twinbus.client.failures import LinkFailed
 from twinbus.client.flows import Sending
@@ -57,8 +57,8 @@ class PairedServiceBusSender(AnySender):
                 if failure is None:
                     if not entity.is_plain:
                         self._shell.succeeded(entity, epoch)  # somebody began to doubt meanwhile
-                    ids = prepared.ids
-                    return SendReceipt(entity.path, ids, Side.PRIMARY, len(ids), (), 1, 0, monotonic() - started_at)
+                    ids, self._used_at = prepared.ids, monotonic()
+                    return SendReceipt(entity.path, ids, Side.PRIMARY, len(ids), (), 1, 0, self._used_at - started_at)
                 if failure is not NOT_TRIED:
                     first = answers.failed(failure), epoch
                     self._shell.expect_detour(self.choice)
@@ -123,12 +123,13 @@ class PairedServiceBusSender(AnySender):
 
     def _send_straight(self, link: SenderLink, prepared: Prepared, timeout: float | None) -> Failure | None:
         """The SDK's own send; called with the lock held, which it releases."""
-        attempt_s = self._attempt_s if timeout is None or timeout > self._attempt_s else timeout
+        attempt_s = self._straight_s(timeout)
         message: Any = prepared.message
         try:
-            if self._link is not link:
+            now = monotonic()
+            if self._link is not link or (now - self._used_at > REST_S and self._has_died(link)):
                 return NOT_TRIED
-            link.busy_until = monotonic() + attempt_s
+            link.busy_until = now + attempt_s
             try:
                 link.sender.send_messages(message, timeout=attempt_s)
             finally:
@@ -217,7 +218,7 @@ class PairedServiceBusSender(AnySender):
     def _ready_link(self, until: float) -> SenderLink:
         """The open link; a new one if there is none, or if sends have been elsewhere since it was opened."""
         link, epoch = self._link, self.entity.epoch
-        if link is not None and self._link_epoch == epoch:
+        if link is not None and self._link_epoch == epoch and not self._has_died(link):
             return link
         if link is not None:
             self._forget(link)
@@ -229,8 +230,15 @@ class PairedServiceBusSender(AnySender):
             raise LinkFailed(Failure(FailureKind.UNREACHABLE, "the sender was closed"))
         return link
 
+    def _has_died(self, link: SenderLink) -> bool:
+        """Whether somebody hung up while nobody sent; then it is forgotten."""
+        if link.is_alive:
+            return False
+        self._forget(link)
+        return True
+
     def _after_failure(self, link: SenderLink, failure: Failure) -> None:
-        if spoils_link(failure):
+        if spoils_link(failure) or not link.is_usable:
             self._forget(link)
 
     def _forget(self, link: SenderLink) -> None:

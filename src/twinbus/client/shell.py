@@ -15,7 +15,7 @@ from azure.servicebus import ServiceBusClient
 from twinbus.client import answers, drive, flows
 from twinbus.client.asks import Answer, Ask, Flow, Pause, Probe, Result, WaitTurn, Woke
 from twinbus.client.backlog_pool import BacklogPool
-from twinbus.client.failures import LinkFailed
+from twinbus.client.failures import LinkFailed, describe
 from twinbus.client.keeper import Keeper
 from twinbus.client.links import SenderLink
 from twinbus.client.news_desk import NewsDesk
@@ -88,11 +88,12 @@ class ThreadShell:
             return
         with self._secretary() as secretary:
             found = secretary.recheck(self.standing.plan, before)
+        looked = self.standing.inspect()
         with self.lock:
+            self.standing.inspection = looked
             self.standing.prepared(found, monotonic())
-        for warning in found.warnings:
-            if warning not in before.warnings:
-                self.news.tell("secondary_in_trouble", warning, namespace=self.standing.secondary.name)
+        for name, text in self.standing.recheck_news(before, found):
+            self.news.tell(name, text, namespace=self.standing.secondary.name)
         self._keeper.call_at("recheck", monotonic() + RECHECK_S, self.recheck)
         self.settle()
 
@@ -227,7 +228,7 @@ class ThreadShell:
         match effect:
             case Tell():
                 return False
-            case Rouse(ticket):
+            case Rouse(ticket) if entity is not None and ticket in entity.line:
                 self._turns.setdefault(ticket, threading.Event()).set()
             case WakeMe(at) if entity is not None:
                 self._keeper.call_at(("wake", entity.path), at, lambda: self._wake(entity))
@@ -257,6 +258,8 @@ class ThreadShell:
                 link.discard()
         except LinkFailed as problem:
             return answers.failed(problem.failure)
+        except Exception as error:  # whatever it was: a ping that is not reported would be the last one
+            return answers.failed(describe(error, sending=False))
         return answers.stored()
 
     def _sweep(self) -> None:

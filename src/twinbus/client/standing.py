@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from time import time
 
+from twinbus.client.credentials import is_async
+from twinbus.client.inspection import inspect
 from twinbus.client.namespace import Namespace
 from twinbus.client.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.client.plan import Plan
 from twinbus.client.preparation import Preparation
+from twinbus.client.reports import Inspection
 from twinbus.client.status import (
     BacklogQueueStatus,
     EntityState,
@@ -51,6 +55,7 @@ class Standing:
             name=options.primary_name or primary.name or UNNAMED,
         )
         self.queue_sent: dict[int, int] = {}
+        self.inspection: Inspection | None = None
 
     @property
     def secondary(self) -> Namespace:
@@ -77,6 +82,30 @@ class Standing:
         self.pair.use_queues(preparation.found, preparation.lost, at)
         if self.phase is Phase.NEW:
             self.phase, self.is_usable = Phase.PAIRED, True
+
+    def inspect(self) -> Inspection | None:
+        """Look at the backlog from outside, which takes a while; None where only asyncio has a credential."""
+        options = self.options
+        if is_async(self.primary.credential) or is_async(self.secondary.credential):
+            return None
+        return inspect(
+            self.primary,
+            self.secondary,
+            options.backlog_queue_count,
+            primary_name=self.pair.name,
+            attempt_s=self.pair.rules.attempt_s,
+            earlier=None if self.inspection is None else replace(self.inspection, earlier=None),
+        )
+
+    def recheck_news(self, before: Preparation, after: Preparation) -> Iterator[tuple[str, str]]:
+        """What is worth telling after another proof: names of news and their texts."""
+        for warning in after.warnings:
+            if warning not in before.warnings:
+                yield "secondary_in_trouble", warning
+        found = self.inspection
+        if found is not None and found.syphon_seen is False:
+            waiting = "some" if found.waiting_messages is None else str(found.waiting_messages)
+            yield "syphon_missing", f"{waiting} messages wait in the backlog and nobody brings them home"
 
     def end(self, phase: Phase, reason: str | None = None) -> bool:
         """Closed or faulted; False if it has ended already."""
@@ -151,8 +180,14 @@ class Standing:
         found = self.preparation
         if found is None:
             return SecondaryStatus()
+        looked = self.inspection
         return SecondaryStatus(
-            checked_at=datetime.fromtimestamp(found.checked_at or time(), UTC), warnings=found.warnings
+            checked_at=datetime.fromtimestamp(found.checked_at or time(), UTC),
+            warnings=found.warnings,
+            waiting_messages=None if looked is None else looked.waiting_messages,
+            oldest_age_s=None if looked is None else looked.oldest_age_s,
+            capacity_hours=None if looked is None else looked.capacity_hours,
+            syphon_seen=None if looked is None else looked.syphon_seen,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from time import monotonic
 from types import TracebackType
 from typing import Any
@@ -72,7 +73,8 @@ class PairedServiceBusClient:
         for sender in tuple(self._senders):
             sender.close()
         for receiver in tuple(self._receivers):
-            receiver.close()
+            with contextlib.suppress(Exception):  # whatever it is about, the others have to be closed too
+                receiver.close()
         self._watch.stop()
         self._shell.finish()
 

@@ -2,8 +2,8 @@
 
 The SDK waits without any bound, among others, while it negotiates SASL, while it renews its token in the middle of a
 send, after the server has ended its session, and when bytes drip in one by one. All of these end when the connection is
-taken from under them. One thread per bus looks a few times a second whether somebody waits for longer than he wanted
-to, and shuts such a connection down; the hanging call then ends with an error by itself.
+taken from under them. One thread per bus looks a few times a second who waits, and if somebody does for longer than
+he wanted to, shuts that connection down; the hanging call then ends with an error by itself.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from time import monotonic
 from typing import Protocol
 
 LOOK_EVERY_S = 0.25
-GRACE_S = 0.25
-"""How long after its time a call may still end by itself."""
+GRACE_S = 0.1
+"""How long after its time a call may still end by itself: the SDK looks at its own clock only every 0.2 s."""
+JUST_AFTER_S = 0.001
 STOP_WAIT_S = 3.0
 
 
@@ -54,9 +55,12 @@ class Watchdog:
     def stop(self) -> None:
         """Cut whatever is still busy, and end. What is watched later is looked after all the same."""
         with self._changed:
-            thread, self._is_stopping = self._thread, True
+            thread = self._thread
+            if thread is None:
+                return
+            self._is_stopping = True
             self._changed.notify()
-        if thread is not None and thread is not threading.current_thread():
+        if thread is not threading.current_thread():
             thread.join(STOP_WAIT_S)
 
     def look(self) -> None:
@@ -83,11 +87,17 @@ class Watchdog:
             if not self._watched and not self._is_stopping:
                 self._changed.wait()
             elif self._is_busy() or not self._is_stopping:
-                self._changed.wait(LOOK_EVERY_S)
+                self._changed.wait(self._next_look_s())
             if self._is_stopping and not self._is_busy():
                 self._thread, self._is_stopping = None, False
                 return False
             return True
+
+    def _next_look_s(self) -> float:
+        """Regularly, since nobody says when he begins to wait; and when the first of those who do is overdue."""
+        now = self._clock()
+        ends = [until + GRACE_S for link in self._watched if (until := link.busy_until) is not None]
+        return min([LOOK_EVERY_S, *(end - now + JUST_AFTER_S for end in ends if end > now)])
 
     def _is_busy(self) -> bool:
         return any(link.busy_until is not None for link in self._watched)

@@ -32,6 +32,7 @@ class Wire:
             create(auth)
             client = handler._handler
             client.client_ready = _eager(client.client_ready)
+            client.close = _thorough(client, client.close)
             self._clients.append(client)
 
         handler._create_handler = create_and_note
@@ -44,7 +45,7 @@ class Wire:
     @property
     def has_ended(self) -> bool:
         """Whether an open link is known to be over, without waiting: detached, or the peer has hung up."""
-        return any(_has_ended(client) or _is_at_end(_socket(client)) for client in self._clients)
+        return any(_has_ended(client) or _is_at_end(_socket(_transport(client))) for client in self._clients)
 
     def be_patient(self) -> None:
         """To be called when the link is open: from now on the SDK waits in its own way."""
@@ -53,17 +54,15 @@ class Wire:
 
     def cut(self) -> None:
         """Shut the connections down under whoever uses them, from any thread."""
-        for sock in [_socket(client) for client in self._clients]:
+        for sock in [_socket(_transport(client)) for client in self._clients]:
             if sock is not None:
                 _shut(sock)
 
     def close(self) -> None:
-        """Give the sockets back that the SDK forgets when it fails half-way."""
+        """Leave nothing open, whatever the SDK did."""
         clients, self._clients = self._clients, []
-        for sock in [_socket(client) for client in clients]:
-            if sock is not None:
-                _shut(sock)
-                sock.close()
+        for client in clients:
+            _close_socket(_transport(client))
 
 
 class AioWire:
@@ -78,6 +77,7 @@ class AioWire:
             create(auth)
             client = handler._handler
             client.client_ready_async = _eager_async(client.client_ready_async)
+            client.close_async = _thorough_async(client, client.close_async)
             self._clients.append(client)
 
         handler._create_handler = create_and_note
@@ -100,12 +100,10 @@ class AioWire:
     def cut(self) -> None:
         """Shut the connections down under whoever uses them."""
         for client in self._clients:
-            writer = getattr(_transport(client), "writer", None)
-            if writer is not None:
-                writer.transport.abort()
+            _abort(_transport(client))
 
     async def close(self) -> None:
-        """Give back what the SDK forgets when it fails half-way, or is stopped while it tidies up."""
+        """Leave nothing open, whatever the SDK did."""
         self.cut()
         clients, self._clients = self._clients, []
         for client in clients:
@@ -113,6 +111,21 @@ class AioWire:
             transport = _transport(client)
             if getattr(transport, "session", None) is not None:  # a WebSocket
                 await transport.close()
+
+
+def close_thoroughly(handler: Any) -> None:
+    """Have a receiver of the SDK, of either kind, close its sockets too whenever it closes a connection."""
+    create = handler._create_handler
+
+    def create_and_wrap(auth: Any) -> None:
+        create(auth)
+        client = handler._handler
+        if hasattr(client, "close_async"):
+            client.close_async = _thorough_async(client, client.close_async)
+        else:
+            client.close = _thorough(client, client.close)
+
+    handler._create_handler = create_and_wrap
 
 
 class LastTransfer:
@@ -134,10 +147,9 @@ class LastTransfer:
 
         setattr(client, name, note_async if is_async else note)
 
-    @property
-    def has_left(self) -> bool:
-        """Of a send that has failed: whether its transfer was written, rather than none, or none any more."""
-        delivery = self._delivery
+    def had_left(self) -> bool:
+        """Of a send that has failed: whether its transfer was written. Can be asked once for each."""
+        delivery, self._delivery = self._delivery, None
         if delivery is None or not delivery.sent:
             return False
         # The SDK tells only its own callback what became of a delivery. One that was accepted was another send's.
@@ -158,6 +170,30 @@ def _eager_async(is_ready: Callable[[], Awaitable[bool]]) -> Callable[[], Awaita
         return False
 
     return is_ready_soon
+
+
+def _thorough(client: Any, close: Callable[[], None]) -> Callable[[], None]:
+    """Closes the socket too: the SDK forgets it when saying goodbye fails, or when it was not yet properly open."""
+
+    def close_all() -> None:
+        transport = _transport(client)
+        try:
+            close()
+        finally:
+            _close_socket(transport)
+
+    return close_all
+
+
+def _thorough_async(client: Any, close: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+    async def close_all() -> None:
+        transport = _transport(client)
+        try:
+            await close()
+        finally:
+            _abort(transport)
+
+    return close_all
 
 
 def _transport(client: Any) -> Any:
@@ -191,11 +227,12 @@ def _reads_at_end(client: Any) -> bool:
     reader, writer = getattr(transport, "reader", None), getattr(transport, "writer", None)
     if reader is None or writer is None:  # a WebSocket looks after itself
         return getattr(transport, "session", None) is None
-    return bool(reader.at_eof() or reader.exception() is not None or writer.is_closing())
+    has_hung_up = reader._eof  # at_eof() is about what is left to read, too: a last word may be
+    return bool(has_hung_up or reader.exception() is not None or writer.is_closing())
 
 
-def _socket(client: Any) -> socket.socket | None:
-    found = getattr(_transport(client), "sock", None)
+def _socket(transport: Any) -> socket.socket | None:
+    found = getattr(transport, "sock", None)
     inner = getattr(found, "sock", found)  # a WebSocket has one inside
     return inner if isinstance(inner, socket.socket) else None
 
@@ -205,3 +242,16 @@ def _shut(sock: socket.socket) -> None:
     # ciphertext for frames.
     with contextlib.suppress(OSError):  # not connected yet, or not any more
         socket.socket.shutdown(sock, socket.SHUT_RDWR)
+
+
+def _close_socket(transport: Any) -> None:
+    sock = _socket(transport)
+    if sock is not None:
+        _shut(sock)
+        sock.close()
+
+
+def _abort(transport: Any) -> None:
+    writer = getattr(transport, "writer", None)
+    if writer is not None:
+        writer.transport.abort()

@@ -16,7 +16,7 @@ from types import TracebackType
 
 from twinbus.errors import TwinbusError
 
-CONNECTION_VARIABLE = "TWINBUS_DEMO_CONNECTION"
+PRIMARY_VARIABLE, SECONDARY_VARIABLE = "TWINBUS_PRIMARY", "TWINBUS_SECONDARY"
 READY_WAIT_S = 15.0
 STOP_WAIT_S = 10.0
 LOOK_PAUSE_S = 0.01
@@ -82,9 +82,10 @@ class Crew:
         ready = json.loads(member.first_line())
         return Served(member, int(ready["port"]), str(ready["connection_string"]))
 
-    def work(self, name: str, arguments: Sequence[str], connection_string: str) -> Member:
-        """A sender or receiver process; the key stays out of the process list."""
-        return self.start(name, arguments, {CONNECTION_VARIABLE: connection_string})
+    def work(self, name: str, arguments: Sequence[str], primary: Served, secondary: Served) -> Member:
+        """A process that works with both namespaces; their keys stay out of the process list."""
+        strings = {PRIMARY_VARIABLE: primary.connection_string, SECONDARY_VARIABLE: secondary.connection_string}
+        return self.start(name, arguments, strings)
 
 
 class Member:

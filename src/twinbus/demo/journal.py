@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-Kind = Literal["acknowledged", "failed", "received"]
+Kind = Literal["acknowledged", "failed", "received", "news"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,9 @@ class Entry:
     kind: Kind
     message_id: str
     note: str = ""
-    """The queue; for a failed send what the client said."""
+    """The queue; for a failed send what the client said, for news what happened."""
+    place: str = ""
+    """Where an acknowledged message is: "primary", or the path of a backlog queue."""
 
 
 class JournalWriter:
@@ -27,9 +29,9 @@ class JournalWriter:
         self._file = path.open("a", encoding="utf-8")
         self._turn = threading.Lock()
 
-    def write(self, kind: Kind, message_id: str, note: str = "") -> None:
+    def write(self, kind: Kind, message_id: str, note: str = "", place: str = "") -> None:
         with self._turn:
-            self._file.write(json.dumps(asdict(Entry(kind, message_id, note))) + "\n")
+            self._file.write(json.dumps(asdict(Entry(kind, message_id, note, place))) + "\n")
             self._file.flush()
 
     def close(self) -> None:

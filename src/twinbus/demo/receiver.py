@@ -1,7 +1,7 @@
 """The demo's receiver, a process of its own: `python -m twinbus.demo.receiver JOURNAL QUEUE...`
 
 It uses the official SDK, completes each message and writes it down, and ends when all queues have been empty for a
-while. The connection string comes in the environment.
+while. It reads the primary only: that anything was ever elsewhere is none of its business.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from azure.servicebus import ServiceBusClient
 
-from twinbus.demo.crew import CONNECTION_VARIABLE
+from twinbus.demo.crew import PRIMARY_VARIABLE
 from twinbus.demo.journal import JournalWriter
 
 EMPTY_WAIT_S = 2.0
@@ -36,5 +36,5 @@ if __name__ == "__main__":
     journal_path, *queues = sys.argv[1:]
     journal = JournalWriter(Path(journal_path))
     with ThreadPoolExecutor(len(queues)) as pool:  # SDK clients are not made to be shared: one per queue
-        for done in [pool.submit(receive_all, os.environ[CONNECTION_VARIABLE], queue, journal) for queue in queues]:
+        for done in [pool.submit(receive_all, os.environ[PRIMARY_VARIABLE], queue, journal) for queue in queues]:
             done.result()

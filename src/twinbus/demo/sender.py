@@ -1,63 +1,76 @@
-"""The demo's sender, a process of its own: `python -m twinbus.demo.sender NAMESPACE JOURNAL COUNT QUEUE...`
+"""The demo's sender, a process of its own: `python -m twinbus.demo.sender JOURNAL COUNT SECONDS QUEUE...`
 
-It uses the official SDK and sends numbered messages, each until it is acknowledged. The connection string, which
-contains a key, comes in the environment.
+An application that sends numbered messages through a pair and writes down what it was told. The connection strings,
+which contain keys, come in the environment.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 
 from azure.core.exceptions import AzureError
-from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus import ServiceBusMessage
 
-from twinbus.demo.crew import CONNECTION_VARIABLE
+from twinbus import News, PairedServiceBusClient, PairedServiceBusSender, Retry
+from twinbus.demo.crew import PRIMARY_VARIABLE, SECONDARY_VARIABLE
 from twinbus.demo.journal import JournalWriter
+from twinbus.errors import TwinbusError
 
-SEND_WAIT_S = 5.0
+PING_INTERVAL = timedelta(seconds=2)
 RETRY_PAUSE_S = 0.2
-PACE_S = 0.001
-"""Between two sends: leaves time to see what happens."""
+WORTH_TELLING = ("failed_over", "recovered", "in_doubt", "backlog_queue_lost")
 
 
 class NumberedSender:
-    def __init__(self, namespace: str, queues: list[str], count: int, journal: JournalWriter) -> None:
-        self._namespace = namespace
+    def __init__(self, queues: list[str], count: int, seconds: float, journal: JournalWriter) -> None:
         self._queues = queues
         self._count = count
+        self._pace_s = seconds / count
         self._journal = journal
-        self._number = 0
 
-    def send_all(self, connection_string: str) -> None:
-        """Returns when every message is acknowledged, however often the namespace goes away."""
-        while self._number < self._count:
+    def send_all(self, primary: str, secondary: str) -> None:
+        """Returns when every message is stored somewhere. It takes about the seconds that were asked for, or longer."""
+        bus = PairedServiceBusClient.from_connection_strings(
+            primary,
+            secondary,
+            failover_interval=timedelta(0),
+            ping_primary_interval=PING_INTERVAL,
+            attempt_timeout=timedelta(seconds=2),
+            retry=Retry(attempts=2),
+        )
+        for name in WORTH_TELLING:
+            bus.on(name, self._tell)
+        with bus:
+            senders = [bus.get_queue_sender(queue) for queue in self._queues]
+            for number in range(self._count):
+                turn = number % len(senders)
+                message = ServiceBusMessage(f"order {number}", message_id=f"{self._queues[turn]}-{number:06d}")
+                self._send(senders[turn], message)
+                time.sleep(self._pace_s)
+
+    def _send(self, sender: PairedServiceBusSender, message: ServiceBusMessage) -> None:
+        message_id = str(message.message_id)
+        while True:
             try:
-                self._send_while_it_works(connection_string)
-            except (AzureError, OSError) as error:
-                self._journal.write("failed", self._message_id, f"{type(error).__name__}: {error}")
+                receipt = sender.send_messages(message)
+            except (AzureError, TwinbusError, OSError) as error:
+                self._journal.write("failed", message_id, f"{type(error).__name__}: {error}")
                 time.sleep(RETRY_PAUSE_S)
+            else:
+                self._journal.write("acknowledged", message_id, receipt.entity, receipt.places[0])
+                return
 
-    @property
-    def _message_id(self) -> str:
-        return f"{self._namespace}-{self._number:06d}"
-
-    def _send_while_it_works(self, connection_string: str) -> None:
-        # No retries inside the SDK: the journal is to show each failure.
-        with ServiceBusClient.from_connection_string(connection_string, retry_total=0) as client:
-            senders = [client.get_queue_sender(queue) for queue in self._queues]
-            while self._number < self._count:
-                turn = self._number % len(senders)
-                message = ServiceBusMessage(f"order {self._number}", message_id=self._message_id)
-                senders[turn].send_messages(message, timeout=SEND_WAIT_S)
-                self._journal.write("acknowledged", self._message_id, self._queues[turn])
-                self._number += 1
-                time.sleep(PACE_S)
+    def _tell(self, news: News) -> None:
+        self._journal.write("news", "", f"{news.name.value} {news.entity or ''}: {news.text}", news.name.value)
 
 
 if __name__ == "__main__":
-    namespace, journal_path, count, *queues = sys.argv[1:]
-    journal = JournalWriter(Path(journal_path))
-    NumberedSender(namespace, queues, int(count), journal).send_all(os.environ[CONNECTION_VARIABLE])
+    logging.disable(logging.CRITICAL)  # the story is told elsewhere
+    journal_path, count, seconds, *queues = sys.argv[1:]
+    sender = NumberedSender(queues, int(count), float(seconds), JournalWriter(Path(journal_path)))
+    sender.send_all(os.environ[PRIMARY_VARIABLE], os.environ[SECONDARY_VARIABLE])

@@ -1,4 +1,4 @@
-"""The story: two namespaces, an outage in the middle of sending, and a count of what is left.
+"""The story: two namespaces, an outage in the middle of sending, a detour, and the way home.
 
 `tell` really does it all, and yields what there is to show while it goes on.
 """
@@ -7,23 +7,24 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from twinbus.demo.crew import Crew, Served
+from twinbus.demo.crew import Crew, Member, Served
 from twinbus.demo.journal import Entry, JournalReader
+from twinbus.demo.judge import PRIMARY as ON_PRIMARY
 from twinbus.demo.judge import Tally, judge
 from twinbus.errors import OptionsError, TwinbusError
 
 PRIMARY, SECONDARY = "contoso", "backup"
 QUEUES = ("orders", "invoices", "shipments")
 MESSAGES_MIN, MESSAGES_MAX = 50, 5_000
-OUTAGE_AT = 0.3
-"""The share of the messages after which the primary is killed."""
-FAILURES_SHOWN = 3
-PATIENCE_S = 55.0
+SENDING_S = 7.0
+OUTAGE_AT, RETURN_AFTER = 0.25, 0.2
+"""The share of the messages after which the primary is killed, and the share in the backlog at which it comes back."""
+PATIENCE_S = 75.0
 LOOK_PAUSE_S = 0.005
 
 
@@ -44,10 +45,11 @@ class Counted:
 
 
 Scene: TypeAlias = Told | Counted
+Scenes: TypeAlias = Generator[Scene, None, None]
 
 
 def tell(messages: int) -> Generator[Scene, None, list[Tally]]:
-    """Send this many messages to each namespace and return what became of them.
+    """Send this many messages through an outage and return what became of them, queue by queue.
 
     Everything happens in a temporary folder and in processes that are gone afterwards, also when the story is left in
     the middle. Raises `TwinbusError` if it cannot be brought to its end.
@@ -59,42 +61,48 @@ def tell(messages: int) -> Generator[Scene, None, list[Tally]]:
 
 
 class Sending:
-    """A sender process and what its journal says so far."""
+    """The sender process and what its journal says so far."""
 
-    def __init__(self, crew: Crew, namespace: str, connection_string: str, messages: int) -> None:
-        self.namespace = namespace
+    def __init__(self, crew: Crew, primary: Served, secondary: Served, messages: int) -> None:
         self.total = messages
-        self.acknowledged = 0
-        self.failures: list[Entry] = []
-        self.journal = crew.folder / f"sent-{namespace}.jsonl"
+        self.to_primary = self.to_backlog = 0
+        self.news: list[str] = []
+        self.journal = crew.folder / "sent.jsonl"
         self._reader = JournalReader(self.journal)
-        arguments = ["twinbus.demo.sender", namespace, str(self.journal), str(messages), *QUEUES]
-        self.process = crew.work(f"send-{namespace}", arguments, connection_string)
+        arguments = ["twinbus.demo.sender", str(self.journal), str(messages), str(SENDING_S), *QUEUES]
+        self.process = crew.work("send", arguments, primary, secondary)
 
-    def look(self) -> Counted:
+    def look(self) -> Scenes:
         for entry in self._reader.new_entries():
-            if entry.kind == "acknowledged":
-                self.acknowledged += 1
-            else:
-                self.failures.append(entry)
-        return Counted(f"acknowledged by {self.namespace}", self.acknowledged, self.total)
+            yield from self._note(entry)
+        yield Counted("sent to the primary", self.to_primary, self.total)
+        yield Counted("sent to the backlog", self.to_backlog, self.total)
+
+    def _note(self, entry: Entry) -> Scenes:
+        if entry.kind == "acknowledged":
+            self.to_primary += entry.place == ON_PRIMARY
+            self.to_backlog += entry.place != ON_PRIMARY
+        elif entry.kind == "news":
+            self.news.append(entry.place)
+            yield Told(f"  {_short(entry.note)}")
+        else:
+            yield Told(f"  send of {entry.message_id} failed: {_short(entry.note)}")
 
 
 class Receiving:
-    """A receiver process and what its journal says so far."""
+    """The receiver process and what its journal says so far."""
 
-    def __init__(self, crew: Crew, sending: Sending, connection_string: str) -> None:
-        self.namespace = sending.namespace
-        self.total = sending.acknowledged
+    def __init__(self, crew: Crew, primary: Served, secondary: Served, total: int) -> None:
+        self.total = total
         self.received = 0
-        self.journal = crew.folder / f"received-{self.namespace}.jsonl"
+        self.journal = crew.folder / "received.jsonl"
         self._reader = JournalReader(self.journal)
         arguments = ["twinbus.demo.receiver", str(self.journal), *QUEUES]
-        self.process = crew.work(f"receive-{self.namespace}", arguments, connection_string)
+        self.process = crew.work("receive", arguments, primary, secondary)
 
-    def look(self) -> Counted:
+    def look(self) -> Scenes:
         self.received += sum(1 for _ in self._reader.new_entries())
-        return Counted(f"received from {self.namespace}", self.received, self.total)
+        yield Counted("received from the primary", self.received, self.total)
 
 
 class Story:
@@ -106,59 +114,61 @@ class Story:
 
     def tell(self) -> Generator[Scene, None, list[Tally]]:
         yield Told("Two namespaces start, each in a process of its own.")
-        primary, secondary = (self._crew.serve(name, self._data, QUEUES) for name in (PRIMARY, SECONDARY))
-        for name, served in ((PRIMARY, primary), (SECONDARY, secondary)):
-            yield Told(f"  {name:8} port {served.port}, process {served.pid}, queues {', '.join(QUEUES)}")
-        yield Told(f"A sender for each, with the official SDK: {self._messages:,} numbered messages.")
-        sends = [
-            Sending(self._crew, name, served.connection_string, self._messages)
-            for name, served in ((PRIMARY, primary), (SECONDARY, secondary))
-        ]
-        primary = yield from self._outage(primary, *sends)
-        yield from self._until_done(sends)
-        yield Told(f"All sent. {sum(len(one.failures) for one in sends)} attempts failed and were made again.")
-        yield Told("Now everything is received.")
-        receipts = [
-            Receiving(self._crew, one, served.connection_string)
-            for one, served in zip(sends, (primary, secondary), strict=True)
-        ]
-        yield from self._until_done(receipts)
+        primary = self._crew.serve(PRIMARY, self._data, QUEUES)
+        secondary = self._crew.serve(SECONDARY, self._data, ())
+        yield Told(f"  {PRIMARY:8} port {primary.port}, process {primary.pid}, queues {', '.join(QUEUES)}")
+        yield Told(f"  {SECONDARY:8} port {secondary.port}, process {secondary.pid}, for the backlog")
+        yield Told(f"An application pairs them and sends {self._messages:,} numbered messages.")
+        sending = Sending(self._crew, primary, secondary, self._messages)
+        primary = yield from self._outage(primary, sending)
+        yield from self._until_done(sending.process, sending.look)
+        yield Told(f"All sent: {sending.to_primary:,} to {PRIMARY}, {sending.to_backlog:,} to the backlog.")
+        yield from self._bring_home(primary, secondary)
+        yield Told(f"Now everything is received, from {PRIMARY}.")
+        receiving = Receiving(self._crew, primary, secondary, sending.to_primary + sending.to_backlog)
+        yield from self._until_done(receiving.process, receiving.look)
         for served in (primary, secondary):
             served.stop()
-        return [judge(sent.namespace, sent.journal, got.journal) for sent, got in zip(sends, receipts, strict=True)]
+        return judge(sending.journal, receiving.journal)
 
-    def _outage(self, primary: Served, sends: Sending, others: Sending) -> Generator[Scene, None, Served]:
-        """Kill the primary in the middle, show what its sender sees, and start it again with the same data."""
-        while sends.acknowledged < self._messages * OUTAGE_AT:
-            yield from self._look(sends, others)
+    def _outage(self, primary: Served, sending: Sending) -> Generator[Scene, None, Served]:
+        """Kill the primary in the middle, see sends go on elsewhere, and start it again with the same data."""
+        yield from self._until(sending, lambda: sending.to_primary >= self._messages * OUTAGE_AT)
         primary.kill()
-        yield sends.look()
-        before = others.acknowledged
-        yield Told(f"kill -9 {primary.pid}: {PRIMARY} is gone after {sends.acknowledged:,} acknowledged messages.")
-        while len(sends.failures) < FAILURES_SHOWN:
-            yield from self._look(sends, others)
-        for failure in sends.failures[:FAILURES_SHOWN]:
-            yield Told(f"  send of {failure.message_id} failed: {_short(failure.note)}")
-        yield Told(f"  {SECONDARY} goes on meanwhile: {others.acknowledged - before:,} more acknowledged.")
+        yield Told(f"kill -9 {primary.pid}: {PRIMARY} is gone after {sending.to_primary:,} messages. Sending goes on:")
+        yield from self._until(sending, lambda: sending.to_backlog >= self._messages * RETURN_AFTER)
+        yield Told(f"  {sending.to_backlog:,} messages are safe in {SECONDARY}.")
         primary = self._crew.serve(PRIMARY, self._data, QUEUES, primary.port)
-        yield Told(f"{PRIMARY} is back on port {primary.port} with the same data, process {primary.pid}.")
+        yield Told(f"{PRIMARY} is back on port {primary.port} with the same data; a ping will notice:")
+        yield from self._until(sending, lambda: "recovered" in sending.news or sending.process.is_done())
         return primary
 
-    def _until_done(self, works: list[Sending] | list[Receiving]) -> Generator[Scene, None, None]:
-        while not all(one.process.is_done() for one in works):
-            yield from self._look(*works)
-        for one in works:
-            yield one.look()
+    def _bring_home(self, primary: Served, secondary: Served) -> Scenes:
+        yield Told("The syphon brings the backlog home.")
+        syphon = self._crew.work("syphon", ["twinbus", "syphon", "--until-empty", "--json"], primary, secondary)
+        yield from self._until_done(syphon, _nothing_to_see)
 
-    def _look(self, *works: Sending | Receiving) -> Generator[Scene, None, None]:
+    def _until(self, sending: Sending, is_so: Callable[[], bool]) -> Scenes:
+        while not is_so():
+            sending.process.is_done()  # raises if it failed
+            yield from self._look(sending.look)
+
+    def _until_done(self, process: Member, look: Callable[[], Scenes]) -> Scenes:
+        while not process.is_done():
+            yield from self._look(look)
+        yield from look()
+
+    def _look(self, look: Callable[[], Scenes]) -> Scenes:
         if time.monotonic() > self._deadline:
             raise TwinbusError(f"the demo did not come to its end within {PATIENCE_S:g} s: this machine is very busy")
-        for one in works:
-            one.process.is_done()  # raises if it failed
-            yield one.look()
+        yield from look()
         time.sleep(LOOK_PAUSE_S)
 
 
-def _short(text: str, length: int = 100) -> str:
+def _nothing_to_see() -> Scenes:
+    yield from ()
+
+
+def _short(text: str, length: int = 110) -> str:
     line = " ".join(text.split())
     return line if len(line) <= length else line[: length - 1] + "…"

@@ -6,6 +6,7 @@ a handful of numbers per process is kept in memory, however large the ledger is.
 
 from __future__ import annotations
 
+import fcntl
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,8 +18,10 @@ from twinbus.ledger.events import Record
 from twinbus.ledger.kinds import Kind
 from twinbus.ledger.lines import LINE_BYTES_MAX, Flaw, read_line
 from twinbus.ledger.record_numbers import Numbers
+from twinbus.ledger.segment import process_of
 
 LINES_NAMED_MAX = 10
+LOOKS_MAX = 20
 
 Defect = Literal["torn", "corrupt", "newer", "duplicate", "unreadable"]
 """torn: the last line ends too soon, as after a crash. newer: written by a later twinbus. duplicate: read before."""
@@ -55,7 +58,6 @@ class ProcessSeen:
     last_ms: int = 0
     wait_us: int = 0
     """How long its records waited in memory, at most."""
-    last_file: Path | None = None
     closed: bool = False
     gaps: list[Record] = field(default_factory=list)
     not_understood: int = 0
@@ -81,14 +83,47 @@ def segments_in(directory: Path) -> list[Path]:
         raise StoreError(f"there is no ledger in {directory}: {error.strerror}") from error
 
 
+def segments_and_held(directory: Path) -> tuple[list[Path], set[Path]]:
+    """The segments, and those of them that a writer on this machine has open: as they were at one moment.
+
+    A writer begins the next segment before it lets go of the one before. So, if there is nothing new after looking at
+    the locks, a process that held nothing had ended, and everything it wrote is there to be read.
+    """
+    segments = segments_in(directory)
+    for _ in range(LOOKS_MAX):
+        held = {path for path in segments if is_held(path)}
+        before, segments = segments, segments_in(directory)
+        if segments == before:
+            break
+    return segments, held
+
+
+def is_held(path: Path) -> bool:
+    """Whether a writer on this machine has the segment open."""
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 class LedgerReader:
     """One reading of a ledger. `problems` and `processes` are complete when `records` has come to its end."""
 
     def __init__(self, directory: Path) -> None:
-        self.segments = segments_in(directory)
+        """Raises `StoreError` if there is no such directory."""
+        self.segments, self.held = segments_and_held(directory)
         self.problems: list[Problem] = []
         self.processes: dict[str, ProcessSeen] = {}
         self.bytes_read = 0
+
+    @property
+    def running(self) -> set[str]:
+        """The processes that were running when the reading began."""
+        return {name[0] for name in map(process_of, self.held) if name is not None}
 
     def records(self) -> Iterator[Record]:
         """Every record once: segment by segment, those of one process in order, processes one after the other."""
@@ -114,7 +149,7 @@ class LedgerReader:
         if isinstance(read, Flaw):
             self._note_flaw(read, line, path, at, found)
             return None
-        seen = self._seen(read.process, path)
+        seen = self._seen(read.process)
         if not seen.numbers.add(read.number):
             _add(found, path, "duplicate", "read before, in this or another segment", at)
             return None
@@ -123,7 +158,7 @@ class LedgerReader:
 
     def _note_flaw(self, flaw: Flaw, line: bytes, path: Path, at: int, found: dict[str, Problem]) -> None:
         if flaw.trouble == "newer" and flaw.envelope is not None:
-            seen = self._seen(flaw.envelope.process, path)
+            seen = self._seen(flaw.envelope.process)
             seen.not_understood += seen.numbers.add(flaw.envelope.number)
             _add(found, path, "newer", flaw.text, at)
         elif not line.endswith(b"\n") and len(line) <= LINE_BYTES_MAX:
@@ -131,11 +166,10 @@ class LedgerReader:
         else:
             _add(found, path, "corrupt", flaw.text, at)
 
-    def _seen(self, process: str, path: Path) -> ProcessSeen:
+    def _seen(self, process: str) -> ProcessSeen:
         seen = self.processes.get(process)
         if seen is None:
             seen = self.processes[process] = ProcessSeen(process)
-        seen.last_file = path
         return seen
 
 

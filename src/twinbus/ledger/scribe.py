@@ -17,6 +17,8 @@ from twinbus.ledger.lines import LineWriter
 from twinbus.ledger.segment import Segments
 
 CHUNK_BYTES = 256 * 1024
+OWN_KINDS = (Kind.OPENED, Kind.CLOSED, Kind.GAP)
+NOT_YOURS = Event(Kind.REJECTED, reason="opened, closed and gap are recorded by the ledger only: readers rely on them")
 
 Note = tuple[int, int, int, Event]
 """UTC and monotonic nanoseconds, weight in memory, and the event. A plain tuple: it is made on the way of a send."""
@@ -79,7 +81,7 @@ class Scribe:
         self._push()
         for _ in range(len(notes)):
             at_ns, monotonic_ns, weight, event = notes.popleft()
-            self._line(event, at_ns, monotonic_ns)
+            self._line(event if event.kind not in OWN_KINDS else NOT_YOURS, at_ns, monotonic_ns)
             self._chunk_weight += weight
             if len(self._chunk) >= CHUNK_BYTES:
                 self._push()

@@ -6,7 +6,6 @@ finds out.
 
 from __future__ import annotations
 
-import fcntl
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from twinbus.ledger.events import Record
 from twinbus.ledger.reader import LedgerReader, Problem, ProcessSeen
 
 Ending = Literal["closed", "running", "killed"]
-"""How the records of a process end. killed: its last file is no longer held by anybody, and it never said goodbye."""
+"""How the records of a process end. killed: nobody holds a file of it any more, and it never said goodbye."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +84,15 @@ def verify(directory: Path) -> Coverage:
 
 def coverage_of(reader: LedgerReader) -> Coverage:
     """The coverage of what a reader has read to its end."""
-    processes = tuple(_process(seen) for seen in reader.processes.values())
+    running = reader.running
+    processes = tuple(_process(seen, _ending(seen, running)) for seen in reader.processes.values())
     records = sum(process.records for process in processes)
     # A line that is being written at this moment is no damage.
-    running = {seen.last_file for seen in reader.processes.values() if _ending(seen) == "running"}
-    problems = [each for each in reader.problems if not (each.defect == "torn" and each.file in running)]
-    return Coverage(len(reader.segments), records, processes, tuple(problems))
+    problems = tuple(each for each in reader.problems if not (each.defect == "torn" and each.file in reader.held))
+    return Coverage(len(reader.segments), records, processes, problems)
 
 
-def _process(seen: ProcessSeen) -> ProcessCoverage:
+def _process(seen: ProcessSeen, ending: Ending) -> ProcessCoverage:
     return ProcessCoverage(
         process=seen.process,
         host=seen.host,
@@ -107,7 +106,7 @@ def _process(seen: ProcessSeen) -> ProcessCoverage:
         missing=tuple(
             MissingRecords(first, last, _reason(seen, first, last)) for first, last in seen.numbers.missing()
         ),
-        ending=_ending(seen),
+        ending=ending,
         wait_us=seen.wait_us,
     )
 
@@ -118,19 +117,7 @@ def _reason(seen: ProcessSeen, first: int, last: int) -> str:
     return "; ".join(dict.fromkeys(gap.reason for gap in told))
 
 
-def _ending(seen: ProcessSeen) -> Ending:
+def _ending(seen: ProcessSeen, running: set[str]) -> Ending:
     if seen.closed:
         return "closed"
-    return "running" if seen.last_file is not None and is_held(seen.last_file) else "killed"
-
-
-def is_held(path: Path) -> bool:
-    """Whether a writer on this machine has the segment open."""
-    try:
-        with path.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
+    return "running" if seen.process in running else "killed"

@@ -71,10 +71,8 @@ class Entity:
         before = self._state
         self._state, effects = step(before, event, self._rules)
         self._count_ping(before, event)
-        if before.epoch != self._state.epoch:
-            effects += self._side_changed(event.at)
         self.refresh()
-        return effects
+        return effects + self._count_side(before, event.at) + self._rouse_head(before)
 
     def count_send(self, at: float, epoch: int, chance: float, *, failed: bool) -> tuple[Effect, ...]:
         """The error rate's part of a send's outcome."""
@@ -82,7 +80,7 @@ class Entity:
             return ()
         share = self.rate.share or 0.0
         reason = f"{share:.0%} of the last sends failed"
-        return self.feed(TooManyFailed(at, epoch, reason, self.rate.pings_needed, chance))
+        return self.feed(TooManyFailed(at, epoch, reason, self.rate.pings_needed(at), chance))
 
     def refresh(self) -> None:
         """Whether sends may go straight to the primary, after something changed."""
@@ -100,19 +98,25 @@ class Entity:
             self.tally.pings_failed += isinstance(event, PingFailed)
             self.last_ping_failure = event.reason if isinstance(event, PingFailed) else None
 
-    def _side_changed(self, at: float) -> tuple[Effect, ...]:
-        news: tuple[Effect, ...] = ()
-        if isinstance(self._state, FailedOver):
-            self.tally.failovers += 1
-            flaps = self.rate.flaps
-            self.rate.failed_over(at)
-            if self.rate.flaps > flaps and self._rules.error_rate is not None:
-                news = (Tell("flapping", f"{self.rate.flaps} times back and forth", {"flaps": self.rate.flaps}),)
-        else:
+    def _count_side(self, before: State, at: float) -> tuple[Effect, ...]:
+        was_over, is_over = isinstance(before, FailedOver), isinstance(self._state, FailedOver)
+        if was_over and not is_over:
             self.tally.recoveries += 1
             self.rate.returned(at)
+        if was_over or not is_over:
+            return ()
+        self.tally.failovers += 1
+        flaps = self.rate.flaps
+        self.rate.failed_over(at)
+        if self.rate.flaps == flaps or self._rules.error_rate is None:
+            return ()
+        return (Tell("flapping", f"{self.rate.flaps} times back and forth", {"flaps": self.rate.flaps}),)
+
+    def _rouse_head(self, before: State) -> tuple[Effect, ...]:
+        """Those who wait, wait for the end of a suspicion: whichever way it went, the first of them may go."""
         head = self.line.head
-        return news if head is None else (*news, Rouse(head))
+        is_decided = type(before) is not type(self._state) and not isinstance(self._state, Suspect)
+        return (Rouse(head),) if is_decided and head is not None else ()
 
 
 def name_of(state: State) -> str:

@@ -52,18 +52,18 @@ class ErrorRate:
 
     def failed_over(self, at: float) -> None:
         """The entity has left the primary: remember whether it had only just come back."""
-        if self._returned_at is not None and at - self._returned_at <= FLAP_PINGS * self._rules.ping_interval_s:
-            self.flaps += 1
-            self._flaps_in_a_row += 1
-        else:
-            self._flaps_in_a_row = 0
+        self.flaps += self._is_flap(at)
+        self._flaps_in_a_row = self._flaps_in_a_row + 1 if self._is_flap(at) else 0
         self._slices.clear()
 
     def returned(self, at: float) -> None:
         self._returned_at = at
         self._slices.clear()
 
-    @property
-    def pings_needed(self) -> int:
-        """Damping: each flap doubles how many pings must succeed before sends return."""
-        return min(PINGS_NEEDED_MAX, 1 << min(self._flaps_in_a_row, PINGS_NEEDED_MAX))
+    def pings_needed(self, at: float) -> int:
+        """Damping, for a failover now: each flap in a row doubles how many pings must succeed before sends return."""
+        flaps = self._flaps_in_a_row + 1 if self._is_flap(at) else 0
+        return min(PINGS_NEEDED_MAX, 1 << min(flaps, PINGS_NEEDED_MAX))
+
+    def _is_flap(self, at: float) -> bool:
+        return self._returned_at is not None and at - self._returned_at <= FLAP_PINGS * self._rules.ping_interval_s

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SendSucceeded:
+    """The primary took messages."""
+
     at: float
     epoch: int
 
@@ -47,6 +49,8 @@ class TimeCame:
 
 @dataclass(frozen=True, slots=True)
 class PingSucceeded:
+    """The primary took a ping."""
+
     at: float
     epoch: int
     chance: float = 0.5
@@ -54,6 +58,8 @@ class PingSucceeded:
 
 @dataclass(frozen=True, slots=True)
 class PingFailed:
+    """The primary did not answer a ping, or refused it."""
+
     at: float
     epoch: int
     reason: str

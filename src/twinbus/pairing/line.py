@@ -21,6 +21,9 @@ class Line:
     def __len__(self) -> int:
         return len(self._waiting)
 
+    def __contains__(self, ticket: int) -> bool:
+        return ticket in self._waiting
+
     def has_room_for(self, size_bytes: int) -> bool:
         rules = self._rules
         return len(self._waiting) < rules.hold_count_max and self.bytes + size_bytes <= rules.hold_bytes_max

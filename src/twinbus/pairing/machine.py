@@ -4,7 +4,7 @@
 
 No clock, no sockets, no chance here: time arrives inside events and orders leave as effects. That is why every path can
 be tested without waiting and why the sync and the async client cannot disagree. An epoch begins whenever the side on
-which sends belong changes; what was begun in an older one is history.
+which sends belong changes, or a person says that all is well; what was begun in an older one is history.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ class FailedOver:
     since: float
     reason: str
     pings_needed: int = 1
-    """So many more pings must succeed, one after the other."""
+    """So many pings must succeed, one after the other."""
+    pings_good: int = 0
+    """So many have, since the last one that failed."""
     stays: bool = False
     """Only a person brings it back."""
 
@@ -78,17 +80,17 @@ def step(state: State, event: Event, rules: Rules) -> Answer:
         case Suspect(epoch), MarkedHealthy():
             return Healthy(epoch + 1), (ForgetWake(), Tell("trusted_again", "marked as healthy"))
         case FailedOver(), PingFailed():
-            needed = max(state.pings_needed, rules.pings_to_return)
             failed = Tell("ping_failed", event.reason, {"since_s": event.at - state.since})
-            return replace(state, pings_needed=needed), (failed, *_next_ping(state, event, rules))
-        case FailedOver(pings_needed=needed), PingSucceeded() if needed > 1 or state.stays:
-            return replace(state, pings_needed=max(1, needed - 1)), _next_ping(state, event, rules)
+            return replace(state, pings_good=0), (failed, *_next_ping(state, event, rules))
+        case FailedOver(), PingSucceeded() if state.stays or state.pings_good + 1 < state.pings_needed:
+            return replace(state, pings_good=state.pings_good + 1), _next_ping(state, event, rules)
         case FailedOver(), PingSucceeded():
             return _recover(state, event, "a ping succeeded")
         case FailedOver(), MarkedHealthy():
             return _recover(state, event, "marked as healthy")
-        case FailedOver(), FailoverForced():
-            return replace(state, stays=event.stays), (StopPings(),) if event.stays else _next_ping(state, event, rules)
+        case FailedOver(), FailoverForced() if event.stays != state.stays:
+            after = replace(state, stays=event.stays, pings_good=0)
+            return after, (StopPings(),) if event.stays else _next_ping(after, event, rules)
         case _:
             return state, ()
 
@@ -107,7 +109,7 @@ def _fail_over(
 ) -> Answer:
     needed = max(rules.pings_to_return, event.pings_needed if isinstance(event, TooManyFailed) else 1)
     stays = isinstance(event, FailoverForced) and event.stays
-    after = FailedOver(state.epoch + 1, event.at, reason, needed, stays)
+    after = FailedOver(state.epoch + 1, event.at, reason, pings_needed=needed, stays=stays)
     news = Tell("failed_over", reason, {"epoch": after.epoch, "forced": isinstance(event, FailoverForced)})
     return after, (ForgetWake(), news, *_next_ping(after, event, rules))
 

@@ -78,8 +78,21 @@ class Pair:
 
     def judge(self, entity: Entity, failure: Failure) -> Verdict:
         """The verdict on a failed attempt at the primary."""
-        opinion = self._classifier(failure) if self._classifier is not None else None
-        return opinion or verdict(failure, Role.PRIMARY, is_known=entity.is_known)
+        return self._opinion(entity, failure) or verdict(failure, Role.PRIMARY, is_known=entity.is_known)
+
+    def _opinion(self, entity: Entity, failure: Failure) -> Verdict | None:
+        """What the application's own classifier says; one that is broken says nothing, and that is told once."""
+        if self._classifier is None:
+            return None
+        try:
+            opinion = self._classifier(failure)
+        except Exception as error:  # it must not hide why the send failed
+            self.warn_once(entity, "pairing_warning", f"the classifier raised {type(error).__name__}: {error}")
+            return None
+        if opinion is not None and not isinstance(opinion, Verdict):
+            self.warn_once(entity, "pairing_warning", f"the classifier must return a Verdict or None, got {opinion!r}")
+            return None
+        return opinion
 
     def sent(self, entity: Entity, at: float, epoch: int, messages: int, chance: float) -> None:
         """The primary took messages of an attempt that began in this epoch."""

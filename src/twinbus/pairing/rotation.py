@@ -43,7 +43,7 @@ class Rotation:
 
     def is_available(self, queue: int, at: float) -> bool:
         lost = self._lost.get(queue)
-        return lost is None or at >= lost.back_at
+        return queue in self._queues and (lost is None or at >= lost.back_at)
 
     def pick(self, current: int | None, at: float, chance: float, *, avoid: int | None = None) -> int | None:
         """The sender's queue, or another one by chance (from 0 up to 1) if it has none or lost it; None: none is left.
@@ -53,14 +53,13 @@ class Rotation:
         if current is not None and current != avoid and self.is_available(current, at):
             return current
         choice = [queue for queue in self.available(at) if queue != avoid]
-        # A queue that never failed is a better bet than one whose probation has just ended.
-        choice = [queue for queue in choice if queue not in self._lost] or choice
         return choice[min(int(chance * len(choice)), len(choice) - 1)] if choice else None
 
     def lose(self, queue: int, at: float, failure: Failure) -> bool:
         """The queue has failed; whether that is news."""
         is_news = self.is_available(queue, at)
-        self._lost[queue] = LostQueue(at + self._probation_s, failure)
+        if queue in self._queues:  # else it is gone since this attempt began
+            self._lost[queue] = LostQueue(at + self._probation_s, failure)
         return is_news
 
     def confirm(self, queue: int) -> bool:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import traceback
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from twinbus.sim.invariants import Violation
+from twinbus.sim.pair_world import PairWorld
 from twinbus.sim.world import Parts, World
 
 STEPS = 400
+CALLS = 80
+"""So many sends there are in the simulation of a pair."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     seed: int
     steps: int
+    about: str
+    """What was simulated, as an argument of the command; empty: a namespace."""
     problem: str | None
     """What a user would have noticed; None if every promise was kept."""
     trace: tuple[str, ...]
@@ -27,23 +32,41 @@ class Outcome:
     @property
     def replay(self) -> str:
         """The command that shows the same simulation again."""
-        return f"python -m twinbus.sim --first {self.seed} --seeds 1 --steps {self.steps} --trace"
+        return f"python -m twinbus.sim {self.about}--first {self.seed} --seeds 1 --steps {self.steps} --trace"
 
 
 def run_seed(seed: int, steps: int = STEPS, parts: Parts | None = None) -> Outcome:
     """Simulate one namespace from an empty disk until it is empty again."""
     world = World(seed, parts)
-    problem = None
-    try:
-        world.run(steps)
-    except Violation as violation:
-        problem = str(violation)
-    except Exception:  # whatever the machine raises is a finding too
-        problem = traceback.format_exc(limit=-4)
+    problem = _problem(world.run, steps)
     trace = tuple(f"{now_ms} {what!r:.240}" for now_ms, what in world.trace) if problem else ()
-    return Outcome(seed, steps, problem, trace, world.invariants.seen)
+    return Outcome(seed, steps, "", problem, trace, world.invariants.seen)
+
+
+def run_pair_seed(seed: int, steps: int = CALLS) -> Outcome:
+    """Simulate a pair of namespaces and its senders until everything has come to rest."""
+    world = PairWorld(seed)
+    problem = _problem(world.run, steps)
+    lines = (f"{at:.6f} {who} {what!r:.240}" for at, who, what in world.watch.trace)
+    trace = (repr(world.rules), repr(world.habits), *lines) if problem else ()
+    return Outcome(seed, steps, "--pair ", problem, trace, world.seen)
+
+
+def _problem(run: Callable[[int], None], steps: int) -> str | None:
+    try:
+        run(steps)
+    except Violation as violation:
+        return str(violation)
+    except Exception:  # whatever else is raised is a finding too
+        return traceback.format_exc(limit=-4)
+    return None
 
 
 def first_problem(seeds: Iterable[int], steps: int = STEPS, parts: Parts | None = None) -> Outcome | None:
     """The first simulation in which a promise is broken; None if there is none."""
     return next((outcome for seed in seeds if (outcome := run_seed(seed, steps, parts)).problem), None)
+
+
+def first_pair_problem(seeds: Iterable[int], steps: int = CALLS) -> Outcome | None:
+    """The same for simulated pairs."""
+    return next((outcome for seed in seeds if (outcome := run_pair_seed(seed, steps)).problem), None)

@@ -8,7 +8,6 @@ it would hand us the same letters again and again.
 
 from __future__ import annotations
 
-from collections import deque
 from enum import Enum
 
 from twinbus.amqp.outcomes import ACCEPTED, RELEASED, Error, Rejected
@@ -16,7 +15,7 @@ from twinbus.amqp.serial import SERIAL_MASK
 from twinbus.amqp.types import Symbol
 from twinbus.syphon.backoff import Backoff
 from twinbus.syphon.effects import Effect, Grant, Settle
-from twinbus.syphon.letters import Held, Lot, locked_until_ms
+from twinbus.syphon.letters import Held, Lot, enqueued_ms, locked_until_ms
 from twinbus.syphon.options import SyphonOptions
 from twinbus.syphon.spans import spans, unwrapped
 
@@ -38,10 +37,11 @@ class Leave(Enum):
 class Owed:
     """Letters that were settled together, until the queue has answered for each."""
 
-    __slots__ = ("count", "leave", "left", "lost", "since_ms")
+    __slots__ = ("count", "leave", "left", "lost", "reason", "since_ms")
 
-    def __init__(self, leave: Leave, count: int, since_ms: int) -> None:
+    def __init__(self, leave: Leave, count: int, since_ms: int, reason: str) -> None:
         self.leave = leave
+        self.reason = reason
         self.count = self.left = count
         self.lost = 0
         """Those whose lock had ended by then."""
@@ -57,14 +57,14 @@ class BacklogQueue:
         """Letters that are ours for now: neither given back nor settled with an answer."""
         self.credit = 0
         self.parked: list[Held] = []
-        self.lots: deque[Lot] = deque()
+        self.lots: list[Lot] = []
         self.done: list[int] = []
         """Numbers of letters that are stored at home and not yet completed here."""
         self.owed: dict[int, Owed] = {}
         self.rest_until_ms = 0
         self.arrived_ms = 0
         self.oldest_ms: int | None = None
-        """When the oldest of the last letters was put into the backlog, on the secondary's clock."""
+        """When the letter at the head of the queue was put into the backlog, by the secondary's clock."""
         self.clock_gap_ms: int | None = None
         """How far locks end from where they should on our clock: the clocks differ, or the lock duration does."""
         self._options = options
@@ -107,6 +107,8 @@ class BacklogQueue:
             self.clock_gap_ms = secondary_now_ms - now_ms
             if _LOCK_MS_MIN <= until_ms - now_ms < lock_ms:
                 lock_ms = until_ms - now_ms  # shorter locks than we were told: rather renew them too soon
+        if not self.parked:  # else the head of the queue is among those
+            self.oldest_ms = enqueued_ms(first)
         lot = Lot(self, now_ms + lock_ms)
         self.lots.append(lot)
         self.unsettled += count
@@ -125,7 +127,7 @@ class BacklogQueue:
     def park(self, held: Held, now_ms: int) -> None:
         if not self.parked:
             self._parked_ms = now_ms
-        held.raw = b""
+        held.letter = b""
         held.lot.left.pop(held.number, None)
         self.parked.append(held)
 
@@ -143,7 +145,7 @@ class BacklogQueue:
     def dead_letter(self, held: Held, leave: Leave, reason: str, text: str, now_ms: int) -> Settle:
         """Move a letter to the dead-letter queue, and say why."""
         held.lot.left.pop(held.number, None)
-        self._owe([held.number], leave, now_ms)
+        self._owe([held.number], leave, now_ms, reason)
         info = {Symbol("DeadLetterReason"): reason, Symbol("DeadLetterErrorDescription"): text[:_TEXT_LENGTH_MAX]}
         delivery_id = held.number & SERIAL_MASK
         return Settle(self.index, delivery_id, delivery_id, Rejected(Error(DEAD_LETTER, None, info)))
@@ -157,12 +159,15 @@ class BacklogQueue:
         effects += [Settle(self.index, first, last, RELEASED) for first, last in spans([held.number for held in live])]
         return len(live)
 
-    def answered(self, delivery_ids: list[int]) -> list[Owed]:
-        """The queue has spoken about settlements: what they were."""
-        found = [self.owed.pop(unwrapped(each, self._latest), None) for each in delivery_ids]
-        answered = [owed for owed in found if owed is not None]
-        for owed in answered:
-            owed.left -= 1
+    def answered(self, delivery_ids: list[int]) -> list[tuple[int, Owed]]:
+        """The queue has spoken about settlements: their numbers, and what they were."""
+        answered: list[tuple[int, Owed]] = []
+        for delivery_id in delivery_ids:
+            number = unwrapped(delivery_id, self._latest)
+            owed = self.owed.pop(number, None)
+            if owed is not None:
+                owed.left -= 1
+                answered.append((number, owed))
         self.unsettled -= len(answered)
         return answered
 
@@ -171,8 +176,8 @@ class BacklogQueue:
         oldest = next(iter(self.owed.values()), None)
         return oldest is not None and now_ms - oldest.since_ms >= attempt_ms
 
-    def _owe(self, numbers: list[int], leave: Leave, now_ms: int) -> None:
-        self.owed.update(dict.fromkeys(numbers, Owed(leave, len(numbers), now_ms)))
+    def _owe(self, numbers: list[int], leave: Leave, now_ms: int, reason: str = "") -> None:
+        self.owed.update(dict.fromkeys(numbers, Owed(leave, len(numbers), now_ms, reason)))
 
     # --- how much may come ---
 
@@ -232,12 +237,15 @@ class BacklogQueue:
             shortest_ms = round(self._options.backoff_s[0] * 1000)
             self.rest_until_ms = min(self.rest_until_ms, max(wake_ms, now_ms + shortest_ms))
 
+    def wake(self) -> None:
+        """Rest no longer."""
+        self.rest_until_ms = 0
+        self._rests.reset()
+
     def lots_to_renew(self, now_ms: int) -> list[Lot]:
         """Lots with letters whose locks have less than half their time left; empty lots are forgotten."""
-        while self.lots and not self.lots[0].left:
-            self.lots.popleft()
-        due = [lot for lot in self.lots if lot.left and not lot.is_renewing]
-        return [lot for lot in due if lot.ends_ms - now_ms < self._lock_ms // 2]
+        self.lots = [lot for lot in self.lots if lot.left]
+        return [lot for lot in self.lots if not lot.is_renewing and lot.ends_ms - now_ms < self._lock_ms // 2]
 
     # --- rest and quiet ---
 

@@ -9,15 +9,19 @@ from typing import TYPE_CHECKING, Any
 from twinbus.amqp.events import DispositionArrived, TransferArrived
 from twinbus.amqp.link import ReceivingLink
 from twinbus.amqp.outcomes import RELEASED
+from twinbus.errors import DecodeError
 from twinbus.pairing.failure import Failure
 from twinbus.syphon.backlog import BacklogQueue
 from twinbus.syphon.backoff import Backoff
-from twinbus.syphon.effects import Grant, RenewLocks, ReopenQueue, Settle
-from twinbus.syphon.failures import failure_of
+from twinbus.syphon.effects import Grant, Look, RenewLocks, ReopenQueue, Settle
+from twinbus.syphon.failures import failure_of, no_answer
 from twinbus.syphon.letters import Lot
 from twinbus.syphon.line import Line
 from twinbus.syphon.linked import LineFailed, Linked
+from twinbus.syphon.look import is_waiting, peek, sequence_of
+from twinbus.syphon.ordered_pump import OrderedPump
 from twinbus.syphon.pump import Pump
+from twinbus.syphon.refusals import Refusals
 from twinbus.syphon.requests import renew_locks_body
 
 if TYPE_CHECKING:
@@ -39,13 +43,17 @@ class BacklogSide:
         self._is_lost = asyncio.Event()
         self._links: dict[int, ReceivingLink] = {}
         self._troubles: dict[str, str] = {}
+        self._refusals = Refusals([queue.path for queue in pump.queues], round(pump.options.refused_s * 1000))
+        self.refusal: str | None = None
+        """Why our credential is of no use at the secondary; None: it is, as far as anybody knows."""
 
     @property
     def troubles(self) -> tuple[str, ...]:
         """What keeps queues from being read."""
-        return tuple([f"{subject}: {text}" for subject, text in self._troubles.items()])
+        return tuple([f"{subject}: {text}" for subject, text in list(self._troubles.items())])
 
-    async def line(self) -> Line | None:
+    @property
+    def line(self) -> Line | None:
         """The connection, for requests; None while there is none."""
         return self._line if self._line is not None and self._line.is_open else None
 
@@ -73,6 +81,11 @@ class BacklogSide:
         if self._line is not None:
             await self._line.close()
 
+    async def drain(self, wait_s: float) -> None:
+        """Take all credit back, and see what was on its way."""
+        places = [(link.context, link) for link in self._links.values() if isinstance(link.context, QueuePlace)]
+        await asyncio.gather(*[place.drain(link, self.flush, wait_s) for place, link in places])
+
     def flush(self) -> None:
         if self._line is not None:
             self._line.flush()
@@ -92,10 +105,13 @@ class BacklogSide:
                 link = await line.receiver(queue.path, place)
             except LineFailed as error:
                 self._trouble(queue.path, error.failure)
+                self._refused(queue.path, error.failure)
                 await asyncio.sleep(backoff.next_ms() / 1000)
                 continue
             self._links[queue.index] = link
             self._fine(queue.path)
+            self._refusals.admitted()
+            self.refusal = None
             began_ms = self._clock()
             self._pump.queue_attached(queue.index, began_ms)
             self._act()
@@ -113,13 +129,19 @@ class BacklogSide:
             self._pump.alert("queue_down", subject, str(failure))
         self._troubles[subject] = str(failure)
 
+    def _refused(self, path: str, failure: Failure) -> None:
+        if self._refusals.failed(path, failure, self._clock()) and self.refusal is None:
+            self.refusal = str(failure)
+            self._pump.alert("refused", "secondary", f"no backlog queue may be read: {failure}")
+        self._act()
+
     def _fine(self, subject: str) -> None:
         if self._troubles.pop(subject, None) is not None:
             self._pump.alert("queue_up", subject, "can be read again")
 
     # --- what the pump wants ---
 
-    def do(self, effect: Settle | Grant | RenewLocks | ReopenQueue) -> None:
+    def do(self, effect: Settle | Grant | RenewLocks | ReopenQueue | Look) -> None:
         link = self._links.get(effect.queue)
         if link is None:
             return  # lost meanwhile; the pump has heard or is about to
@@ -131,6 +153,8 @@ class BacklogSide:
                 link.grant(credit)
             case RenewLocks(queue=index, lot=lot, tokens=tokens):
                 self._keep(self._renew(self._pump.queues[index].path, lot, tokens))
+            case Look():
+                self._keep(self._look(effect))
             case ReopenQueue(reason=reason):
                 place, link.context = link.context, None
                 link.detach()
@@ -152,6 +176,21 @@ class BacklogSide:
         except LineFailed as error:
             refusal = error.failure
         self._pump.renewed(lot, refusal, asked_ms, self._clock())
+        self._act()
+
+    async def _look(self, look: Look) -> None:
+        pump, line = self._pump, self._line
+        assert isinstance(pump, OrderedPump), "only this one looks"
+        try:
+            if line is None or not line.is_open:
+                return  # the queue is attached anew, and then all is looked at anew
+            letters = await peek(line, pump.queues[look.queue].path, look.from_sequence, look.most)
+            found = [sequence_of(letter) for letter in letters if is_waiting(letter)]
+            seen_to = sequence_of(letters[-1]) if letters else None
+        except (LineFailed, DecodeError):
+            pump.look_failed(look.queue, look.era, self._clock())
+        else:
+            pump.looked(look.queue, look.era, look.from_sequence, found, seen_to, self._clock())
         self._act()
 
 
@@ -181,6 +220,4 @@ class QueuePlace(Linked):
 
     def end(self, reason: str) -> None:
         """We leave this link."""
-        from twinbus.syphon.failures import no_answer
-
         self.gone(no_answer(reason))

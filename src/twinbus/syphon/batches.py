@@ -18,9 +18,9 @@ BATCH_FORMAT = 0x80013700
 _PARTITION_KEY = "x-opt-partition-key"
 _NARROW, _WIDE = b"\x00\x53\x75\xa0", b"\x00\x53\x75\xb0"
 _SIZE = struct.Struct(">I").pack
-_HEAD_BYTES_MAX = 1_024
+HEAD_BYTES_MAX = 1_024
 """What the envelope may say of its first message: two names and a partition key, each of at most 128 characters."""
-_SECTION_BYTES = 8
+SECTION_BYTES = 8
 
 
 class Batch(NamedTuple):
@@ -34,10 +34,10 @@ class Batch(NamedTuple):
 
 def take_batch(waiting: deque[Held], limit_bytes: int, most: int) -> list[Held]:
     """The first letters of a line that fit together, at least one of them. They leave the line."""
-    room = limit_bytes - _HEAD_BYTES_MAX
+    room = limit_bytes - HEAD_BYTES_MAX
     taken: list[Held] = []
     while waiting and len(taken) < most:
-        room -= len(waiting[0].raw) + _SECTION_BYTES  # never shorter than the letter that goes home
+        room -= len(waiting[0].letter) + SECTION_BYTES  # on its way home it does not grow
         if room < 0 and taken:
             break
         taken.append(waiting.popleft())
@@ -67,4 +67,4 @@ def _head_like(first: bytes) -> bytes:
     key = sections.read_annotation(first, layout, _PARTITION_KEY) if layout.message_annotations else None
     annotations = None if key is None else {_PARTITION_KEY: key}
     head = sections.encode_message(annotations=annotations, properties=properties or None)
-    return head if len(head) <= _HEAD_BYTES_MAX else b""
+    return head if len(head) <= HEAD_BYTES_MAX else b""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Iterator
 from enum import Enum
+from typing import Protocol
 
 from twinbus.pairing.failure import Failure
 from twinbus.pairing.verdict import Verdict
 from twinbus.syphon.backoff import Backoff
-from twinbus.syphon.batches import Batch
+from twinbus.syphon.batches import Batch, take_batch
 from twinbus.syphon.letters import Held
 from twinbus.syphon.options import SyphonOptions
 
@@ -23,6 +25,20 @@ class State(Enum):
     RESTING = "resting"
 
 
+class Waiting(Protocol):
+    """Letters in line."""
+
+    def append(self, held: Held, /) -> None: ...
+
+    def extend(self, letters: Iterable[Held], /) -> None: ...
+
+    def clear(self) -> None: ...
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Held]: ...
+
+
 class Destination:
     """Letters in line for one entity, and whether any may be sent now."""
 
@@ -33,7 +49,8 @@ class Destination:
         self.batch_bytes = 0
         self.message_bytes = 0
         """The largest message it takes; 0: it did not say."""
-        self.waiting: deque[Held] = deque()
+        self._line: deque[Held] = deque()
+        self.waiting: Waiting = self._line
         self.suspects: deque[Held] = deque()
         """Letters of a batch that was refused for good: sent again one by one, since only one may be to blame."""
         self.in_flight: dict[int, Batch] = {}
@@ -84,11 +101,20 @@ class Destination:
 
     def rest(self, failure: Failure, verdict: Verdict, now_ms: int) -> None:
         """Leave it alone for a while: ten seconds if it throttles, else longer each time."""
+        was_resting = self.is_resting(now_ms)
         self.state = State.RESTING
         self.failure = failure
         self.credit = 0
-        pause_ms = self._busy_ms if verdict is Verdict.BUSY else self._backoff.next_ms()
-        self._rest_until_ms = now_ms + pause_ms
+        if verdict is Verdict.BUSY:
+            self._rest_until_ms = max(self._rest_until_ms, now_ms + self._busy_ms)
+        elif not was_resting:  # of batches that were on their way together each may fail: that is one failure
+            self._rest_until_ms = now_ms + self._backoff.next_ms()
+
+    def take(self, most: int) -> list[Held]:
+        """The letters to send next as one batch, at most so many. They leave the line."""
+        if self.suspects:
+            return [self.suspects.popleft()]
+        return take_batch(self._line, self.batch_bytes, most)
 
     def take_letters(self) -> list[Held]:
         """Everything in line; the line is empty then."""

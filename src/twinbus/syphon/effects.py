@@ -39,6 +39,15 @@ class ReopenQueue(NamedTuple):
     reason: str
 
 
+class Look(NamedTuple):
+    """Peek into a queue from a number on; `OrderedPump.looked` with the same era tells what is there."""
+
+    queue: int
+    era: int
+    from_sequence: int
+    most: int
+
+
 class OpenDestination(NamedTuple):
     path: str
 
@@ -62,10 +71,11 @@ class Alert(NamedTuple):
     """News for people."""
 
     name: str
-    """`destination_down`, `destination_up`, `queue_down`, `queue_up`, `quarantined`, `locks_lost`, `clock_differs`."""
+    """`destination_down`, `destination_up`, `queue_down`, `queue_up`, `quarantined`, `locks_lost`, `clock_differs`,
+    `refused`."""
     subject: str
     """The entity or backlog queue it is about."""
     text: str
 
 
-Effect: TypeAlias = Grant | Settle | RenewLocks | ReopenQueue | OpenDestination | DropDestination | Send | Alert
+Effect: TypeAlias = Grant | Settle | RenewLocks | ReopenQueue | Look | OpenDestination | DropDestination | Send | Alert

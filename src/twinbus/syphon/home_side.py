@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from twinbus.amqp.events import DispositionArrived
 from twinbus.amqp.link import SendingLink
+from twinbus.amqp.outcomes import Received
 from twinbus.errors import AmqpError
 from twinbus.pairing.failure import Failure
 from twinbus.syphon.backlog_side import Keep
@@ -99,6 +100,7 @@ class HomeSide:
             return self._line
         if self._connecting is None:
             self._connecting = asyncio.get_running_loop().create_task(self._connect())
+            self._connecting.add_done_callback(_looked_at)
         return await asyncio.shield(self._connecting)
 
     async def _connect(self) -> Line:
@@ -109,6 +111,12 @@ class HomeSide:
             return line
         finally:
             self._connecting = None
+
+
+def _looked_at(task: asyncio.Task[Line]) -> None:
+    """Whoever waited for the task knows how it ended; if nobody did any more, nobody has to."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _batch_limit(link: SendingLink, largest: int) -> int:
@@ -132,6 +140,8 @@ class DestinationPlace(Linked):
         """Until then, whoever asked for the link hears of its end."""
 
     def disposition(self, event: DispositionArrived) -> None:
+        if isinstance(event.outcome, Received):
+            return  # under way, and no more than that
         numbers = [int.from_bytes(tag, "big") for _, tag in event.deliveries]
         if not event.settled and isinstance(event.link, SendingLink):
             for delivery_id, _ in event.deliveries:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from twinbus.pairing.envelope import Aliases, open_envelope
+from twinbus.pairing.order import Key, Mark
 
 if TYPE_CHECKING:
     from twinbus.syphon.backlog import BacklogQueue
@@ -15,6 +16,17 @@ _ENQUEUED = b"\xa3\x13x-opt-enqueued-time\x83"
 _LOCKED_UNTIL = b"\xa3\x12x-opt-locked-until\x83"
 _SEARCHED_BYTES = 2_048
 """The service writes its annotations in front; further in, only a sender's own could be found."""
+
+
+class Place(NamedTuple):
+    """Where a letter stands among those of its key."""
+
+    key: Key
+    sequence: int
+    """Its number in its backlog queue."""
+    mark: Mark
+    since_ms: int | None
+    """When the backlog queue took it."""
 
 
 class Lot:
@@ -35,19 +47,20 @@ class Lot:
 class Held:
     """One letter under lock."""
 
-    __slots__ = ("aliases", "dies_ms", "enqueued_ms", "lot", "number", "raw", "token")
+    __slots__ = ("aliases", "dies_ms", "is_open", "letter", "lot", "number", "place", "token")
 
-    def __init__(
-        self, number: int, token: bytes, lot: Lot, raw: bytes, aliases: Aliases, enqueued_at_ms: int | None
-    ) -> None:
+    place: Place
+    """Only known, and only needed, where order is kept."""
+
+    def __init__(self, number: int, token: bytes, lot: Lot, letter: bytes, aliases: Aliases, *, is_open: bool) -> None:
         self.number = number
         """Its delivery, as a number that never starts again."""
         self.token = token
         self.lot = lot
-        self.raw = raw
-        """As it came from the backlog; empty once it is only to be given back."""
+        self.letter = letter
+        """As it came from the backlog, or as it goes home if `is_open`; empty once it is only to be given back."""
+        self.is_open = is_open
         self.aliases = aliases
-        self.enqueued_ms = enqueued_at_ms
         self.dies_ms: int | None = None
         """When its time to live ends, on our clock; None: never, or not counted here."""
 
@@ -56,8 +69,10 @@ class Held:
 
     def homeward(self, now_ms: int) -> bytes:
         """The letter as it goes home now. Raises `DecodeError` or `EnvelopeError` if it cannot be made."""
+        if self.is_open:
+            return self.letter
         left_ms = None if self.dies_ms is None else max(1, self.dies_ms - now_ms)
-        return open_envelope(self.raw, ttl_left_ms=left_ms, aliases=self.aliases).letter
+        return open_envelope(self.letter, ttl_left_ms=left_ms, aliases=self.aliases).letter
 
 
 def _service_time(message: bytes, key: bytes) -> int | None:

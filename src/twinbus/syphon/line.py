@@ -19,6 +19,7 @@ from twinbus.amqp.events import (
     CreditChanged,
     Detached,
     DispositionArrived,
+    Drained,
     Event,
     LinkRefused,
     Opened,
@@ -243,6 +244,9 @@ class Line:
             case CreditChanged(link=link):
                 if link.context is not None:
                     link.context.credit(link)
+            case Drained(link=link):
+                if link.context is not None:
+                    link.context.drained()
             case Attached(link=link):
                 self._answer_attach(link, None)
             case LinkRefused(link=link, error=error):

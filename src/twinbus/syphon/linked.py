@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Callable
 
 from twinbus.amqp.events import DispositionArrived, TransferArrived
-from twinbus.amqp.link import SendingLink
+from twinbus.amqp.link import ReceivingLink, SendingLink
 from twinbus.errors import TwinbusError
 from twinbus.pairing.failure import Failure
 
@@ -23,6 +25,7 @@ class Linked:
 
     def __init__(self) -> None:
         self._credit_waiters: list[asyncio.Future[None]] = []
+        self._is_drained = asyncio.Event()
 
     def transfers(self, arrived: list[TransferArrived]) -> None:
         """Messages came, in one piece."""
@@ -43,6 +46,20 @@ class Linked:
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_exception(LineFailed(failure))
+
+    def drained(self) -> None:
+        """Nothing more comes until credit is granted again."""
+        self._is_drained.set()
+
+    async def drain(self, link: ReceivingLink, flush: Callable[[], None], wait_s: float) -> None:
+        """Take all credit back and wait, but not for ever, until nothing more can be on its way to us."""
+        self._is_drained.clear()
+        link.keep_credit = 0
+        link.grant(0)
+        link.drain()
+        flush()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._is_drained.wait(), wait_s)
 
     async def credit_granted(self, link: SendingLink) -> None:
         """Wait until something may be sent."""

@@ -1,16 +1,15 @@
-"""Looking into backlog queues without taking anything: what is left, about how much, and what would move where."""
+"""Looking into backlog queues without taking anything: what is left in them, and about how much."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Generator
 from typing import TYPE_CHECKING
 
 from twinbus.amqp import sections
 from twinbus.errors import DecodeError, EnvelopeError
 from twinbus.pairing.envelope import read_aliases
 from twinbus.syphon.failures import failure_of
-from twinbus.syphon.letters import enqueued_ms, expiry_ms
+from twinbus.syphon.letters import enqueued_ms
 from twinbus.syphon.linked import LineFailed
 from twinbus.syphon.requests import peek_body, peeked
 
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
 PAGE = 250
 _ACTIVE = 0
-_SEQUENCE_MAX = 2**62
 
 Wants = Callable[[str, int | None], bool]
 
@@ -44,7 +42,7 @@ def is_waiting(letter: bytes) -> bool:
     return sections.read_annotation(letter, sections.walk(letter), "x-opt-message-state") in (None, _ACTIVE)
 
 
-async def pages(line: Line, path: str):  # type: ignore[no-untyped-def]
+async def pages(line: Line, path: str) -> AsyncIterator[list[bytes]]:
     """All messages of a queue, in pages."""
     at = 1
     while letters := await peek(line, path, at, PAGE):
@@ -83,11 +81,10 @@ async def rough_depth(line: Line, path: str) -> int:
             found = await peek(line, path, asked, 1)
             asked = search.send(sequence_of(found[0]) if found else None)
     except StopIteration as done:
-        last: int = done.value
-        return last - low + 1
+        return int(done.value) - low + 1
 
 
-def last_sequence(low: int):  # type: ignore[no-untyped-def]
+def last_sequence(low: int) -> Generator[int, int | None, int]:
     """Find the last number in use, of which `low` is one: ask for the first at or after a number, be told it or None.
 
     Steps double until nothing is found, and halve from there: some 40 questions for a million messages.
@@ -103,57 +100,3 @@ def last_sequence(low: int):  # type: ignore[no-untyped-def]
             low = found
             step *= 2
     return low
-
-
-# --- dry run --------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class Share:
-    """What would go to one destination."""
-
-    messages: int = 0
-    size: int = 0
-    """In bytes, as they lie in the backlog."""
-    oldest_ms: int | None = None
-    newest_ms: int | None = None
-
-    def add(self, size: int, enqueued_at_ms: int | None) -> None:
-        self.messages += 1
-        self.size += size
-        if enqueued_at_ms is not None:
-            self.oldest_ms = enqueued_at_ms if self.oldest_ms is None else min(self.oldest_ms, enqueued_at_ms)
-            self.newest_ms = enqueued_at_ms if self.newest_ms is None else max(self.newest_ms, enqueued_at_ms)
-
-
-@dataclass(slots=True)
-class Survey:
-    """What a syphon would do, found by peeking."""
-
-    destinations: dict[str, Share] = field(default_factory=dict)
-    malformed: Share = field(default_factory=Share)
-    """What would be put aside: it did not come from a paired client."""
-    expired: Share = field(default_factory=Share)
-    """What would be put aside: its time to live has ended."""
-    unwanted: Share = field(default_factory=Share)
-    """What these options leave where it is."""
-    set_aside: Share = field(default_factory=Share)
-    """Scheduled or deferred in the backlog itself, by somebody else: no receiver gets it."""
-
-    def add(self, letter: bytes, wants: Wants, now_ms: int) -> None:
-        since_ms = enqueued_ms(letter)
-        self._share(letter, since_ms, wants, now_ms).add(len(letter), since_ms)
-
-    def _share(self, letter: bytes, since_ms: int | None, wants: Wants, now_ms: int) -> Share:
-        try:
-            if not is_waiting(letter):
-                return self.set_aside
-            aliases = read_aliases(letter)
-        except (EnvelopeError, DecodeError):
-            return self.malformed
-        if not wants(aliases.path, since_ms):
-            return self.unwanted
-        ends_ms = expiry_ms(aliases, now_ms if since_ms is None else since_ms)
-        if ends_ms is not None and ends_ms <= now_ms:
-            return self.expired
-        return self.destinations.setdefault(aliases.path, Share())

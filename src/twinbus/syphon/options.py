@@ -31,8 +31,9 @@ class SyphonOptions:
     """Only what the backlog took before this time, on the secondary's clock."""
     until_empty: bool = False
     """End when nothing is left that this syphon would move."""
-    order: None = None
-    """Reserved: messages come home in no particular order."""
+    order: Literal["session"] | None = None
+    """"session": the messages of a session, or of an entity if they have none, come home in the order of their queue.
+    None: in no particular order."""
     batch_bytes_max: int = 1024 * 1024
     """The largest batch, if the destination allows it."""
     held_bytes_max: int = 64 * 1024 * 1024
@@ -47,6 +48,8 @@ class SyphonOptions:
     """The first and the longest pause after a failure."""
     busy_s: float = 10.0
     """How long a destination that throttles is left alone."""
+    refused_s: float = 60.0
+    """How long all backlog queues may refuse our credential until it is called useless, by the alert `refused`."""
     renew_credit_s: float = 900.0
     """How long an idle queue is waited on before the credit is granted again: one long poll."""
     chance: Callable[[], float] = field(default=lambda: 0.5, compare=False, repr=False)
@@ -62,8 +65,8 @@ class SyphonOptions:
         problems = []
         if self.ttl not in ("remaining", "restart"):
             problems.append(f'ttl must be "remaining" or "restart", got {self.ttl!r}')
-        if self.order is not None:
-            problems.append(f"order is not offered by this syphon yet: leave it out, got {self.order!r}")
+        if self.order not in (None, "session"):
+            problems.append(f'order must be "session" or None, got {self.order!r}')
         if self.rate is not None and not 0 < self.rate <= _RATE_MAX:
             problems.append(f"rate must be above 0 and at most {_RATE_MAX:g} messages a second, got {self.rate!r}")
         if self.canary is not None and self.canary < 1:
@@ -95,5 +98,6 @@ _RANGES: dict[str, tuple[float, float]] = {
     "attempt_s": (0.01, 600),
     "lock_s": (1, 300),
     "busy_s": (0.01, 3_600),
+    "refused_s": (0.0, 86_400),
     "renew_credit_s": (0.01, 86_400),
 }

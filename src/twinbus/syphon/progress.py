@@ -44,7 +44,7 @@ class Progress:
     held: int
     """Messages under lock right now."""
     oldest_age_s: float | None
-    """How long the latest message to come had lain in the backlog; None before the first."""
+    """How long the message at the head of the oldest queue has lain in the backlog; None: none is known to be there."""
     left: int | None
     """About how many are still to come; None: nobody has counted."""
     seconds_left: float | None

@@ -15,12 +15,14 @@ from itertools import count
 from twinbus.amqp.events import TransferArrived
 from twinbus.amqp.outcomes import Accepted, Error, Outcome, Rejected
 from twinbus.errors import DecodeError, EnvelopeError
-from twinbus.pairing.envelope import Aliases, read_aliases
+from twinbus.ledger.kinds import Kind
+from twinbus.pairing.envelope import Aliases
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.verdict import Role, Verdict, verdict
 from twinbus.syphon import reasons
 from twinbus.syphon.backlog import BacklogQueue, Leave, Owed
-from twinbus.syphon.batches import Batch, encode_batch, take_batch
+from twinbus.syphon.batches import Batch, encode_batch
+from twinbus.syphon.chronicle import NOTHING_TOLD, Chronicle
 from twinbus.syphon.destination import Destination, State
 from twinbus.syphon.effects import (
     Alert,
@@ -36,6 +38,7 @@ from twinbus.syphon.failures import failure_of_outcome, no_answer
 from twinbus.syphon.letters import Held, Lot, enqueued_ms, expiry_ms
 from twinbus.syphon.options import SyphonOptions
 from twinbus.syphon.pace import Pace
+from twinbus.syphon.shortcut import read_letter
 from twinbus.syphon.tally import Tally
 
 DESTINATIONS_MAX = 500
@@ -43,10 +46,13 @@ DESTINATIONS_MAX = 500
 CLOCK_GAP_MS_MAX = 10_000
 TICK_MS = 100
 _NO_ALIASES = Aliases("")
+_KINDS = {Leave.MOVED: Kind.COMPLETED, Leave.REFUSED: Kind.DEAD_LETTERED, Leave.EXPIRED: Kind.EXPIRED}
 
 
 class Pump:
-    def __init__(self, paths: Sequence[str], options: SyphonOptions, now_ms: int) -> None:
+    def __init__(
+        self, paths: Sequence[str], options: SyphonOptions, now_ms: int, chronicle: Chronicle = NOTHING_TOLD
+    ) -> None:
         self.options = options
         self.queues = [BacklogQueue(index, path, options) for index, path in enumerate(paths)]
         self.destinations: dict[str, Destination] = {}
@@ -57,6 +63,7 @@ class Pump:
         self._attempt_ms = round(options.attempt_s * 1000)
         self._lock_ms = round(options.lock_s * 1000)
         self._is_sifting = options.entities is not None or options.enqueued_before is not None
+        self._chronicle = chronicle
         self._said: set[tuple[str, str]] = set()
 
     # --- backlog queues ---
@@ -66,6 +73,7 @@ class Pump:
 
     def queue_lost(self, index: int) -> None:
         """The link to a queue is gone; what it had lent comes again."""
+        self._chronicle.lost(index)
         self.queues[index].lost()
         for destination in self.destinations.values():
             destination.drop_lost()
@@ -78,6 +86,7 @@ class Pump:
         for transfer in transfers:
             size += len(transfer.payload)
             self._sort(transfer, queue, lot, secondary_ms, now_ms)
+        self._chronicle.received(index)
         queue.weigh(size, len(transfers))
         tally.received += len(transfers)
         tally.received_bytes += size
@@ -91,46 +100,65 @@ class Pump:
         raw = transfer.payload
         number = queue.number_of(transfer.delivery_id)
         try:
-            aliases = read_aliases(raw)
+            aliases, home = read_letter(raw)
         except (EnvelopeError, DecodeError) as error:
-            stranger = Held(number, transfer.tag, lot, raw, _NO_ALIASES, None)
-            self._refuse(stranger, reasons.MALFORMED, str(error), now_ms)
+            self._chronicle.note(queue.index, number, raw, "", None)
+            stranger = Held(number, transfer.tag, lot, b"", _NO_ALIASES, is_open=False)
+            self._turn_away(stranger, raw, str(error), now_ms)
             return
-        since_ms = queue.oldest_ms = enqueued_ms(raw)
-        held = lot.left[number] = Held(number, transfer.tag, lot, raw, aliases, since_ms)
+        self._chronicle.note(queue.index, number, raw, aliases.path, aliases.session_id)
+        since_ms = enqueued_ms(raw)
+        held = lot.left[number] = Held(number, transfer.tag, lot, home or raw, aliases, is_open=home is not None)
         if aliases.ttl_ms is not None and self.options.ttl == "remaining":
             ends_ms = expiry_ms(aliases, secondary_ms if since_ms is None else since_ms)
             held.dies_ms = None if ends_ms is None else now_ms + ends_ms - secondary_ms
-        destination = self.destinations.get(aliases.path) or self._new_destination(held, now_ms)
+        self._line_up(held, raw, since_ms, now_ms)
+
+    def _turn_away(self, stranger: Held, _raw: bytes, text: str, now_ms: int) -> None:
+        """A letter says nothing of where it belongs."""
+        self._refuse(stranger, reasons.MALFORMED, text, now_ms)
+
+    def _line_up(self, held: Held, _raw: bytes, since_ms: int | None, now_ms: int) -> None:
+        path = held.aliases.path
+        destination = self.destinations.get(path) or self._new_destination(held, now_ms)
         if destination is None:
             return
-        is_unwanted = self._is_sifting and not self.pace.wants(aliases.path, since_ms)
+        is_unwanted = self._is_sifting and not self.pace.wants(path, since_ms)
         if is_unwanted or not self.pace.is_running or destination.is_resting(now_ms):
-            queue.park(held, now_ms)
+            self._set_aside(held, now_ms)
         else:
             destination.waiting.append(held)
 
     def settled(self, index: int, delivery_ids: list[int], outcome: Outcome | None, now_ms: int) -> None:
         """A queue has answered settlements of ours: the same outcome means yes."""
-        queue = self.queues[index]
+        queue, tally = self.queues[index], self.tally
         answered = queue.answered(delivery_ids)
-        if isinstance(outcome, Rejected) and outcome.error is not None:
-            self._not_settled(queue, answered, outcome.error, now_ms)
+        error = outcome.error if isinstance(outcome, Rejected) else None
+        if error is not None:
+            self._not_settled(queue, answered, error, now_ms)
             return
-        leaves = [owed.leave for owed in answered]
-        refused, expired = leaves.count(Leave.REFUSED), leaves.count(Leave.EXPIRED)
-        self.tally.moved += len(leaves) - refused - expired
-        self.tally.refused += refused
-        self.tally.expired += expired
-        if leaves:
+        by_kind: dict[tuple[Leave, str], list[int]] = {}
+        for number, owed in answered:
+            by_kind.setdefault((owed.leave, owed.reason), []).append(number)
+        for (leave, reason), numbers in by_kind.items():
+            self._chronicle.left(_KINDS[leave], index, numbers, reason)
+            self._left(index, numbers)
+            tally.moved += len(numbers) if leave is Leave.MOVED else 0
+            tally.refused += len(numbers) if leave is Leave.REFUSED else 0
+            tally.expired += len(numbers) if leave is Leave.EXPIRED else 0
+        if answered:
             queue.widen()
 
-    def _not_settled(self, queue: BacklogQueue, answered: list[Owed], error: Error, now_ms: int) -> None:
+    def _left(self, index: int, numbers: list[int]) -> None:
+        """The queue has let letters go, for good."""
+
+    def _not_settled(self, queue: BacklogQueue, answered: list[tuple[int, Owed]], error: Error, now_ms: int) -> None:
         text = error.description or error.condition
-        for owed in answered:
+        self._chronicle.left(Kind.LOCK_LOST, queue.index, [number for number, _ in answered], text)
+        for _, owed in answered:
             owed.lost += 1
             self.tally.repeated += owed.leave is Leave.MOVED
-        for owed in set(answered):
+        for owed in {owed for _, owed in answered}:
             if not owed.left and owed.lost == owed.count and owed.leave is Leave.MOVED:
                 self._locks_lost(queue, owed.count, text, now_ms)
 
@@ -140,6 +168,7 @@ class Pump:
         if refusal is None:
             lot.ends_ms = max(lot.ends_ms, asked_ms + self._lock_ms)
             self.tally.locks_renewed += len(lot.left)
+            self._chronicle.renewed(lot.queue.index, 1)
         elif refusal.condition == "com.microsoft:message-lock-lost" and lot.left and not lot.is_lost:
             lot.ends_ms = now_ms  # what is in line is not sent any more: somebody else may have it
             self._locks_lost(lot.queue, len(lot.left), refusal.text, now_ms)
@@ -159,10 +188,13 @@ class Pump:
             self._refuse(held, reasons.MALFORMED, problem, now_ms)
             return None
         if len(self.destinations) >= DESTINATIONS_MAX and not self._drop_an_idle_destination(now_ms):
-            held.lot.queue.park(held, now_ms)
+            self._set_aside(held, now_ms)
             return None
-        destination = self.destinations[path] = Destination(path, self.options)
+        destination = self.destinations[path] = self._make_destination(path)
         return destination
+
+    def _make_destination(self, path: str) -> Destination:
+        return Destination(path, self.options)
 
     def _drop_an_idle_destination(self, now_ms: int) -> bool:
         for path, destination in self.destinations.items():
@@ -185,6 +217,7 @@ class Pump:
             return
         for batch in destination.take_in_flight():
             self.tally.in_doubt += len(batch.letters)
+            self._chronicle.sent(Kind.IN_DOUBT, batch.letters, failure)
             self.pace.ended(len(batch.letters), moved=False)
             self._park(batch.letters, now_ms)
         self._rest(destination, failure, now_ms)
@@ -210,6 +243,7 @@ class Pump:
                 self._not_stored(destination, batch, failure_of_outcome(outcome), now_ms)
 
     def _stored(self, destination: Destination, batch: Batch) -> None:
+        self._chronicle.sent(Kind.SENT_HOME, batch.letters)
         for held in batch.letters:
             lot = held.lot
             if lot.is_lost:
@@ -222,22 +256,29 @@ class Pump:
         self.pace.ended(len(batch.letters), moved=True)
         if destination.state is State.OPEN and destination.succeeded():
             self._effects.append(Alert("destination_up", destination.path, "takes messages again"))
+            self._chronicle.back(destination.path)
 
     def _not_stored(self, destination: Destination, batch: Batch, failure: Failure, now_ms: int) -> None:
         self.pace.ended(len(batch.letters), moved=False)
+        self._chronicle.sent(Kind.ATTEMPT_FAILED, batch.letters, failure)
         if verdict(failure, Role.SYPHON) is not Verdict.RAISE:
             self._park(batch.letters, now_ms)
             self._rest(destination, failure, now_ms)
         elif len(batch.letters) > 1:
-            destination.suspects.extend(batch.letters)
+            self._suspect(destination, batch.letters)
         else:
             reason = reasons.TOO_LARGE if failure.kind is FailureKind.TOO_LARGE else reasons.REFUSED
             self._refuse(batch.letters[0], reason, f"{destination.path} refused it: {failure}", now_ms)
+
+    def _suspect(self, destination: Destination, letters: list[Held]) -> None:
+        """One of these letters is refused for good: each is to be sent alone."""
+        destination.suspects.extend(letters)
 
     def _rest(self, destination: Destination, failure: Failure, now_ms: int) -> None:
         is_news = destination.failure is None
         destination.rest(failure, verdict(failure, Role.SYPHON), now_ms)
         self._park(destination.take_letters(), now_ms)
+        self._chronicle.skipped(destination.path, failure, destination.rest_until_ms)
         if is_news:
             self._effects.append(Alert("destination_down", destination.path, str(failure)))
 
@@ -246,7 +287,11 @@ class Pump:
     def _park(self, letters: Sequence[Held], now_ms: int) -> None:
         for held in letters:
             if not held.lot.is_lost:
-                held.lot.queue.park(held, now_ms)
+                self._set_aside(held, now_ms)
+
+    def _set_aside(self, held: Held, now_ms: int) -> None:
+        """Keep a letter until the sweep is over, then give it back."""
+        held.lot.queue.park(held, now_ms)
 
     def _refuse(self, held: Held, reason: str, text: str, now_ms: int) -> None:
         if held.lot.is_lost:
@@ -275,6 +320,8 @@ class Pump:
 
     def take_effects(self, now_ms: int) -> list[Effect]:
         """What is to be done after everything that was told."""
+        if not self.pace.is_running:
+            self._give_all_back(now_ms)  # by now: a canary ends in the middle of things
         for destination in list(self.destinations.values()):
             if destination.has_letters:
                 self._serve(destination, now_ms)
@@ -293,19 +340,17 @@ class Pump:
         if grant is not None:
             self._effects.append(grant)
             self.tally.grants += 1
+            if not queue.unsettled:
+                self._chronicle.polled(queue.index)
 
     def _serve(self, destination: Destination, now_ms: int) -> None:
         if destination.wants_opening(now_ms):
             destination.state = State.OPENING
             self._effects.append(OpenDestination(destination.path))
-        allowed = self.pace.allowance(now_ms)
+        allowed = before = self.pace.allowance(now_ms)
         while allowed and destination.has_letters and destination.room():
-            if destination.suspects:
-                letters = [destination.suspects.popleft()]
-            else:
-                letters = take_batch(destination.waiting, destination.batch_bytes, allowed)
-            allowed -= self._send(destination, letters, now_ms)
-        if self.pace.next_ms(now_ms) is not None:  # with a cap on the rate: the others first next time
+            allowed -= self._send(destination, destination.take(allowed), now_ms)
+        if not allowed and before:  # it has used up what the pace allows: the others first next time
             self.destinations[destination.path] = self.destinations.pop(destination.path)
 
     def _send(self, destination: Destination, letters: list[Held], now_ms: int) -> int:
@@ -335,6 +380,7 @@ class Pump:
             return None
         if lot.ends_ms <= now_ms:
             lot.queue.give_back([held], self._effects)
+            self._chronicle.left(Kind.LOCK_LOST, lot.queue.index, [held.number])
             return None
         if held.is_dead(now_ms):
             self._refuse(held, reasons.EXPIRED, "its time to live ended in the backlog", now_ms)
@@ -377,6 +423,7 @@ class Pump:
     def _end_sweep(self, queue: BacklogQueue, now_ms: int) -> None:
         paths = {held.aliases.path for held in queue.parked}
         ends = [self.destinations[path].rest_until_ms for path in paths if path in self.destinations]
+        self._chronicle.left(Kind.RELEASED, queue.index, [held.number for held in queue.parked])
         self.tally.released += queue.end_sweep(min(ends, default=None), self._effects, now_ms)
 
     def next_ms(self, now_ms: int) -> int:
@@ -389,20 +436,18 @@ class Pump:
 
     # --- pauses ---
 
-    def pause(self, now_ms: int) -> None:
+    def pause(self) -> None:
         """Send nothing more; what is in line is given back, what is on its way may arrive."""
         self.pace.pause()
-        self._give_all_back(now_ms)
 
     def resume(self) -> None:
         self.pace.resume()
         for queue in self.queues:
-            queue.rest_until_ms = 0
+            queue.wake()
 
-    def stop(self, now_ms: int) -> None:
+    def stop(self) -> None:
         """As a pause, for good."""
         self.pace.stop()
-        self._give_all_back(now_ms)
 
     @property
     def is_idle(self) -> bool:

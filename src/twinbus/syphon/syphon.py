@@ -13,14 +13,17 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from twinbus.errors import TwinbusError
+from twinbus.ledger.events import Recorder
 from twinbus.pairing.backlog_queues import backlog_path
-from twinbus.pairing.failure import Failure
 from twinbus.syphon.backlog_side import BacklogSide
-from twinbus.syphon.effects import Alert, Effect, Grant, RenewLocks, ReopenQueue, Settle
+from twinbus.syphon.chronicle import NOTHING_TOLD, LedgerChronicle
+from twinbus.syphon.effects import Alert, Effect, Grant, Look, RenewLocks, ReopenQueue, Settle
 from twinbus.syphon.home_side import HomeSide
+from twinbus.syphon.linked import LineFailed
 from twinbus.syphon.look import left_in, rough_depth
 from twinbus.syphon.options import SyphonOptions
-from twinbus.syphon.pace import Gait
+from twinbus.syphon.ordered_pump import OrderedPump, Witness
+from twinbus.syphon.presence import chosen
 from twinbus.syphon.progress import DestinationProgress, Progress, RateGauge, amount_left
 from twinbus.syphon.pump import Pump
 
@@ -31,7 +34,8 @@ logger = logging.getLogger("twinbus.syphon")
 
 STOP_S = 5.0
 """How long `stop` waits for batches that are on their way."""
-_EMPTY_CHECK_S = 1.0
+DRAIN_S = 1.0
+_EMPTY_CHECK_S = (0.2, 10.0)
 
 
 class SteadyClock:
@@ -58,14 +62,25 @@ class Syphon:
         queues: Sequence[int] | None = None,
         on_alert: Callable[[Alert], None] | None = None,
         clock: Callable[[], int] | None = None,
+        ledger: Recorder | None = None,
+        witness: Witness | None = None,
     ) -> None:
-        """`queues` are the indexes to empty, all of them by default. `on_alert` is called in the event loop."""
+        """`queues` are the indexes to empty, all of them by default. `on_alert` is called in the event loop.
+
+        With `order="session"` a `witness` is told, in the event loop, what left the backlog.
+        """
         self.options = options or SyphonOptions()
-        self.paths = [backlog_path(primary_name, index) for index in (queues or range(queue_count))]
+        self.paths = [backlog_path(primary_name, index) for index in chosen(queue_count, queues)]
         self._clock = clock or SteadyClock()
         self._on_alert = on_alert
         self._started_ms = self._clock()
-        self.pump = Pump(self.paths, self.options, self._started_ms)
+        chronicle = NOTHING_TOLD
+        if ledger is not None:
+            chronicle = LedgerChronicle(ledger, self.paths, primary_name, secondary.hostname or secondary.host)
+        if self.options.order is None:
+            self.pump = Pump(self.paths, self.options, self._started_ms, chronicle)
+        else:
+            self.pump = OrderedPump(self.paths, self.options, self._started_ms, chronicle, witness)
         self._backlog = BacklogSide(secondary, self.pump, self._clock, self._act, self._keep)
         self._home = HomeSide(primary, self.pump, self._clock, self._act, self._keep)
         self._gauge = RateGauge(self._started_ms)
@@ -74,6 +89,7 @@ class Syphon:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._is_acting = False
+        self._is_stopped = False
         self._finished: asyncio.Event | None = None
         self._fault: BaseException | None = None
 
@@ -99,11 +115,14 @@ class Syphon:
 
     async def stop(self) -> None:
         """Finish what is on its way, give back the rest, leave. Nothing of it is left when this returns."""
-        if self._finished is None:
+        if self._finished is None or self._is_stopped:
             return
-        self.pump.stop(self._clock())
+        self._is_stopped = True
+        self.pump.stop()
         self._act()
         await self._settle_down()
+        await self._backlog.drain(DRAIN_S)
+        self._act()  # what was still on its way goes back too: a clean end leaves no lock behind
         self._finished.set()
         if self._timer is not None:
             self._timer.cancel()
@@ -121,7 +140,7 @@ class Syphon:
 
     def pause(self) -> None:
         """Send nothing more; what was borrowed from the backlog is given back."""
-        self.pump.pause(self._clock())
+        self.pump.pause()
         self._act()
 
     def resume(self) -> None:
@@ -137,11 +156,12 @@ class Syphon:
     # --- sight ---
 
     def look(self) -> Progress:
-        """How far it is, now."""
+        """How far it is, now. Any thread may look."""
         now_ms, tally = self._clock(), self.pump.tally
         rate = self._gauge.rate(now_ms, tally.moved)
         left = amount_left(self._counted, tally)
-        ages = [now_ms - queue.oldest_ms for queue in self.pump.queues if queue.oldest_ms is not None]
+        busy = [queue for queue in self.pump.queues if not queue.is_quiet(now_ms)]
+        ages = [now_ms - queue.oldest_ms for queue in busy if queue.oldest_ms is not None]
         return Progress(
             state=self.pump.pace.gait.value,
             seconds=(now_ms - self._started_ms) / 1000,
@@ -164,9 +184,9 @@ class Syphon:
                     state=each.state.value,
                     reason=None if each.failure is None else str(each.failure),
                     waiting=len(each.waiting) + len(each.suspects),
-                    in_flight=sum([len(batch.letters) for batch in each.in_flight.values()]),
+                    in_flight=sum([len(batch.letters) for batch in list(each.in_flight.values())]),
                 )
-                for each in self.pump.destinations.values()
+                for each in list(self.pump.destinations.values())  # a copy: the loop goes on meanwhile
             ),
             troubles=self._backlog.troubles,
         )
@@ -189,7 +209,7 @@ class Syphon:
         Costs some peeks for each queue, not one for each message.
         """
         tally = self.pump.tally
-        line = await self._backlog.line()
+        line = self._backlog.line
         if line is None:
             return None
         done = tally.moved + tally.refused + tally.expired
@@ -222,7 +242,7 @@ class Syphon:
     def _do(self, effect: Effect) -> None:
         if isinstance(effect, Alert):
             self._tell(effect)
-        elif isinstance(effect, Settle | Grant | RenewLocks | ReopenQueue):
+        elif isinstance(effect, Settle | Grant | RenewLocks | ReopenQueue | Look):
             self._backlog.do(effect)
         else:
             self._home.do(effect)
@@ -274,22 +294,31 @@ class Syphon:
 
     async def _watch_for_the_end(self) -> None:
         """An empty receive is not an empty queue: others may hold messages under lock. So the queues are asked."""
-        while not await self._is_empty():
-            await asyncio.sleep(_EMPTY_CHECK_S)
+        pause_s = _EMPTY_CHECK_S[0]
+        while True:
+            if self._is_quiet():
+                if await self._is_empty():
+                    break
+                pause_s = min(2 * pause_s, _EMPTY_CHECK_S[1])  # every look costs, and a large rest many peeks
+            await asyncio.sleep(pause_s)
         if self._finished is not None:
             self._finished.set()
 
-    async def _is_empty(self) -> bool:
+    def _is_quiet(self) -> bool:
         now_ms = self._clock()
-        is_quiet = all(queue.is_quiet(now_ms) or now_ms < queue.rest_until_ms for queue in self.pump.queues)
-        if self.pump.pace.gait is not Gait.RUNNING or not is_quiet or not self.pump.is_idle:
-            return False
-        line = await self._backlog.line()
+        are_quiet = all(queue.is_quiet(now_ms) or now_ms < queue.rest_until_ms for queue in self.pump.queues)
+        return are_quiet and self.pump.is_idle and self.pump.pace.is_running
+
+    async def _is_empty(self) -> bool:
+        line = self._backlog.line
         if line is None:
             return False
-        for path in self.paths:
-            if await left_in(line, path, self.pump.pace.wants):
-                return False
+        try:
+            for path in self.paths:
+                if await left_in(line, path, self.pump.pace.wants):
+                    return False
+        except LineFailed:
+            return False
         return self.pump.is_idle
 
 
@@ -303,14 +332,13 @@ async def syphon(
     on_progress: Callable[[Progress], None] | None = None,
     on_alert: Callable[[Alert], None] | None = None,
     every_s: float = 1.0,
+    ledger: Recorder | None = None,
 ) -> Progress:
     """Move the backlog home until it is empty (with `until_empty`) or the task is cancelled; how it went."""
-    async with Syphon(primary, secondary, primary_name, queue_count, options, on_alert=on_alert) as running:
+    moving = Syphon(primary, secondary, primary_name, queue_count, options, on_alert=on_alert, ledger=ledger)
+    async with moving as running:
         async for progress in running.progress(every_s):
             if on_progress is not None:
                 on_progress(progress)
         await running.finished()
         return running.look()
-
-
-__all__ = ["Failure", "Syphon", "syphon"]

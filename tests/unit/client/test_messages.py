@@ -32,6 +32,7 @@ from twinbus.client.messages import (
     PairedMessageBatch,
     Prepared,
     batch_of,
+    can_take_detour,
     for_schedule,
     letters_of,
     might_not_fit,
@@ -55,6 +56,13 @@ def nameless(body: bytes = b"x") -> AmqpAnnotatedMessage:
 
 def sdk_batch(*messages: Any, max_size: int = LIMIT) -> ServiceBusMessageBatch:
     batch = ServiceBusMessageBatch(max_size)
+    for message in messages:
+        batch.add_message(message)
+    return batch
+
+
+def our_batch(*messages: Any, max_size: int = LIMIT) -> PairedMessageBatch:
+    batch = PairedMessageBatch(max_size)
     for message in messages:
         batch.add_message(message)
     return batch
@@ -285,11 +293,42 @@ def test_the_hint_never_misses_a_message_that_does_not_fit(body: Any, properties
     assert might_not_fit(prepared, limit) or fits(letter, "orders", limit)
 
 
+@given(
+    st.lists(st.integers(0, 14_000).map(bytes), min_size=1, max_size=3),
+    st.dictionaries(st.sampled_from((*RESERVED_NAMES, "a")), VALUES, max_size=2),
+    st.integers(8_200, 14_000),
+)
+def test_a_glance_never_misses_a_message_that_cannot_take_the_detour(bodies: Any, properties: Any, limit: int) -> None:
+    messages = [ServiceBusMessage(body, application_properties=dict(properties)) for body in bodies]
+    for prepared in (prepare(messages), prepare(messages[0]), prepare(our_batch(*messages))):
+        if can_take_detour(prepared, limit):
+            assert not reserved_names(prepared)
+            assert all(fits(letter, "orders", limit) for letter in letters_of(prepared))
+
+
+def test_at_a_glance_ordinary_messages_can_take_the_detour_and_all_others_need_a_look() -> None:
+    plain = ServiceBusMessage(bytes(1_000))
+    for sent in (plain, [plain, plain], our_batch(plain)):
+        assert can_take_detour(prepare(sent), LIMIT)
+    with_annotations = AmqpAnnotatedMessage(data_body=b"x", annotations={"x-opt-partition-key": "k"})
+    reserved = ServiceBusMessage("x", application_properties={RESERVED_NAMES[0]: 5})
+    large = ServiceBusMessage(bytes(LIMIT - 5_000))
+    for odd in ([plain, with_annotations], reserved, [plain, reserved], large, our_batch(plain, reserved)):
+        assert not can_take_detour(prepare(odd), LIMIT)
+    assert not can_take_detour(prepare(our_batch(plain, large)), LIMIT)
+
+
 @pytest.mark.parametrize("name", RESERVED_NAMES)
 @pytest.mark.parametrize("as_bytes", [False, True])
 def test_reserved_names_are_seen_in_every_kind_of_message(name: str, as_bytes: bool) -> None:
     message = ServiceBusMessage("x", application_properties={"a": 1, name.encode() if as_bytes else name: 5})
-    for sent in (message, [ServiceBusMessage("x"), message], message.raw_amqp_message, sdk_batch(message)):
+    for sent in (
+        message,
+        [ServiceBusMessage("x"), message],
+        message.raw_amqp_message,
+        sdk_batch(message),
+        our_batch(message),
+    ):
         assert reserved_names(prepare(sent)) == (name,)
 
 

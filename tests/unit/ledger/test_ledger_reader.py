@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twinbus.errors import StoreError
-from twinbus.ledger import Event, Kind, LedgerReader, LedgerTail, Problem, Record, stats, verify
+from twinbus.ledger import Event, Kind, Ledger, LedgerOptions, LedgerReader, LedgerTail, Problem, Record, stats, verify
 from twinbus.ledger.lines import CRC_MARK, LINE_BYTES_MAX, LineWriter
 from twinbus.ledger.record_numbers import Numbers
+from twinbus.ledger.verify import coverage_of
 
 
 def lines(process: str, numbers: range, kind: str = Kind.ACCEPTED) -> list[bytes]:
@@ -117,6 +118,20 @@ def test_a_removed_segment_shows_as_missing_records_that_nobody_explains(tmp_pat
     assert (gap.first, gap.last, gap.count, gap.reason) == (10, 19, 10, "")
     assert (process.records, process.last_number, process.ending) == (20, 30, "closed")
     assert not process.is_complete
+
+
+def test_a_process_that_goes_on_while_it_is_read_was_running(tmp_path: Path) -> None:
+    with Ledger(LedgerOptions(directory=tmp_path, segment_bytes_max=1024, free_bytes_min=0)) as ledger:
+        ledger.record(Event(Kind.PING))
+        ledger.flush()
+        reader = LedgerReader(tmp_path)
+        for _ in range(20):
+            ledger.record(Event(Kind.PING))
+            ledger.flush()
+    assert len(list(reader.records())) < 22
+    found = coverage_of(reader)
+    assert found.processes[0].ending == "running"
+    assert found.is_complete
 
 
 def test_records_of_a_newer_schema_are_there_but_the_ledger_is_not_complete(tmp_path: Path) -> None:

@@ -130,6 +130,13 @@ def test_an_event_that_is_none_raises_nothing_and_leaves_a_trace(tmp_path: Path,
     assert [record.kind for record in records] == [Kind.OPENED, Kind.REJECTED, Kind.ACCEPTED, Kind.CLOSED]
 
 
+@pytest.mark.parametrize("kind", [Kind.OPENED, Kind.CLOSED, "gap"])
+def test_nobody_but_the_ledger_says_that_it_is_closed_or_has_a_gap(tmp_path: Path, kind: str) -> None:
+    with Ledger.at(tmp_path) as ledger:
+        ledger.record(Event(kind, missing_first=1, missing_last=9))
+    assert [record.kind for record in read(tmp_path)] == [Kind.OPENED, Kind.REJECTED, Kind.CLOSED]
+
+
 def test_a_large_segment_is_followed_by_another(tmp_path: Path) -> None:
     with ledger_in(tmp_path, segment_bytes_max=2000) as ledger:
         for number in range(30):

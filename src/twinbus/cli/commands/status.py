@@ -25,7 +25,8 @@ from twinbus.errors import TwinbusError
 if TYPE_CHECKING:
     from twinbus.client.reports import Inspection, QueueReport, SideReport
 
-UNKNOWN = "?"
+UNKNOWN, EMPTY = "?", "-"
+UNUSED_SHOWN = 3
 SYPHON_WORDS = {True: "seen", False: "no syphon seen: the oldest message lies untouched", None: "cannot be told"}
 _UNITS = ("B", "KB", "MB", "GB", "TB")
 
@@ -85,7 +86,8 @@ def report(seen: Inspection) -> str:
         *(f"{queue.path}: {what}" for queue in seen.queues for what in queue.differs),
     ]
     if seen.unused:
-        parts.append(f"not used: {', '.join(seen.unused)}")
+        more = f" and {len(seen.unused) - UNUSED_SHOWN} more" if len(seen.unused) > UNUSED_SHOWN else ""
+        parts.append(f"not used: {', '.join(seen.unused[:UNUSED_SHOWN])}{more}")
     if seen.unlisted:
         parts.append(f"counts are unknown: {seen.unlisted}")
     return "\n".join(parts)
@@ -103,15 +105,15 @@ def _row(queue: QueueReport) -> tuple[object, ...]:
         _number(queue.active),
         _number(queue.dead_letters),
         size(queue.size_bytes),
-        _age(queue.oldest_age_s),
+        EMPTY if queue.active == 0 and queue.oldest_age_s is None else _age(queue.oldest_age_s),
         state,
     )
 
 
 def _summary(seen: Inspection) -> list[str]:
+    oldest = "" if seen.waiting_messages == 0 else f", the oldest for {_age(seen.oldest_age_s)}"
     return [
-        f"waiting    {_number(seen.waiting_messages)} messages, {size(seen.size_bytes)}, the oldest for "
-        f"{_age(seen.oldest_age_s)}",
+        f"waiting    {_number(seen.waiting_messages)} messages, {size(seen.size_bytes)}{oldest}",
         f"room       {_room(seen.capacity_hours)}",
         f"syphon     {SYPHON_WORDS[seen.syphon_seen]}",
     ]

@@ -1,0 +1,92 @@
+"""Two namespaces to pair, each in a process of its own: to be broken, killed and started again where they were."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bench.processes import LOOPBACK, Process, Processes, free_port
+from twinbus import Namespace, control_client
+from twinbus.connection_string import ConnectionString
+
+QUEUE = "orders"
+START_WAIT_S = 30
+
+
+class ServedNamespace:
+    """`twinbus serve` for one namespace. Killed and started again it has the same port, key and data."""
+
+    def __init__(
+        self, name: str, folder: Path, processes: Processes, core: int | None, queues: Sequence[str] = (QUEUE,)
+    ) -> None:
+        self.name = name
+        self._queues = queues
+        self.port = free_port()
+        self._folder = folder
+        self._processes = processes
+        self._core = core
+        self._key = secrets.token_hex(16)
+        self._process: Process | None = None
+        self.connection_string = str(ConnectionString(host=LOOPBACK, port=self.port, namespace=name, key=self._key))
+
+    def start(self) -> None:
+        """Returns when it takes connections."""
+        address = ("--namespace", f"{self.name}:{self.port}", "--data", str(self._folder))
+        queues = [word for queue in self._queues for word in ("--queue", queue)]
+        command = (sys.executable, "-m", "twinbus", "serve", *address, *queues, "--json")
+        log = self._folder / f"{self.name}.log"
+        self._process = self._processes.start(command, self._core, log, {"TWINBUS_KEY": self._key})
+        self._process.wait_for_port(self.port, START_WAIT_S)
+        self.connection_string = self._printed_string(log)
+
+    def kill(self) -> None:
+        """As kill -9 does."""
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None
+
+    @property
+    def namespace(self) -> Namespace:
+        return Namespace.from_connection_string(self.connection_string)
+
+    def memory_mb(self) -> int:
+        return 0 if self._process is None else self._process.memory_mb()
+
+    def break_(self, fault: str, *entities: str, **parameters: Any) -> None:
+        """Make something fail, of these entities or of the whole namespace, until `clear`."""
+        self._control("fault.add", {"fault": fault, "entities": list(entities), **parameters})
+
+    def clear(self) -> None:
+        """End all faults."""
+        self._control("fault.clear", {})
+
+    def _control(self, request: str, arguments: dict[str, Any]) -> None:
+        control_client.ask(self._folder / self.name / control_client.CONTROL_SOCKET, request, arguments)
+
+    def _printed_string(self, log: Path) -> str:
+        """As `serve` printed it: with the certificate to trust, which the administration needs."""
+        ready = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
+        return next(str(line["connection_string"]) for line in reversed(ready) if "connection_string" in line)
+
+
+@contextmanager
+def served_pair(
+    folder: Path, core: int | None, queues: Sequence[str] = (QUEUE,)
+) -> Iterator[tuple[ServedNamespace, ServedNamespace]]:
+    """The primary `contoso` with these queues, and the secondary `backup` with none; gone when the block ends."""
+    folder.mkdir(exist_ok=True)
+    with Processes() as processes:
+        primary = ServedNamespace("contoso", folder, processes, core, queues)
+        secondary = ServedNamespace("backup", folder, processes, core, ())
+        for each in (primary, secondary):
+            each.start()
+        yield primary, secondary

@@ -1,0 +1,193 @@
+"""What pairing costs while all is well: CPU of a paired send beside a send of the plain SDK, and the rates.
+
+Both send equal messages to the same queue over links that are open, in turns, call by call, so that whatever else the
+machine does happens to both. What counts is the CPU time of the thread that sends, and the median over all rounds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from statistics import median, quantiles
+from typing import Any
+
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus.aio import ServiceBusClient as AioServiceBusClient
+
+import twinbus.aio
+from bench.namespaces import QUEUE, ServedNamespace
+from bench.results import Must, Row
+from twinbus import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions
+
+BODY = bytes(range(256)) * 4
+RATIO_MAX = 1.03
+PLAIN, PAIRED = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What is sent: so many messages a call, and how the call gets them."""
+
+    name: str
+    messages: int
+    calls: int
+    """Calls a round, of each of the two."""
+    is_batch: bool = False
+    has_ids: bool = True
+
+    @property
+    def must(self) -> Must | None:
+        """A message without an id is given one, which then is sent, too: more than the same work, shown but not held
+        against it."""
+        return Must("<=", RATIO_MAX) if self.has_ids else None
+
+
+KINDS = (
+    Kind("one message", 1, 300),
+    Kind("list of 100", 100, 12),
+    Kind("batch of 100", 100, 12, is_batch=True),
+    Kind("one message, id given", 1, 300, has_ids=False),
+)
+
+
+@dataclass(slots=True)
+class Spent:
+    """CPU and wall seconds of one sender, round by round."""
+
+    cpu_s: list[float] = field(default_factory=list)
+    wall_s: list[float] = field(default_factory=list)
+
+    def new_round(self) -> None:
+        gc.collect()
+        self.cpu_s.append(0.0)
+        self.wall_s.append(0.0)
+
+    def note(self, cpu_at: float, wall_at: float) -> None:
+        """A call that began at these times has just ended."""
+        self.cpu_s[-1] += time.thread_time() - cpu_at
+        self.wall_s[-1] += time.perf_counter() - wall_at
+
+
+def measure(primary: ServedNamespace, secondary: ServedNamespace, rounds: int) -> list[Row]:
+    """The rows, first on threads, then on tasks."""
+    gc.collect()
+    gc.freeze()  # what is there already is not looked through again in the middle of a send
+    try:
+        on_threads = [_row("threads", kind, *_on_threads(primary, secondary, kind, rounds)) for kind in KINDS]
+        on_tasks = [_row("tasks", kind, *asyncio.run(_on_tasks(primary, secondary, kind, rounds))) for kind in KINDS]
+        return on_threads + on_tasks
+    finally:
+        gc.unfreeze()
+
+
+def _row(flavour: str, kind: Kind, plain: Spent, paired: Spent) -> Row:
+    ratios = _ratios(paired.cpu_s, plain.cpu_s)
+    low, _, high = quantiles(ratios, n=4)
+    sent = kind.calls * kind.messages
+    details = {
+        "rounds": len(ratios),
+        "quartiles": [round(low, 3), round(high, 3)],
+        "least_and_most": [round(min(ratios), 3), round(max(ratios), 3)],
+        "plain_cpu_us": round(median(plain.cpu_s) / sent * 1e6, 1),
+        "paired_cpu_us": round(median(paired.cpu_s) / sent * 1e6, 1),
+        "rate_ratio": round(median(_ratios(plain.wall_s, paired.wall_s)), 3),
+        "plain_per_s": round(sent / median(plain.wall_s)),
+        "paired_per_s": round(sent / median(paired.wall_s)),
+    }
+    note = f"{low:.3f}..{high:.3f}, rate {details['rate_ratio']:.3f}"
+    name = f"CPU, paired : SDK, {flavour}, {kind.name}"
+    return Row(name, median(ratios), "x", kind.must, note=note, details=details)
+
+
+def _ratios(above: Sequence[float], below: Sequence[float]) -> list[float]:
+    return [one / other for one, other in zip(above, below, strict=True)]
+
+
+def _order(call: int) -> tuple[int, int]:
+    """Whose turn it is: nobody is always the first."""
+    return (PLAIN, PAIRED) if call % 2 else (PAIRED, PLAIN)
+
+
+def _messages(kind: Kind) -> Any:
+    """What one call sends; for a batch, what is put into it."""
+    ids = [f"order-{number:026}" if kind.has_ids else None for number in range(kind.messages)]
+    made = [ServiceBusMessage(BODY, message_id=each) for each in ids]
+    return made if kind.messages > 1 else made[0]
+
+
+def _pair(client: Callable[..., Any], primary: ServedNamespace, secondary: ServedNamespace) -> Any:
+    return client(primary.namespace, SendAvailabilityPairedNamespaceOptions(secondary.namespace, backlog_queue_count=1))
+
+
+# --- threads ---
+
+
+def _on_threads(primary: ServedNamespace, secondary: ServedNamespace, kind: Kind, rounds: int) -> tuple[Spent, Spent]:
+    spent = (Spent(), Spent())
+    with (
+        ServiceBusClient.from_connection_string(primary.connection_string) as client,
+        client.get_queue_sender(QUEUE) as plain,
+        _pair(PairedServiceBusClient, primary, secondary) as bus,
+        bus.get_queue_sender(QUEUE) as paired,
+    ):
+        senders = (plain, paired)
+        for sender in senders:
+            sender.send_messages(_messages(kind))
+        for _ in range(rounds):
+            for each in spent:
+                each.new_round()
+            for call in range(kind.calls):
+                for which in _order(call):
+                    _send(senders[which], kind, spent[which])
+    return spent
+
+
+def _send(sender: Any, kind: Kind, spent: Spent) -> None:
+    messages = _messages(kind)
+    cpu_at, wall_at = time.thread_time(), time.perf_counter()
+    if kind.is_batch:
+        batch = sender.create_message_batch()
+        for message in messages:
+            batch.add_message(message)
+        messages = batch
+    sender.send_messages(messages)
+    spent.note(cpu_at, wall_at)
+
+
+# --- tasks ---
+
+
+async def _on_tasks(
+    primary: ServedNamespace, secondary: ServedNamespace, kind: Kind, rounds: int
+) -> tuple[Spent, Spent]:
+    spent = (Spent(), Spent())
+    async with AsyncExitStack() as stack:
+        client = AioServiceBusClient.from_connection_string(primary.connection_string)
+        plain = await stack.enter_async_context((await stack.enter_async_context(client)).get_queue_sender(QUEUE))
+        bus = await stack.enter_async_context(_pair(twinbus.aio.PairedServiceBusClient, primary, secondary))
+        senders = (plain, await stack.enter_async_context(bus.get_queue_sender(QUEUE)))
+        for sender in senders:
+            await sender.send_messages(_messages(kind))
+        for _ in range(rounds):
+            for each in spent:
+                each.new_round()
+            for call in range(kind.calls):
+                for which in _order(call):
+                    await _send_in_task(senders[which], kind, spent[which])
+    return spent
+
+
+async def _send_in_task(sender: Any, kind: Kind, spent: Spent) -> None:
+    messages = _messages(kind)
+    cpu_at, wall_at = time.thread_time(), time.perf_counter()
+    if kind.is_batch:
+        batch = await sender.create_message_batch()
+        for message in messages:
+            batch.add_message(message)
+        messages = batch
+    await sender.send_messages(messages)
+    spent.note(cpu_at, wall_at)

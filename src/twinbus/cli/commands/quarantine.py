@@ -1,0 +1,337 @@
+"""`twinbus syphon quarantine`: messages that could not go home, to look at, to send again, or to throw away."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Sequence
+from dataclasses import fields
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from twinbus.cli.namespaces import (
+    Config,
+    Primary,
+    PrimaryName,
+    QueueCount,
+    Secondary,
+    Timeout,
+    both,
+    check_count,
+    name_of,
+    secondary_of,
+    seconds,
+)
+from twinbus.errors import DecodeError, OptionsError, TwinbusError
+
+if TYPE_CHECKING:
+    from twinbus.client.namespace import Namespace
+    from twinbus.syphon.quarantine import Aftermath, Choice, Number, Quarantine, Quarantined
+
+BODY_SHOWN = 1_000
+KEPT = 3
+
+Numbers = Annotated[
+    list[str] | None, typer.Argument(metavar="[NUMBER]...", help="Messages, as `quarantine list` numbers them: 0/17.")
+]
+Reason = Annotated[str | None, typer.Option(metavar="REASON", help="Those with this reason, as TwinbusTooLarge.")]
+Everything = Annotated[bool, typer.Option("--all", help="All of them.")]
+AsJson = Annotated[bool, typer.Option("--json", help="The result as JSON.")]
+
+
+def list_messages(
+    primary: Primary = None,
+    secondary: Secondary = None,
+    config: Config = None,
+    reason: Reason = None,
+    count: QueueCount = 10,
+    primary_name: PrimaryName = None,
+    timeout: Timeout = "15s",
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+) -> None:
+    """List what is in quarantine, the oldest of each queue first, and why.
+
+    These are the dead-letter queues of the backlog queues. Nothing is changed.
+
+    \b
+    Examples:
+      twinbus syphon quarantine list
+      twinbus syphon quarantine list --reason TwinbusExpired --json
+    """
+    there, name = secondary_of(primary, secondary, config, primary_name)
+    found = asyncio.run(_list(there, name, check_count(count), seconds("--timeout", timeout)))
+    found = [each for each in found if reason is None or each.reason == reason]
+    if as_json:
+        for each in found:
+            typer.echo(json.dumps(document(each)))
+    else:
+        typer.echo(list_text(found) if found else "nothing is in quarantine")
+
+
+def show(
+    number: Annotated[
+        str, typer.Argument(metavar="NUMBER", help="The message, as `quarantine list` numbers it: 0/17.")
+    ],
+    primary: Primary = None,
+    secondary: Secondary = None,
+    config: Config = None,
+    count: QueueCount = 10,
+    primary_name: PrimaryName = None,
+    timeout: Timeout = "15s",
+    as_json: AsJson = False,
+) -> None:
+    """Show one message: its properties, its body, and why it is here.
+
+    \b
+    Examples:
+      twinbus syphon quarantine show 0/17
+      twinbus syphon quarantine show 0/17 --json
+    """
+    wanted = parse_number(number)
+    there, name = secondary_of(primary, secondary, config, primary_name)
+    found = asyncio.run(_show(there, name, check_count(count), seconds("--timeout", timeout), wanted))
+    if found is None:
+        raise TwinbusError(f"no message {number} is in quarantine; see twinbus syphon quarantine list")
+    if as_json:
+        body, kind = body_of(found.letter)
+        more = {"properties": properties_of(found.letter), "body_kind": kind, "body": base64.b64encode(body).decode()}
+        typer.echo(json.dumps(document(found) | more))
+    else:
+        typer.echo(show_text(found))
+
+
+def redrive(
+    numbers: Numbers = None,
+    reason: Reason = None,
+    everything: Everything = False,
+    primary: Primary = None,
+    secondary: Secondary = None,
+    config: Config = None,
+    count: QueueCount = 10,
+    primary_name: PrimaryName = None,
+    timeout: Timeout = "15s",
+    as_json: AsJson = False,
+) -> None:
+    """Send messages home once more, with their full time to live; what is refused again stays in quarantine.
+
+    Ends with 3 if one of them stayed.
+
+    \b
+    Examples:
+      twinbus syphon quarantine redrive 0/17 0/18
+      twinbus syphon quarantine redrive --reason TwinbusTooLarge
+    """
+    choice = choice_of(numbers or (), reason, everything=everything)
+    here, there = both(primary, secondary, config)
+    name, attempt_s = name_of(here, primary_name), seconds("--timeout", timeout)
+    aftermath = asyncio.run(_redrive(here, there, name, check_count(count), attempt_s, choice))
+    _tell(aftermath, numbers or (), "sent home", as_json=as_json)
+
+
+def discard(
+    numbers: Numbers = None,
+    reason: Reason = None,
+    everything: Everything = False,
+    primary: Primary = None,
+    secondary: Secondary = None,
+    config: Config = None,
+    count: QueueCount = 10,
+    primary_name: PrimaryName = None,
+    timeout: Timeout = "15s",
+    as_json: AsJson = False,
+) -> None:
+    """Throw messages away for good.
+
+    Ends with 3 if one of them stayed.
+
+    \b
+    Examples:
+      twinbus syphon quarantine discard 0/17
+      twinbus syphon quarantine discard --reason TwinbusMalformed
+    """
+    choice = choice_of(numbers or (), reason, everything=everything)
+    there, name = secondary_of(primary, secondary, config, primary_name)
+    aftermath = asyncio.run(_discard(there, name, check_count(count), seconds("--timeout", timeout), choice))
+    _tell(aftermath, numbers or (), "thrown away", as_json=as_json)
+
+
+# --- which ones ---
+
+
+def parse_number(text: str) -> Number:
+    """`0/17` -> queue and sequence number."""
+    queue, slash, sequence = text.partition("/")
+    if not slash or not all(part.isascii() and part.isdigit() and len(part) < 20 for part in (queue, sequence)):
+        raise OptionsError(f"a message in quarantine has a number as 0/17, its queue and its place there, got {text!r}")
+    return int(queue), int(sequence)
+
+
+def choice_of(numbers: Sequence[str], reason: str | None, *, everything: bool) -> Choice:
+    """Exactly one way of choosing: nothing is thrown away because something was left out."""
+    from twinbus.syphon.quarantine import by_numbers, by_reason
+
+    if [bool(numbers), reason is not None, everything].count(True) != 1:
+        raise OptionsError("say which: numbers as 0/17, or --reason, or --all")
+    if numbers:
+        return by_numbers([parse_number(number) for number in numbers])
+    return by_reason(reason) if reason is not None else lambda _found: True
+
+
+# --- asking ---
+
+
+async def _quarantine(there: Namespace, name: str, count: int, attempt_s: float) -> Quarantine:
+    """Of the queues that are there; raises `TwinbusError` if there is none."""
+    from twinbus.cli.commands.syphon import usable
+    from twinbus.syphon.presence import presence
+    from twinbus.syphon.quarantine import Quarantine
+
+    dial = there.dial(attempt_s)
+    queues = usable(name, await presence(dial, name, count, attempt_s=attempt_s))
+    return Quarantine(dial, name, count, queues=queues, attempt_s=attempt_s)
+
+
+async def _list(there: Namespace, name: str, count: int, attempt_s: float) -> list[Quarantined]:
+    async with await _quarantine(there, name, count, attempt_s) as quarantine:
+        return [each async for each in quarantine.list()]
+
+
+async def _show(there: Namespace, name: str, count: int, attempt_s: float, number: Number) -> Quarantined | None:
+    async with await _quarantine(there, name, count, attempt_s) as quarantine:
+        return await quarantine.show(*number)
+
+
+async def _redrive(
+    here: Namespace, there: Namespace, name: str, count: int, attempt_s: float, choice: Choice
+) -> Aftermath:
+    async with await _quarantine(there, name, count, attempt_s) as quarantine:
+        return await quarantine.redrive(here.dial(attempt_s), choice)
+
+
+async def _discard(there: Namespace, name: str, count: int, attempt_s: float, choice: Choice) -> Aftermath:
+    async with await _quarantine(there, name, count, attempt_s) as quarantine:
+        return await quarantine.discard(choice)
+
+
+# --- telling ---
+
+
+def _tell(aftermath: Aftermath, numbers: Sequence[str], what: str, *, as_json: bool) -> None:
+    seen = {*aftermath.done, *aftermath.kept}
+    kept = aftermath.kept | {each: "is not in quarantine" for each in map(parse_number, numbers) if each not in seen}
+    done = [written(number) for number in sorted(aftermath.done)]
+    if as_json:
+        typer.echo(json.dumps({"done": done, "kept": {written(number): why for number, why in kept.items()}}))
+    else:
+        typer.echo(f"{len(done):,} {what}" + (f": {', '.join(done)}" if 0 < len(done) <= 10 else ""))
+        for number, why in kept.items():
+            typer.echo(f"twinbus: {written(number)} stays: {why}", err=True)
+    if kept:
+        raise typer.Exit(KEPT)
+
+
+def written(number: Number) -> str:
+    return f"{number[0]}/{number[1]}"
+
+
+def document(found: Quarantined) -> dict[str, Any]:
+    """Everything but the message itself, for programs."""
+    values = {each.name: getattr(found, each.name) for each in fields(found) if each.name != "letter"}
+    return {"number": written(found.number)} | values
+
+
+def list_text(found: Sequence[Quarantined]) -> str:
+    from twinbus.cli import draw
+    from twinbus.cli.commands.status import size
+
+    rows = [
+        (written(each.number), _word(each.path), _word(each.message_id), size(each.size), _word(each.reason))
+        for each in found
+    ]
+    return draw.table([("number", "destination", "message id", "size", "reason"), *rows])
+
+
+def show_text(found: Quarantined) -> str:
+    when = "?" if found.enqueued_ms is None else datetime.fromtimestamp(found.enqueued_ms / 1000, UTC).isoformat()
+    body, kind = body_of(found.letter)
+    lines = [
+        f"number       {written(found.number)}",
+        f"destination  {_word(found.path)}",
+        f"message id   {_word(found.message_id)}",
+        f"reason       {_word(found.reason)}",
+        f"             {_word(found.description)}",
+        f"in backlog   since {when}",
+        f"size         {found.size:,} bytes",
+        *(f"property     {_word(name)} = {_word(value)}" for name, value in properties_of(found.letter).items()),
+        f"body         {kind}, {len(body):,} bytes",
+    ]
+    shown = body[:BODY_SHOWN].decode("utf-8", "replace")
+    more = "" if len(body) <= BODY_SHOWN else f"\n... and {len(body) - BODY_SHOWN:,} bytes more: --json has all"
+    return "\n".join(lines) + (f"\n\n{''.join(_harmless(letter) for letter in shown)}{more}" if body else "")
+
+
+def properties_of(letter: bytes) -> dict[str, str]:
+    """The application properties as texts."""
+    from twinbus.amqp import sections
+
+    try:
+        found = sections.read_application_properties(letter, sections.walk(letter))
+    except DecodeError:
+        return {}
+    return {str(name): str(value) for name, value in found.items()}
+
+
+def body_of(letter: bytes) -> tuple[bytes, str]:
+    """The body's bytes and what kind of body that is; a value or a sequence as it is encoded."""
+    from twinbus.amqp import sections
+
+    try:
+        layout = sections.walk(letter)
+    except DecodeError:
+        return letter, "unreadable"
+    if layout.body_kind == "data":
+        return b"".join(sections.data_sections(letter, layout)), "data"
+    return (b"", "none") if layout.body is None else (letter[slice(*layout.body)], str(layout.body_kind))
+
+
+def _word(value: object) -> str:
+    """On one line, and harmless in a terminal: what is in quarantine may come from anybody."""
+    text = "-" if value is None else " ".join(str(value).split())
+    return "".join(_harmless(letter) for letter in text)
+
+
+def _harmless(letter: str) -> str:
+    return letter if letter.isprintable() or letter == "\n" else "\N{MIDDLE DOT}"
+
+
+EXAMPLES = """\b
+Examples:
+  twinbus syphon quarantine list
+  twinbus syphon quarantine redrive --reason TwinbusTooLarge
+  twinbus syphon quarantine discard 0/17"""
+
+
+def quarantine_commands(epilog: str) -> typer.Typer:
+    """`twinbus syphon quarantine` with its verbs; `epilog` ends the help of each."""
+    app = typer.Typer(
+        help="Look at messages that could not go home, send them again, or throw them away.",
+        epilog=f"{EXAMPLES}\n\n{epilog}",
+        rich_markup_mode=None,
+        no_args_is_help=False,
+        invoke_without_command=True,
+        callback=_show_help,
+    )
+    app.command("list", epilog=epilog, short_help="List them.")(list_messages)
+    app.command("show", epilog=epilog, short_help="Show one.")(show)
+    kept_epilog = f"{epilog}\n  3    done, and some of the messages stayed in quarantine"
+    app.command("redrive", epilog=kept_epilog, short_help="Send them home once more.")(redrive)
+    app.command("discard", epilog=kept_epilog, short_help="Throw them away.")(discard)
+    return app
+
+
+def _show_help(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())

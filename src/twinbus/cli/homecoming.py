@@ -1,0 +1,140 @@
+"""One run of a syphon for somebody who watches: what signals and answers do to it, and what is shown of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol
+
+from twinbus.syphon.linked import LineFailed
+
+if TYPE_CHECKING:
+    from twinbus.syphon import Alert, Progress, Syphon
+
+PAUSED, AFTER_CANARY = "paused", "paused after the canary"
+
+
+class Ending(Enum):
+    """How a run ended."""
+
+    EMPTY = "empty"
+    """Nothing is left in the backlog that was to be moved."""
+    CANARY = "canary"
+    """So many were moved as `--first` said, and nobody was there to say: go on."""
+    STOPPED = "stopped"
+    """Somebody wished so."""
+    INTERRUPTED = "interrupted"
+    """The same, by Ctrl-C."""
+
+
+class Screen(Protocol):
+    """Where progress is shown."""
+
+    every_s: float
+    """How often somebody looks."""
+    can_ask: bool
+
+    def show(self, progress: Progress) -> None: ...
+
+    def tell(self, alert: Alert) -> None: ...
+
+    def ask(self, question: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Homecoming:
+    """Run it in an event loop of the main thread.
+
+    SIGTERM and Ctrl-C end it cleanly: what is on its way arrives, what was borrowed goes back. A second one ends the
+    process on the spot, which loses nothing either: the backlog gives back what was borrowed when its locks end.
+    SIGUSR1 pauses, and the next one goes on.
+    """
+
+    def __init__(self, syphon: Syphon, screen: Screen) -> None:
+        self._syphon = syphon
+        self._screen = screen
+        self._ending: Ending | None = None
+        self._stopping: asyncio.Task[None] | None = None
+        self._has_asked = False
+
+    async def run(self) -> tuple[Ending, Progress]:
+        """How it ended, and how far it was. Raises what broke the syphon."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self._stop, Ending.STOPPED, signal.SIGTERM)
+        loop.add_signal_handler(signal.SIGINT, self._stop, Ending.INTERRUPTED, signal.SIGINT)
+        loop.add_signal_handler(signal.SIGUSR1, self._pause_or_resume)
+        try:
+            return await self._follow()
+        finally:
+            self._screen.close()
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+                loop.remove_signal_handler(number)
+
+    async def _follow(self) -> tuple[Ending, Progress]:
+        syphon = self._syphon
+        async with syphon:
+            counting = asyncio.create_task(self._count())
+            async for progress in syphon.progress(self._screen.every_s):
+                self._screen.show(progress)
+                if progress.state == AFTER_CANARY and self._ending is None:
+                    self._after_canary(progress.moved)
+            counting.cancel()
+            await asyncio.gather(counting, return_exceptions=True)
+            if self._stopping is not None:
+                await self._stopping
+            await syphon.finished()
+        last = syphon.look()
+        return self._ending or Ending.EMPTY, last
+
+    async def _count(self) -> None:
+        """As soon as there is a connection: how many there are to move, for an estimate."""
+        while True:
+            with contextlib.suppress(LineFailed):
+                if await self._syphon.count() is not None:
+                    return
+            await asyncio.sleep(0.2)
+
+    # --- orders from outside ---
+
+    def _stop(self, ending: Ending, number: int = 0) -> None:
+        if self._ending is not None and number:
+            os._exit(128 + number)
+        self._ending = self._ending or ending
+        self._stopping = asyncio.get_running_loop().create_task(self._syphon.stop())
+
+    def _pause_or_resume(self) -> None:
+        if self._syphon.look().state in (PAUSED, AFTER_CANARY):
+            self._go_on()
+        else:
+            self._syphon.pause()
+
+    def _go_on(self) -> None:
+        self._forget_question()
+        self._syphon.resume()
+
+    # --- after the first ones ---
+
+    def _after_canary(self, moved: int) -> None:
+        if not self._screen.can_ask:
+            self._stop(Ending.CANARY)
+        elif not self._has_asked:
+            self._has_asked = True
+            self._screen.ask(f"{moved:,} messages are home. Look at them; go on with the others? [y/N] ")
+            asyncio.get_running_loop().add_reader(sys.stdin.fileno(), self._answered)
+
+    def _answered(self) -> None:
+        answer = sys.stdin.readline()
+        self._forget_question()
+        if answer.strip().lower() in ("y", "yes"):
+            self._go_on()
+        else:
+            self._stop(Ending.CANARY)
+
+    def _forget_question(self) -> None:
+        if self._has_asked:
+            asyncio.get_running_loop().remove_reader(sys.stdin.fileno())

@@ -1,0 +1,142 @@
+"""Operations, bytes and money by stage: the table that a forecast and the actual cost both end in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from twinbus.cost.prices import Prices
+from twinbus.cost.stages import DEPARTING, NOT_FROM_PAIRING, Stage
+
+Rule = Literal["documents", "full"]
+RULES: tuple[Rule, ...] = ("documents", "full")
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What one stage used in one month."""
+
+    messages: float = 0
+    documents: float = 0
+    """Operations by the documents' rule."""
+    full: float = 0
+    bytes: float = 0
+
+    def __add__(self, other: Use) -> Use:
+        return Use(
+            self.messages + other.messages,
+            self.documents + other.documents,
+            self.full + other.full,
+            self.bytes + other.bytes,
+        )
+
+    def operations(self, rule: Rule) -> float:
+        return self.documents if rule == "documents" else self.full
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One stage of a bill."""
+
+    stage: Stage
+    use: Use
+    documents_usd: float
+    full_usd: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """What was, or will be, used in one month, and what that costs."""
+
+    month: str
+    lines: tuple[Line, ...]
+    base_usd: float
+
+    @property
+    def use(self) -> Use:
+        return sum((line.use for line in self.lines), Use())
+
+    def usd(self, rule: Rule) -> float:
+        """Everything, the standing charge included."""
+        return self.base_usd + sum(_usd_of(line, rule) for line in self.lines)
+
+    def pairing_usd(self, rule: Rule) -> float:
+        """What of it would not be there without pairing."""
+        return sum(_usd_of(line, rule) for line in self.lines if line.stage not in NOT_FROM_PAIRING)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "month": self.month,
+            "stages": [_line_dict(line) for line in self.lines],
+            "base_usd": round(self.base_usd, 6),
+            "total_usd": {rule: round(self.usd(rule), 6) for rule in RULES},
+            "pairing_usd": {rule: round(self.pairing_usd(rule), 6) for rule in RULES},
+        }
+
+    def rows(self) -> list[tuple[object, ...]]:
+        """A head and a row for each stage, for people."""
+        head = (
+            "stage",
+            "messages",
+            "operations (documents)",
+            "operations (full)",
+            "MB",
+            "USD (documents)",
+            "USD (full)",
+        )
+        total = Line("total", self.use, self.usd("documents"), self.usd("full"))  # type: ignore[arg-type]
+        return [head, *(_cells(line) for line in (*self.lines, total))]
+
+
+def bill(month: str, uses: Mapping[Stage, Use], prices: Prices, *, base_usd: float | None = None) -> Bill:
+    """The bill of a month. The price of operations falls with their number: each stage bears its share of the whole."""
+    total = sum(uses.values(), Use())
+    per_operation = {
+        rule: prices.operations_usd(total.operations(rule)) / (total.operations(rule) or 1) for rule in RULES
+    }
+
+    def usd(stage: Stage, rule: Rule) -> float:
+        leaving = uses[stage].bytes if stage in DEPARTING else 0
+        return uses[stage].operations(rule) * per_operation[rule] + prices.egress_usd(leaving)
+
+    lines = tuple(
+        Line(stage, uses[stage], usd(stage, "documents"), usd(stage, "full")) for stage in Stage if stage in uses
+    )
+    return Bill(month, lines, prices.standard_usd_a_month if base_usd is None else base_usd)
+
+
+def bills(uses: Iterable[tuple[str, Stage, Use]], prices: Prices) -> list[Bill]:
+    """A bill for each month, the first one first."""
+    months: dict[str, dict[Stage, Use]] = {}
+    for month, stage, use in uses:
+        of_month = months.setdefault(month, {})
+        of_month[stage] = of_month.get(stage, Use()) + use
+    return [bill(month, months[month], prices) for month in sorted(months)]
+
+
+def _usd_of(line: Line, rule: Rule) -> float:
+    return line.documents_usd if rule == "documents" else line.full_usd
+
+
+def _line_dict(line: Line) -> dict[str, Any]:
+    return {
+        "stage": str(line.stage),
+        "messages": round(line.use.messages),
+        "operations": {rule: round(line.use.operations(rule)) for rule in RULES},
+        "bytes": round(line.use.bytes),
+        "usd": {"documents": round(line.documents_usd, 6), "full": round(line.full_usd, 6)},
+    }
+
+
+def _cells(line: Line) -> tuple[object, ...]:
+    use = line.use
+    money = (f"{line.documents_usd:,.2f}", f"{line.full_usd:,.2f}")
+    return (
+        str(line.stage),
+        round(use.messages),
+        round(use.documents),
+        round(use.full),
+        f"{use.bytes / 1e6:,.1f}",
+        *money,
+    )

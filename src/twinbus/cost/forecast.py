@@ -1,0 +1,183 @@
+"""What a month with pairing will cost, and how large the backlog has to be, from how an application is used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from math import ceil
+from typing import Any
+
+from twinbus.cost.bill import Bill, Use, bill
+from twinbus.cost.prices import GB, Prices
+from twinbus.cost.stages import STEP_BYTES, Stage
+from twinbus.errors import OptionsError
+
+HOURS_A_MONTH = 720
+"""Thirty days, as the documents count."""
+POLL_MIN = 15
+BACKLOG_QUEUE_BYTES = 5120 << 20
+ALIAS_BYTES = 200
+"""About what the detour adds to a message: its destination, session, time to live and schedule."""
+PING_BYTES = 200
+SPREAD = 2.0
+"""Senders choose their queue by chance: twice the even share is a safe size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """How an application is used. Times are in seconds."""
+
+    entities: int = 1
+    rate: float = 10.0
+    """Messages a second, of all entities together."""
+    size_bytes: int = 1024
+    outages: float = 1.0
+    """In a month, each of all entities."""
+    outage_s: float = 3600.0
+    clients: int = 1
+    queues: int = 10
+    syphons: int = 1
+    ping_s: float = 60.0
+    failover_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        problems = list(_problems(self))
+        if problems:
+            raise OptionsError("; ".join(problems))
+
+    @property
+    def messages(self) -> float:
+        """In a month."""
+        return self.rate * HOURS_A_MONTH * 3600
+
+    @property
+    def detours(self) -> float:
+        """Messages in a month that go through the backlog; before the failover interval is over, sends fail."""
+        return self.rate * max(0.0, self.outage_s - self.failover_s) * self.outages
+
+    @property
+    def pings(self) -> float:
+        """In a month: every client pings every entity of its own."""
+        failed_over_s = max(0.0, self.outage_s - self.failover_s)
+        return self.entities * self.clients * (failed_over_s // self.ping_s) * self.outages
+
+    @property
+    def idle_polls(self) -> float:
+        """In a month: a long poll of 15 minutes for each queue and host."""
+        return self.queues * self.syphons * HOURS_A_MONTH * 60 / POLL_MIN
+
+
+def _problems(usage: Usage) -> Iterator[str]:
+    at_least = {"entities": 1, "size_bytes": 1, "clients": 1, "queues": 1, "syphons": 0, "rate": 0, "outages": 0}
+    at_least |= {"outage_s": 0, "failover_s": 0}
+    for name, least in at_least.items():
+        if not least <= getattr(usage, name) < float("inf"):
+            yield f"{name} is at least {least}, got {getattr(usage, name)}"
+    if not 1 <= usage.ping_s <= 1800:
+        yield f"ping_s is from 1 to 1800, got {usage.ping_s}"
+    if usage.outages * usage.outage_s > HOURS_A_MONTH * 3600:
+        yield "the outages take longer than a month"
+
+
+def uses(usage: Usage) -> dict[Stage, Use]:
+    """What a month uses, stage by stage."""
+    detours, size = usage.detours, usage.size_bytes
+    direct, detoured_size = usage.messages - detours, size + ALIAS_BYTES
+    return {
+        Stage.SEND: _moved(direct, size),
+        Stage.SEND_BACKLOG: _moved(detours, detoured_size),
+        Stage.RECEIVE_BACKLOG: _moved(detours, detoured_size),
+        Stage.SETTLE_BACKLOG: Use(detours, 0, detours),
+        Stage.SEND_HOME: _moved(detours, size),
+        Stage.RECEIVE: _moved(usage.messages, size),
+        Stage.SETTLE: Use(usage.messages, 0, usage.messages),
+        Stage.PING: Use(usage.pings, usage.pings, usage.pings, usage.pings * PING_BYTES),
+        Stage.IDLE: Use(0, usage.idle_polls, usage.idle_polls),
+        # One listing by each client and syphon when it starts, and the queues that are made once.
+        Stage.MANAGE: Use(0, 0, usage.clients + usage.syphons + usage.queues),
+    }
+
+
+def _moved(messages: float, size: int) -> Use:
+    return Use(messages, messages, messages * ceil(size / STEP_BYTES), messages * size)
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """How large the backlog has to be for one outage."""
+
+    messages: float
+    bytes: float
+    queues_needed: int
+    queues: int
+    hours: float | None
+    """How long an outage the queues asked for can take; None: for ever."""
+
+    @property
+    def is_enough(self) -> bool:
+        return self.queues >= self.queues_needed
+
+
+def capacity(usage: Usage) -> Capacity:
+    """Sized for the longest of the outages; a queue is planned for twice its even share."""
+    per_outage = usage.rate * max(0.0, usage.outage_s - usage.failover_s)
+    per_second = usage.rate * (usage.size_bytes + ALIAS_BYTES)
+    needed = max(1, ceil(per_outage * (usage.size_bytes + ALIAS_BYTES) * SPREAD / BACKLOG_QUEUE_BYTES))
+    hours = usage.queues * BACKLOG_QUEUE_BYTES / (per_second * SPREAD) / 3600 if per_second else None
+    return Capacity(per_outage, per_outage * (usage.size_bytes + ALIAS_BYTES), needed, usage.queues, hours)
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """Another way to be available, and its list price a month."""
+
+    name: str
+    usd: float
+    remark: str
+
+
+def alternatives(usage: Usage, prices: Prices) -> list[Alternative]:
+    """One Standard namespace without pairing, and what is sold for availability."""
+    operations = Use()
+    for stage in (Stage.SEND, Stage.RECEIVE, Stage.SETTLE):
+        operations += uses(usage)[stage]
+    lost_share = f"sends fail during {usage.outages * usage.outage_s / 3600:,.1f} hours of outages"
+    alone = prices.standard_usd_a_month + prices.operations_usd(operations.full)
+    replicated = usage.messages * usage.size_bytes / GB * prices.replication_usd_per_gb
+    premium = prices.premium_usd_a_month
+    return [
+        Alternative("one Standard namespace", alone, lost_share),
+        Alternative("one Premium namespace, 1 messaging unit", premium, "one region"),
+        Alternative(
+            "Premium with geo-disaster recovery, 2 x 1 unit", 2 * premium, "metadata only: messages stay behind"
+        ),
+        Alternative("Premium with geo-replication, 2 x 1 unit", 2 * premium + replicated, "messages are replicated"),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """A month with pairing."""
+
+    usage: Usage
+    bill: Bill
+    capacity: Capacity
+    alternatives: list[Alternative]
+    prices: Prices
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "usage": asdict(self.usage),
+            "bill": self.bill.as_dict(),
+            "backlog": asdict(self.capacity) | {"is_enough": self.capacity.is_enough},
+            "alternatives": [asdict(each) for each in self.alternatives],
+            "prices": {"as_of": self.prices.as_of, "source": self.prices.source},
+        }
+
+
+def forecast(usage: Usage, prices: Prices | None = None) -> Forecast:
+    """What a month costs, what the backlog needs, and what else there is to buy."""
+    prices = prices or Prices()
+    standing = prices.standard_usd_a_month + prices.connections_usd(2 * (usage.clients + usage.syphons))
+    of_month = bill("a month", uses(usage), prices, base_usd=standing)
+    return Forecast(usage, of_month, capacity(usage), alternatives(usage, prices), prices)

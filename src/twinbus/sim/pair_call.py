@@ -1,0 +1,304 @@
+"""One call of a simulated application, and what must be true of it from its first step to its last.
+
+The record is kept from what the flow asks for and is answered, never from what the flow knows. So at the end it is
+known where each message is for sure, how often it may be somewhere besides, and whether the caller was told just that.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from enum import Enum
+
+from twinbus.client.asks import Answer, Ask, Failed, Pack, Packed, Pause, Stored, ToBacklog, ToPrimary, WaitTurn
+from twinbus.client.flows import TIMEOUT_LEAST_S, Sending
+from twinbus.pairing.backlog_queues import backlog_path
+from twinbus.pairing.entity import Entity
+from twinbus.pairing.failure import Failure, FailureKind
+from twinbus.sim.invariants import check
+from twinbus.sim.pair_letters import SimulatedParcel
+from twinbus.sim.pair_watch import Watch
+
+BUSY_WAIT_S = 10.0
+SLACK_S = 0.1
+"""How much longer than it may a call can take: least time-outs, and timers that lag."""
+PRIMARY = "primary"
+
+Kind = FailureKind
+
+
+class Expected(Enum):
+    """The verdicts of the specification, written down a second time."""
+
+    DOWN = "down"
+    RAISE = "raise"
+    BUSY = "busy"
+
+
+def expected(failure: Failure, *, is_backlog: bool, is_known: bool) -> Expected:
+    match failure.kind:
+        case Kind.BUSY:
+            return Expected.BUSY
+        case Kind.TOO_LARGE | Kind.REJECTED:
+            return Expected.RAISE
+        case Kind.UNAUTHORISED:
+            return Expected.DOWN if is_backlog else Expected.RAISE
+        case Kind.NOT_FOUND:
+            return Expected.DOWN if is_backlog or is_known else Expected.RAISE
+        case _:
+            return Expected.DOWN
+
+
+class Call:
+    def __init__(
+        self, number: int, watch: Watch, entity: Entity, parcel: SimulatedParcel, timeout_s: float | None
+    ) -> None:
+        self.number = number
+        self.parcel = parcel
+        self.entity = entity
+        self.rules = watch.rules
+        self.timeout_s = timeout_s
+        self.started_at = self.heard_at = watch.loop.now
+        self._started_awake = watch.loop.awake_s
+        self.sending: Sending | None = None
+        """The flow that carries it, once there is one."""
+        self.sure: dict[str, str] = {}
+        """Message id -> where it is: the primary, or the path of a backlog queue."""
+        self.doubts: Counter[str] = Counter()
+        """Message id -> how many attempts with it ended without an answer."""
+        self.doubtful_attempts = 0
+        self.attempts = 0
+        self.batches = 1
+        self.is_over = False
+        self.last_failure: Failure | None = None
+        self.must_end = False
+        """A verdict said that the caller is to be told now."""
+        self.held_at: float | None = None
+        self._watch = watch
+        self._entity_watch = watch.entity(entity)
+        self._line = watch.line(entity)
+        self.is_to_join = watch.rules.hold_sends and len(self._line) > 0
+        self._first_period = self._period = self._entity_watch.period
+        self._in_round = 0
+        self._busy_at: dict[str, float] = {}
+        self._ask: Ask | None = None
+        self._answer: Answer | None = None
+        self._on_the_way: tuple[str, ...] = ()
+        self._unpacked: list[str] = list(parcel.message_ids)
+
+    def __repr__(self) -> str:
+        return f"call {self.number} to {self.entity.path}"
+
+    @property
+    def now(self) -> float:
+        return self._watch.loop.now
+
+    @property
+    def deadline(self) -> float | None:
+        return None if self.timeout_s is None else self.started_at + self.timeout_s
+
+    @property
+    def is_waiting(self) -> bool:
+        """It is held, and waits for its turn."""
+        return isinstance(self._ask, WaitTurn) and self._answer is None
+
+    # --- asks ---
+
+    def asked(self, ask: Ask) -> None:
+        """The flow wants something: it fits what happened before, and it may be done now."""
+        self._judge_last(ask)
+        self._note_joining()
+        check(not self.must_end, f"{self} goes on with {ask} though its caller was to be told {self.last_failure}")
+        if self._ask is None:
+            self._check_first(ask)
+        match ask:
+            case ToPrimary(timeout_s):
+                self._to_primary(timeout_s)
+            case Pack():
+                self._line_is_behind()
+                check(self._entity_watch.is_failed_over, f"{self} takes the detour though the primary is not given up")
+                self._unpacked = [each for each in self.parcel.message_ids if each not in self.sure]
+            case ToBacklog(queue, letters, timeout_s):
+                self._to_backlog(queue, len(letters), timeout_s)
+            case WaitTurn(_, seconds):
+                self._check_wait(seconds)
+        self._ask, self._answer = ask, None
+
+    def _check_first(self, ask: Ask) -> None:
+        if self.is_to_join:
+            check(isinstance(ask, WaitTurn), f"{self} begins with {ask} though others wait before it")
+        elif self._entity_watch.is_failed_over:
+            check(isinstance(ask, Pack), f"{self} begins with {ask} though the entity is failed over")
+        else:
+            check(isinstance(ask, ToPrimary), f"{self} begins with {ask} though the entity is not failed over")
+
+    def _to_primary(self, timeout_s: float) -> None:
+        check(not self._entity_watch.is_failed_over, f"{self} goes to the primary while the entity is failed over")
+        self._line_is_behind()
+        self._check_busy(PRIMARY)
+        self._check_time(timeout_s)
+        self._period = self._entity_watch.period
+        self._on_the_way = self.parcel.message_ids
+
+    def _to_backlog(self, queue: int, count: int, timeout_s: float) -> None:
+        path = backlog_path(self._watch.pair.name, queue)
+        self._line_is_behind()
+        self._watch.queues.check_usable(queue, self.now)
+        self._check_busy(path)
+        self._check_time(timeout_s)
+        self._on_the_way = tuple(self._unpacked[:count])
+
+    def _line_is_behind(self) -> None:
+        if self.held_at is not None:
+            self._line.check_turn(self)
+
+    def _check_busy(self, place: str) -> None:
+        since = self._busy_at.get(place)
+        is_early = since is not None and self.now < since + BUSY_WAIT_S - 1e-6
+        check(not is_early, f"{self} is sent to {place} again {self.now - (since or 0):.3f} s after that was busy")
+
+    def _check_time(self, timeout_s: float) -> None:
+        check(0 < timeout_s <= self.rules.attempt_s, f"{self} makes an attempt of {timeout_s} s")
+        deadline = self.deadline
+        is_in_time = deadline is None or timeout_s <= TIMEOUT_LEAST_S or self.now + timeout_s <= deadline + 1e-6
+        check(is_in_time, f"{self} makes an attempt that may last longer than its caller waits")
+
+    def _check_wait(self, seconds: float) -> None:
+        check(self.held_at is not None, f"{self} waits for its turn and is not in line")
+        until = (self.held_at or 0) + self.rules.hold_time_max_s
+        check(self.now + seconds <= until + 1e-6, f"{self} is held for longer than it may")
+
+    def _note_joining(self) -> None:
+        if self.held_at is None and self.sending is not None and self.sending.ticket is not None:
+            self.held_at = self.now
+            self._line.join(self)
+
+    # --- answers ---
+
+    def heard(self, answer: Answer) -> None:
+        self._answer, self.heard_at = answer, answer.at
+        if isinstance(answer, Packed):
+            self.batches = max(1, len(answer.batches))
+        if isinstance(self._ask, ToPrimary | ToBacklog) and isinstance(answer, Stored | Failed):
+            self.attempts += 1
+            self._in_round += 1
+            if isinstance(answer, Stored):
+                self._stored(self._place)
+            else:
+                self._failed(answer.failure)
+            self._on_the_way = ()
+
+    @property
+    def _place(self) -> str:
+        assert isinstance(self._ask, ToPrimary | ToBacklog)
+        return PRIMARY if isinstance(self._ask, ToPrimary) else backlog_path(self._watch.pair.name, self._ask.queue)
+
+    def _stored(self, place: str) -> None:
+        for message_id in self._on_the_way:
+            check(message_id not in self.sure, f"{self} sends {message_id} again though it was stored")
+            self.sure[message_id] = place
+        self._unpacked = self._unpacked[len(self._on_the_way) :]
+        if isinstance(self._ask, ToBacklog):
+            self._watch.queues.took(self._ask.queue)
+
+    def _failed(self, failure: Failure) -> None:
+        self.last_failure = failure
+        if failure.in_doubt:
+            self._doubt()
+        verdict = self._expected(failure)
+        if verdict is Expected.BUSY:
+            self._busy_at[self._place] = self.now
+        elif isinstance(self._ask, ToBacklog) and verdict is Expected.DOWN:
+            self._watch.queues.failed(self._ask.queue, self.now)
+        self.must_end = verdict is Expected.RAISE
+
+    def _doubt(self) -> None:
+        self.doubtful_attempts += 1
+        self.doubts.update(self._on_the_way)
+
+    def _expected(self, failure: Failure) -> Expected:
+        is_known = self._entity_watch.is_known
+        return expected(failure, is_backlog=isinstance(self._ask, ToBacklog), is_known=is_known)
+
+    # --- what an answer led to ---
+
+    def _judge_last(self, then: Ask | None) -> None:
+        """The last answer is known, and what the flow did next: did the core make of it what it should have?"""
+        ask, answer, watch = self._ask, self._answer, self._entity_watch
+        self._watch.check_others(self.entity)
+        if isinstance(ask, ToPrimary) and isinstance(answer, Stored):
+            watch.succeeded(self._period, answer.at)
+        elif isinstance(ask, ToPrimary) and isinstance(answer, Failed):
+            self._judge_failure(answer, then)
+        else:
+            watch.unchanged(f"{self} heard {answer}")
+        is_back = isinstance(ask, ToBacklog) and isinstance(then, ToPrimary)
+        if is_back or isinstance(then, Pack | WaitTurn):
+            self._in_round = 0
+
+    def _judge_failure(self, answer: Failed, then: Ask | None) -> None:
+        verdict = self._expected(answer.failure)
+        if verdict is not Expected.DOWN:
+            self._entity_watch.unchanged(f"{self} heard {answer.failure}")
+            check(then is None or isinstance(then, Pause), f"{self} goes on with {then} after {answer.failure}")
+        elif isinstance(then, Pause):
+            self._entity_watch.unchanged(f"{self} has an attempt left after {answer.failure}")
+            check(self._in_round < self.rules.attempts, f"{self} makes more attempts than it may")
+            check(then.seconds <= self.rules.backoff_max_s, f"{self} pauses for {then.seconds} s")
+        else:
+            is_used_up = self._in_round >= self.rules.attempts or not self._has_time_left(answer.at)
+            is_used_up |= self._period != self._entity_watch.period  # sends have changed sides meanwhile
+            check(is_used_up, f"{self} gives up after {self._in_round} attempts")
+            self._entity_watch.failed(self._period, answer.at)
+            self._in_round = 0
+
+    def _has_time_left(self, at: float) -> bool:
+        """Surely enough for another attempt."""
+        kept_back_s = self.rules.attempt_s if self.rules.failover_interval_s <= 0 else 0
+        return self.deadline is None or at + self.rules.backoff_max_s + kept_back_s < self.deadline
+
+    # --- the end ---
+
+    def ended(self) -> None:
+        """The flow is done, with a receipt or an error."""
+        self._judge_last(None)
+        self.is_over = True
+        self._line.leave(self)
+        self._check_length()
+
+    def cancelled(self) -> None:
+        """The application gave up in the middle: what was on its way is in doubt."""
+        if self._on_the_way:
+            self._doubt()
+        self._answer = None
+        self.ended()
+
+    def _check_length(self) -> None:
+        awake_s = self._watch.loop.awake_s
+        since_s = awake_s - self._started_awake
+        check(since_s <= self._longest_s() + SLACK_S, f"{self} took {since_s:.3f} s, its bound is {self._longest_s()}")
+        if self._watch.closed_at is not None:
+            late_s = awake_s - self._watch.closed_at
+            check(late_s <= self.rules.attempt_s + SLACK_S, f"{self} ended {late_s:.3f} s after the client was closed")
+
+    def _longest_s(self) -> float:
+        if self.timeout_s is not None:
+            return self.timeout_s
+        rules = self.rules
+        round_s = rules.attempts * rules.attempt_s + (rules.attempts - 1) * max(BUSY_WAIT_S, rules.backoff_max_s)
+        tries = self._watch.queues.count + 2 * rules.attempts + 1
+        detour_s = self.batches * (tries * rules.attempt_s + rules.attempts * BUSY_WAIT_S)
+        rounds = 2 + self._entity_watch.period - self._first_period
+        return (rules.hold_time_max_s if self.held_at is not None else 0) + rounds * (round_s + detour_s)
+
+    @property
+    def is_held_too_long(self) -> bool:
+        """Whether it is in order to give it up."""
+        self._note_joining()
+        if self.held_at is None:
+            return False
+        until = self.held_at + self.rules.hold_time_max_s
+        return self.now >= min(until, until if self.deadline is None else self.deadline) - 1e-6
+
+    @property
+    def cannot_join(self) -> bool:
+        return self.held_at is None and self._line.is_full_for(self)

@@ -1,0 +1,262 @@
+"""The shell of a simulated pair: does what flows ask for and what the core orders, in virtual time.
+
+It is to the core what the shells for threads and tasks are, timers that lag a little included.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from itertools import count
+from random import Random
+
+from twinbus.client import drive, flows
+from twinbus.client.asks import (
+    Answer,
+    Ask,
+    Failed,
+    Flow,
+    Pack,
+    Packed,
+    Pause,
+    Probe,
+    Result,
+    Stored,
+    ToBacklog,
+    ToPrimary,
+    WaitTurn,
+    Woke,
+)
+from twinbus.client.news import NewsName
+from twinbus.namespace.commands import OpenSender, Send
+from twinbus.namespace.message import read_arrival
+from twinbus.pairing.backlog_queues import backlog_path
+from twinbus.pairing.effects import Effect, ForgetWake, PingPrimary, Rouse, StopPings, Tell, WakeMe
+from twinbus.pairing.entity import Entity
+from twinbus.pairing.events import TimeCame
+from twinbus.pairing.failure import Failure
+from twinbus.pairing.machine import JITTER
+from twinbus.pairing.pair import Pair
+from twinbus.sim.invariants import check
+from twinbus.sim.pair_call import Call
+from twinbus.sim.pair_failover import LAG_S
+from twinbus.sim.pair_letters import ping
+from twinbus.sim.pair_loop import Signal, Task, VirtualLoop
+from twinbus.sim.pair_network import Outcome, Road
+from twinbus.sim.pair_watch import Watch
+
+ENCODING_S = 0.02
+NEWS = frozenset(NewsName)
+
+
+def _no_id() -> str:
+    raise AssertionError("every message has an id before it is sent")
+
+
+class SimulatedShell:
+    def __init__(
+        self, pair: Pair, watch: Watch, primary: Road, secondary: Road, loop: VirtualLoop, random: Random
+    ) -> None:
+        self.pair, self.watch, self.loop = pair, watch, loop
+        self.batch_bytes = 0
+        self.is_operated = False
+        """Somebody forces failovers and marks entities healthy, so that pings may overlap."""
+        self._primary, self._secondary = primary, secondary
+        self._random = random
+        self._seen = watch.seen
+        self._numbers = count()
+        self._timers: dict[tuple[str, Entity], int] = {}
+        self._pings: Counter[Entity] = Counter()
+        """Under way."""
+        self._turns: dict[int, Signal[None]] = {}
+        self._waits: set[Signal[None]] = set()
+
+    # --- asks ---
+
+    @property
+    def is_closing(self) -> bool:
+        return self.watch.closed_at is not None
+
+    async def run(self, flow: Flow[Result], call: Call) -> Result:
+        return await drive.run_async(flow, lambda ask: self.perform(ask, call), self.settle)
+
+    async def perform(self, ask: Ask, call: Call) -> Answer:
+        self.watch.note(call, ask)
+        call.asked(ask)
+        self.check_order()
+        answer = await self._act(ask, call)
+        self.watch.note(call, answer)
+        call.heard(answer)
+        return answer
+
+    async def _act(self, ask: Ask, call: Call) -> Answer:
+        match ask:
+            case Pack():
+                await self._encode()
+                return Packed(self.loop.now, self._random.random(), call.parcel.batches(self.batch_bytes))
+            case ToPrimary() | ToBacklog() if self.is_closing:
+                return self._woke()
+            case ToPrimary(timeout_s):
+                return await self._send(self._primary, call.entity.path, call.parcel.letters, timeout_s)
+            case ToBacklog(queue, letters, timeout_s):
+                path = backlog_path(self.pair.name, queue)
+                return await self._send(self._secondary, path, letters, timeout_s)
+            case Pause(seconds):
+                await self._wait(Signal(), seconds)
+                return self._woke()
+            case WaitTurn(ticket, seconds):
+                turn = self._turns.setdefault(ticket, Signal())
+                await self._wait(turn, seconds)
+                self._turns[ticket] = Signal()
+                return self._woke()
+        raise AssertionError(f"a send never asks for {ask}")
+
+    async def _encode(self) -> None:
+        """Takes time, now and then enough for others to do something meanwhile."""
+        if self._random.random() < 0.2:
+            signal: Signal[None] = Signal()
+            self.loop.call_in(self._random.random() * ENCODING_S, lambda: signal.set(None))
+            await signal
+
+    async def _send(self, road: Road, path: str, letters: list[bytes] | tuple[bytes, ...], timeout_s: float) -> Answer:
+        arrivals = tuple([read_arrival(letter, _no_id) for letter in letters])
+        return self._answer(await road.attempt(Send(path, arrivals), timeout_s))
+
+    def _answer(self, outcome: Outcome) -> Answer:
+        if isinstance(outcome, Failure):
+            return Failed(self.loop.now, self._random.random(), outcome)
+        return Stored(self.loop.now, self._random.random(), outcome)
+
+    def _woke(self) -> Woke:
+        return Woke(self.loop.now, self._random.random(), self.is_closing)
+
+    async def _wait(self, signal: Signal[None], seconds: float) -> None:
+        if self.is_closing:
+            return
+        self._waits.add(signal)
+        self.loop.call_in(seconds, lambda: signal.set(None))
+        try:
+            await signal
+        finally:
+            self._waits.discard(signal)
+
+    def forget_turn(self, ticket: int | None) -> None:
+        if ticket is not None:
+            self._turns.pop(ticket, None)
+
+    # --- orders ---
+
+    def settle(self) -> None:
+        """Carry out what the core has ordered."""
+        for entity, effect in self.pair.take_orders():
+            self._carry_out(entity, effect)
+
+    def _carry_out(self, entity: Entity | None, effect: Effect) -> None:
+        self.watch.note(entity and entity.path, effect)
+        match effect:
+            case Tell(name):
+                check(name in NEWS, f"there is no such news as {name}")
+                self._seen[f"news: {name}"] += 1
+            case Rouse(ticket):
+                turn = self._turns.setdefault(ticket, Signal())
+                self.loop.call_in(0, lambda: turn.set(None))  # whoever gives the order is still at work
+            case WakeMe(at) if entity is not None:
+                self._call_at(("wake", entity), at, lambda: self._wake(entity))
+            case ForgetWake() if entity is not None:
+                self._timers.pop(("wake", entity), None)
+            case PingPrimary(at) if entity is not None:
+                self._check_ping_time(entity, at - self.loop.now)
+                self._call_at(("ping", entity), at, lambda: self._ping(entity))
+            case StopPings() if entity is not None:
+                self._timers.pop(("ping", entity), None)
+
+    def _call_at(self, key: tuple[str, Entity], at: float, job: Callable[[], None]) -> None:
+        if not self.is_closing:
+            number = self._timers[key] = next(self._numbers)
+            self.loop.call_at(at, lambda: self._when_due(key, number, job))
+
+    def _when_due(self, key: tuple[str, Entity], number: int, job: Callable[[], None]) -> None:
+        if self._timers.get(key) != number:
+            return  # cancelled, or ordered anew
+        del self._timers[key]
+        self._pings[key[1]] += key[0] == "ping"
+        if self._random.random() < 0.2:  # a worker takes its time; what is due can no longer be cancelled
+            self.loop.call_at(self.loop.due + self._random.random() * LAG_S / 2, job)
+        else:
+            job()
+
+    def _wake(self, entity: Entity) -> None:
+        if not self.is_closing:
+            self.pair.feed(entity, TimeCame(self.loop.now, entity.epoch, self._random.random()))
+            self.settle()
+            self.watch.entity(entity).time_came(self.loop.now)
+            self.check_order()
+
+    # --- pings ---
+
+    def _ping(self, entity: Entity) -> None:
+        if not self.is_closing:
+            Task(self._ping_once(entity))
+
+    async def _ping_once(self, entity: Entity) -> None:
+        watch, outcomes = self.watch.entity(entity), []
+        period = watch.period
+
+        async def probe(ask: Ask) -> Answer:
+            assert isinstance(ask, Probe)
+            check(watch.is_failed_over, f"{entity.path} is pinged and not failed over")
+            check(ask.path == entity.path, f"{ask.path} is pinged for {entity.path}")
+            command = Send(ask.path, (read_arrival(ping(), _no_id),)) if self._sends_pings else OpenSender(ask.path)
+            outcome = await self._primary.attempt(command, ask.timeout_s)
+            outcomes.append(outcome)
+            return self._answer(outcome)
+
+        await drive.run_async(flows.ping(self.pair, entity), probe, self.settle)
+        self._pings[entity] -= 1
+        if outcomes:
+            self._seen["pings: failed" if isinstance(outcomes[0], Failure) else "pings: succeeded"] += 1
+            watch.pinged(period, succeeded=not isinstance(outcomes[0], Failure))
+        self.check_order()
+
+    @property
+    def _sends_pings(self) -> bool:
+        return self.pair.rules.probe == "ping"
+
+    def _check_ping_time(self, entity: Entity, seconds: float) -> None:
+        interval_s = self.pair.rules.ping_interval_s
+        is_right = abs(seconds - interval_s) <= JITTER * interval_s + 1e-6
+        check(is_right, f"the next ping of {entity.path} is in {seconds} s, the interval is {interval_s}")
+
+    # --- what is always true ---
+
+    def check_order(self) -> None:
+        """Between two steps: one ping schedule for what is failed over, none for the rest; nothing is overdue."""
+        self.watch.check_duties()
+        if self.is_closing:
+            return
+        for watch in self.watch.entities:
+            entity = watch.entity
+            ordered = ("ping", entity) in self._timers
+            if watch.wants_pings:
+                schedules = ordered + self._pings[entity]
+                check(1 <= schedules <= 1 + self.is_operated, f"{entity.path} has {schedules} ping schedules")
+            else:
+                check(not ordered, f"{entity.path} will be pinged for nothing")
+
+    # --- the end ---
+
+    def close(self) -> None:
+        """Sends that wait are told, and timers go."""
+        self.watch.closed_at = self.loop.awake_s
+        self._timers.clear()
+        for signal in tuple(self._waits):
+            signal.set(None)
+
+    def check_rest(self) -> None:
+        """Nothing is left behind."""
+        check(not self._waits, f"{len(self._waits)} waits have no end")
+        check(not self._turns, f"{len(self._turns)} turns are remembered for nobody")
+        check(not self._timers, f"timers are left: {[key for key, _ in self._timers]}")
+        check(not self.pair.has_orders, "orders were not carried out")
+        for entity in self.pair.entities:
+            check(len(entity.line) == 0 and entity.line.bytes == 0, f"{len(entity.line)} sends are held by nobody")

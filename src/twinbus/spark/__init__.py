@@ -1,0 +1,1 @@
+"""Spark, through PySpark: what happened to the messages, counted and accounted for, on one machine or many."""

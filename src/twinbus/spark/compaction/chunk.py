@@ -1,0 +1,274 @@
+"""One chunk: the part of a segment that is new. Read, checked line by line, written as Parquet.
+
+This is what a Spark task runs; it needs no Spark. Running it again, after a crash or at the same time, gives the same
+files with the same content.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+from zlib import crc32
+
+import msgspec
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+from twinbus.ledger.events import SCHEMA_VERSION
+from twinbus.ledger.kinds import Kind
+from twinbus.ledger.lines import CRC_MARK, LINE_BYTES_MAX, Flaw, read_line
+from twinbus.spark.compaction.manifest import STEPS, Gap, Process, Trouble, sync_names
+from twinbus.spark.compaction.number_ranges import Range, joined
+from twinbus.spark.compaction.steps import STEP_SCHEMA, parsed, steps_of
+
+BLOCK_BYTES = 16 << 20
+LINES_NAMED_MAX = 10
+DAY_MS = 86_400_000
+OURS = b'{"v":%d,"process":"' % SCHEMA_VERSION
+"""How every line of this version begins; any other is looked at with more care."""
+ENVELOPE = ("process", "number", "at_ms", "host", "pid", "program")
+TOLD = (Kind.OPENED, Kind.CLOSED, Kind.GAP)
+
+
+class Chunk(msgspec.Struct, frozen=True):
+    """What to read: a segment from `start` to `stop`."""
+
+    segment: str
+    path: str
+    start: int
+    stop: int
+    first_line: int
+    is_growing: bool
+    """Somebody writes to it: a line without an end is not torn, only unfinished."""
+    known: dict[str, list[Range]] = {}
+    """Numbers that have been read from elsewhere: such records are left out."""
+
+
+class Read(msgspec.Struct):
+    """What came of a chunk."""
+
+    segment: str
+    bytes: int = 0
+    lines: int = 0
+    steps: int = 0
+    files: list[str] = []
+    processes: dict[str, Process] = {}
+    troubles: list[Trouble] = []
+
+
+def compact(chunk: Chunk, store: Path) -> Read:
+    """Write what is whole in the chunk into the store, and say what it was and what was not."""
+    read = _Reading(chunk)
+    writer = _Writer(store, f"{Path(chunk.segment).stem}-{chunk.start}.parquet")
+    try:
+        with Path(chunk.path).open("rb") as file:
+            for events in read.tables(file):
+                writer.write(steps_of(events))
+    except OSError as error:
+        read.note("unreadable", f"{error.strerror}", None)
+    read.result.files, read.result.steps = writer.close(), writer.steps
+    return read.result
+
+
+class _Reading:
+    """A chunk while it is read."""
+
+    def __init__(self, chunk: Chunk) -> None:
+        self._chunk = chunk
+        self._seen: dict[str, list[Range]] = {name: list(ranges) for name, ranges in chunk.known.items()}
+        self._troubles: dict[str, Trouble] = {}
+        self.result = Read(chunk.segment)
+
+    def tables(self, file: BinaryIO) -> Iterator[Any]:
+        """Tables of the records that are whole and new."""
+        file.seek(self._chunk.start)
+        for block in self._blocks(file):
+            lines = block.split(b"\n")
+            last = lines.pop()
+            lines = [*lines, last] if last else lines
+            table = self._table(lines, ends_torn=bool(last))
+            if table is not None and (new := self._only_new(table)) is not None:
+                yield new
+            self.result.lines += len(lines)
+            self.result.bytes += len(block)
+        self.result.troubles = list(self._troubles.values())
+
+    def _blocks(self, file: BinaryIO) -> Iterator[bytes]:
+        """The chunk in pieces that end with a line; what is unfinished is left for another time."""
+        left = self._chunk.stop - self._chunk.start
+        rest = b""
+        while left > 0 and (data := file.read(min(BLOCK_BYTES, left))):
+            left -= len(data)
+            whole, end, rest = (rest + data).rpartition(b"\n")
+            if end:
+                yield whole + end
+            elif len(rest) > 2 * LINE_BYTES_MAX:  # no record is that long
+                yield rest
+                rest = b""
+        if rest and not self._chunk.is_growing:
+            yield rest
+
+    def _table(self, lines: list[bytes], *, ends_torn: bool) -> Any:
+        """A table of the lines that are records, with a column `line`; None if there is none."""
+        good, numbers = [], []
+        for at, line in enumerate(lines):
+            body, _, crc = line.rpartition(CRC_MARK)
+            is_whole = line.startswith(OURS) and crc == b"%d}" % crc32(body)
+            if is_whole or self._is_record(line, at, is_last=ends_torn and at == len(lines) - 1):
+                good.append(line)
+                numbers.append(at)
+        if not good:
+            return None
+        try:
+            data = b"\n".join(good)
+            data.decode()
+            return parsed(data).append_column("line", pa.array(numbers))
+        except (pa.ArrowInvalid, UnicodeDecodeError):
+            return self._table_of_the_careful(good, numbers)
+
+    def _table_of_the_careful(self, lines: list[bytes], numbers: list[int]) -> Any:
+        """Somewhere among the lines is one with a good checksum that is no record for all that."""
+        kept = [pair for pair in zip(lines, numbers, strict=True) if self._is_record(pair[0], pair[1], is_last=False)]
+        if not kept:
+            return None
+        data = b"\n".join(line for line, _ in kept)
+        return parsed(data).append_column("line", pa.array([number for _, number in kept]))
+
+    def _is_record(self, line: bytes, at: int, *, is_last: bool) -> bool:
+        read = read_line(line)
+        if not isinstance(read, Flaw):
+            return True
+        if read.trouble == "newer" and read.envelope is not None:
+            self._see_unknown(read.envelope.process, read.envelope.number)
+            self.note("newer", read.text, at)
+        elif is_last:
+            self.note("torn", "the last line ends too soon, as after a crash in the middle of writing", at)
+        else:
+            self.note("corrupt", read.text, at)
+        return False
+
+    def _see_unknown(self, process: str, number: int) -> None:
+        """A record that is there but cannot be understood: its number is not missing."""
+        if self._is_known(process, number):
+            return
+        found = self.result.processes.setdefault(process, Process())
+        found.add(Process(not_understood=1, ranges=[Range(number, number, 0, 0)]))
+        self._seen[process] = joined([*self._seen.get(process, []), Range(number, number, 0, 0)])
+
+    def _is_known(self, process: str, number: int) -> bool:
+        return any(each.first <= number <= each.last for each in self._seen.get(process, []))
+
+    def _only_new(self, table: Any) -> Any:
+        """The table without records that were read before; what is new is noted."""
+        process = table["process"].to_numpy()
+        if (process == process[0]).all():
+            return self._new_of_one(process[0], table)
+        parts = [
+            part
+            for name in dict.fromkeys(process)
+            if (part := self._new_of_one(name, table.filter(pa.array(process == name)))) is not None
+        ]
+        return pa.concat_tables(parts).sort_by("line") if parts else None
+
+    def _new_of_one(self, process: str, table: Any) -> Any:
+        number = table["number"].to_numpy()
+        keep = np.zeros(len(number), bool)
+        keep[np.unique(number, return_index=True)[1]] = True
+        for each in self._seen.get(process, []):
+            keep &= (number < each.first) | (number > each.last)
+        for at in table["line"].to_numpy()[~keep]:
+            self.note("duplicate", "read before, in this or another segment", int(at))
+        new = table if keep.all() else table.filter(pa.array(keep))
+        if new.num_rows == 0:
+            return None
+        found = _process_in(new)
+        self._seen[process] = joined([*self._seen.get(process, []), *found.ranges])
+        self.result.processes.setdefault(process, Process()).add(found)
+        return new
+
+    def note(self, defect: str, text: str, at: int | None) -> None:
+        trouble = self._troubles.setdefault(defect, Trouble(self._chunk.segment, defect, text, lines=[]))
+        trouble.count += 1
+        if at is not None and len(trouble.lines) < LINES_NAMED_MAX:
+            trouble.lines.append(self._chunk.first_line + self.result.lines + at)
+        self.result.troubles = list(self._troubles.values())
+
+
+def _process_in(table: Any) -> Process:
+    """What the records, all of one process, say about it."""
+    at_ms, number = table["at_ms"].to_numpy(), table["number"].to_numpy()
+    last = {name: table[name][-1].as_py() for name in ENVELOPE}
+    told = table.filter(pc.is_in(table["kind"], pa.array([str(kind) for kind in TOLD]))).to_pylist()
+    return Process(
+        host=last["host"] or "",
+        pid=last["pid"] or 0,
+        program=last["program"] or "",
+        first_ms=int(at_ms.min()),
+        last_ms=int(at_ms.max()),
+        wait_us=max((each["duration_us"] or 0 for each in told if each["kind"] == Kind.OPENED), default=0),
+        closed=any(each["kind"] == Kind.CLOSED for each in told),
+        ranges=_ranges(number, at_ms),
+        gaps=[_gap(each) for each in told if each["kind"] == Kind.GAP],
+    )
+
+
+def _gap(told: dict[str, Any]) -> Gap:
+    first, last, since_ms, until_ms = (
+        told[name] or 0 for name in ("missing_first", "missing_last", "since_ms", "until_ms")
+    )
+    return Gap(first, last, since_ms, until_ms, told["reason"] or "")
+
+
+def _ranges(number: Any, at_ms: Any) -> list[Range]:
+    order = np.argsort(number, kind="stable")
+    number, at_ms = number[order], at_ms[order]
+    breaks = np.flatnonzero(np.diff(number) != 1)
+    firsts, lasts = np.concatenate(([0], breaks + 1)), np.concatenate((breaks, [len(number) - 1]))
+    return [
+        Range(int(number[first]), int(number[last]), int(at_ms[first]), int(at_ms[last]))
+        for first, last in zip(firsts, lasts, strict=True)
+    ]
+
+
+class _Writer:
+    """Parquet files by day, in place only when they are whole."""
+
+    def __init__(self, store: Path, name: str) -> None:
+        self._store = store
+        self._name = name
+        self._open: dict[int, tuple[Path, Path, Any]] = {}
+        self.steps = 0
+
+    def write(self, steps: Any) -> None:
+        self.steps += steps.num_rows
+        day = steps["at_ms"].to_numpy() // DAY_MS
+        for each in np.unique(day):
+            part = steps if (day == each).all() else steps.filter(pa.array(day == each))
+            self._writer_of(int(each)).write_table(part)
+
+    def _writer_of(self, day: int) -> Any:
+        if day not in self._open:
+            folder = self._store / STEPS / f"date={_date(day)}"
+            folder.mkdir(parents=True, exist_ok=True)
+            fresh = folder / f".{self._name}.{os.getpid()}.new"
+            self._open[day] = (fresh, folder / self._name, pq.ParquetWriter(fresh, STEP_SCHEMA, compression="zstd"))
+        return self._open[day][2]
+
+    def close(self) -> list[str]:
+        """Names of the files, below the store; they survive a power cut."""
+        for fresh, final, writer in self._open.values():
+            writer.close()
+            with fresh.open("rb+") as file:
+                os.fsync(file.fileno())
+            fresh.replace(final)
+            sync_names(final.parent)
+        return [str(final.relative_to(self._store)) for _, final, _ in self._open.values()]
+
+
+def _date(day: int) -> str:
+    """As 2025-03-09; for a clock that is wrong beyond all calendars the nearest day that one has."""
+    return str(np.datetime64(min(max(day, -719_162), 2_932_896), "D"))

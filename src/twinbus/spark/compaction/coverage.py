@@ -1,0 +1,109 @@
+"""How much of what happened a store knows. Where records are missing, nobody may say that nothing was lost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from twinbus.ledger.segment import process_of
+from twinbus.spark.compaction.compaction import Compacted
+from twinbus.spark.compaction.manifest import Process, Trouble
+from twinbus.spark.compaction.number_ranges import Hole, holes
+
+FOREVER_MS = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """A time about which a process may have had more to say than was read."""
+
+    process: str
+    program: str
+    records: int | None
+    """How many are missing; None: nobody knows."""
+    since_ms: int
+    until_ms: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What was read and what is missing."""
+
+    processes: int
+    records: int
+    first_ms: int
+    last_ms: int
+    running: int
+    unknown: tuple[Unknown, ...]
+    troubles: tuple[Trouble, ...]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether what was not read did not happen."""
+        return not self.unknown
+
+    @property
+    def dark_until_ms(self) -> int:
+        """Something may be missing about anything that began before this; 0 if nothing is missing."""
+        return max((each.until_ms for each in self.unknown), default=0)
+
+
+def coverage_of(compacted: Compacted) -> Coverage:
+    """What a store covers."""
+    processes = compacted.manifest.processes
+    unknown = [each for name, process in processes.items() for each in _of_process(name, process, compacted.running)]
+    unknown += [_of_trouble(each) for each in compacted.manifest.troubles if not _is_explained(each, compacted)]
+    return Coverage(
+        processes=len(processes),
+        records=compacted.manifest.records,
+        first_ms=min((each.first_ms for each in processes.values() if each.first_ms), default=0),
+        last_ms=max((each.last_ms for each in processes.values()), default=0),
+        running=len(compacted.running & set(processes)),
+        unknown=tuple(unknown),
+        troubles=tuple(compacted.manifest.troubles),
+    )
+
+
+def ending_of(name: str, process: Process, running: frozenset[str]) -> Literal["closed", "running", "killed"]:
+    """How the records of a process end."""
+    if process.closed:
+        return "closed"
+    return "running" if name in running else "killed"
+
+
+def _of_process(name: str, process: Process, running: frozenset[str]) -> list[Unknown]:
+    found = [_of_hole(name, process, hole) for hole in holes(process.ranges)]
+    if process.not_understood:
+        text = "records of a newer schema: read them with a newer twinbus"
+        found.append(Unknown(name, process.program, process.not_understood, 0, FOREVER_MS, text))
+    if ending_of(name, process, running) == "killed":
+        until_ms = process.last_ms + max(1, process.wait_us // 1000)
+        text = "the process was killed: its last records may never have been written"
+        found.append(Unknown(name, process.program, None, process.last_ms, until_ms, text))
+    return found
+
+
+def _of_hole(name: str, process: Process, hole: Hole) -> Unknown:
+    told = [gap for gap in process.gaps if gap.first <= hole.last and gap.last >= hole.first]
+    since_ms = min([hole.after_ms or process.first_ms, *(gap.since_ms for gap in told if gap.since_ms)])
+    until_ms = max([hole.before_ms or FOREVER_MS, *(gap.until_ms for gap in told)])
+    reason = "; ".join(dict.fromkeys(gap.reason for gap in told)) or "nobody knows why: were segments removed?"
+    return Unknown(name, process.program, hole.size, since_ms, until_ms, reason)
+
+
+def _is_explained(trouble: Trouble, compacted: Compacted) -> bool:
+    """Whether the numbers of its process already show what these lines would have said."""
+    if trouble.defect in ("duplicate", "newer"):
+        return True  # nothing is missing, or it is counted as not understood
+    named = process_of(Path(trouble.segment))
+    process = compacted.manifest.processes.get(named[0]) if named is not None else None
+    if named is None or process is None or trouble.defect not in ("torn", "corrupt"):
+        return False
+    return trouble.defect == "torn" or ending_of(named[0], process, compacted.running) != "killed"
+
+
+def _of_trouble(trouble: Trouble) -> Unknown:
+    """Lines that could not be read may be about anything, at any time."""
+    return Unknown("", trouble.segment, trouble.count, 0, FOREVER_MS, f"{trouble}")

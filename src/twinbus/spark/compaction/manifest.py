@@ -1,0 +1,157 @@
+"""What has been compacted: how far each segment was read, what was wrong in it, and which records each process has."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from twinbus.errors import StoreDamaged, StoreError, StoreInUse, StoreTooNew
+from twinbus.spark.compaction.number_ranges import Range, joined
+
+VERSION = 1
+NAME, LOCK, STEPS = "manifest.json", "lock", "steps"
+GAPS_KEPT_MAX = 1000
+
+
+class Trouble(msgspec.Struct):
+    """Lines of one segment that were left out, for one reason."""
+
+    segment: str
+    defect: str
+    text: str
+    count: int = 0
+    lines: list[int] = []
+    """The first of them."""
+
+    def __str__(self) -> str:
+        at = f":{self.lines[0]}" if self.lines else ""
+        more = f" ({self.count:,} lines)" if self.count > 1 else ""
+        return f"{self.segment}{at}: {self.defect}{more}: {self.text}"
+
+
+class Gap(msgspec.Struct):
+    """What a process itself said about records that it never wrote."""
+
+    first: int
+    last: int
+    since_ms: int
+    until_ms: int
+    reason: str
+
+
+class Process(msgspec.Struct):
+    """What has been read of one process."""
+
+    host: str = ""
+    pid: int = 0
+    program: str = ""
+    first_ms: int = 0
+    last_ms: int = 0
+    wait_us: int = 0
+    closed: bool = False
+    not_understood: int = 0
+    ranges: list[Range] = []
+    gaps: list[Gap] = []
+
+    def add(self, more: Process) -> None:
+        """Take in what was read of the same process elsewhere."""
+        if more.host:
+            self.host, self.pid, self.program = more.host, more.pid, more.program
+        moments = [each for each in (self.first_ms, more.first_ms) if each]
+        self.first_ms = min(moments, default=0)
+        self.last_ms = max(self.last_ms, more.last_ms)
+        self.wait_us = max(self.wait_us, more.wait_us)
+        self.closed = self.closed or more.closed
+        self.not_understood += more.not_understood
+        self.ranges = joined([*self.ranges, *more.ranges])
+        self.gaps = [*self.gaps, *more.gaps][:GAPS_KEPT_MAX]
+
+
+class Segment(msgspec.Struct):
+    """How far one segment has been read."""
+
+    bytes: int = 0
+    lines: int = 0
+    steps: int = 0
+    files: list[str] = []
+    """Parquet files with what was in it, below the store."""
+
+
+class Manifest(msgspec.Struct):
+    """Everything that is known of a store without opening its Parquet files."""
+
+    version: int = VERSION
+    segments: dict[str, Segment] = {}
+    processes: dict[str, Process] = {}
+    troubles: list[Trouble] = []
+
+    @property
+    def files(self) -> list[str]:
+        return [file for segment in self.segments.values() for file in segment.files]
+
+    @property
+    def steps(self) -> int:
+        return sum(segment.steps for segment in self.segments.values())
+
+    @property
+    def records(self) -> int:
+        return sum(each.size for process in self.processes.values() for each in process.ranges)
+
+
+def load(store: Path) -> Manifest:
+    """What the store says; an empty one if there is no store yet. Raises `StoreError` if it cannot be used."""
+    file = store / NAME
+    try:
+        said = file.read_bytes()
+    except FileNotFoundError:
+        return Manifest()
+    except OSError as error:
+        raise StoreError(f"{file} cannot be read: {error.strerror}") from error
+    try:
+        manifest = msgspec.json.decode(said, type=Manifest)
+    except msgspec.DecodeError as error:
+        raise StoreDamaged(f"{file} is damaged: {error}; remove {store} and compact the ledger again") from error
+    if manifest.version > VERSION:
+        raise StoreTooNew(f"{store} was written by a newer twinbus")
+    return manifest
+
+
+def save(store: Path, manifest: Manifest) -> None:
+    """From now on, and after a power cut too, this is what the store says."""
+    fresh = store / f"{NAME}.new"
+    with fresh.open("wb") as file:
+        file.write(msgspec.json.encode(manifest))
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(store / NAME)
+    sync_names(store)
+
+
+def sync_names(directory: Path) -> None:
+    """New and renamed files are still there after a power cut."""
+    opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+@contextmanager
+def held(store: Path) -> Iterator[None]:
+    """The store is ours alone. Raises `StoreInUse` if another process compacts into it, or `StoreError`."""
+    try:
+        store.mkdir(parents=True, exist_ok=True)
+        file = (store / LOCK).open("w")
+    except OSError as error:
+        raise StoreError(f"nothing can be written to {store}: {error.strerror}; choose another --store") from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise StoreInUse(f"another process is compacting into {store}") from error
+        yield

@@ -1,0 +1,1 @@
+"""Where transforms meet data: each job reads, asks, and hands back what it found."""

@@ -1,0 +1,129 @@
+"""What a ledger says, in numbers: the result of an analysis, without Spark."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from twinbus.cost.bill import Bill
+from twinbus.spark.compaction.coverage import FOREVER_MS, Coverage, Unknown
+from twinbus.spark.transforms.classes import ACCEPTED_CLASSES, DUPLICATED, IN_DOUBT, LOST, OTHER_CLASSES, UNKNOWN
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciliation:
+    """Where the messages are."""
+
+    entities: dict[str, dict[str, int]]
+    """By entity, then by class."""
+    overtaken: int
+    """Messages that wait although later ones have gone on."""
+    named: list[Row]
+    """The first of those that somebody should look at."""
+    horizon_min: int
+    backwards_ms: int
+    """By how much clocks of different machines disagree, at least."""
+    coverage_is_complete: bool
+
+    def count(self, *classes: str) -> int:
+        return sum(found.get(each, 0) for found in self.entities.values() for each in classes)
+
+    @property
+    def accepted(self) -> int:
+        return self.count(*ACCEPTED_CLASSES)
+
+    @property
+    def lost(self) -> int | None:
+        """How many were lost; None: unknown, because records are missing."""
+        return self.count(LOST) if self.coverage_is_complete else None
+
+    @property
+    def verdict(self) -> str:
+        """In a few words."""
+        if not self.coverage_is_complete:
+            at_least = self.count(LOST)
+            return f"unknown: records are missing{f'; at least {at_least:,} lost' if at_least else ''}"
+        if not self.accepted:
+            return "nothing was recorded about any message"
+        return f"{self.lost:,} lost" if self.lost else "nothing lost"
+
+    def as_dict(self) -> Row:
+        return {
+            "verdict": self.verdict,
+            "accepted": self.accepted,
+            "lost": self.lost,
+            "lost_at_least": self.count(LOST),
+            "classes": {each: self.count(each) for each in (*ACCEPTED_CLASSES, *OTHER_CLASSES)},
+            "entities": self.entities,
+            "overtaken": self.overtaken,
+            "named": self.named,
+            "horizon_min": self.horizon_min,
+            "clocks_disagree_ms": max(0, self.backwards_ms),
+        }
+
+
+WORTH_A_LOOK = (LOST, UNKNOWN, DUPLICATED, IN_DOUBT)
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """Everything that a report shows."""
+
+    coverage: Coverage
+    reconciliation: Reconciliation
+    outages: list[Row]
+    availability: list[Row]
+    ordering: list[Row]
+    sessions_hurt: list[Row]
+    flow: list[Row]
+    bucket_ms: int
+    bills: list[Bill]
+    prices_as_of: str
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.coverage.records
+
+    def as_dict(self) -> Row:
+        return {
+            "coverage": coverage_dict(self.coverage),
+            "reconciliation": self.reconciliation.as_dict(),
+            "outages": self.outages,
+            "availability": self.availability,
+            "ordering": {"entities": self.ordering, "sessions_hurt": self.sessions_hurt},
+            "flow": {"bucket_ms": self.bucket_ms, "buckets": self.flow},
+            "cost": cost_dict(self.bills, self.prices_as_of),
+        }
+
+
+def cost_dict(bills: list[Bill], prices_as_of: str) -> Row:
+    return {"prices_as_of": prices_as_of, "months": [each.as_dict() for each in bills]}
+
+
+def coverage_dict(coverage: Coverage) -> Row:
+    return {
+        "complete": coverage.is_complete,
+        "processes": coverage.processes,
+        "running": coverage.running,
+        "records": coverage.records,
+        "first_ms": coverage.first_ms,
+        "last_ms": coverage.last_ms,
+        "unknown": [_unknown_dict(each) for each in coverage.unknown],
+        "skipped": [
+            {
+                "segment": each.segment,
+                "defect": each.defect,
+                "count": each.count,
+                "lines": each.lines,
+                "text": each.text,
+            }
+            for each in coverage.troubles
+        ],
+    }
+
+
+def _unknown_dict(unknown: Unknown) -> Row:
+    said = asdict(unknown)
+    return said | {"until_ms": None if unknown.until_ms >= FOREVER_MS else unknown.until_ms}

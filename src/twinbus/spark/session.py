@@ -1,0 +1,146 @@
+"""The Spark session: the one that is there, or one inside this process, begun when it is first needed."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from twinbus.errors import TwinbusError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MASTER = "local[*,4]"
+"""Every core of this machine. A plain `local[*]` gives up at the first task that fails; this one tries four times."""
+
+NO_PYSPARK = "this needs Spark: pip install 'twinbus[spark]'"
+NO_JAVA = "this needs Java 17 or newer: apt-get install openjdk-17-jre-headless, or set JAVA_HOME to where it is"
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "8",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+    "spark.log.level": "ERROR",
+}
+LOCAL_SETTINGS = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "2g",
+}
+
+
+def ensure_session(
+    master: str | None = None,
+    *,
+    settings: dict[str, str] | None = None,
+    tell: Callable[[str], None] | None = None,
+) -> SparkSession:
+    """The session of this process; if there is none, a new one, after `tell` was given a line about the wait.
+
+    Under `spark-submit`, and without `master`, the master is the one given there. Raises `TwinbusError` with one line
+    if PySpark or Java is missing, or Spark does not start.
+    """
+    _refuse_without_spark()
+    from pyspark.sql import SparkSession
+
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return running
+    if tell is not None:
+        tell("starting Spark, this takes some seconds")
+    return _started(master, settings or {})
+
+
+def _refuse_without_spark() -> None:
+    if importlib.util.find_spec("pyspark") is None:
+        raise TwinbusError(NO_PYSPARK)
+    if not has_java():
+        raise TwinbusError(NO_JAVA)
+
+
+def has_java() -> bool:
+    """Whether Spark would find a Java."""
+    home = os.environ.get("JAVA_HOME")
+    return (Path(home) / "bin" / "java").exists() if home else shutil.which("java") is not None
+
+
+def _started(master: str | None, settings: dict[str, str]) -> SparkSession:
+    # Workers would otherwise take whatever python3 is first in the path, which has no pyarrow.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+    with tempfile.TemporaryDirectory(prefix="twinbus-spark-") as folder, tempfile.TemporaryFile() as said:
+        try:
+            with _stderr_into(said.fileno()):
+                return _session(master, _quiet(Path(folder)) | settings)
+        except Exception as error:  # py4j has many; whoever waits at a prompt needs one line
+            raise TwinbusError(f"Spark did not start: {_first_line(error)}{_last_words(said)}") from error
+
+
+def _session(master: str | None, settings: dict[str, str]) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName("twinbus")
+    under_submit = "PYSPARK_GATEWAY_PORT" in os.environ
+    if master is not None or not under_submit:
+        builder = builder.master(master or MASTER)
+    local = LOCAL_SETTINGS if (master or MASTER).startswith("local") and not under_submit else {}
+    for name, value in (SETTINGS | local | settings).items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _last_words(said: IO[bytes]) -> str:
+    """The last line of what the JVM said before it ended."""
+    said.seek(0)
+    lines = said.read().decode(errors="replace").strip().splitlines()
+    return f" ({lines[-1].strip()})" if lines else ""
+
+
+LOG_SETTINGS = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = spark: %p %c{1}: %m%n%ex{short}
+"""
+
+
+def _quiet(folder: Path) -> dict[str, str]:
+    """Log settings for the JVM: without them it says several lines before anybody can tell it to be quiet."""
+    file = folder / "log4j2.properties"
+    file.write_text(LOG_SETTINGS, encoding="utf-8")
+    return {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={file.as_uri()}"}
+
+
+@contextmanager
+def _stderr_into(file: int) -> Iterator[None]:
+    """What this process, and the JVM that it starts meanwhile for as long as it lives, say on stderr goes there."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    os.dup2(file, 2)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)

@@ -1,0 +1,90 @@
+"""When each entity was out, as the clients saw it."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
+from pyspark.sql import functions as F  # noqa: N812
+
+from twinbus.ledger.kinds import Kind
+
+CHANGES = (Kind.SUSPECTED, Kind.FAILED_OVER, Kind.RECOVERED)
+
+
+def detours(steps: DataFrame) -> DataFrame:
+    """One row for each time that a process sent around an entity: `entity`, `process`, `suspected_ms` (when it began to
+    fail), `failed_over_ms`, `recovered_ms` (null: it never told).
+    """
+    changes = steps.where(F.col("kind").isin(*map(str, CHANGES)) & (F.col("entity") != ""))
+    changes = changes.where(F.col("position") == 0).withColumn("entity", F.lower("entity"))
+    in_order = Window.partitionBy("entity", "process").orderBy("number")
+    told = changes.select(
+        "entity",
+        "process",
+        "kind",
+        F.col("at_ms").alias("failed_over_ms"),
+        F.lag("kind").over(in_order).alias("kind_before"),
+        F.lag("at_ms").over(in_order).alias("before_ms"),
+        _next_recovered(in_order).alias("recovered_ms"),
+    )
+    suspected_ms = F.when(F.col("kind_before") == Kind.SUSPECTED, F.col("before_ms"))
+    return told.where(F.col("kind") == Kind.FAILED_OVER).select(
+        "entity",
+        "process",
+        F.coalesce(suspected_ms, "failed_over_ms").alias("suspected_ms"),
+        "failed_over_ms",
+        "recovered_ms",
+    )
+
+
+def _next_recovered(in_order: WindowSpec) -> Column:
+    after = in_order.rowsBetween(1, Window.unboundedFollowing)
+    return F.first(F.when(F.col("kind") == Kind.RECOVERED, F.col("at_ms")), ignorenulls=True).over(after)
+
+
+def outages(detours: DataFrame) -> DataFrame:
+    """One row per outage of an entity: detours of any process that overlap, taken together.
+
+    `suspected_ms`, `failed_over_ms` (the first), `recovered_ms` (the last; null: one of them never told), `processes`,
+    `failovers` (more than processes: somebody went to and fro).
+    """
+    far = F.lit(1 << 62)
+    ends = F.coalesce("recovered_ms", far)
+    before = Window.partitionBy("entity").orderBy("suspected_ms", "failed_over_ms", "process")
+    so_far = before.rowsBetween(Window.unboundedPreceding, -1)
+    begins = F.coalesce(F.col("suspected_ms") > F.max(ends).over(so_far), F.lit(True))
+    islands = detours.withColumn("_begins", begins.cast("int")).withColumn(
+        "outage", F.sum("_begins").over(before.rowsBetween(Window.unboundedPreceding, Window.currentRow))
+    )
+    return (
+        islands.groupBy("entity", "outage")
+        .agg(
+            F.min("suspected_ms").alias("suspected_ms"),
+            F.min("failed_over_ms").alias("failed_over_ms"),
+            F.nullif(F.max(ends), far).alias("recovered_ms"),
+            F.count_distinct("process").alias("processes"),
+            F.count("*").alias("failovers"),
+        )
+        .orderBy("entity", "outage")
+    )
+
+
+def availability(outages: DataFrame, observed: DataFrame) -> DataFrame:
+    """One row per entity that was sent to: `first_ms` to `last_ms` was observed, `outages`, `out_ms`, and the `share`
+    of that time in which the primary took messages. An outage without an end lasts as long as was observed.
+    """
+    out_ms = F.greatest(F.coalesce("recovered_ms", "last_ms") - F.col("suspected_ms"), F.lit(0))
+    joined = observed.join(outages, "entity", "left")
+    totals = joined.groupBy("entity", "first_ms", "last_ms").agg(
+        F.count("outage").alias("outages"), F.coalesce(F.sum(out_ms), F.lit(0)).alias("out_ms")
+    )
+    span = F.col("last_ms") - F.col("first_ms")
+    return totals.withColumn("share", F.when(span > 0, 1 - F.col("out_ms") / span)).orderBy("entity")
+
+
+def observed(steps: DataFrame) -> DataFrame:
+    """One row per entity that a client sent to or looked after: `entity`, `first_ms`, `last_ms`."""
+    by_clients = (*CHANGES, Kind.ACCEPTED, Kind.BACKLOGGED, Kind.PING, Kind.IN_DOUBT, Kind.NOT_SENT)
+    about = steps.where(F.col("kind").isin(*map(str, by_clients)) & (F.col("entity") != ""))
+    return about.groupBy(F.lower("entity").alias("entity")).agg(
+        F.min("at_ms").alias("first_ms"), F.max("at_ms").alias("last_ms")
+    )

@@ -1,0 +1,24 @@
+"""What can have become of a message."""
+
+from __future__ import annotations
+
+DELIVERED, DUPLICATED, WAITING, STORED = "delivered", "duplicated", "waiting", "stored_on_primary"
+DEAD_LETTERED, EXPIRED, DISCARDED, IN_DOUBT = "dead_lettered", "expired", "discarded", "in_doubt"
+LOST, UNKNOWN = "lost", "unknown"
+NOT_SENT, SENT_ELSEWHERE = "not_sent", "sent_elsewhere"
+
+ACCEPTED_CLASSES = (
+    DELIVERED,
+    STORED,
+    WAITING,
+    DEAD_LETTERED,
+    EXPIRED,
+    DISCARDED,
+    DUPLICATED,
+    IN_DOUBT,
+    UNKNOWN,
+    LOST,
+)
+"""What can have become of a message that was accepted."""
+OTHER_CLASSES = (NOT_SENT, SENT_ELSEWHERE)
+"""Messages that nobody promised anything about: refused to the caller, or sent by somebody who keeps no ledger."""

@@ -1,0 +1,33 @@
+"""How much moved, minute by minute (or hour by hour): into the backlog, out of it, and home."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812
+
+from twinbus.ledger.kinds import Kind
+
+LEFT_BACKLOG = (Kind.COMPLETED, Kind.DEAD_LETTERED, Kind.EXPIRED)
+
+
+def flow(steps: DataFrame, *, bucket_ms: int) -> DataFrame:
+    """One row per bucket in which something happened: `bucket_ms` (its beginning), messages that were `accepted`,
+    `backlogged`, `sent_home` and `delivered`, those that `left` the backlog, and its `depth` at the end.
+    """
+    messages = steps.where(F.col("message_id").isNotNull())
+    begin = (F.floor(F.col("at_ms") / bucket_ms) * bucket_ms).alias("bucket_ms")
+
+    def times(*kinds: Kind, in_backlog: bool | None = None) -> Column:
+        happened = F.col("kind").isin(*map(str, kinds))
+        return F.count_if(happened if in_backlog is None else happened & (F.col("queue") != ""))
+
+    counted = messages.groupBy(begin).agg(
+        times(Kind.ACCEPTED).alias("accepted"),
+        (times(Kind.BACKLOGGED) + times(Kind.REDRIVEN)).alias("backlogged"),
+        times(Kind.SENT_HOME).alias("sent_home"),
+        times(Kind.DELIVERED).alias("delivered"),
+        times(*LEFT_BACKLOG, in_backlog=True).alias("left"),
+    )
+    counted = counted.where(F.greatest("accepted", "backlogged", "sent_home", "delivered", "left") > 0)
+    so_far = Window.orderBy("bucket_ms").rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    return counted.withColumn("depth", F.sum(F.col("backlogged") - F.col("left")).over(so_far)).orderBy("bucket_ms")

@@ -1,0 +1,155 @@
+"""What the pump does, told to a ledger: one event for all messages to which the same happened at once.
+
+Message ids are read only here, so that a syphon without a ledger does not look for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from twinbus.amqp import sections
+from twinbus.amqp.sections import PropertyField
+from twinbus.errors import DecodeError
+from twinbus.ledger.events import Event, Recorder
+from twinbus.ledger.kinds import Kind
+from twinbus.pairing.failure import Failure
+from twinbus.syphon.letters import Held
+
+
+class Name(NamedTuple):
+    """What the ledger has to know of a message."""
+
+    path: str
+    message_id: str
+    session_id: str
+    size: int
+
+
+class Chronicle:
+    """What is told of the pump's work. This one tells nobody."""
+
+    def note(self, queue: int, number: int, letter: bytes, path: str, session_id: str | None) -> None:
+        """A letter has come; `received` tells of it with the others that came together."""
+
+    def received(self, queue: int) -> None:
+        """All that came together has been noted."""
+
+    def left(self, kind: Kind, queue: int, numbers: Iterable[int], reason: str = "") -> None:
+        """Letters are not ours any more."""
+
+    def lost(self, queue: int) -> None:
+        """The link is gone, and with it whatever it had lent."""
+
+    def polled(self, queue: int) -> None:
+        """An idle queue was given credit for one more wait."""
+
+    def renewed(self, queue: int, requests: int) -> None:
+        """Locks hold longer."""
+
+    def sent(self, kind: Kind, letters: list[Held], failure: Failure | None = None) -> None:
+        """A batch was stored at home, or it is in doubt, or it was refused."""
+
+    def skipped(self, path: str, failure: Failure, until_ms: int) -> None:
+        """A destination is left alone until then."""
+
+    def back(self, path: str) -> None:
+        """A destination takes messages again."""
+
+
+NOTHING_TOLD = Chronicle()
+
+
+class LedgerChronicle(Chronicle):
+    """Remembers the names of letters from their arrival until they have left us."""
+
+    def __init__(self, recorder: Recorder, paths: Sequence[str], primary: str, secondary: str) -> None:
+        self._record = recorder.record
+        self._paths = paths
+        self._primary = primary
+        self._secondary = secondary
+        self._names: list[dict[int, Name]] = [{} for _ in paths]
+        self._new: list[Name] = []
+
+    # --- the backlog ---
+
+    def note(self, queue: int, number: int, letter: bytes, path: str, session_id: str | None) -> None:
+        """A letter has come; `received` tells of it with the others that came together."""
+        name = Name(path, _message_id(letter), session_id or "", len(letter))
+        self._names[queue][number] = name
+        self._new.append(name)
+
+    def received(self, queue: int) -> None:
+        names, self._new = self._new, []
+        self._tell(Kind.RECEIVED_FROM_BACKLOG, names, queue)
+
+    def left(self, kind: Kind, queue: int, numbers: Iterable[int], reason: str = "") -> None:
+        """Letters are not ours any more."""
+        known = self._names[queue]
+        names = [known.pop(number) for number in numbers if number in known]
+        self._tell(kind, names, queue, reason)
+
+    def lost(self, queue: int) -> None:
+        """The link is gone, and with it whatever it had lent."""
+        self.left(Kind.LOCK_LOST, queue, list(self._names[queue]), "the link was lost")
+
+    def polled(self, queue: int) -> None:
+        self._record(Event(Kind.LONG_POLL, namespace=self._secondary, queue=self._paths[queue], count=1))
+
+    def renewed(self, queue: int, requests: int) -> None:
+        self._record(Event(Kind.LOCK_RENEWED, namespace=self._secondary, queue=self._paths[queue], count=requests))
+
+    # --- home ---
+
+    def sent(self, kind: Kind, letters: list[Held], failure: Failure | None = None) -> None:
+        """A batch was stored at home, or it is in doubt, or it was refused."""
+        names = [self._names[held.lot.queue.index].get(held.number) for held in letters]
+        known = [name for name in names if name is not None]
+        if known:
+            self._record(_event(kind, known, self._primary, failure=failure))
+
+    def skipped(self, path: str, failure: Failure, until_ms: int) -> None:
+        kind = Kind.DESTINATION_SKIPPED
+        self._record(_event(kind, [], self._primary, entity=path, failure=failure, until_ms=until_ms))
+
+    def back(self, path: str) -> None:
+        self._record(Event(Kind.DESTINATION_BACK, entity=path, namespace=self._primary))
+
+    def _tell(self, kind: Kind, names: list[Name], queue: int, reason: str = "") -> None:
+        by_path: dict[str, list[Name]] = {}
+        for name in names:
+            by_path.setdefault(name.path, []).append(name)
+        for group in by_path.values():
+            self._record(_event(kind, group, self._secondary, queue=self._paths[queue], reason=reason))
+
+
+def _event(
+    kind: Kind,
+    names: list[Name],
+    namespace: str,
+    *,
+    entity: str = "",
+    queue: str = "",
+    reason: str = "",
+    failure: Failure | None = None,
+    until_ms: int = 0,
+) -> Event:
+    return Event(
+        kind,
+        entity=names[0].path if names else entity,
+        namespace=namespace,
+        queue=queue,
+        message_ids=tuple([name.message_id for name in names]),
+        sizes=tuple([name.size for name in names]),
+        session_ids=tuple([name.session_id for name in names]) if any(name.session_id for name in names) else (),
+        condition="" if failure is None else failure.condition or "",
+        reason=reason if failure is None else str(failure),
+        until_ms=until_ms,
+    )
+
+
+def _message_id(letter: bytes) -> str:
+    try:
+        return str(sections.read_property(letter, sections.walk(letter), PropertyField.MESSAGE_ID))
+    except DecodeError:
+        return ""

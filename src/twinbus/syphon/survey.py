@@ -1,0 +1,104 @@
+"""A dry run: what a syphon would do with a backlog, found by peeking."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from twinbus.errors import DecodeError, EnvelopeError
+from twinbus.pairing.backlog_queues import backlog_path
+from twinbus.pairing.envelope import read_aliases
+from twinbus.syphon.letters import enqueued_ms, expiry_ms
+from twinbus.syphon.line import Line
+from twinbus.syphon.look import Wants, is_waiting, pages
+from twinbus.syphon.options import SyphonOptions
+from twinbus.syphon.pace import Pace
+from twinbus.syphon.presence import chosen
+from twinbus.syphon.reasons import path_problem
+
+if TYPE_CHECKING:
+    from twinbus.dial import Dial
+
+
+@dataclass(slots=True)
+class Share:
+    """Some of the messages of a backlog."""
+
+    messages: int = 0
+    size: int = 0
+    """In bytes, as they lie in the backlog."""
+    oldest_ms: int | None = None
+    """When the first of them came into the backlog."""
+    newest_ms: int | None = None
+
+    def add(self, size: int, enqueued_at_ms: int | None) -> None:
+        self.messages += 1
+        self.size += size
+        if enqueued_at_ms is not None:
+            self.oldest_ms = enqueued_at_ms if self.oldest_ms is None else min(self.oldest_ms, enqueued_at_ms)
+            self.newest_ms = enqueued_at_ms if self.newest_ms is None else max(self.newest_ms, enqueued_at_ms)
+
+
+@dataclass(slots=True)
+class Survey:
+    """What would move where."""
+
+    destinations: dict[str, Share] = field(default_factory=dict)
+    malformed: Share = field(default_factory=Share)
+    """Would be dead-lettered: it did not come from a paired client."""
+    expired: Share = field(default_factory=Share)
+    """Would be dead-lettered: its time to live has ended."""
+    unwanted: Share = field(default_factory=Share)
+    """Stays where it is, by these options."""
+    set_aside: Share = field(default_factory=Share)
+    """Scheduled or deferred in the backlog itself, by somebody else: no receiver gets it."""
+
+    def add(self, letter: bytes, options: SyphonOptions, wants: Wants, now_ms: int) -> None:
+        since_ms = enqueued_ms(letter)
+        self._share(letter, since_ms, options, wants, now_ms).add(len(letter), since_ms)
+
+    def _share(self, letter: bytes, since_ms: int | None, options: SyphonOptions, wants: Wants, now_ms: int) -> Share:
+        try:
+            if not is_waiting(letter):
+                return self.set_aside
+            aliases = read_aliases(letter)
+        except (EnvelopeError, DecodeError):
+            return self.malformed
+        if path_problem(aliases.path) is not None:
+            return self.malformed
+        if not wants(aliases.path, since_ms):
+            return self.unwanted
+        ends_ms = expiry_ms(aliases, now_ms if since_ms is None else since_ms)
+        if options.ttl == "remaining" and ends_ms is not None and ends_ms <= now_ms:
+            return self.expired
+        return self.destinations.setdefault(aliases.path, Share())
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+async def survey(
+    secondary: Dial,
+    primary_name: str,
+    queue_count: int,
+    options: SyphonOptions | None = None,
+    *,
+    queues: Sequence[int] | None = None,
+) -> Survey:
+    """Look through all backlog queues and take nothing. Raises `LineFailed` if they cannot be looked into."""
+    options = options or SyphonOptions()
+    now_ms = int(time.time() * 1000)
+    wants = Pace(options, now_ms).wants
+    found = Survey()
+    line = Line(secondary, attempt_s=options.attempt_s, clock=lambda: int(time.monotonic() * 1000))
+    await line.open()
+    try:
+        for index in chosen(queue_count, queues):
+            async for letters in pages(line, backlog_path(primary_name, index)):
+                for letter in letters:
+                    found.add(letter, options, wants, now_ms)
+    finally:
+        await line.close()
+    return found

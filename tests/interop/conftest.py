@@ -1,0 +1,39 @@
+"""Two namespaces in processes of their own for all tests of pairing that a worker runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from paired import BOTH, SYNC, Stage
+from served import ISSUER_NAME, ISSUER_SECRET, Served
+
+RULES = ("--rule", "sender:Send", "--rule", "reader:Listen")
+ISSUER = {"issuer": ISSUER_NAME, "algorithm": "HS256", "key": ISSUER_SECRET}
+
+
+@pytest.fixture(scope="session")
+def served_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Served]]:
+    data = tmp_path_factory.mktemp("served")
+    issuer = data / "issuer.json"
+    issuer.write_text(json.dumps(ISSUER))
+    options = (*RULES, "--jwt-issuer", str(issuer))
+    with Served("contoso", data, *options) as primary, Served("backup", data, *options) as secondary:
+        yield primary, secondary
+
+
+@pytest.fixture
+def stage(served_pair: tuple[Served, Served]) -> Iterator[Stage]:
+    """For tests with the client on threads."""
+    made = Stage(*served_pair, SYNC)
+    yield made
+    made.leave()
+
+
+@pytest.fixture(params=BOTH)
+def both(request: pytest.FixtureRequest, served_pair: tuple[Served, Served]) -> Iterator[Stage]:
+    """The same for tests that are run with each client: on threads and on tasks."""
+    made = Stage(*served_pair, request.param)
+    yield made
+    made.leave()

@@ -1,0 +1,245 @@
+"""As on Azure: TLS, credentials instead of connection strings, tracing; nothing that only a twinbus server has."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from types import TracebackType
+from typing import Any
+
+import pytest
+from azure.core.credentials import AccessToken, AzureNamedKeyCredential, AzureSasCredential
+from azure.core.exceptions import ClientAuthenticationError
+from azure.core.settings import settings
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import ServiceBusError
+from paired import AIO, Heard, Stage
+from served import ISSUER_NAME, ISSUER_SECRET, KEY, Served
+from token_makers import python_token, secret_signer, web_token
+
+from twinbus import Namespace, Side, receipt_of
+
+ROOT = "RootManageSharedAccessKey"
+
+
+class Tokens:
+    """A token credential as those of azure-identity."""
+
+    def __init__(self, secret: str = ISSUER_SECRET, role: str = "Azure Service Bus Data Owner") -> None:
+        self.asked = 0
+        self._secret = secret
+        self._role = role
+
+    def get_token(self, *scopes: str, **_: Any) -> AccessToken:
+        assert scopes == ("https://servicebus.azure.net//.default",)
+        self.asked += 1
+        until = int(time.time()) + 3_600
+        claims = {"iss": ISSUER_NAME, "aud": "https://servicebus.azure.net", "exp": until, "roles": [self._role]}
+        return AccessToken(web_token({"alg": "HS256", "typ": "JWT"}, claims, secret_signer(self._secret)), until)
+
+
+class AioTokens:
+    """The same for tasks."""
+
+    def __init__(self) -> None:
+        self._tokens = Tokens()
+
+    @property
+    def asked(self) -> int:
+        return self._tokens.asked
+
+    async def get_token(self, *scopes: str, **_: Any) -> AccessToken:
+        return self._tokens.get_token(*scopes)
+
+    async def close(self) -> None: ...
+
+    async def __aenter__(self) -> AioTokens:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+def reach(side: Served, credential: Any) -> Namespace:
+    """With TLS, by address and credential."""
+    return Namespace(f"localhost:{side.port}", credential, name=side.name, connection_verify=side.ca_file)
+
+
+def live_through_an_outage(stage: Stage, here: Namespace, there: Namespace, **wishes: Any) -> None:
+    with stage.client_of(here, there, **wishes) as bus:
+        heard = Heard(bus)
+        sender = bus.get_queue_sender(stage.orders)
+        assert sender.send_messages(ServiceBusMessage("before")).side is Side.PRIMARY
+        stage.primary.kill()
+        assert sender.send_messages(ServiceBusMessage("during")).side is Side.BACKLOG
+        stage.primary.start()
+        heard.wait_for("recovered")
+        assert sender.send_messages(ServiceBusMessage("after")).side is Side.PRIMARY
+    assert stage.primary.texts(stage.orders) == ["before", "after"]
+    assert stage.backlog_texts() == ["during"]
+
+
+# --- credentials ---
+
+
+def test_token_credentials_and_tls_on_both_sides(both: Stage) -> None:
+    tokens = AioTokens() if both.flavour == AIO else Tokens()
+    live_through_an_outage(both, reach(both.primary, tokens), reach(both.secondary, tokens))
+    assert 0 < tokens.asked < 30
+
+
+def test_a_sync_credential_serves_an_asyncio_client_too(stage: Stage) -> None:
+    tokens = Tokens()
+    with stage.client_of(reach(stage.primary, tokens), reach(stage.secondary, tokens), AIO) as bus:
+        assert bus.get_queue_sender(stage.orders).send_messages(ServiceBusMessage("1")).side is Side.PRIMARY
+        bus.force_failover(stage.orders)
+        assert bus.get_queue_sender(stage.orders).send_messages(ServiceBusMessage("2")).side is Side.BACKLOG
+
+
+@pytest.mark.parametrize("kind", ["key", "signature"])
+def test_keys_and_signatures_over_tls(both: Stage, kind: str) -> None:
+    def credential(side: Served) -> Any:
+        if kind == "key":
+            return AzureNamedKeyCredential(ROOT, KEY)
+        return AzureSasCredential(python_token(f"sb://localhost:{side.port}/", ROOT, KEY, int(time.time()) + 600))
+
+    here, there = (reach(side, credential(side)) for side in (both.primary, both.secondary))
+    with both.client_of(here, there) as bus:
+        assert bus.backlog_queue_count == 2
+        sender = bus.get_queue_sender(both.orders)
+        assert sender.send_messages(ServiceBusMessage("1")).side is Side.PRIMARY
+        bus.force_failover(both.orders)
+        assert sender.send_messages(ServiceBusMessage("2")).side is Side.BACKLOG
+
+
+@pytest.mark.parametrize("how", ["silent", "drop"])
+def test_over_tls_no_attempt_takes_longer_than_it_may_either(both: Stage, how: str) -> None:
+    credential = AzureNamedKeyCredential(ROOT, KEY)
+    here, there = reach(both.primary, credential), reach(both.secondary, credential)
+    with both.client_of(here, there, attempt_timeout=timedelta(seconds=1)) as bus:
+        opened, fresh = bus.get_queue_sender(both.orders), bus.get_queue_sender(both.invoices)
+        opened.send_messages(ServiceBusMessage("1"))
+        both.primary.break_("unreachable", how=how)
+        for sender in (opened, fresh):
+            began = time.monotonic()
+            assert sender.send_messages(ServiceBusMessage("2")).side is Side.BACKLOG
+            assert time.monotonic() - began < 1 + 1 + 2
+
+
+class Hanging(Tokens):
+    """Works until it is told not to answer any more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_well = threading.Event()
+        self.is_well.set()
+
+    def get_token(self, *scopes: str, **options: Any) -> AccessToken:
+        self.is_well.wait(30)
+        return super().get_token(*scopes, **options)
+
+
+def test_a_credential_that_hangs_is_an_outage_of_the_primary(both: Stage) -> None:
+    tokens = Hanging()
+    here, there = reach(both.primary, tokens), reach(both.secondary, AzureNamedKeyCredential(ROOT, KEY))
+    try:
+        with both.client_of(here, there, attempt_timeout=timedelta(seconds=1)) as bus:
+            heard = Heard(bus)
+            tokens.is_well.clear()
+            began = time.monotonic()
+            receipt = bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("1"))
+            assert receipt.side is Side.BACKLOG
+            assert time.monotonic() - began < 4
+            tokens.is_well.set()
+            heard.wait_for("recovered")
+    finally:
+        tokens.is_well.set()
+
+
+class Refusing(Tokens):
+    def get_token(self, *scopes: str, **options: Any) -> AccessToken:
+        raise ClientAuthenticationError("no such identity")
+
+
+def test_a_credential_that_is_refused_is_raised_at_once(both: Stage) -> None:
+    here, there = reach(both.primary, Refusing()), reach(both.secondary, AzureNamedKeyCredential(ROOT, KEY))
+    with both.client_of(here, there) as bus:
+        with pytest.raises((ClientAuthenticationError, ServiceBusError), match="no such identity"):
+            bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("1"))
+        assert bus.status().is_healthy
+    assert both.in_backlog() == []
+
+
+def test_a_token_that_nobody_believes_is_raised_at_once(both: Stage) -> None:
+    here, there = (
+        reach(both.primary, Tokens(secret="of somebody else, and long enough")),
+        reach(both.secondary, AzureNamedKeyCredential(ROOT, KEY)),
+    )
+    with both.client_of(here, there) as bus:
+        with pytest.raises(ServiceBusError) as raised:  # which one is the SDK's choice
+            bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("1"))
+        receipt = receipt_of(raised.value)
+        assert receipt is not None
+        assert (receipt.attempts, receipt.in_doubt) == (1, False)
+        assert bus.status().is_healthy
+
+
+# --- tracing ---
+
+
+class Span:
+    """As much of a span as the SDK uses."""
+
+    def __init__(self, name: str = "", **_: Any) -> None: ...
+
+    def __enter__(self) -> Span:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def to_header(self) -> dict[str, str]:
+        return {"traceparent": "00-trace-span-01", "tracestate": "a=b"}
+
+    def add_attribute(self, key: str, value: Any) -> None: ...
+
+
+@pytest.fixture
+def tracing() -> Iterator[None]:
+    settings.tracing_implementation.set_value(Span)  # type: ignore[arg-type]
+    yield
+    settings.tracing_implementation.unset_value()
+
+
+def context_in(properties: Any) -> dict[str, str]:
+    return {key.decode(): value.decode() for key, value in properties.items() if not key.startswith(b"x-ms-")}
+
+
+@pytest.mark.usefixtures("tracing")
+def test_the_trace_context_takes_the_detour_too(both: Stage) -> None:
+    with both.bus() as bus:
+        sender = bus.get_queue_sender(both.orders)
+        sender.send_messages(ServiceBusMessage("1"))
+        both.primary.break_("no-send", both.orders)
+        sender.send_messages(ServiceBusMessage("2"))
+        batch = sender.create_message_batch()
+        batch.add_message(ServiceBusMessage("3"))
+        sender.send_messages(batch)
+    (straight,) = both.primary.messages(both.orders)
+    expected = {"Diagnostic-Id": "00-trace-span-01", "traceparent": "00-trace-span-01", "tracestate": "a=b"}
+    assert context_in(straight.application_properties) == expected
+    for message in both.in_backlog():
+        assert context_in(message.application_properties) == expected
+
+
+def test_a_context_that_the_application_wrote_itself_is_kept(both: Stage) -> None:
+    written: dict[str | bytes, Any] = {"traceparent": "00-mine-01", "Diagnostic-Id": "00-mine-01"}
+    with both.bus() as bus:
+        bus.force_failover(both.orders, stay=True)
+        bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("1", application_properties=written))
+    (message,) = both.in_backlog()
+    assert context_in(message.application_properties) == written

@@ -1,0 +1,249 @@
+"""The end of a paired client: nothing stays behind, everybody is told (P18)."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from paired import AIO, Heard, Stage, wait_until
+
+import twinbus.aio
+from twinbus import PairedServiceBusClient, Retry, Side
+from twinbus import SendAvailabilityPairedNamespaceOptions as Options
+from twinbus.errors import PairClosed, PairFaulted
+
+QUICK = timedelta(seconds=0.8)
+
+
+def sockets() -> int:
+    """How many sockets this process has."""
+    found = 0
+    for link in Path("/proc/self/fd").iterdir():
+        try:
+            found += str(link.readlink()).startswith("socket:")
+        except OSError:  # it was closed while we looked
+            continue
+    return found
+
+
+def threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if not thread.name.startswith(("test-helper", "loop-of"))}
+
+
+def leaves_nothing(act: Callable[[], None]) -> None:
+    gc.collect()
+    wait_until(lambda: not any(thread.name.startswith("test-helper") for thread in threading.enumerate()))
+    threads_before, sockets_before = threads(), sockets()
+    act()
+    wait_until(lambda: threads() <= threads_before, 5)
+    wait_until(lambda: sockets() <= sockets_before, 5)
+
+
+def bring_down(stage: Stage, outage: str) -> None:
+    if outage == "no-send":
+        stage.primary.break_("no-send")
+    elif outage == "silent":
+        stage.primary.break_("unreachable", how="silent")
+    elif outage == "killed":
+        stage.primary.kill()
+
+
+# --- nothing stays behind ---
+
+
+@pytest.mark.parametrize("outage", ["none", "no-send", "silent", "killed"])
+def test_a_clean_close_leaves_no_thread_and_no_socket(stage: Stage, outage: str) -> None:
+    here, there = stage.primary.namespace, stage.secondary.namespace
+
+    def live_and_close() -> None:
+        with stage.client_of(here, there, attempt_timeout=QUICK) as bus:
+            bus.on("*", lambda news: None)
+            senders = [bus.get_queue_sender(queue) for queue in (stage.orders, stage.orders, stage.invoices)]
+            for sender in senders:
+                sender.send_messages(ServiceBusMessage("1"))
+            receiver = bus.get_queue_receiver(stage.orders)
+            assert len(receiver.receive_messages(1, max_wait_time=10)) == 1
+            bring_down(stage, outage)
+            for sender in senders:
+                sender.send_messages(ServiceBusMessage("2"))
+
+    leaves_nothing(live_and_close)
+
+
+@pytest.mark.parametrize("outage", ["no-send", "silent", "killed"])
+async def test_a_clean_close_leaves_no_task_and_no_socket(stage: Stage, outage: str) -> None:
+    here, there = stage.primary.namespace, stage.secondary.namespace
+    gc.collect()
+    before, tasks_before = sockets(), asyncio.all_tasks()
+    options = Options(there, **stage.options(attempt_timeout=QUICK))
+    async with twinbus.aio.PairedServiceBusClient(here, options) as bus:
+        senders = [bus.get_queue_sender(queue) for queue in (stage.orders, stage.invoices)]
+        for sender in senders:
+            await sender.send_messages(ServiceBusMessage("1"))
+        receiver = bus.get_queue_receiver(stage.orders)
+        assert len(await receiver.receive_messages(1, max_wait_time=10)) == 1
+        bring_down(stage, outage)
+        for sender in senders:
+            assert (await sender.send_messages(ServiceBusMessage("2"))).side is Side.BACKLOG
+    assert asyncio.all_tasks() == tasks_before
+    deadline = time.monotonic() + 5
+    while sockets() > before:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.02)
+
+
+def test_a_pairing_that_failed_leaves_nothing(stage: Stage) -> None:
+    def fail() -> None:
+        bus = stage.client(create_backlog=False, attempt_timeout=QUICK)
+        with pytest.raises(twinbus.errors.PairingError):
+            bus.pair()
+        bus.close()
+
+    leaves_nothing(fail)
+
+
+def test_closing_a_sender_ends_its_link_and_not_the_client(both: Stage) -> None:
+    with both.bus() as bus:
+        before = both.primary.connections
+        with bus.get_queue_sender(both.orders) as sender:
+            sender.send_messages(ServiceBusMessage("1"))
+            assert both.primary.connections > before
+        with pytest.raises(PairClosed, match=both.orders):
+            sender.send_messages(ServiceBusMessage("2"))
+        wait_until(lambda: both.primary.connections <= before)
+        assert bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("3")).side is Side.PRIMARY
+        assert bus.status().entities[0].sent_to_primary == 2, "what the closed one sent still counts"
+
+
+# --- everybody is told ---
+
+
+def test_after_the_close_every_call_says_so(both: Stage) -> None:
+    bus = both.client()
+    heard = Heard(bus, "closed")
+    with bus:
+        sender = bus.get_queue_sender(both.orders)
+        sender.send_messages(ServiceBusMessage("1"))
+    bus.close()
+    assert len(heard.news) == 1, "told once, before close returns"
+    for call in (
+        lambda: sender.send_messages(ServiceBusMessage("2")),
+        lambda: sender.schedule_messages(ServiceBusMessage("2"), heard.news[0].at),
+        lambda: sender.cancel_scheduled_messages(1),
+        sender.create_message_batch,
+        lambda: bus.get_queue_sender(both.orders),
+        lambda: bus.get_queue_receiver(both.orders),
+        lambda: bus.force_failover(both.orders),
+        lambda: bus.mark_healthy(both.orders),
+        bus.recheck,
+    ):
+        with pytest.raises(PairClosed):
+            call()
+    assert bus.status().phase.value == "closed"
+    assert both.primary.texts(both.orders) == ["1"]
+
+
+def test_after_a_fault_every_call_says_why(both: Stage) -> None:
+    bus = both.client()
+    heard = Heard(bus, "faulted")
+    bus.pair()
+    sender = bus.get_queue_sender(both.orders)
+    bus.fault("the other side was closed")
+    for call in (
+        lambda: sender.send_messages(ServiceBusMessage("2")),
+        lambda: bus.get_queue_sender(both.orders),
+        bus.pair,
+    ):
+        with pytest.raises(PairFaulted) as faulted:
+            call()
+        assert faulted.value.reason == "the other side was closed"
+    bus.close()
+    status = bus.status()
+    assert (status.phase.value, status.fault) == ("faulted", "the other side was closed")
+    assert [news.text for news in heard.news] == ["the other side was closed"]
+
+
+@pytest.mark.parametrize("side", ["primary", "secondary"])
+def test_closing_one_side_closes_the_pair(stage: Stage, side: str) -> None:
+    bus = stage.client()
+    bus.pair()
+    getattr(bus, side).close()
+    with pytest.raises(PairClosed):
+        bus.get_queue_sender(stage.orders)
+
+
+def test_a_client_that_was_never_paired_is_closed_too(both: Stage) -> None:
+    bus = both.client()
+    bus.close()
+    with pytest.raises(PairClosed):
+        bus.pair()
+
+
+def test_closing_ends_a_send_that_waits_for_a_busy_server(both: Stage) -> None:
+    bus = both.client(retry=Retry(attempts=3))
+    bus.pair()
+    both.primary.break_("busy", both.orders)
+    heard = Heard(bus, "busy")
+    errors: list[BaseException] = []
+
+    def send() -> None:
+        try:
+            bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("1"))
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=send, name="test-helper-sends", daemon=True)
+    thread.start()
+    heard.wait_for("busy")
+    began = time.monotonic()
+    bus.close()
+    thread.join(5)
+    assert time.monotonic() - began < 4
+    assert [type(error).__name__ for error in errors] == ["NotSent"]
+
+
+def test_closing_is_quick_while_both_sides_are_silent(both: Stage) -> None:
+    bus = both.client(attempt_timeout=timedelta(seconds=30))
+    bus.pair()
+    sender = bus.get_queue_sender(both.orders)
+    sender.send_messages(ServiceBusMessage("1"))
+    for side in (both.primary, both.secondary):
+        side.break_("unreachable", how="silent")
+    errors: list[BaseException] = []
+
+    def send() -> None:
+        try:
+            sender.send_messages(ServiceBusMessage("2"))
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=send, name="test-helper-sends", daemon=True)
+    thread.start()
+    wait_until(lambda: not thread.is_alive() or both.flavour == AIO or sender._lock.locked())
+    began = time.monotonic()
+    bus.close()
+    assert time.monotonic() - began < 8
+    thread.join(10)
+    assert not thread.is_alive()
+    assert len(errors) == 1
+
+
+def test_a_client_in_a_with_block_is_closed_when_that_fails(both: Stage) -> None:
+    class Mistake(Exception):
+        pass
+
+    def fail(bus: PairedServiceBusClient) -> None:
+        with bus:
+            raise Mistake
+
+    bus = both.client()
+    with pytest.raises(Mistake):
+        fail(bus)
+    assert bus.status().phase.value == "closed"

@@ -1,0 +1,147 @@
+"""Pings: what they look like on the wire, when they come, and when they end (A5, P7, P8)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from paired import Heard, Stage, wait_until
+from wire_relay import Relay
+
+from twinbus import Namespace, Side
+from twinbus.amqp.sections import PropertyField, read_header, read_property, walk
+from twinbus.client.status import EntityState
+
+PING = b"application/vnd.ms-servicebus-ping"
+HEADER_SECTION = bytes.fromhex("005370")
+
+
+def frames(said: bytes) -> Iterator[bytes]:
+    """The frames in what one peer said on a connection."""
+    place = 0
+    while place + 8 <= len(said):
+        size = 8 if said[place : place + 4] == b"AMQP" else int.from_bytes(said[place : place + 4], "big")
+        yield said[place : place + size]
+        place += size
+
+
+def pings(stage: Stage, queue: str | None = None) -> int:
+    return stage.primary.operations(queue or stage.orders).get("ping", 0)
+
+
+def test_a_ping_is_an_empty_message_that_lives_for_a_second(both: Stage) -> None:
+    with Relay(both.primary.port) as relay:
+        through = both.primary.connection_string.replace(f":{both.primary.port}", f":{relay.port}")
+        here = Namespace.from_connection_string(through)
+        with both.client_of(here, both.secondary.namespace, pings_to_return=2) as bus:
+            heard = Heard(bus)
+            bus.force_failover(both.orders)
+            heard.wait_for("recovered")
+        letters = [frame[frame.index(HEADER_SECTION) :] for frame in frames(bytes(relay.said)) if PING in frame]
+    assert len(letters) == 2
+    sessions = set()
+    for letter in letters:
+        layout = walk(letter)
+        assert read_property(letter, layout, PropertyField.CONTENT_TYPE) in (PING.decode(), PING)
+        header = read_header(letter, layout)
+        assert header.ttl_ms == 1_000
+        assert b"\x00\x53\x75\xa0\x00" in letter[-16:], "one empty data section"
+        sessions.add(read_property(letter, layout, PropertyField.GROUP_ID))
+    assert len(sessions) == 2, "each has a session of its own, for entities that want one"
+    assert pings(both) == 2
+    assert both.primary.messages(both.orders) == []
+
+
+def test_the_first_ping_comes_after_one_interval_and_then_one_each_interval(both: Stage) -> None:
+    with both.bus() as bus:
+        heard = Heard(bus)
+        both.primary.break_("no-send", both.orders)
+        assert bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("1")).side is Side.BACKLOG
+        heard.wait_for("ping_failed", 2)
+        (start,) = heard.named("failed_over")
+        first, second = heard.named("ping_sent")[:2]
+        assert 0.85 < (first.at - start.at).total_seconds() < 1.9
+        assert 0.85 < (second.at - first.at).total_seconds() < 1.9
+        assert "cannot be sent to" in heard.named("ping_failed")[0].text
+        (entity,) = bus.status().entities
+        assert (entity.state, entity.pings_sent, entity.pings_failed) == (EntityState.FAILED_OVER, 2, 2)
+        assert entity.last_ping_failure is not None
+        assert entity.next_ping_at is not None
+
+
+def test_many_senders_of_an_entity_have_one_schedule_and_it_ends_with_the_outage(both: Stage) -> None:
+    with both.bus(pings_to_return=2) as bus:
+        heard = Heard(bus)
+        senders = [bus.get_queue_sender(both.orders) for _ in range(10)]
+        others = [bus.get_queue_sender(both.invoices) for _ in range(3)]
+        for queue in (both.orders, both.invoices):
+            bus.force_failover(queue)
+        for sender in (*senders, *others):
+            assert sender.send_messages(ServiceBusMessage("x")).side is Side.BACKLOG
+        heard.wait_for("recovered", 2)
+        back = time.monotonic()
+        assert (pings(both), pings(both, both.invoices)) == (2, 2)
+        assert [entity.next_ping_at for entity in bus.status().entities] == [None, None]
+        wait_until(lambda: time.monotonic() - back > 1.3)
+        assert (pings(both), pings(both, both.invoices)) == (2, 2), "no ping after the one that succeeded"
+
+
+def test_without_an_outage_there_is_no_ping(both: Stage) -> None:
+    with both.bus() as bus:
+        sender = bus.get_queue_sender(both.orders)
+        until = time.monotonic() + 1.3
+        wait_until(
+            lambda: sender.send_messages(ServiceBusMessage("x")).side is Side.PRIMARY and time.monotonic() > until
+        )
+        assert pings(both) == 0
+
+
+def test_a_link_can_be_probe_enough(both: Stage) -> None:
+    with both.bus(probe="link") as bus:
+        heard = Heard(bus)
+        fault = both.primary.break_("refuse", both.orders, condition="com.microsoft:entity-disabled", on="sends")
+        assert bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("1")).side is Side.BACKLOG
+        both.primary.clear(fault)
+        heard.wait_for("recovered")
+        assert pings(both) == 0
+        assert bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("2")).side is Side.PRIMARY
+
+
+@pytest.mark.parametrize(
+    "condition", ["amqp:unauthorized-access", "com.microsoft:server-busy", "amqp:not-found", "amqp:not-allowed"]
+)
+def test_whatever_a_ping_meets_the_entity_stays_failed_over(stage: Stage, condition: str) -> None:
+    with stage.bus() as bus:
+        heard = Heard(bus)
+        stage.primary.break_("refuse", stage.orders, condition=condition, on="sends", text="so it is")
+        bus.force_failover(stage.orders)
+        assert "so it is" in heard.wait_for("ping_failed").text
+        assert bus.get_queue_sender(stage.orders).send_messages(ServiceBusMessage("1")).side is Side.BACKLOG
+        stage.primary.clear()
+        heard.wait_for("recovered")
+
+
+def test_a_ping_that_nobody_answers_ends_in_time_and_the_next_one_comes(both: Stage) -> None:
+    with both.bus(attempt_timeout=timedelta(seconds=0.8)) as bus:
+        heard = Heard(bus)
+        both.primary.break_("unreachable", how="silent")
+        bus.force_failover(both.orders)
+        assert heard.wait_for("ping_failed", 2).text.startswith("no answer in time")
+        both.primary.clear()
+        heard.wait_for("recovered")
+        assert bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("1")).side is Side.PRIMARY
+
+
+def test_back_within_one_interval_and_a_tenth(both: Stage) -> None:
+    with both.bus() as bus:
+        heard = Heard(bus)
+        both.primary.kill()
+        assert bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("1")).side is Side.BACKLOG
+        heard.wait_for("ping_failed")
+        both.primary.start()
+        began = time.monotonic()
+        heard.wait_for("recovered")
+        assert time.monotonic() - began < 1.1 + 2

@@ -1,0 +1,129 @@
+"""Receivers of a paired client: the SDK's, on the primary only, without pings (A8, P7)."""
+
+from __future__ import annotations
+
+import pytest
+from azure.servicebus import ServiceBusMessage, ServiceBusReceiveMode
+from azure.servicebus.exceptions import MessagingEntityNotFoundError
+from paired import Heard, Stage
+from wire_relay import Relay
+
+from twinbus import Namespace, PairedServiceBusReceiver, Side
+from twinbus.aio import PairedServiceBusReceiver as AioPairedServiceBusReceiver
+from twinbus.errors import TwinbusError
+
+WAIT_S = 10
+PING, LIKE_A_PING = b"application/vnd.ms-servicebus-ping", b"application/vnd.ms-servicebus-pong"
+
+
+def test_a_receiver_has_the_primarys_messages_and_settles_them(both: Stage) -> None:
+    with both.bus() as bus:
+        sender = bus.get_queue_sender(both.orders)
+        sender.send_messages([ServiceBusMessage(str(number)) for number in range(4)])
+        receiver = bus.get_queue_receiver(both.orders)
+        assert [str(message) for message in receiver.peek_messages(9)] == ["0", "1", "2", "3"]
+        first, second, third, _ = receiver.receive_messages(4, max_wait_time=WAIT_S)
+        receiver.complete_message(first)
+        receiver.abandon_message(second)
+        receiver.dead_letter_message(third, reason="wrong")
+        receiver.close()
+    assert both.primary.texts(both.orders) == ["1", "3"]
+
+
+def test_what_is_in_the_backlog_is_nothing_to_receivers(both: Stage) -> None:
+    with both.bus() as bus:
+        heard = Heard(bus)
+        sender, receiver = bus.get_queue_sender(both.orders), bus.get_queue_receiver(both.orders)
+        sender.send_messages(ServiceBusMessage("1"))
+        both.primary.break_("no-send", both.orders)
+        assert sender.send_messages(ServiceBusMessage("2")).side is Side.BACKLOG
+        (message,) = receiver.receive_messages(5, max_wait_time=WAIT_S)
+        assert str(message) == "1"
+        receiver.complete_message(message)
+        both.primary.clear()
+        heard.wait_for("recovered")
+        sender.send_messages(ServiceBusMessage("3"))
+        (message,) = receiver.receive_messages(5, max_wait_time=WAIT_S)
+        assert str(message) == "3"
+        receiver.close()
+    assert both.secondary.operations(both.backlog(0)).keys() <= {"manage", "send"}
+
+
+def test_a_receiver_finds_its_way_back_after_an_outage(both: Stage) -> None:
+    with both.bus() as bus:
+        sender, receiver = bus.get_queue_sender(both.orders), bus.get_queue_receiver(both.orders)
+        sender.send_messages(ServiceBusMessage("1"))
+        (message,) = receiver.receive_messages(1, max_wait_time=WAIT_S)
+        receiver.complete_message(message)
+        both.primary.kill()
+        both.primary.start()
+        sender.send_messages(ServiceBusMessage("2"))
+        (message,) = receiver.receive_messages(1, max_wait_time=WAIT_S)
+        assert str(message) == "2"
+        receiver.close()
+
+
+@pytest.mark.parametrize("mode", list(ServiceBusReceiveMode))
+def test_pings_that_a_server_delivers_are_not_shown(both: Stage, mode: ServiceBusReceiveMode) -> None:
+    """An embedded namespace delivers none, so that a relay has to make some."""
+    with both.primary.sending(both.orders) as plain:
+        for number in range(3):
+            plain.send_messages(ServiceBusMessage("", content_type=LIKE_A_PING.decode()))
+            plain.send_messages(ServiceBusMessage(str(number), content_type="text/plain"))
+    with Relay(both.primary.port) as relay:
+        relay.swap = LIKE_A_PING, PING
+        through = both.primary.connection_string.replace(f":{both.primary.port}", f":{relay.port}")
+        here = Namespace.from_connection_string(through)
+        with both.client_of(here, both.secondary.namespace) as bus:
+            receiver = bus.get_queue_receiver(both.orders, receive_mode=mode, prefetch_count=10)
+            assert [str(message) for message in receiver.peek_messages(10)] == ["0", "1", "2"]
+            found: list[str] = []
+            while len(found) < 3:
+                for message in receiver.receive_messages(10, max_wait_time=WAIT_S):
+                    assert message.content_type == "text/plain"
+                    found.append(str(message))
+                    if mode is ServiceBusReceiveMode.PEEK_LOCK:
+                        receiver.complete_message(message)
+            assert found == ["0", "1", "2"]
+            assert receiver.receive_messages(10, max_wait_time=0.3) == []
+            receiver.close()
+    assert both.primary.messages(both.orders) == [], "pings are gone, too"
+
+
+def test_iterating_shows_no_pings_either(stage: Stage) -> None:
+    with stage.primary.sending(stage.orders) as plain:
+        for number in range(2):
+            plain.send_messages(ServiceBusMessage("", content_type=LIKE_A_PING.decode()))
+            plain.send_messages(ServiceBusMessage(str(number)))
+    with Relay(stage.primary.port) as relay:
+        relay.swap = LIKE_A_PING, PING
+        through = stage.primary.connection_string.replace(f":{stage.primary.port}", f":{relay.port}")
+        with (
+            stage.client_of(Namespace.from_connection_string(through), stage.secondary.namespace) as bus,
+            bus.get_queue_receiver(stage.orders, max_wait_time=1) as receiver,
+        ):
+            found = []
+            for message in receiver:
+                found.append(str(message))
+                receiver.complete_message(message)
+            assert found == ["0", "1"]
+
+
+def test_receivers_are_the_sdks_and_come_after_pairing(both: Stage) -> None:
+    bus = both.client()
+    with pytest.raises(TwinbusError, match="not paired yet"):
+        bus.get_queue_receiver(both.orders)
+    with bus:
+        receiver = bus.get_queue_receiver(both.orders, max_wait_time=5)
+        kinds = (PairedServiceBusReceiver, AioPairedServiceBusReceiver)
+        assert isinstance(getattr(receiver, "_target", receiver), kinds)
+        receiver.close()
+
+
+def test_an_error_of_a_receiver_is_its_own_and_fails_nothing_over(both: Stage) -> None:
+    with both.bus() as bus:
+        receiver = bus.get_queue_receiver("ordres")
+        with pytest.raises(MessagingEntityNotFoundError):
+            receiver.receive_messages(1, max_wait_time=1)
+        assert bus.status().is_healthy
+        assert bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("1")).side is Side.PRIMARY

@@ -1,0 +1,173 @@
+"""Many threads, tasks and senders: shared safely, and cheap (DESIGN: Sharing)."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from paired import AIO, SYNC, Heard, Stage, wait_until
+
+import twinbus.aio
+from twinbus import SendAvailabilityPairedNamespaceOptions as Options
+from twinbus import SendReceipt, Side
+
+THREADS, TASKS, SENDERS = 20, 50, 1_000
+
+
+def aio_bus(stage: Stage, **wishes: Any) -> twinbus.aio.PairedServiceBusClient:
+    options = Options(stage.secondary.namespace, **stage.options(**wishes))
+    return twinbus.aio.PairedServiceBusClient(stage.primary.namespace, options)
+
+
+def account(stage: Stage, receipts: list[SendReceipt]) -> None:
+    """Every message is where its receipt says; a copy more only where that is in doubt."""
+    primary = [message.message_id for message in stage.primary.messages(stage.orders)]
+    backlog = [message.message_id for message in stage.in_backlog()]
+    for receipt in receipts:
+        (message_id,) = receipt.message_ids
+        home = primary if receipt.side is Side.PRIMARY else backlog
+        assert message_id in home
+        assert primary.count(message_id) + backlog.count(message_id) <= 1 + receipt.copies_in_doubt
+    sent = {receipt.message_ids[0] for receipt in receipts}
+    assert {*primary, *backlog} <= sent
+    assert len(sent) == len(receipts)
+
+
+def test_twenty_threads_share_a_sender_through_an_outage(stage: Stage) -> None:
+    receipts: list[SendReceipt] = []
+    is_over = threading.Event()
+    with stage.bus(attempt_timeout=timedelta(seconds=2)) as bus:
+        heard = Heard(bus)
+        sender = bus.get_queue_sender(stage.orders)
+
+        def send() -> None:
+            while not is_over.is_set():
+                receipts.append(sender.send_messages(ServiceBusMessage("x")))
+
+        with ThreadPoolExecutor(THREADS) as pool:
+            work = [pool.submit(send) for _ in range(THREADS)]
+            wait_until(lambda: len(receipts) > 100)
+            stage.primary.kill()
+            heard.wait_for("failed_over")
+            during = len(receipts)
+            wait_until(lambda: len(receipts) > during + 100)
+            stage.primary.start()
+            heard.wait_for("recovered")
+            after = len(receipts)
+            wait_until(lambda: len(receipts) > after + 100)
+            is_over.set()
+            for one in work:
+                one.result(20)
+        assert len(heard.named("failed_over")) == 1
+        status = bus.status().entities[0]
+        sides = [receipt.side for receipt in receipts]
+        assert (status.sent_to_primary, status.sent_to_backlog) == (
+            sides.count(Side.PRIMARY),
+            sides.count(Side.BACKLOG),
+        )
+    account(stage, receipts)
+
+
+async def test_fifty_tasks_share_a_sender_through_an_outage(stage: Stage) -> None:
+    receipts: list[SendReceipt] = []
+    is_over = asyncio.Event()
+
+    async def reach(count: int) -> None:
+        async with asyncio.timeout(20):
+            while len(receipts) < count:
+                await asyncio.sleep(0.01)
+
+    async with aio_bus(stage, attempt_timeout=timedelta(seconds=2)) as bus:
+        recovered, failed_over = asyncio.Event(), asyncio.Event()
+        bus.on("recovered", lambda news: recovered.set())
+        bus.on("failed_over", lambda news: failed_over.set())
+        sender = bus.get_queue_sender(stage.orders)
+
+        async def send() -> None:
+            while not is_over.is_set():
+                receipts.append(await sender.send_messages(ServiceBusMessage("x")))
+
+        work = [asyncio.create_task(send()) for _ in range(TASKS)]
+        await reach(100)
+        stage.primary.kill()
+        await asyncio.wait_for(failed_over.wait(), 10)
+        await reach(len(receipts) + 100)
+        await asyncio.to_thread(stage.primary.start)
+        await asyncio.wait_for(recovered.wait(), 10)
+        await reach(len(receipts) + 100)
+        is_over.set()
+        await asyncio.gather(*work)
+        assert bus.status().entities[0].failovers == 1
+    await asyncio.to_thread(account, stage, receipts)
+
+
+async def test_a_cancelled_send_leaves_a_sender_that_works(stage: Stage) -> None:
+    async with aio_bus(stage, attempt_timeout=timedelta(seconds=20)) as bus:
+        sender = bus.get_queue_sender(stage.orders)
+        await sender.send_messages(ServiceBusMessage("1"))
+        await asyncio.to_thread(stage.primary.break_, "unreachable", how="silent")
+        for _ in range(2):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.3):
+                    await sender.send_messages(ServiceBusMessage("cancelled"))
+        await asyncio.to_thread(stage.primary.clear)
+        assert bus.status().is_healthy, "nothing was found out"
+        assert (await sender.send_messages(ServiceBusMessage("2"))).side is Side.PRIMARY
+
+
+@pytest.mark.parametrize("flavour", [SYNC, AIO])
+def test_a_thousand_senders_share_a_few_connections_and_one_ping_schedule(stage: Stage, flavour: str) -> None:
+    entities = [f"{stage.orders}-{number}" for number in range(5)]
+    with stage.bus(flavour, pings_to_return=100) as bus:
+        for entity in entities:
+            bus.force_failover(entity)
+        before, threads_before = stage.secondary.connections, threading.active_count()
+        senders = [bus.get_queue_sender(entities[number % 5]) for number in range(SENDERS)]
+        if flavour == SYNC:
+            with ThreadPoolExecutor(16, "test-helper") as pool:
+                receipts = list(pool.map(lambda sender: sender.send_messages(ServiceBusMessage("x")), senders))
+                assert stage.secondary.connections - before <= 2 * 4
+            assert threading.active_count() - threads_before < 40
+        else:
+            receipts = [sender.send_messages(ServiceBusMessage("x")) for sender in senders]
+            assert stage.secondary.connections - before <= 2 * 4
+            assert threading.active_count() - threads_before < 5
+        assert {receipt.side for receipt in receipts} == {Side.BACKLOG}
+        primary = stage.primary.connections
+        assert primary < 30, "pings come and go, five at a time"
+        pings = [entity.pings_sent for entity in bus.status().entities]
+        assert len(pings) == 5
+        assert max(pings) < 20
+        bus.close()
+    assert len(stage.in_backlog()) == SENDERS
+
+
+def test_a_thousand_idle_senders_cost_no_connection_and_no_thread(stage: Stage) -> None:
+    with stage.bus() as bus:
+        wait_until(lambda: bus._shell.pool.links == 1)
+        before = stage.primary.connections, stage.secondary.connections, threading.active_count()
+        senders = [bus.get_queue_sender(stage.orders) for _ in range(SENDERS)]
+        assert (stage.primary.connections, stage.secondary.connections, threading.active_count()) == before
+        began = time.monotonic()
+        del senders[10:]
+    assert time.monotonic() - began < 5
+
+
+def test_two_threads_that_fail_over_together_do_it_once(stage: Stage) -> None:
+    with stage.bus(attempt_timeout=timedelta(seconds=1)) as bus:
+        heard = Heard(bus)
+        senders = [bus.get_queue_sender(stage.orders) for _ in range(8)]
+        for sender in senders:
+            sender.send_messages(ServiceBusMessage("1"))
+        stage.primary.break_("unreachable", how="silent")
+        with ThreadPoolExecutor(8) as pool:
+            receipts = list(pool.map(lambda sender: sender.send_messages(ServiceBusMessage("2")), senders))
+        assert {receipt.side for receipt in receipts} == {Side.BACKLOG}
+        assert len(heard.named("failed_over")) == 1
+        assert bus.status().entities[0].failovers == 1

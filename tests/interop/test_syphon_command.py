@@ -1,0 +1,289 @@
+"""`twinbus syphon` with real namespaces, as people, programs and service managers see it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusClient
+from backlog_letters import fill, letter, letters_for, stranger
+
+from twinbus.amqp.sections import Header
+from twinbus.cli.main import run
+from twinbus.ledger import Kind, LedgerReader, verify
+from twinbus.testing import LocalNamespace, NamespacePair
+
+QUEUES = ("contoso/x-servicebus-transfer/0", "contoso/x-servicebus-transfer/1")
+KEY = "key-that-nobody-may-see"
+WAIT_S = 30.0
+
+
+@pytest.fixture
+def spaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NamespacePair]:
+    """Two namespaces that are in the environment of the commands; the backlog has two queues."""
+    rules = [f"sender:Send:{KEY}"]
+    monkeypatch.chdir(tmp_path)
+    with (
+        LocalNamespace("contoso", queues=["orders", "invoices"], rules=rules) as primary,
+        LocalNamespace("backup", queues=QUEUES, rules=rules) as secondary,
+    ):
+        monkeypatch.setenv("TWINBUS_PRIMARY", primary.connection_string)
+        monkeypatch.setenv("TWINBUS_SECONDARY", secondary.connection_string)
+        yield NamespacePair(primary, secondary)
+
+
+def ids_at(namespace: LocalNamespace, queue: str) -> list[str]:
+    """Of all messages in a queue; they stay there."""
+    found: list[Any] = []
+    with (
+        ServiceBusClient.from_connection_string(namespace.connection_string) as client,
+        client.get_queue_receiver(queue) as receiver,
+    ):
+        while got := receiver.peek_messages(250, sequence_number=found[-1].sequence_number + 1 if found else 0):
+            found += got
+    return [str(message.message_id) for message in found]
+
+
+def json_lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+# --- moving ---
+
+
+def test_until_empty_brings_everything_home_and_says_so(
+    spaces: NamespacePair, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(spaces.secondary.connection_string, QUEUES[0], letters_for("orders", 300))
+    fill(spaces.secondary.connection_string, QUEUES[1], letters_for("invoices", 20))
+    assert run(["syphon", "--until-empty", "--count", "2"]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("320 messages (")
+    assert out.endswith(": the backlog is empty\n")
+    assert err == ""
+    assert ids_at(spaces.primary, "orders") == [f"orders-{number}" for number in range(300)]
+    assert len(ids_at(spaces.primary, "invoices")) == 20
+
+
+def test_programs_get_lines_of_json(spaces: NamespacePair, capsys: pytest.CaptureFixture[str]) -> None:
+    fill(spaces.secondary.connection_string, QUEUES[0], letters_for("orders", 50))
+    assert run(["syphon", "--until-empty", "--count", "2", "--json"]) == 0
+    said = json_lines(capsys.readouterr().out)
+    assert {line["event"] for line in said} <= {"progress", "alert", "finished"}
+    assert (said[-1]["event"], said[-1]["ending"], said[-1]["moved"]) == ("finished", "empty", 50)
+    assert said[0]["event"] == "progress"
+
+
+def test_queues_that_are_not_there_are_left_out_with_a_line(
+    spaces: NamespacePair, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(spaces.secondary.connection_string, QUEUES[1], letters_for("orders", 5))
+    assert run(["syphon", "--until-empty"]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("5 messages")
+    assert err.count("\n") == 1
+    assert "backlog queue 2 and 7 more cannot be read" in err
+
+
+def test_a_wrong_name_and_a_missing_right_fail_at_once_in_one_line(
+    spaces: NamespacePair, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(["syphon", "--primary-name", "fabrikam"]) == 1
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert "no backlog queue of fabrikam can be read" in err
+    monkeypatch.setenv("TWINBUS_SECONDARY", spaces.secondary.connection_string_for("sender"))
+    assert run(["syphon", "--count", "2"]) == 1
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert KEY not in err
+
+
+def test_only_some_entities_and_only_what_is_older(spaces: NamespacePair, capsys: pytest.CaptureFixture[str]) -> None:
+    fill(spaces.secondary.connection_string, QUEUES[0], letters_for("orders", 10) + letters_for("invoices", 10))
+    assert run(["syphon", "--until-empty", "--count", "2", "--before", "1h"]) == 0
+    assert capsys.readouterr().out.startswith("0 messages")
+    assert run(["syphon", "--until-empty", "--count", "2", "--entity", "INVOICES"]) == 0
+    assert capsys.readouterr().out.startswith("10 messages")
+    assert ids_at(spaces.primary, "orders") == []
+    assert len(ids_at(spaces.secondary, QUEUES[0])) == 10
+
+
+def test_a_dry_run_tells_what_would_go_where_and_moves_nothing(
+    spaces: NamespacePair, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(spaces.secondary.connection_string, QUEUES[0], [*letters_for("orders", 10), stranger()])
+    assert run(["syphon", "--dry-run", "--count", "2"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert rows[0] == ["destination", "messages", "size", "oldest", "newest"]
+    assert rows[1][:2] == ["orders", "10"]
+    assert rows[2][:3] == ["(refused:", "malformed)", "1"]
+    assert run(["syphon", "--dry-run", "--count", "2", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["destinations"]["orders"]["messages"] == 10
+    assert len(ids_at(spaces.secondary, QUEUES[0])) == 11
+
+
+def test_an_empty_backlog_has_nothing_to_tell(spaces: NamespacePair, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["syphon", "--dry-run", "--count", "2"]) == 0
+    assert capsys.readouterr().out == "the backlog is empty\n"
+
+
+def test_the_first_ones_go_home_and_where_nobody_can_be_asked_that_is_the_end(
+    spaces: NamespacePair, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(spaces.secondary.connection_string, QUEUES[0], letters_for("orders", 50))
+    assert run(["syphon", "--first", "7", "--until-empty", "--count", "2"]) == 3
+    out = capsys.readouterr().out
+    assert out.startswith("7 messages")
+    assert "stopped after the first ones" in out
+    assert len(ids_at(spaces.primary, "orders")) == 7
+    assert len(ids_at(spaces.secondary, QUEUES[0])) == 43
+
+
+def test_a_ledger_has_every_step(spaces: NamespacePair, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fill(spaces.secondary.connection_string, QUEUES[0], letters_for("orders", 30))
+    folder = tmp_path / "ledger"
+    assert run(["syphon", "--until-empty", "--count", "2", "--ledger", str(folder)]) == 0
+    capsys.readouterr()
+    assert verify(folder).is_complete
+    records = list(LedgerReader(folder).records())
+    for kind in (Kind.RECEIVED_FROM_BACKLOG, Kind.SENT_HOME, Kind.COMPLETED):
+        told = [one for record in records if record.kind == kind for one in record.message_ids]
+        assert sorted(told) == sorted(f"orders-{number}" for number in range(30))
+    assert {record.program for record in records} == {"twinbus syphon"}
+
+
+# --- quarantine ---
+
+
+def test_what_can_never_go_home_is_listed_shown_sent_again_and_thrown_away(
+    spaces: NamespacePair, capsys: pytest.CaptureFixture[str]
+) -> None:
+    aside = [stranger(), letter("orders", "dead", b"late", header=Header(ttl_ms=1))]
+    fill(spaces.secondary.connection_string, QUEUES[1], aside)
+    assert run(["syphon", "--until-empty", "--count", "2"]) == 0
+    assert "see twinbus syphon quarantine list" in capsys.readouterr().out
+    assert run(["syphon", "quarantine", "list", "--json"]) == 0
+    found = {line["message_id"]: line for line in json_lines(capsys.readouterr().out)}
+    assert {name: one["reason"] for name, one in found.items()} == {
+        "stranger": "TwinbusMalformed",
+        "dead": "TwinbusExpired",
+    }
+    assert run(["syphon", "quarantine", "list"]) == 0
+    assert "TwinbusExpired" in capsys.readouterr().out
+    assert run(["syphon", "quarantine", "show", found["stranger"]["number"]]) == 0
+    assert "not from a paired client" in capsys.readouterr().out
+    assert run(["syphon", "quarantine", "redrive", "--all"]) == 3
+    out, err = capsys.readouterr()
+    assert out.startswith("1 sent home")
+    assert f"{found['stranger']['number']} stays" in err
+    assert run(["syphon", "quarantine", "discard", found["stranger"]["number"], "--primary-name", "contoso"]) == 0
+    assert capsys.readouterr().out.startswith("1 thrown away")
+    assert run(["syphon", "quarantine", "list"]) == 0
+    assert capsys.readouterr().out == "nothing is in quarantine\n"
+
+
+# --- signals and terminals ---
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "twinbus", "syphon", "--count", "2", *arguments]
+
+
+def wait_for(process: subprocess.Popen[str], event: str, moved_min: int = 0, **facts: Any) -> dict[str, Any]:
+    """The next line of JSON that says this."""
+    assert process.stdout is not None
+    deadline = time.monotonic() + WAIT_S
+    for line in process.stdout:
+        said: dict[str, Any] = json.loads(line)
+        is_so = said["event"] == event and all(said[key] == value for key, value in facts.items())
+        if is_so and said["moved"] >= moved_min:
+            return said
+        assert time.monotonic() < deadline, "it did not happen in time"
+    raise AssertionError(f"it ended before {event} {facts}")
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "ending"), [(signal.SIGTERM, 3, "stopped"), (signal.SIGINT, 130, "interrupted")]
+)
+def test_a_signal_stops_it_cleanly_and_nothing_stays_locked(
+    spaces: NamespacePair, number: int, code: int, ending: str
+) -> None:
+    fill(spaces.secondary.connection_string, QUEUES[0], letters_for("orders", 200))
+    slow = command("--rate", "20", "--until-empty", "--json")
+    with subprocess.Popen(slow, stdout=subprocess.PIPE, text=True) as process:
+        wait_for(process, "progress", moved_min=1)
+        process.send_signal(number)
+        said = wait_for(process, "finished")
+    assert (process.returncode, said["ending"], said["held"]) == (code, ending, 0)
+    assert 0 < len(ids_at(spaces.primary, "orders")) < 200
+    # Nothing waits for the end of a lock: the rest comes home at once.
+    started = time.monotonic()
+    assert subprocess.run(command("--until-empty"), stdout=subprocess.DEVNULL).returncode == 0
+    assert time.monotonic() - started < 20
+    assert sorted(ids_at(spaces.primary, "orders")) == sorted(f"orders-{n}" for n in range(200))
+
+
+def test_a_service_that_is_told_to_stop_ends_with_0(spaces: NamespacePair) -> None:
+    with subprocess.Popen(command("--json"), stdout=subprocess.PIPE, text=True) as process:
+        wait_for(process, "progress")
+        process.terminate()
+        wait_for(process, "finished", ending="stopped")
+    assert process.returncode == 0
+
+
+def test_sigusr1_pauses_and_the_next_one_goes_on(spaces: NamespacePair) -> None:
+    fill(spaces.secondary.connection_string, QUEUES[0], letters_for("orders", 60))
+    slow = command("--rate", "20", "--until-empty", "--json")
+    with subprocess.Popen(slow, stdout=subprocess.PIPE, text=True) as process:
+        wait_for(process, "progress", moved_min=1)
+        process.send_signal(signal.SIGUSR1)
+        wait_for(process, "progress", state="paused")
+        process.send_signal(signal.SIGUSR1)
+        wait_for(process, "finished", ending="empty", moved=60)
+    assert process.returncode == 0
+
+
+def test_on_a_terminal_there_is_a_bar_and_after_the_first_ones_a_question(spaces: NamespacePair) -> None:
+    fill(spaces.secondary.connection_string, QUEUES[0], letters_for("orders", 40))
+    ours, theirs = pty.openpty()
+    arguments = command("--first", "5", "--until-empty")
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    process = subprocess.Popen(arguments, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs, env=environment)
+    os.close(theirs)
+    with process:
+        shown = read_until(ours, b"go on with the others?")
+        assert b"5 messages are home" in shown
+        os.write(ours, b"yes\n")
+        assert process.stdout is not None
+        assert process.stdout.read().startswith(b"40 messages")
+        read_until(ours, None)
+    os.close(ours)
+    assert process.returncode == 0
+
+
+def read_until(terminal: int, text: bytes | None) -> bytes:
+    """What was shown up to this text, or to the end."""
+    shown, deadline = b"", time.monotonic() + WAIT_S
+    while text is None or text not in shown:
+        assert time.monotonic() < deadline, shown
+        if not select.select([terminal], [], [], 0.1)[0]:
+            continue
+        try:
+            got = os.read(terminal, 65_536)
+        except OSError:  # how a terminal without anybody at the other end reads
+            break
+        if not got:
+            break
+        shown += got
+    return shown

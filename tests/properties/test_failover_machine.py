@@ -1,0 +1,323 @@
+"""The failover decision: every pair of state and event, long stories of them, and one beside a model.
+
+Times and rules come from a handful of telling values: random numbers seldom get as far as the rare states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import product
+from typing import NamedTuple, get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from twinbus.pairing.effects import Effect, ForgetWake, PingPrimary, StopPings, Tell, WakeMe
+from twinbus.pairing.events import (
+    Event,
+    FailoverForced,
+    MarkedHealthy,
+    PingFailed,
+    PingSucceeded,
+    SendFailed,
+    SendSucceeded,
+    TimeCame,
+    TooManyFailed,
+)
+from twinbus.pairing.machine import JITTER, FailedOver, Healthy, State, Suspect, step
+from twinbus.pairing.rules import Rules
+
+EPOCH = 4
+STATES: list[State] = [
+    Healthy(EPOCH),
+    Suspect(EPOCH, 100.0, "refused"),
+    FailedOver(EPOCH, 100.0, "refused"),
+    FailedOver(EPOCH, 100.0, "refused", pings_needed=3, pings_good=1),
+    FailedOver(EPOCH, 100.0, "drill", stays=True),
+]
+RULES = [
+    Rules(failover_interval_s=interval_s, ping_interval_s=30, pings_to_return=pings)
+    for interval_s in (0, 10)
+    for pings in (1, 2)
+]
+
+
+class Telling(NamedTuple):
+    """One kind of event; made at a time, in an epoch."""
+
+    kind: type[Event]
+    at: Callable[[float, int], Event]
+    is_variant: bool = False
+
+    def __str__(self) -> str:
+        return self.kind.__name__ + " (variant)" * self.is_variant
+
+
+KINDS = [
+    Telling(SendSucceeded, SendSucceeded),
+    Telling(SendFailed, lambda at, epoch: SendFailed(at, epoch, "refused")),
+    Telling(TooManyFailed, lambda at, epoch: TooManyFailed(at, epoch, "60 %", 2)),
+    Telling(TimeCame, TimeCame),
+    Telling(PingSucceeded, PingSucceeded),
+    Telling(PingFailed, lambda at, epoch: PingFailed(at, epoch, "still down")),
+    Telling(FailoverForced, lambda at, epoch: FailoverForced(at, epoch, "drill")),
+    Telling(FailoverForced, lambda at, epoch: FailoverForced(at, epoch, "drill", stays=True), is_variant=True),
+    Telling(MarkedHealthy, MarkedHealthy),
+]
+
+
+def is_pinged(state: State) -> bool:
+    return isinstance(state, FailedOver) and not state.stays
+
+
+# --- all of them ---
+
+
+def test_no_kind_of_event_and_no_kind_of_state_is_forgotten_here() -> None:
+    assert {telling.kind for telling in KINDS} == set(get_args(Event))
+    assert {type(state) for state in STATES} == set(get_args(State))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("state", STATES, ids=lambda state: type(state).__name__)
+def test_every_pair_of_state_and_event_has_an_answer(state: State, kind: Telling) -> None:
+    for rules, at in product(RULES, (100.0, 110.0)):
+        after, effects = step(state, kind.at(at, EPOCH), rules)
+        assert isinstance(after, get_args(State))
+        assert all(isinstance(effect, get_args(Effect)) for effect in effects)
+        assert after.epoch - state.epoch in (0, 1)
+        if after == state and not isinstance(state, FailedOver):
+            assert effects == (), "nothing changed, so nothing is to do"
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("state", STATES, ids=lambda state: type(state).__name__)
+@pytest.mark.parametrize("epoch", [EPOCH - 1, EPOCH + 1])
+def test_news_of_another_epoch_change_nothing(state: State, kind: Telling, epoch: int) -> None:
+    for rules in RULES:
+        assert step(state, kind.at(200.0, epoch), rules) == (state, ())
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("state", STATES, ids=lambda state: type(state).__name__)
+def test_whoever_changes_sides_is_told_of_it(state: State, kind: Telling) -> None:
+    for rules in RULES:
+        after, effects = step(state, kind.at(200.0, EPOCH), rules)
+        told = {effect.name for effect in effects if isinstance(effect, Tell)}
+        was_over, is_over = isinstance(state, FailedOver), isinstance(after, FailedOver)
+        assert ("failed_over" in told) == (is_over and not was_over)
+        assert ("recovered" in told) == (was_over and not is_over)
+
+
+# --- stories ---
+
+
+@dataclass
+class Clerk:
+    """Carries out orders as any shell would: one wake and one ping at most, newer orders replace older ones."""
+
+    rules: Rules
+    state: State = field(default_factory=Healthy)
+    at: float = 0.0
+    wake_at: float | None = None
+    ping_at: float | None = None
+    history: list[State] = field(default_factory=list)
+
+    def feed(self, event: Event) -> None:
+        self.history.append(self.state)
+        self.state, effects = step(self.state, event, self.rules)
+        for effect in effects:
+            self._carry_out(effect)
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case WakeMe(at):
+                self.wake_at = at
+            case ForgetWake():
+                self.wake_at = None
+            case PingPrimary(at):
+                self.ping_at = at
+            case StopPings():
+                self.ping_at = None
+
+    def happens(self, kind: Telling, *, late: bool) -> None:
+        """A ping's outcome uses up the ping that was ordered, a wake in time uses up the order to be woken."""
+        if not late and kind.kind in (PingSucceeded, PingFailed):
+            self.ping_at = None
+        if not late and kind.kind is TimeCame and self.wake_at is not None and self.at >= self.wake_at:
+            self.wake_at = None
+        self.feed(kind.at(self.at, self.state.epoch - late))
+
+
+TALES = st.lists(
+    st.tuples(st.sampled_from(KINDS), st.sampled_from([0.0, 3.0, 10.0]), st.sampled_from([False, False, False, True])),
+    min_size=10,
+    max_size=60,
+)
+
+
+@settings(max_examples=300)
+@given(TALES, st.sampled_from(RULES))
+def test_in_every_story_orders_are_pending_exactly_while_they_are_needed(
+    tale: list[tuple[Telling, float, bool]], rules: Rules
+) -> None:
+    clerk = Clerk(rules)
+    for kind, gap_s, late in tale:
+        clerk.at += gap_s
+        before = clerk.state
+        clerk.happens(kind, late=late)
+        assert (clerk.wake_at is not None) == isinstance(clerk.state, Suspect)
+        assert (clerk.ping_at is not None) == is_pinged(clerk.state)
+        changed_side = isinstance(before, FailedOver) != isinstance(clerk.state, FailedOver)
+        absolved = isinstance(before, Suspect) and kind.kind is MarkedHealthy and not late
+        assert clerk.state.epoch - before.epoch == (changed_side or absolved)
+
+
+# --- beside a model ---
+
+CHANCES = st.sampled_from([0.0, 0.5, 1.0])
+
+
+class EntityBesideModel(RuleBasedStateMachine):
+    """The machine and its clerk beside what a person would write down: since when it fails, and how pings went."""
+
+    @initialize(rules=st.sampled_from(RULES))
+    def begin(self, rules: Rules) -> None:
+        self.terms = rules
+        self.clerk = Clerk(rules)
+        self.primary_is_up = True
+        self.failing_since: float | None = None
+        self.is_over = False
+        self.stays = False
+        self.pings_in_a_row = 0
+        self.pings_needed = 1
+        self.last_ping_at = 0.0
+
+    # what happens
+
+    @rule()
+    def the_primary_goes_down(self) -> None:
+        self.primary_is_up = False
+
+    @rule()
+    def the_primary_comes_up(self) -> None:
+        self.primary_is_up = True
+
+    @precondition(lambda self: not self.is_over)
+    @rule(chance=CHANCES)
+    def somebody_sends(self, chance: float) -> None:
+        at, epoch = self.clerk.at, self.clerk.state.epoch
+        if self.primary_is_up:
+            self.clerk.feed(SendSucceeded(at, epoch))
+            self.failing_since = None
+        else:
+            self.clerk.feed(SendFailed(at, epoch, "down", chance))
+            self.failing_since = at if self.failing_since is None else self.failing_since
+            if self.terms.failover_interval_s == 0:
+                self._leaves(stays=False, pings_needed=1)
+
+    @precondition(lambda self: self.clerk.history and self.clerk.history[0].epoch < self.clerk.state.epoch)
+    @rule(data=st.data())
+    def an_old_send_ends(self, data: st.DataObject) -> None:
+        epochs = sorted({state.epoch for state in self.clerk.history} - {self.clerk.state.epoch})
+        epoch = data.draw(st.sampled_from(epochs))
+        self.clerk.feed(data.draw(st.sampled_from(KINDS)).at(self.clerk.at, epoch))
+
+    @rule(stays=st.booleans(), chance=CHANCES)
+    def somebody_forces_a_failover(self, stays: bool, chance: float) -> None:
+        self.clerk.feed(FailoverForced(self.clerk.at, self.clerk.state.epoch, "drill", stays, chance))
+        if not self.is_over:
+            self._leaves(stays=stays, pings_needed=1)
+        elif stays != self.stays:
+            self.stays, self.pings_in_a_row, self.last_ping_at = stays, 0, self.clerk.at
+
+    @rule()
+    def somebody_marks_it_as_healthy(self) -> None:
+        self.clerk.feed(MarkedHealthy(self.clerk.at, self.clerk.state.epoch))
+        self._is_well()
+
+    @precondition(lambda self: not self.is_over)
+    @rule(pings_needed=st.sampled_from([1, 2, 4]), chance=CHANCES)
+    def too_many_sends_fail(self, pings_needed: int, chance: float) -> None:
+        self.clerk.feed(TooManyFailed(self.clerk.at, self.clerk.state.epoch, "60 %", pings_needed, chance))
+        self._leaves(stays=False, pings_needed=pings_needed)
+
+    @rule(seconds=st.sampled_from([1.0, 9.0, 10.0, 27.0, 33.0]), chance=CHANCES)
+    def time_passes(self, seconds: float, chance: float) -> None:
+        until = self.clerk.at + seconds
+        while (due := min(filter(None, (self.clerk.wake_at, self.clerk.ping_at)), default=until + 1)) <= until:
+            self.clerk.at = due
+            if due == self.clerk.wake_at:
+                self.clerk.wake_at = None
+                self.clerk.feed(TimeCame(due, self.clerk.state.epoch, chance))
+                self._looks_at_the_clock(due)
+            else:
+                self._pings(due, chance)
+        self.clerk.at = until
+        self._looks_at_the_clock(until)
+
+    @precondition(lambda self: self.is_over and not self.stays)
+    @rule(answers=st.lists(st.booleans(), min_size=1, max_size=6), chance=CHANCES)
+    def pings_are_answered(self, answers: list[bool], chance: float) -> None:
+        for is_up in answers:
+            if self.clerk.ping_at is not None:
+                self.primary_is_up, self.clerk.at = is_up, max(self.clerk.at, self.clerk.ping_at)
+                self._pings(self.clerk.ping_at, chance)
+
+    # what a person would write down
+
+    def _looks_at_the_clock(self, now: float) -> None:
+        if self.failing_since is not None and now >= self.failing_since + self.terms.failover_interval_s:
+            assert isinstance(self.clerk.state, FailedOver), "nobody woke it in time"
+            self._leaves(stays=False, pings_needed=1, at=self.failing_since + self.terms.failover_interval_s)
+
+    def _leaves(self, *, stays: bool, pings_needed: int, at: float | None = None) -> None:
+        self.is_over, self.stays, self.failing_since, self.pings_in_a_row = True, stays, None, 0
+        self.pings_needed = max(pings_needed, self.terms.pings_to_return)
+        self.last_ping_at = self.clerk.at if at is None else at
+
+    def _is_well(self) -> None:
+        self.is_over, self.stays, self.failing_since = False, False, None
+
+    def _pings(self, at: float, chance: float) -> None:
+        assert self.is_over, "only a failed over entity is pinged"
+        assert not self.stays
+        shortest, longest = ((1 + sign * JITTER) * self.terms.ping_interval_s for sign in (-1, 1))
+        assert shortest - 1e-6 <= at - self.last_ping_at <= longest + 1e-6
+        self.last_ping_at, self.clerk.ping_at = at, None
+        epoch = self.clerk.state.epoch
+        if self.primary_is_up:
+            self.clerk.feed(PingSucceeded(at, epoch, chance))
+            self.pings_in_a_row += 1
+            if self.pings_in_a_row == self.pings_needed:
+                self._is_well()
+        else:
+            self.clerk.feed(PingFailed(at, epoch, "down", chance))
+            self.pings_in_a_row = 0
+
+    # what must agree
+
+    @invariant()
+    def the_side_is_the_models(self) -> None:
+        assert isinstance(self.clerk.state, FailedOver) == self.is_over
+
+    @invariant()
+    def a_suspicion_is_the_models(self) -> None:
+        assert isinstance(self.clerk.state, Suspect) == (self.failing_since is not None)
+
+    @invariant()
+    def orders_are_pending_exactly_while_they_are_needed(self) -> None:
+        assert (self.clerk.wake_at is not None) == (self.failing_since is not None)
+        assert (self.clerk.ping_at is not None) == (self.is_over and not self.stays)
+
+    @invariant()
+    def epochs_never_go_back(self) -> None:
+        if self.clerk.history:
+            assert self.clerk.state.epoch - self.clerk.history[-1].epoch in (0, 1)
+
+
+TestEntityBesideModel = EntityBesideModel.TestCase
+TestEntityBesideModel.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

@@ -1,0 +1,272 @@
+"""Simulated pairs keep their promises through every kind of trouble, and the simulator notices when one does not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from twinbus.client import flows, parcel
+from twinbus.client.asks import Answer, Flow
+from twinbus.client.flows import Search, Sending
+from twinbus.pairing import entity as entity_module
+from twinbus.pairing import envelope, machine
+from twinbus.pairing.backlog_queues import backlog_path
+from twinbus.pairing.effects import Effect, PingPrimary
+from twinbus.pairing.entity import Entity
+from twinbus.pairing.envelope import Aliases, address
+from twinbus.pairing.events import Event, MarkedHealthy, PingSucceeded, SendSucceeded
+from twinbus.pairing.failure import Failure
+from twinbus.pairing.line import Line
+from twinbus.pairing.machine import FailedOver, Healthy, State, Suspect, step
+from twinbus.pairing.pair import Pair
+from twinbus.pairing.receipt import SendReceipt, Side
+from twinbus.pairing.retry import Tries
+from twinbus.pairing.rotation import Rotation
+from twinbus.pairing.rules import Rules
+from twinbus.pairing.verdict import Verdict
+from twinbus.sim.__main__ import main
+from twinbus.sim.pair_weather import Trouble
+from twinbus.sim.runner import first_pair_problem, run_pair_seed
+
+SEEDS, CHUNK = 1_000, 50
+SEEDS_TO_FIND_A_BUG = 400
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+def test_every_promise_of_a_pair_is_kept_through_all_kinds_of_trouble(first: int) -> None:
+    outcome = first_pair_problem(range(first, first + CHUNK))
+    assert outcome is None, f"{outcome.problem}\nagain: {outcome.replay}"
+
+
+def test_a_seed_of_a_pair_always_tells_the_same_story() -> None:
+    assert run_pair_seed(7) == run_pair_seed(7)
+    assert run_pair_seed(7).seen != run_pair_seed(8).seen
+
+
+EXPECTED = {
+    "failovers", "returns", "failed over by error rate", "forced", "marked healthy", "queues checked again",
+    "crashes", "jumps", "closed", "closed with sends held", "sent straight", "pings: failed", "pings: succeeded",
+    "late failures", "late successes",
+    "calls: accepted by primary", "calls: accepted by backlog", "calls: accepted, with copies in doubt",
+    "calls: accepted in part", "calls: raised, in doubt", "calls: cancelled", "calls: NotSent", "calls: SimulatedError",
+    "calls: BothNamespacesUnavailable", "calls: TooLargeForDetour", "calls: ReservedProperty",
+    *(f"trouble: {trouble.name}" for trouble in Trouble),
+    *(f"primary: {kind}" for kind in (
+        "busy", "deleted", "disabled", "internal error", "no answer in time", "not found", "quota exceeded",
+        "rejected", "too large", "unauthorised", "unreachable")),
+    *(f"secondary: {kind}" for kind in (
+        "busy", "disabled", "internal error", "no answer in time", "not found", "quota exceeded", "unauthorised",
+        "unreachable")),
+    *(f"news: {name}" for name in (
+        "suspect", "trusted_again", "failed_over", "recovered", "held", "released", "in_doubt", "busy", "flapping",
+        "ping_sent", "ping_failed", "backlog_queue_lost", "backlog_queue_back")),
+}  # fmt: skip
+
+
+def test_the_simulated_pairs_meet_everything_they_are_about() -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(SEEDS, SEEDS + 400):
+        seen += run_pair_seed(seed).seen
+        if set(seen) >= EXPECTED:
+            break
+    assert EXPECTED - set(seen) == set()
+
+
+# --- planted bugs: each of these must be found ---
+
+
+def count_whatever_comes(state: State, event: Event, rules: Rules) -> machine.Answer:
+    """What was begun before the sides changed counts like everything else."""
+    return step(state, replace(event, epoch=state.epoch), rules)
+
+
+def trust_a_late_success(state: State, event: Event, rules: Rules) -> machine.Answer:
+    if isinstance(state, FailedOver) and isinstance(event, SendSucceeded):
+        return step(state, MarkedHealthy(event.at, state.epoch), rules)
+    return step(state, event, rules)
+
+
+def never_trust_again(state: State, event: Event, rules: Rules) -> machine.Answer:
+    if isinstance(state, Suspect) and isinstance(event, SendSucceeded):
+        return state, ()
+    return step(state, event, rules)
+
+
+def return_at_the_first_ping(state: State, event: Event, rules: Rules) -> machine.Answer:
+    if isinstance(state, FailedOver) and isinstance(event, PingSucceeded):
+        state = replace(state, pings_needed=1)
+    return step(state, event, rules)
+
+
+def forget_the_time(state: Healthy, event: Any, rules: Rules) -> machine.Answer:
+    return Suspect(state.epoch, event.at, event.reason), ()
+
+
+def go_on_pinging(state: FailedOver, event: Any, why: str) -> machine.Answer:
+    return Healthy(state.epoch + 1), (PingPrimary(event.at + 1.0),)
+
+
+def ping_no_more(*_: object) -> tuple[Effect, ...]:
+    return ()
+
+
+def use_lost_queues(self: Rotation, queue: int, at: float) -> bool:
+    return queue in self._queues
+
+
+def use_queues_that_are_gone(self: Rotation, queue: int, at: float) -> bool:
+    lost = self._lost.get(queue)
+    return lost is None or at >= lost.back_at
+
+
+def doubt_nothing(self: Tries, failure: Failure) -> None:
+    self.attempted()
+    self.failures = [failure]
+
+
+def try_for_ever(self: Tries, at: float) -> float:
+    return self.rules.backoff_min_s
+
+
+def try_again_at_once_when_busy(self: Tries, at: float) -> float | None:
+    return 0.1 if self.in_round < self.rules.attempts else None
+
+
+def serve_the_last_first(self: Line) -> int | None:
+    return next(reversed(self._waiting), None)
+
+
+def hold_everything(self: Line, size_bytes: int) -> bool:
+    return True
+
+
+def leave_without_a_word(self: Entity, ticket: int) -> tuple[Effect, ...]:
+    self.line.leave(ticket)
+    self.refresh()
+    return ()
+
+
+def stay_on_the_primary(self: Entity) -> Side:
+    return Side.PRIMARY
+
+
+def raise_nothing(self: Pair, entity: Entity, failure: Failure) -> Verdict:
+    return Verdict.DOWN
+
+
+def lose_nothing(self: Pair, queue: int, at: float, failure: Failure) -> None:
+    return None
+
+
+def send_home_to_another(letter: bytes, path: str) -> bytes:
+    return address(letter, "elsewhere")
+
+
+def leave_the_session_where_it_is(letter: bytes, layout: Any, path: str) -> Aliases:
+    return MOVING(letter, layout, path)._replace(session_id=None)
+
+
+def leave_the_time_to_live_where_it_is(letter: bytes, layout: Any, path: str) -> Aliases:
+    return MOVING(letter, layout, path)._replace(ttl_ms=None)
+
+
+MOVING = envelope._moving
+
+
+def name_the_next_queue(primary_name: str, index: int) -> str:
+    return backlog_path(primary_name, index + 1)
+
+
+RUN = Sending.run
+
+
+def forget_what_was_tried(self: Sending, first: tuple[Answer, int] | None = None) -> Flow[SendReceipt]:
+    return RUN(self, None)
+
+
+def never_leave_the_line(self: Sending, first: tuple[Answer, int] | None = None) -> Flow[SendReceipt]:
+    return self._send(first)
+
+
+def hurry(self: Sending, search: Search) -> Flow[None]:
+    search.busy = None
+    return
+    yield
+
+
+def overtake(self: Sending, *, pause_s: float) -> Flow[None]:
+    if self.ticket is None:
+        self._join_line()
+    yield from self._pause(pause_s)
+
+
+BUGS: list[tuple[object, str, object]] = [
+    (entity_module, "step", count_whatever_comes),
+    (entity_module, "step", trust_a_late_success),
+    (entity_module, "step", never_trust_again),
+    (entity_module, "step", return_at_the_first_ping),
+    (machine, "_suspect", forget_the_time),
+    (machine, "_recover", go_on_pinging),
+    (machine, "_next_ping", ping_no_more),
+    (Rotation, "is_available", use_lost_queues),
+    (Rotation, "is_available", use_queues_that_are_gone),
+    (Tries, "note", doubt_nothing),
+    (Tries, "pause_before_next", try_for_ever),
+    (Tries, "pause_when_busy", try_again_at_once_when_busy),
+    (Line, "head", property(serve_the_last_first)),
+    (Line, "has_room_for", hold_everything),
+    (Entity, "leave_line", leave_without_a_word),
+    (Entity, "side", property(stay_on_the_primary)),
+    (Pair, "judge", raise_nothing),
+    (Pair, "queue_failed", lose_nothing),
+    (parcel, "address", send_home_to_another),
+    (envelope, "_moving", leave_the_session_where_it_is),
+    (envelope, "_moving", leave_the_time_to_live_where_it_is),
+    (flows, "backlog_path", name_the_next_queue),
+    (Sending, "run", forget_what_was_tried),
+    (Sending, "run", never_leave_the_line),
+    (Sending, "_wait_while_busy", hurry),
+    (Sending, "_hold", overtake),
+]
+
+
+def name_of_bug(value: object) -> str:
+    bug = value.fget if isinstance(value, property) else value
+    return str(getattr(bug, "__name__", bug))
+
+
+@pytest.mark.parametrize(("owner", "name", "bug"), BUGS, ids=name_of_bug)
+def test_a_pair_that_breaks_a_promise_is_found(
+    monkeypatch: pytest.MonkeyPatch, owner: object, name: str, bug: Callable[..., object]
+) -> None:
+    monkeypatch.setattr(owner, name, bug)
+    assert first_pair_problem(range(SEEDS_TO_FIND_A_BUG)) is not None
+
+
+# --- the command ---
+
+
+def test_the_command_prints_the_failing_pair_and_how_to_see_it_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Tries, "note", doubt_nothing)
+    assert main(["--pair", "--seeds", "10", "--trace"]) == 1
+    printed = capsys.readouterr().out
+    assert "python -m twinbus.sim --pair --first" in printed
+    assert "ToPrimary(" in printed
+
+
+def test_the_command_is_content_when_every_promise_of_a_pair_is_kept() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "twinbus.sim", "--pair", "--seeds", "2", "--first", "5"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "2 simulations, 0 with a problem" in done.stdout

@@ -1,0 +1,74 @@
+"""Backlog queues with letters in them, as paired clients would leave them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from twinbus.amqp import sections
+from twinbus.amqp.events import DispositionArrived
+from twinbus.amqp.outcomes import ACCEPTED
+from twinbus.amqp.sections import PropertyField
+from twinbus.client.namespace import Namespace
+from twinbus.pairing.envelope import address
+from twinbus.syphon.batches import encode_batch
+from twinbus.syphon.line import Line
+from twinbus.syphon.linked import Linked
+
+WAIT_S = 20.0
+BATCH = 100
+
+
+def letter(path: str, message_id: str, body: bytes = b"body", **parts: Any) -> bytes:
+    """A message with this id, addressed to an entity of the primary."""
+    properties = {PropertyField.MESSAGE_ID: message_id}
+    return address(sections.encode_message(properties=properties, data=body, **parts), path)
+
+
+def letters_for(path: str, count: int, body: bytes = b"body") -> list[bytes]:
+    return [letter(path, f"{path}-{number}", body) for number in range(count)]
+
+
+def stranger(body: bytes = b"not from a paired client") -> bytes:
+    """A message that does not say where it belongs."""
+    return sections.encode_message(properties={PropertyField.MESSAGE_ID: "stranger"}, data=body)
+
+
+class _Answers(Linked):
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+        self.changed = asyncio.Event()
+
+    def disposition(self, event: DispositionArrived) -> None:
+        assert event.outcome == ACCEPTED
+        self.count += len(event.deliveries)
+        self.changed.set()
+
+
+async def put(connection_string: str, queue: str, letters: Sequence[bytes]) -> None:
+    """Store letters in a queue, in batches."""
+    dial = Namespace.from_connection_string(connection_string).dial()
+    line = Line(dial, attempt_s=WAIT_S, clock=lambda: int(time.monotonic() * 1000))
+    await line.open()
+    answers = _Answers()
+    link = await line.sender(queue, answers)
+    sent = 0
+    async with asyncio.timeout(WAIT_S + len(letters) / 1_000):
+        for start in range(0, len(letters), BATCH):
+            await answers.credit_granted(link)
+            payload, message_format = encode_batch(list(letters[start : start + BATCH]))
+            link.send(payload, tag=start.to_bytes(4, "big"), message_format=message_format)
+            sent += 1
+            line.flush()
+        while answers.count < sent:
+            answers.changed.clear()
+            await answers.changed.wait()
+    await line.close()
+
+
+def fill(connection_string: str, queue: str, letters: Sequence[bytes]) -> None:
+    """The same for whoever has no event loop."""
+    asyncio.run(put(connection_string, queue, letters))

@@ -1,0 +1,174 @@
+"""What a paired client knows of itself: how far it is, what it may be asked, how it is doing."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from twinbus.client.namespace import Namespace
+from twinbus.client.options import PairedNamespaceOptions, Retry, SendAvailabilityPairedNamespaceOptions
+from twinbus.client.preparation import Preparation
+from twinbus.client.standing import Standing
+from twinbus.client.status import EntityState, Phase
+from twinbus.errors import OptionsError, PairClosed, PairFaulted, TwinbusError
+from twinbus.pairing.events import FailoverForced, SendFailed
+from twinbus.pairing.failure import Failure, FailureKind
+from twinbus.pairing.machine import FailedOver
+from twinbus.pairing.verdict import Verdict
+
+KEY = "SharedAccessKeyName=app;SharedAccessKey=a2V5"
+PRIMARY = Namespace.from_connection_string(f"Endpoint=sb://contoso.servicebus.windows.net/;{KEY}")
+SECONDARY = Namespace.from_connection_string(f"Endpoint=sb://backup.servicebus.windows.net/;{KEY}")
+FULL = Failure(FailureKind.FULL, "5 GB are used")
+NOW = 1_000.0
+
+
+def standing(**options: object) -> Standing:
+    return Standing(PRIMARY, SendAvailabilityPairedNamespaceOptions(SECONDARY, **options))  # type: ignore[arg-type]
+
+
+def paired(**options: object) -> Standing:
+    made = standing(**options)
+    made.prepared(Preparation(queues=(0, 1), lost={2: FULL}, checked_at=1_700_000_000, warnings=("only three",)), NOW)
+    return made
+
+
+# --- how far it is ---
+
+
+def test_a_client_that_is_not_paired_says_how_to_pair_it() -> None:
+    with pytest.raises(TwinbusError, match="call pair"):
+        standing().check_usable()
+    assert standing().queue_count == 0
+
+
+def test_a_client_is_usable_when_it_is_prepared() -> None:
+    made = paired()
+    made.check_usable()
+    assert made.phase is Phase.PAIRED
+    assert made.queue_count == 3, "a queue that cannot be used now is there all the same"
+
+
+def test_a_closed_client_says_so_and_stays_closed() -> None:
+    made = paired()
+    assert made.end(Phase.CLOSED)
+    assert not made.end(Phase.FAULTED, "too late")
+    with pytest.raises(PairClosed, match="nothing was sent"):
+        made.check_usable()
+    assert made.has_ended
+
+
+def test_a_faulted_client_gives_the_reason_to_everybody() -> None:
+    made = paired()
+    made.end(Phase.FAULTED, "the key was withdrawn")
+    for check in (made.check_usable, made.check_not_ended):
+        with pytest.raises(PairFaulted, match="the key was withdrawn"):
+            check()
+    assert made.status(NOW, lambda entity: 0, 0).fault == "the key was withdrawn"
+
+
+def test_looking_at_the_queues_again_does_not_revive_a_closed_client() -> None:
+    made = paired()
+    made.end(Phase.CLOSED)
+    made.prepared(Preparation(queues=(0, 1, 2)), NOW)
+    assert made.phase is Phase.CLOSED
+    assert not made.is_usable
+
+
+# --- what it was given ---
+
+
+def test_what_is_no_namespace_or_no_fitting_options_is_refused() -> None:
+    with pytest.raises(OptionsError, match="primary must be a Namespace, got str"):
+        Standing("contoso", SendAvailabilityPairedNamespaceOptions(SECONDARY))  # type: ignore[arg-type]
+    with pytest.raises(OptionsError, match=r"SendAvailabilityPairedNamespaceOptions\(secondary, ...\), got Paired"):
+        Standing(PRIMARY, PairedNamespaceOptions(SECONDARY))  # type: ignore[arg-type]
+
+
+def test_options_reach_the_core_and_the_plan() -> None:
+    made = standing(
+        backlog_queue_count=4,
+        create_backlog=False,
+        enable_syphon=True,
+        entities=["orders"],
+        retry=Retry(attempts=7),
+        failover_interval=timedelta(seconds=3),
+        classifier=lambda failure: Verdict.RAISE,
+    )
+    plan = made.plan
+    assert (plan.queue_count, plan.creates, plan.listens, plan.entities, plan.attempts) == (
+        4,
+        False,
+        True,
+        ("orders",),
+        7,
+    )
+    assert made.pair.rules.failover_interval_s == 3
+    assert made.pair.entity("orders").is_known
+    assert made.pair.judge(made.pair.entity("orders"), FULL) is Verdict.RAISE
+
+
+def test_backlog_queues_are_called_after_the_primary_or_as_somebody_says() -> None:
+    assert standing().queue_path(2) == "contoso/x-servicebus-transfer/2"
+    assert standing(primary_name="fabrikam").queue_path(0) == "fabrikam/x-servicebus-transfer/0"
+
+
+# --- how it is doing ---
+
+
+def test_status_of_a_healthy_pair() -> None:
+    made = paired()
+    made.pair.entity("orders").tally.to_primary = 3
+    status = made.status(NOW, lambda entity: 40, 5)
+    assert (status.primary, status.secondary, status.phase, status.news_dropped) == ("contoso", "backup", "paired", 5)
+    orders = status.entity("orders")
+    assert orders is not None
+    assert (orders.state, orders.since, orders.reason, orders.sent_to_primary) == (EntityState.HEALTHY, None, "", 43)
+    assert status.secondary_status.checked_at == datetime.fromtimestamp(1_700_000_000, UTC)
+    assert status.secondary_status.warnings == ("only three",)
+
+
+def test_status_tells_since_when_and_why_an_entity_is_failed_over_and_when_its_next_ping_is() -> None:
+    made = paired(failover_interval=timedelta(0), ping_primary_interval=timedelta(seconds=30))
+    made.pair.feed(made.pair.entity("orders"), SendFailed(NOW - 10, 0, "refused"))
+    status = made.status(NOW, lambda entity: 0, 0)
+    orders = status.entity("orders")
+    assert orders is not None
+    assert orders.since is not None
+    assert orders.next_ping_at is not None
+    assert (orders.state, orders.reason, orders.epoch, orders.failovers) == ("failed over", "refused", 1, 1)
+    assert status.at - orders.since == timedelta(seconds=10)
+    assert orders.next_ping_at - status.at == timedelta(seconds=20)
+    assert not status.is_healthy
+
+
+def test_status_tells_an_entity_that_only_a_person_brings_back() -> None:
+    made = paired()
+    entity = made.pair.entity("orders")
+    made.pair.feed(entity, FailoverForced(NOW, 0, "maintenance", stays=True))
+    assert isinstance(entity.state, FailedOver)
+    orders = made.status(NOW, lambda entity: 0, 0).entity("orders")
+    assert orders is not None
+    assert orders.stays
+    assert orders.next_ping_at is None
+
+
+def test_status_tells_which_backlog_queues_are_lost_until_when_and_why() -> None:
+    made = paired(probation=timedelta(seconds=60))
+    made.queue_sent[0] = 12
+    status = made.status(NOW + 10, lambda entity: 0, 0)
+    first, _, lost = status.backlog_queues
+    assert (first.path, first.in_rotation, first.sent) == ("contoso/x-servicebus-transfer/0", True, 12)
+    assert (lost.in_rotation, lost.reason) == (False, "quota exceeded: 5 GB are used")
+    assert lost.lost_until is not None
+    assert lost.lost_until - status.at == timedelta(seconds=50)
+    assert made.status(NOW + 60, lambda entity: 0, 0).backlog_queues[2].in_rotation
+
+
+def test_status_before_pairing_knows_nothing_and_says_so() -> None:
+    status = standing(entities=["orders"]).status(NOW, lambda entity: 0, 0)
+    assert status.phase is Phase.NEW
+    assert status.backlog_queues == ()
+    assert status.secondary_status.checked_at is None
+    assert [entity.duplicate_detection for entity in status.entities] == ["unknown"]

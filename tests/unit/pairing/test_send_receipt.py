@@ -1,0 +1,30 @@
+"""What a receipt says."""
+
+from __future__ import annotations
+
+from twinbus.pairing.receipt import SendReceipt, Side
+
+QUEUE = "contoso/x-servicebus-transfer/0"
+
+
+def test_messages_on_the_primary_are_there_and_nothing_is_in_doubt() -> None:
+    receipt = SendReceipt("orders", ("a", "b"), Side.PRIMARY, 2)
+    assert receipt.places == ("primary", "primary")
+    assert receipt.is_complete
+    assert not receipt.in_doubt
+
+
+def test_a_part_that_was_accepted_is_told_from_the_rest() -> None:
+    receipt = SendReceipt("orders", ("a", "b", "c"), Side.BACKLOG, 2, (QUEUE, QUEUE))
+    assert receipt.places == (QUEUE, QUEUE, "not accepted")
+    assert not receipt.is_complete
+
+
+def test_one_copy_without_an_answer_is_enough_for_doubt() -> None:
+    assert SendReceipt("orders", ("a",), Side.BACKLOG, 1, (QUEUE,), copies_in_doubt=1).in_doubt
+
+
+def test_nothing_that_was_sent_is_nowhere_and_complete() -> None:
+    receipt = SendReceipt("orders", (), Side.PRIMARY, 0)
+    assert receipt.places == ()
+    assert receipt.is_complete

@@ -1,0 +1,72 @@
+"""What a ledger is told of the way home."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from pump_yard import START_MS, Yard, plain, with_ttl
+
+from twinbus.amqp.outcomes import Error
+from twinbus.ledger.events import Event
+from twinbus.ledger.kinds import Kind
+from twinbus.syphon.chronicle import LedgerChronicle
+from twinbus.syphon.options import SyphonOptions
+from twinbus.syphon.pump import Pump
+
+
+class Notebook:
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def record(self, event: Event, /) -> None:
+        self.events.append(event)
+
+    def messages(self, kind: Kind) -> Counter[tuple[str, str]]:
+        found = [event for event in self.events if event.kind == kind]
+        return Counter((event.entity, message_id) for event in found for message_id in event.message_ids)
+
+
+def noted_yard() -> tuple[Yard, Notebook]:
+    yard, notebook = Yard(queues=2), Notebook()
+    chronicle = LedgerChronicle(notebook, ["q/0", "q/1"], "contoso", "backup")
+    yard.pump = Pump(["q/0", "q/1"], SyphonOptions(), START_MS, chronicle)
+    for index in range(2):
+        yard.pump.queue_attached(index, START_MS)
+    return yard, notebook
+
+
+def test_every_step_of_a_message_is_told_once() -> None:
+    yard, notebook = noted_yard()
+    wanted: Counter[tuple[str, str]] = Counter()
+    for number in range(40):
+        path = "orders" if number % 3 else "invoices"
+        yard.put(path, f"m{number}", queue=number % 2)
+        wanted[path, f"m{number}"] += 1
+    yard.run()
+    for kind in (Kind.RECEIVED_FROM_BACKLOG, Kind.SENT_HOME, Kind.COMPLETED):
+        assert notebook.messages(kind) == wanted
+    assert len(notebook.events) < 20, "messages that travel together share an event"
+    home = [event for event in notebook.events if event.kind == Kind.SENT_HOME]
+    assert {event.namespace for event in home} == {"contoso"}
+    assert all(len(event.sizes) == len(event.message_ids) for event in home)
+
+
+def test_what_does_not_go_home_is_told_with_its_kind() -> None:
+    yard, notebook = noted_yard()
+    yard.broken["down"] = Error("amqp:not-found", "no such queue")
+    yard.put("down", "m1")
+    yard.put("orders", "old", age_ms=10, **with_ttl(5))
+    yard.put_raw(plain("stranger"))
+    yard.run(1)
+    assert notebook.messages(Kind.EXPIRED) == {("orders", "old"): 1}
+    assert notebook.messages(Kind.DEAD_LETTERED) == {("", "stranger"): 1}
+    assert notebook.messages(Kind.RELEASED) == {("down", "m1"): 1}
+    (skipped,) = [event for event in notebook.events if event.kind == Kind.DESTINATION_SKIPPED]
+    assert (skipped.entity, skipped.condition) == ("down", "amqp:not-found")
+    assert skipped.until_ms > START_MS
+
+
+def test_an_idle_queue_is_a_long_poll_every_fifteen_minutes() -> None:
+    yard, notebook = noted_yard()
+    yard.run(3_599)
+    assert [event.kind for event in notebook.events] == [Kind.LONG_POLL] * 8
