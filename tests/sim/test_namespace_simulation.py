@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
+from twinbus.namespace.entities.duplicates import DuplicateGuard, PendingSend
 from twinbus.namespace.entities.matching import Entry, Matcher, Selection
 from twinbus.namespace.entities.queue import Queue
 from twinbus.namespace.entities.receivers import Receiver, Receivers
@@ -51,7 +52,7 @@ def test_the_simulations_meet_everything_they_are_about() -> None:
         "buried: Asked", "buried: MaxDeliveryCountExceeded", "buried: TTLExpiredException",
         "read: HeadRows", "read: RangeRows", "read: NamedRows", "read: ExpiredRows", "read: DueRows",
         "refused: EntityNotFound", "refused: LockLost", "refused: MessageNotFound",
-        "refused: QuotaExceeded", "refused: StoreUnavailable", "copies",
+        "refused: QuotaExceeded", "refused: StoreUnavailable", "copies", "repeated",
         "sessions accepted", "sessions lost", "in sessions", "read: SessionRows",
         "refused: SessionCannotBeLocked", "refused: SessionLockLost", "refused: OperationTimedOut",
     }  # fmt: skip
@@ -222,6 +223,16 @@ def never_look_again(self: SessionQueue) -> None:
     return None
 
 
+def trust_the_disk(self: DuplicateGuard, pending: PendingSend, keys: tuple[str, ...]) -> list[bool]:
+    return [key not in (pending.known or ()) for key in keys]
+
+
+def note_nothing(self: DuplicateGuard, keys: tuple[str, ...], until_ms: int, now_ms: int, step: Step) -> None:
+    for key in keys:
+        self._accepted[key] = step.number
+        self._order.append((step.number, key))
+
+
 def count_in_memory_only(self: Topic, step: Step) -> None:
     self._after(step)
 
@@ -245,6 +256,8 @@ def count_in_memory_only(self: Topic, step: Step) -> None:
         (Matcher, "_found", find_everything),
         (Topic, "_advance", count_in_memory_only),
         (SessionQueue, "_is_held", give_to_anybody),
+        (DuplicateGuard, "new_ones", trust_the_disk),
+        (DuplicateGuard, "note", note_nothing),
         (SessionQueue, "_open_sessions", read_at_once),
         (SessionQueue, "_put_back", forget_the_row),
         (SessionQueue, "_expect_more", never_look_again),

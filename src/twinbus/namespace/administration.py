@@ -111,9 +111,11 @@ class Administration:
     def _delete(self, command: DeleteEntity, now_ms: int, step: Step) -> None:
         entity = self._registry.find_whole(command.path)
         for part in list(self._registry.parts_of(entity)):
+            error = EntityNotFound(f"The messaging entity '{part.row.path}' was deleted.")
             if isinstance(part, Queue):
-                text = f"The messaging entity '{part.row.path}' was deleted."
-                part.dismiss(EntityNotFound(text), now_ms, step)
+                part.dismiss(error, now_ms, step)
+            if part.guard is not None:
+                part.guard.refuse(error, step)
         step.changes.extend(map(DropEntity, self._registry.remove(entity)))
         step.replies.append(Done(command.origin))
 

@@ -19,6 +19,7 @@ from twinbus.namespace.entities.session_queue import SessionQueue
 from twinbus.namespace.entities.shelf import Shelf
 from twinbus.namespace.replies import Done, LentRow, MessagesFound, Refused, SessionsFound, SessionStateFound, Step
 from twinbus.namespace.store.api import (
+    IdsRead,
     KnownSessions,
     MessageRow,
     MessageState,
@@ -119,7 +120,7 @@ class Lookups:
                 raise EntityNotFound(f"The messaging entity '{command.path}' could not be found.")
             if isinstance(read, RowsRead):
                 self._carry_out(command, entity, read, committed, now_ms, step)
-            else:
+            elif not isinstance(read, IdsRead):
                 entity.recent.read_ended(read.request)
                 step.replies.append(_told(command, read))
         except NamespaceError as error:

@@ -56,6 +56,7 @@ from twinbus.namespace.replies import (
 )
 from twinbus.namespace.store.api import (
     Committed,
+    IdsRead,
     Read,
     ReadFailed,
     ReadRequest,
@@ -96,9 +97,11 @@ class NamespaceMachine:
         return self._lookups.is_reading(request) or (entity is not None and entity.recent.is_reading(request))
 
     def waiting_origins(self) -> list[Any]:
-        """Who waits for rows, or for a session."""
+        """Who waits for something from the disk, or for a session."""
         queues = {queue.entity_id: queue for queue, _ in self._receivers.values() if isinstance(queue, SessionQueue)}
-        return self._lookups.origins() + [origin for queue in queues.values() for origin in queue.waiting_origins()]
+        sessions = [origin for queue in queues.values() for origin in queue.waiting_origins()]
+        guards = [entity.guard for entity in self.registry.all() if entity.guard is not None]
+        return self._lookups.origins() + sessions + [origin for guard in guards for origin in guard.origins()]
 
     def apply(self, command: Command | Committed | Read | ReadFailed, now_ms: int) -> Step:
         """Do what is asked. Refusals are replies; nothing a client sends makes this raise."""
@@ -155,7 +158,7 @@ class NamespaceMachine:
     def _send(self, command: Send, now_ms: int, step: Step) -> None:
         entity = self._find_sendable(command.path)
         entity.accessed_at_ms = now_ms
-        step.replies.append(Done(command.origin, entity.send(command.arrivals, now_ms, step)))
+        entity.ask_to_send(command, now_ms, step)
 
     def _open_sender(self, command: OpenSender, now_ms: int, step: Step) -> None:
         entity = self._find_sendable(command.path)
@@ -268,6 +271,8 @@ class NamespaceMachine:
         elif entity is not None and entity.recent.is_reading(read.request):
             if isinstance(read, RowsRead):
                 entity.rows_read(read, now_ms, step)
+            elif isinstance(read, IdsRead):
+                entity.ids_read(read, now_ms, step)
             elif isinstance(read, SessionsRead) and isinstance(entity, SessionQueue):
                 entity.sessions_read(read, now_ms, step)
 
@@ -286,6 +291,8 @@ class NamespaceMachine:
         except InternalError as error:
             if isinstance(entity, Queue):
                 entity.dismiss(error, now_ms, step)
+            if entity.guard is not None:
+                entity.guard.refuse(error, step)
             self._lookups.refuse(entity_id, error, step)
 
     # --- time and the store ---
@@ -335,6 +342,7 @@ class NamespaceMachine:
         Committed: _commit,
         RowsRead: _read,
         SessionsRead: _read,
+        IdsRead: _read,
         StateRead: _read,
         ReadFailed: _read_failed,
     }

@@ -21,6 +21,7 @@ BATCH_FORMAT = 0x80013700
 """The vendor's message format of an envelope whose data sections are whole messages."""
 
 SCHEDULED_TIME = "x-opt-scheduled-enqueue-time"
+PARTITION_KEY = "x-opt-partition-key"
 PING_CONTENT_TYPE = "application/vnd.ms-servicebus-ping"
 _DECIDING_FIELDS = tuple(map(int, (PropertyField.MESSAGE_ID, PropertyField.CONTENT_TYPE, PropertyField.GROUP_ID)))
 
@@ -36,6 +37,7 @@ class Arrival(NamedTuple):
     """When it asks to be enqueued; None: at once."""
     is_ping: bool = False
     """It only asks whether the entity can be sent to: checked like any message, and then dropped."""
+    partition_key: str | None = None
 
 
 def read_arrival(payload: bytes, new_message_id: Callable[[], str]) -> Arrival:
@@ -46,8 +48,11 @@ def read_arrival(payload: bytes, new_message_id: Callable[[], str]) -> Arrival:
     layout = sections.walk(payload)
     message_id, content_type, session_id = sections.read_properties(payload, layout, _DECIDING_FIELDS)
     ttl_ms = sections.read_header(payload, layout).ttl_ms if layout.header else None
-    due_at_ms = None
+    due_at_ms = partition_key = None
     if layout.message_annotations:
+        partition_key = sections.read_annotation(payload, layout, PARTITION_KEY)
+        if partition_key is not None and not isinstance(partition_key, str):
+            raise DecodeError(f"{PARTITION_KEY} must be a string, got {type(partition_key).__name__}")
         due_at_ms = sections.read_annotation(payload, layout, SCHEDULED_TIME)
         if due_at_ms is not None and not isinstance(due_at_ms, Timestamp):
             raise DecodeError(f"{SCHEDULED_TIME} must be a timestamp, got {type(due_at_ms).__name__}")
@@ -65,6 +70,7 @@ def read_arrival(payload: bytes, new_message_id: Callable[[], str]) -> Arrival:
         ttl_ms,
         None if due_at_ms is None else int(due_at_ms),
         content_type == PING_CONTENT_TYPE,
+        partition_key,
     )
 
 

@@ -31,6 +31,7 @@ from twinbus.namespace.store.api import (
     Change,
     CommitFailed,
     Committed,
+    IdsRead,
     InsertCopies,
     InsertMessages,
     Read,
@@ -108,7 +109,7 @@ class CommitSeam:
         match report:
             case Committed(number):
                 self._commit(number, now_ms)
-            case RowsRead() | SessionsRead() | StateRead():
+            case RowsRead() | SessionsRead() | StateRead() | IdsRead():
                 self._take_read(report, now_ms)
             case ReadFailed(request, reason):
                 if self.failure is None and self.machine.is_reading(request):

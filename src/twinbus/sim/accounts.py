@@ -211,6 +211,8 @@ class Question:
     tokens: dict[bytes, Account] = field(default_factory=dict)
     """For a settlement or renewal: the locks that held when it was asked."""
     home: Home | None = None
+    is_repeat: bool = False
+    """A send of something that was stored before."""
 
 
 class Accounts:
@@ -223,6 +225,8 @@ class Accounts:
         self.by_key: dict[str, Account] = {}
         self.readers: dict[int, Reader] = {}
         self.questions: dict[int, Question] = {}
+        self.left: set[int] = set()
+        """Questions whose askers are gone: a refusal may still be on its way."""
         self.by_token: dict[bytes, Account] = {}
         """Locks of this life whose receiver has not settled them yet, ended ones too."""
         self.life = 0
@@ -241,6 +245,7 @@ class Accounts:
         for origin, question in self.questions.items():
             if isinstance(question.command, AcceptSession) and question.command.receiver == receiver:
                 del self.questions[origin]
+                self.left.add(origin)
                 return
 
     def give_back(self, account: Account) -> None:

@@ -102,6 +102,8 @@ class Answers:
     def take(self, reply: Answered) -> None:
         """Check an answer, and enter it."""
         question = self._accounts.questions.pop(reply.origin, None)
+        if question is None and isinstance(reply, Refused) and reply.origin in self._accounts.left:
+            return
         if question is None:
             raise Violation(f"an answer to nothing, or a second one: {reply!r:.200}")
         match reply:
@@ -168,7 +170,8 @@ class Answers:
         for account in question.accounts:
             account.answer = Answer.STORED
             self._invariants.seen["copies"] += account.is_copy
-        if home is not self._accounts.topic:
+        self._invariants.seen["repeated"] += question.is_repeat
+        if home is not self._accounts.topic and not question.is_repeat:
             for account, sequence in zip(question.accounts, sequences, strict=True):
                 account.sequence = sequence
 

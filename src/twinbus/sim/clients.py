@@ -6,7 +6,7 @@ Every method is one thing an application may do now; one that is not possible at
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from random import Random
 
@@ -44,7 +44,7 @@ from twinbus.namespace.entities.rules import CorrelationFilter, FalseFilter, Fil
 from twinbus.namespace.entities.settings import QueueSettings, TopicSettings
 from twinbus.namespace.message import SCHEDULED_TIME, Arrival, read_arrival
 from twinbus.namespace.registry import DEAD_LETTER_SUFFIX
-from twinbus.sim.accounts import Account, Accounts, Home, Question, Reader
+from twinbus.sim.accounts import Account, Accounts, Answer, Home, Question, Reader
 from twinbus.sim.clock import VirtualClock
 from twinbus.sim.invariants import MARK
 
@@ -72,6 +72,7 @@ class Habits:
     big_share: float
     delete_share: float
     session_share: float
+    duplicate_share: float
     verdicts: tuple[type[Verdict], ...]
 
     @classmethod
@@ -83,6 +84,7 @@ class Habits:
             big_share=random.choice((0, 0, 0, 0.1)),
             delete_share=random.choice((0, 0.3, 1)),
             session_share=random.choice((0, 0, 0, 0.7)),
+            duplicate_share=random.choice((0, 0, 0.7)),
             verdicts=tuple(random.choices(verdicts, k=4)),
         )
 
@@ -94,6 +96,8 @@ class Habits:
             default_ttl_ms=random.choice((None, None, None, None, 4_000, 60_000)),
             dead_letter_on_expiration=random.random() < 0.5,
             requires_session=random.random() < self.session_share,
+            requires_duplicate_detection=random.random() < self.duplicate_share,
+            duplicate_window_ms=20_000,
         )
 
 
@@ -136,7 +140,8 @@ class Clients:
         if self._accounts.topic is None or (known is not None and not known.is_gone):
             return
         given, wants = self._random.choice(RULES)
-        home = self._accounts.homes[path] = Home(path, self._habits.draw_settings(self._random), wants, in_force=True)
+        settings = replace(self._habits.draw_settings(self._random), requires_duplicate_detection=False)
+        home = self._accounts.homes[path] = Home(path, settings, wants, in_force=True)
         command = CreateSubscription(TOPIC, name, home.settings, Rule("first", given))
         self._ask(Question(command, self._clock(), home=home))
 
@@ -208,6 +213,22 @@ class Clients:
         due_at_ms = due_at_ms if is_scheduled else None
         account = Account(message_id, home, now_ms, len(payload), shortest_ms, due_at_ms, session=session)
         return read_arrival(payload, lambda: "unused"), account
+
+    def send_again(self) -> None:
+        """Send something that is stored a second time: nobody is to notice."""
+        home, now_ms = self._some_home(), self._clock()
+        if home is None or not home.settings.requires_duplicate_detection:
+            return
+        is_remembered = now_ms - home.settings.duplicate_window_ms
+        stored = [
+            each for each in self._accounts.of(home) if each.answer is Answer.STORED and each.sent_at_ms > is_remembered
+        ]
+        if stored:
+            account = self._random.choice(stored)
+            properties = {PropertyField.MESSAGE_ID: account.message_id, PropertyField.GROUP_ID: account.session}
+            payload = sections.encode_message(properties=properties, data=b"again")
+            command = Send(home.path, (read_arrival(payload, lambda: "unused"),))
+            self._ask(Question(command, now_ms, home=home, is_repeat=True))
 
     def cancel(self) -> None:
         home = self._some_home()

@@ -82,6 +82,7 @@ class World:
             clients.create_subscription: 3,
             clients.send: 25,
             clients.publish: 8,
+            clients.send_again: 4,
             clients.cancel: 2,
             clients.open_reader: 6,
             clients.grant: 20,

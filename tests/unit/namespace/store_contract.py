@@ -23,12 +23,15 @@ from twinbus.namespace.store.api import (
     EntitySummary,
     ExpiredRows,
     HeadRows,
+    IdsRead,
     InsertCopies,
     InsertMessages,
+    KnownIds,
     KnownSessions,
     MessageRow,
     MessageState,
     NamedRows,
+    NoteMessageIds,
     PutEntity,
     PutSessionState,
     RangeRows,
@@ -232,6 +235,25 @@ class StoreContract:
         again.commit(PutSessionState(1, "a", b"three", 4))
         again.commit(DropEntity(1))
         assert self.state(again, "a") is None
+
+    # --- ids of messages
+
+    def known(self, watched: WatchedStore, *ids: str, now_ms: int = 0) -> set[str]:
+        read = watched.read_any(KnownIds(1, ids, now_ms))
+        assert isinstance(read, IdsRead)
+        assert read.as_of == watched.number
+        return set(read.known)
+
+    def test_ids_are_known_until_their_time_is_over(self, orders: WatchedStore) -> None:
+        orders.submit(NoteMessageIds(1, ("a", "b", ""), 100, 0))
+        orders.commit(NoteMessageIds(1, ("b", "é"), 200, 0))
+        again = self.reopened(orders)
+        assert self.known(again, "a", "b", "", "é", "x", now_ms=99) == {"a", "b", "", "é"}
+        assert self.known(again, "a", "b", "é", now_ms=100) == {"b", "é"}
+        again.commit(NoteMessageIds(1, ("a",), 300, 250))
+        assert self.known(again, "a", "b", now_ms=250) == {"a"}
+        again.commit(DropEntity(1))
+        assert self.known(again, "a") == set()
 
     # --- commits
 

@@ -49,6 +49,8 @@ LOCK_LOST = "the lock is unknown, was settled, or has ended; receive the message
 
 
 class Queue(Shelf):
+    settings: QueueSettings
+
     def __init__(
         self,
         row: EntityRow,
@@ -161,6 +163,8 @@ class Queue(Shelf):
                 receiver.undelivered -= 1
                 self.receivers.returned(receiver, size)
         self.recent.committed(number)
+        if self.guard is not None:
+            self.guard.forget()
         self.lend(now_ms, step)
 
     def _appear(self, row: MessageRow, number: int, now_ms: int, step: Step) -> None:

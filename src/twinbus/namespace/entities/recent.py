@@ -63,8 +63,13 @@ class RecentChanges:
         self._committed = number
         self._forget()
 
+    @property
+    def seen_by_all(self) -> int:
+        """The last change set that every read under way, and every one to come, has seen."""
+        return min((since for _, since in self._reads), default=self._committed)
+
     def _forget(self) -> None:
-        seen_by_all = min((since for _, since in self._reads), default=self._committed)
+        seen_by_all = self.seen_by_all
         while self._order and self._order[0][0] <= seen_by_all:
             number, sequence = self._order.popleft()
             if self._changed.get(sequence) == number:

@@ -273,11 +273,9 @@ _CHECKS: dict[str, Check] = {
     "default_ttl_ms": _time_to_live,
     "user_metadata": _metadata,
     "auto_delete_on_idle_ms": _not_yet("set it to infinite"),
-    "requires_duplicate_detection": _not_yet("set it to false"),
     "duplicate_window_ms": _duplicate_window,
     "forward_to": _not_yet("set no entity"),
     "forward_dead_letters_to": _not_yet("set no entity"),
-    "partitioned": _not_yet("set it to false"),
     "max_message_kb": _in_range(1, MESSAGE_KB_MAX, " KB"),
     "authorization_rules": _rules,
 }

@@ -11,18 +11,24 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from twinbus.errors import InternalError
+from twinbus.errors import InternalError, NamespaceError
+from twinbus.namespace.commands import Send
 from twinbus.namespace.entities.afterwards import Afterwards
+from twinbus.namespace.entities.duplicates import DuplicateGuard, PendingSend, keys_of
 from twinbus.namespace.entities.recent import RecentChanges
+from twinbus.namespace.entities.settings import QueueSettings, TopicSettings
 from twinbus.namespace.entities.sweep import Sweep
 from twinbus.namespace.entities.window import WindowLimits
-from twinbus.namespace.replies import Step
+from twinbus.namespace.message import Arrival
+from twinbus.namespace.replies import Done, Refused, Step
 from twinbus.namespace.store.api import (
+    AdvanceSequence,
     DeleteMessages,
     DueRows,
     EntityRow,
     EntitySummary,
     ExpiredRows,
+    IdsRead,
     InsertMessages,
     MessageRow,
     MessageState,
@@ -49,6 +55,7 @@ class EntityContext:
 
 class Shelf(ABC):
     row: EntityRow
+    settings: QueueSettings | TopicSettings
 
     def __init__(self, row: EntityRow, summary: EntitySummary, context: EntityContext, *, committed: int) -> None:
         self.configure(row)
@@ -64,6 +71,10 @@ class Shelf(ABC):
         self._next_sequence = summary.next_sequence
         self._dues = Sweep(summary.first_due_ms)
         self._afterwards: deque[Afterwards] = deque()
+        self.guard: DuplicateGuard | None = None
+        """Against duplicates, if it is asked for."""
+        if self.settings.requires_duplicate_detection:
+            self.guard = DuplicateGuard(row.entity_id, self.recent)
 
     @abstractmethod
     def configure(self, row: EntityRow) -> None:
@@ -78,6 +89,61 @@ class Shelf(ABC):
         if self.damage is not None:
             text = f"the messages of '{self.row.path}' cannot be read, the store is damaged there: {self.damage}"
             raise InternalError(text)
+
+    # --- in ---
+
+    @abstractmethod
+    def check_sendable(self) -> None:
+        """Raise a `NamespaceError` if nothing can be sent to it."""
+
+    @abstractmethod
+    def send(self, arrivals: tuple[Arrival, ...], now_ms: int, step: Step) -> tuple[int, ...]:
+        """Number and store messages, all or none; returns their sequences."""
+
+    def ask_to_send(self, command: Send, now_ms: int, step: Step) -> None:
+        """Store what is sent, or look for duplicates first; the reply says what became of it."""
+        if self.guard is None:
+            step.replies.append(Done(command.origin, self.send(command.arrivals, now_ms, step)))
+        else:
+            self.check_intact()
+            self.guard.ask(command, self._keys_of(command), now_ms, step)
+
+    def _keys_of(self, command: Send) -> tuple[str, ...]:
+        return keys_of(command.arrivals, with_partitions=self.settings.partitioned)
+
+    def ids_read(self, read: IdsRead, now_ms: int, step: Step) -> None:
+        """Carry out the sends whose ids are known by now."""
+        for pending in self.guard.take(read) if self.guard is not None else ():
+            try:
+                self.check_sendable()
+                step.replies.append(Done(pending.command.origin, self._send_new(pending, step)))
+            except NamespaceError as error:
+                step.replies.append(Refused(pending.command.origin, error))
+        self._end_read(read)
+
+    def _end_read(self, read: IdsRead) -> None:
+        self.recent.read_ended(read.request)
+        if self.guard is not None:
+            self.guard.forget()
+
+    def _send_new(self, pending: PendingSend, step: Step) -> tuple[int, ...]:
+        """Store those messages of a send that were not sent before, as of when they came; each one gets a number."""
+        assert self.guard is not None
+        now_ms = pending.request.now_ms
+        arrivals, keys = pending.command.arrivals, self._keys_of(pending.command)
+        is_new = self.guard.new_ones(pending, keys)
+        chosen = [number for number, arrival in enumerate(arrivals) if is_new[number] or arrival.is_ping]
+        stored = iter(self.send(tuple([arrivals[number] for number in chosen]), now_ms, step))
+        noted = tuple([keys[number] for number in chosen if not arrivals[number].is_ping])
+        if noted:
+            self._after(step)
+            self.guard.note(noted, now_ms + self.settings.duplicate_window_ms, now_ms, step)
+        real = [number for number, arrival in enumerate(arrivals) if not arrival.is_ping]
+        sequences = [next(stored) if is_new[number] else self.take_sequence() for number in real]
+        if len(noted) < len(real):
+            self._after(step)
+            step.changes.append(AdvanceSequence(self.entity_id, self._next_sequence))
+        return tuple(sequences)
 
     # --- changes ---
 

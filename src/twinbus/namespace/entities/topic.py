@@ -235,6 +235,8 @@ class Topic(Shelf):
             for row in self._afterwards.popleft().appearing:
                 self._watch_due(row)
         self.recent.committed(number)
+        if self.guard is not None:
+            self.guard.forget()
 
     def next_wake_ms(self) -> int | None:
         return None if self.damage is not None else self._dues.next_ms

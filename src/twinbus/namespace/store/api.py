@@ -138,6 +138,15 @@ class PutSessionState(NamedTuple):
     updated_at_ms: int
 
 
+class NoteMessageIds(NamedTuple):
+    """Remember ids of messages until a time, and forget some of those whose time is over."""
+
+    entity_id: int
+    ids: tuple[str, ...]
+    until_ms: int
+    now_ms: int
+
+
 class PutEntity(NamedTuple):
     """Create an entity or overwrite it by its id."""
 
@@ -157,6 +166,7 @@ Change = (
     | ReplaceMessage
     | DeleteMessages
     | PutSessionState
+    | NoteMessageIds
     | PutEntity
     | DropEntity
 )
@@ -263,9 +273,17 @@ class SessionStateOf(NamedTuple):
     session_id: str
 
 
+class KnownIds(NamedTuple):
+    """Those of these ids that were noted for longer than a time: `IdsRead`."""
+
+    entity_id: int
+    ids: tuple[str, ...]
+    now_ms: int
+
+
 RowRequest = HeadRows | RangeRows | NamedRows | ExpiredRows | DueRows | SessionRows | SessionRange
 SessionRequest = WaitingSessions | KnownSessions | SessionStateOf
-ReadRequest = RowRequest | SessionRequest
+ReadRequest = RowRequest | SessionRequest | KnownIds
 
 
 # --- reports ---------------------------------------------------------------------------------------
@@ -304,7 +322,13 @@ class StateRead(NamedTuple):
     as_of: int
 
 
-Read = RowsRead | SessionsRead | StateRead
+class IdsRead(NamedTuple):
+    request: KnownIds
+    known: frozenset[str]
+    as_of: int
+
+
+Read = RowsRead | SessionsRead | StateRead | IdsRead
 
 
 class ReadFailed(NamedTuple):

@@ -20,6 +20,7 @@ from twinbus.namespace.store.api import (
     InsertCopies,
     InsertMessages,
     MessageRow,
+    NoteMessageIds,
     PutEntity,
     PutSessionState,
     ReplaceMessage,
@@ -52,7 +53,10 @@ class Counters:
 
 
 class NetEffect:
-    """Collects changes. To write them: remove `removed`, store `rows`, put `states` and `entities`, drop `dropped`."""
+    """Collects changes.
+
+    To write them: remove `removed`, store `rows`, put `states`, `noted` and `entities`, drop `dropped`.
+    """
 
     __slots__ = (
         "_before",
@@ -62,6 +66,8 @@ class NetEffect:
         "entities",
         "next_entity_id",
         "next_sequences",
+        "noted",
+        "noted_at_ms",
         "removed",
         "rows",
         "size",
@@ -79,6 +85,10 @@ class NetEffect:
         """Keys in `rows` below their entity's next sequence: whoever writes must see that they are free."""
         self.states: dict[tuple[int, str], PutSessionState] = {}
         """The last one of each session."""
+        self.noted: dict[tuple[int, str], int] = {}
+        """Until when which ids are remembered."""
+        self.noted_at_ms: dict[int, int] = {}
+        """By entity: when that was, so that what is over by then can be forgotten."""
         self.entities: dict[int, EntityRow] = {}
         self.dropped: set[int] = set()
         self.next_sequences: dict[int, int] = {}
@@ -110,6 +120,10 @@ class NetEffect:
                 self._next_sequence(change.entity_id)
                 self.states[change.entity_id, change.session_id] = change
                 self.size += len(change.state or b"")
+            elif isinstance(change, NoteMessageIds):
+                self._next_sequence(change.entity_id)
+                self.noted |= {(change.entity_id, one): change.until_ms for one in change.ids}
+                self.noted_at_ms[change.entity_id] = change.now_ms
             elif isinstance(change, AdvanceSequence):
                 self.next_sequences[change.entity_id] = max(self._next_sequence(change.entity_id), change.next_sequence)
             else:

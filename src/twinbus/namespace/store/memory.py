@@ -22,6 +22,8 @@ from twinbus.namespace.store.api import (
     EntitySummary,
     ExpiredRows,
     HeadRows,
+    IdsRead,
+    KnownIds,
     KnownSessions,
     MessageRow,
     MessageState,
@@ -125,6 +127,7 @@ class MemoryStore:
         self._entities: dict[int, EntityRow] = {}
         self._rows: dict[int, _Rows] = {}
         self._states: dict[int, dict[str, PutSessionState]] = {}
+        self._ids: dict[int, dict[str, int]] = {}
         self._waiting: deque[tuple[int, tuple[Change, ...]]] = deque()
         self._next_number = 1
         self._failed = False
@@ -214,11 +217,18 @@ class MemoryStore:
             states[session_id] = change
             if change.state is None:
                 del states[session_id]
+        for (entity_id, message_id), until_ms in effect.noted.items():
+            self._ids.setdefault(entity_id, {})[message_id] = until_ms
+        for entity_id, now_ms in effect.noted_at_ms.items():
+            ids = self._ids[entity_id]
+            if len(ids) > 2 * len(effect.noted) + 16:  # now and then: to look at all of them takes a while
+                self._ids[entity_id] = {one: until_ms for one, until_ms in ids.items() if until_ms > now_ms}
         self._entities.update(effect.entities)
         for entity_id in effect.dropped:
             self._entities.pop(entity_id, None)
             self._rows.pop(entity_id, None)
             self._states.pop(entity_id, None)
+            self._ids.pop(entity_id, None)
 
     def _read(self, request: ReadRequest) -> Read:
         as_of = self._counters.last_number
@@ -228,6 +238,9 @@ class MemoryStore:
             case SessionStateOf():
                 put = self._states.get(request.entity_id, {}).get(request.session_id)
                 return StateRead(request, None if put is None else put.state, as_of)
+            case KnownIds(entity_id, wanted, now_ms):
+                ids = self._ids.get(entity_id, {})
+                return IdsRead(request, frozenset(one for one in wanted if ids.get(one, 0) > now_ms), as_of)
             case _:
                 return self._read_rows(request)
 

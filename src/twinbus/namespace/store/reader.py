@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from twinbus.namespace.store.api import (
     ExpiredRows,
     HeadRows,
+    KnownIds,
     KnownSessions,
     MessageRow,
     MessageState,
@@ -35,7 +36,7 @@ from twinbus.namespace.store.api import (
     WaitingSessions,
 )
 from twinbus.namespace.store.connection import Connection, damage_of, execute, is_damage, one_line, roll_back
-from twinbus.namespace.store.session_tables import read_sessions, read_state
+from twinbus.namespace.store.session_tables import read_ids, read_sessions, read_state
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +61,8 @@ def read(connection: Connection, request: ReadRequest) -> Read:
         return read_sessions(connection, request)
     if isinstance(request, SessionStateOf):
         return read_state(connection, request)
+    if isinstance(request, KnownIds):
+        return read_ids(connection, request)
     return read_rows(connection, request)
 
 

@@ -1,4 +1,4 @@
-"""Reading what is stored about sessions, each in one statement that sees one moment.
+"""Reading what is stored beside messages, about sessions and ids, each in one statement that sees one moment.
 
 The names of sessions are found by jumping from one to the next in an index: a session with a million messages costs no
 more than one with a single message.
@@ -8,7 +8,15 @@ from __future__ import annotations
 
 import json
 
-from twinbus.namespace.store.api import KnownSessions, SessionsRead, SessionStateOf, StateRead, WaitingSessions
+from twinbus.namespace.store.api import (
+    IdsRead,
+    KnownIds,
+    KnownSessions,
+    SessionsRead,
+    SessionStateOf,
+    StateRead,
+    WaitingSessions,
+)
 from twinbus.namespace.store.connection import Connection, execute
 
 _AS_OF = "coalesce((select value from counters where name = 'last_number'), 0)"
@@ -69,6 +77,18 @@ def read_sessions(connection: Connection, request: WaitingSessions | KnownSessio
         found = execute(connection, _UPDATED, (request.entity_id, *bounds))
     ((as_of, names),) = found
     return SessionsRead(request, tuple(json.loads(names)), as_of)
+
+
+_KNOWN_IDS = f"""
+    select {_AS_OF}, json_group_array(message_id) from message_ids
+    where entity_id = ?1 and until_ms > ?2 and message_id in (select value from json_each(?3)) and {_EXISTS}
+"""  # noqa: S608
+
+
+def read_ids(connection: Connection, request: KnownIds) -> IdsRead:
+    ids = json.dumps(request.ids)
+    ((as_of, known),) = execute(connection, _KNOWN_IDS, (request.entity_id, request.now_ms, ids))
+    return IdsRead(request, frozenset(json.loads(known)), as_of)
 
 
 def read_state(connection: Connection, request: SessionStateOf) -> StateRead:

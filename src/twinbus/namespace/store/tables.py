@@ -57,6 +57,7 @@ _INSERT_BODIES = BulkStatement("insert into bodies values {rows}", columns=3)
 _FOUND = "from (values {rows}) as wanted cross join messages as m on m.entity_id = column1 and m.sequence = column2"
 _DELETE = BulkStatement(f"delete from messages where rowid in (select m.rowid {_FOUND})", columns=2)  # noqa: S608
 _COUNT = BulkStatement(f"select count(*) {_FOUND}", columns=2)
+_NOTE = BulkStatement("insert or replace into message_ids values {rows}", columns=3)
 _COUNTERS = BulkStatement(
     "insert into counters values {rows} on conflict (name) do update set value = excluded.value", columns=2
 )
@@ -72,6 +73,8 @@ def write(connection: Connection, number: int, effect: NetEffect) -> None:
     _INSERT.run(connection, _as_columns(effect.rows.items(), body_ids))
     for state in effect.states.values():
         _put_state(connection, state)
+    if effect.noted:
+        _note(connection, effect)
     for row in effect.entities.values():
         _put(connection, row)
     for entity_id in effect.dropped:
@@ -202,6 +205,18 @@ def _put_state(connection: Connection, change: PutSessionState) -> None:
     else:
         text = "insert or replace into session_states values (?, ?, ?, ?)"
         execute(connection, text, (entity_id, session_id, updated_at_ms, state))
+
+
+def _note(connection: Connection, effect: NetEffect) -> None:
+    _NOTE.run(connection, [(*key, until_ms) for key, until_ms in effect.noted.items()])
+    text = """
+        delete from message_ids where entity_id = ?1 and message_id in (
+            select message_id from message_ids indexed by message_ids_by_end
+            where entity_id = ?1 and until_ms <= ?2 order by until_ms limit ?3
+        )
+    """
+    for entity_id, now_ms in effect.noted_at_ms.items():  # twice as many as came: the table shrinks to what is needed
+        execute(connection, text, (entity_id, now_ms, 2 * len(effect.noted) + 16))
 
 
 def _drop(connection: Connection, entity_id: int) -> None:
