@@ -220,11 +220,12 @@ class Clients:
         if home is None or not home.settings.requires_duplicate_detection:
             return
         is_remembered = now_ms - home.settings.duplicate_window_ms
-        stored = [
-            each for each in self._accounts.of(home) if each.answer is Answer.STORED and each.sent_at_ms > is_remembered
-        ]
+        # Without large messages none is refused for its size, and one that has no answer yet will be stored, or lost.
+        likely = (Answer.STORED,) if self._habits.big_share else (Answer.STORED, Answer.NONE)
+        recent = (each for each in self._accounts.of(home) if each.sent_at_ms > is_remembered)
+        stored = [each for each in recent if each.answer in likely]
         if stored:
-            account = self._random.choice(stored)
+            account = self._random.choice(stored[-3:])
             properties = {PropertyField.MESSAGE_ID: account.message_id, PropertyField.GROUP_ID: account.session}
             payload = sections.encode_message(properties=properties, data=b"again")
             command = Send(home.path, (read_arrival(payload, lambda: "unused"),))
