@@ -109,7 +109,11 @@ class Administration:
             queue.dismiss(error, now_ms, step)
 
     def _delete(self, command: DeleteEntity, now_ms: int, step: Step) -> None:
-        entity = self._registry.find_whole(command.path)
+        self.remove(self._registry.find_whole(command.path), now_ms, step)
+        step.replies.append(Done(command.origin))
+
+    def remove(self, entity: Shelf, now_ms: int, step: Step) -> None:
+        """Remove an entity with everything in it; whoever has to do with it is told."""
         for part in list(self._registry.parts_of(entity)):
             error = EntityNotFound(f"The messaging entity '{part.row.path}' was deleted.")
             if isinstance(part, Queue):
@@ -117,7 +121,6 @@ class Administration:
             if part.guard is not None:
                 part.guard.refuse(error, step)
         step.changes.extend(map(DropEntity, self._registry.remove(entity)))
-        step.replies.append(Done(command.origin))
 
     # --- rules ---
 

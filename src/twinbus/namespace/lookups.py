@@ -63,6 +63,7 @@ class Lookups:
     def begin(self, command: Lookup, entity: Shelf, now_ms: int, step: Step) -> None:
         """Ask for the rows that a command needs; raises if it cannot be done at all."""
         entity.check_intact()
+        entity.used(now_ms)
         if isinstance(command, CancelScheduled):
             self._wait_for(NamedRows(entity.entity_id, command.sequences), command, step)
             return
@@ -74,7 +75,6 @@ class Lookups:
             self._begin_peek(command, queue, step)
             return
         queue.check_receivable()
-        queue.accessed_at_ms = now_ms
         self._wait_for(NamedRows(queue.entity_id, command.sequences), command, step)
 
     def _begin_peek(self, command: Peek, queue: Queue, step: Step) -> None:

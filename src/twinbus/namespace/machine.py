@@ -57,6 +57,7 @@ from twinbus.namespace.replies import (
 from twinbus.namespace.store.api import (
     Committed,
     IdsRead,
+    PutEntity,
     Read,
     ReadFailed,
     ReadRequest,
@@ -148,6 +149,10 @@ class NamespaceMachine:
 
     def _administer(self, command: AdminCommand, now_ms: int, step: Step) -> None:
         self._administration.handle(command, now_ms, step)
+        for change in step.changes:
+            entity = self.registry.by_id(change.row.entity_id) if isinstance(change, PutEntity) else None
+            if entity is not None:
+                self._touch(entity).used(now_ms)
 
     def _find_entity(self, command: FindEntity, now_ms: int, step: Step) -> None:
         self._find(command.path)
@@ -157,7 +162,7 @@ class NamespaceMachine:
 
     def _send(self, command: Send, now_ms: int, step: Step) -> None:
         entity = self._find_sendable(command.path)
-        entity.accessed_at_ms = now_ms
+        entity.used(now_ms)
         entity.ask_to_send(command, now_ms, step)
 
     def _open_sender(self, command: OpenSender, now_ms: int, step: Step) -> None:
@@ -187,7 +192,7 @@ class NamespaceMachine:
         queue = self._find_queue(path)
         queue.check_receivable()
         queue.check_intact()
-        queue.accessed_at_ms = now_ms
+        queue.used(now_ms)
         return queue
 
     def _accept_session(self, command: AcceptSession, now_ms: int, step: Step) -> None:
@@ -206,7 +211,7 @@ class NamespaceMachine:
         if command.receiver in self._receivers:
             queue, receiver = self._receivers[command.receiver]
             self._touch(queue)
-            queue.accessed_at_ms = now_ms
+            queue.used(now_ms)
             queue.receivers.grant(receiver, command.credit_limit, drain=command.drain)
             queue.lend(now_ms, step)
 
@@ -231,6 +236,7 @@ class NamespaceMachine:
 
     def _settle(self, command: Settle, now_ms: int, step: Step) -> None:
         queue = self._find_queue(command.path)
+        queue.used(now_ms)
         if command.session_id is not None and isinstance(queue, SessionQueue):
             queue.check_held(command.session_id, now_ms)
         failures = queue.settle(command.tokens, command.verdict, now_ms, step)
@@ -302,6 +308,8 @@ class NamespaceMachine:
             entity = self.registry.by_id(entity_id)
             if entity is not None:
                 self._touch(entity).tick(now_ms, step)
+                if entity.has_idled_out(now_ms):
+                    self._administration.remove(entity, now_ms, step)
 
     def _commit(self, command: Committed, now_ms: int, step: Step) -> None:
         self._committed = command.number

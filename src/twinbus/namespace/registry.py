@@ -28,6 +28,7 @@ RULES = "/Rules/"
 QUEUE, DEAD_LETTER_QUEUE, TOPIC, SUBSCRIPTION, RULE = "queue", "dead-letter-queue", "topic", "subscription", "rule"
 ENTITIES_MAX = 10_000
 """Queues and topics together."""
+PARTITIONED_MAX = 100
 SUBSCRIPTIONS_MAX = 2_000
 """Of one topic."""
 SQL_FILTERS_MAX, CORRELATION_FILTERS_MAX = 2_000, 100_000
@@ -148,6 +149,13 @@ class Registry:
             raise NotAllowed(f"'{path}' is a dead-letter queue: it comes and goes with its queue")
         return entity
 
+    def is_partitioned(self, path: str) -> bool:
+        """Whether there is an entity at a path that is partitioned; a subscription is as its topic is."""
+        entity = self._by_path.get(path.lower())
+        if isinstance(entity, Subscription):
+            entity = entity.topic
+        return entity is not None and entity.settings.partitioned
+
     def by_id(self, entity_id: int) -> Shelf | None:
         """The entity, or None if it was deleted meanwhile."""
         return self._by_id.get(entity_id)
@@ -166,7 +174,7 @@ class Registry:
 
     def create_queue(self, path: str, settings: QueueSettings, committed: int, now_ms: int) -> list[EntityRow]:
         """A new queue and its dead-letter queue, as rows to write."""
-        self._check_new(path, "queue")
+        self._check_new(path, "queue", settings)
         self._committed = committed
         queue_id, dead_letter_id = self._take_ids(2)
         text = settings.to_text()
@@ -176,7 +184,7 @@ class Registry:
         return [queue_row, dead_row]
 
     def create_topic(self, path: str, settings: TopicSettings, committed: int, now_ms: int) -> list[EntityRow]:
-        self._check_new(path, "topic")
+        self._check_new(path, "topic", settings)
         self._committed = committed
         (topic_id,) = self._take_ids(1)
         row = EntityRow(topic_id, path, TOPIC, None, settings.to_text(), now_ms, now_ms)
@@ -246,13 +254,21 @@ class Registry:
             raise EntityNotFound(f"The messaging entity '{subscription.row.path}{RULES}{name}' could not be found.")
         return found.rule
 
-    def _check_new(self, path: str, kind: str) -> None:
+    def _check_new(self, path: str, kind: str, settings: QueueSettings | TopicSettings) -> None:
         check_entity_path(path, kind)
         there = self._by_path.get(path.lower())
         if there is not None:
             raise EntityAlreadyExists(f"the {there.row.kind} '{there.row.path}' exists already")
         if self._counted >= ENTITIES_MAX:
             raise QuotaExceeded(f"a namespace has at most {ENTITIES_MAX} queues and topics: delete one first")
+        if (
+            settings.partitioned
+            and sum(each.settings.partitioned for each in self._by_path.values()) >= PARTITIONED_MAX
+        ):
+            raise QuotaExceeded(f"a namespace has at most {PARTITIONED_MAX} partitioned entities: delete one first")
+
+    def _count_partitioned(self) -> int:
+        return sum(each.is_whole and each.settings.partitioned for each in self._by_path.values())
 
     def _take_ids(self, count: int) -> range:
         first = self._next_id
@@ -276,7 +292,7 @@ class Registry:
         both = [each for each in (entity, grave) if each is not None]
         for each in both:
             each.configure(each.row._replace(settings=text, updated_at_ms=now_ms))
-            each.accessed_at_ms = now_ms
+            each.used(now_ms)
         return both
 
     def parts_of(self, entity: Shelf) -> Iterator[Shelf]:

@@ -74,7 +74,7 @@ class NamespaceServer:
         self._given_store = store
         self.clock: Callable[[], int] = WallClock()
         self.server_limits = options.server_limits
-        self._throttle = Throttle(options.throttle)
+        self._throttle = Throttle(options.throttle, self._is_partitioned)
         self.faults = FaultBook(random.random, self._throttle)
         self.wires: set[Wire] = set()
         self.held_wires: set[Wire] = set()
@@ -368,6 +368,9 @@ class NamespaceServer:
             entity_names=self.entity_names,
             secrets=lambda: [key for rule in self.rules for key in rule.keys],
         )
+
+    def _is_partitioned(self, path: str) -> bool:
+        return self.seam.machine.registry.is_partitioned(path)
 
     # --- around the seam ---
 

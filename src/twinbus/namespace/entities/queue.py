@@ -76,6 +76,14 @@ class Queue(Shelf):
             raise StoreDamaged(f"'{row.path}': {error}") from error
 
     @property
+    def is_whole(self) -> bool:
+        return self.dead_letter is not None
+
+    @property
+    def is_in_use(self) -> bool:
+        return super().is_in_use or bool(self.receivers.all)
+
+    @property
     def stored_bytes(self) -> int:
         """What counts against the queue's maximum size: dead letters too."""
         return self.payload_bytes + (self.dead_letter.payload_bytes if self.dead_letter else 0)
@@ -347,7 +355,7 @@ class Queue(Shelf):
 
     # --- time passes ---
 
-    def next_wake_ms(self) -> int | None:
+    def _next_work_ms(self) -> int | None:
         """When time next changes something here; too early is possible and harmless."""
         if self.damage is not None:
             return self.loans.next_end_ms()

@@ -110,6 +110,10 @@ class SessionQueue(Queue):
     def held_rows(self) -> int:
         return sum(len(session.window) for session in self.sessions.values() if session.window is not None)
 
+    @property
+    def is_in_use(self) -> bool:
+        return super().is_in_use or bool(self._waiters)
+
     def waiting_origins(self) -> Iterator[Any]:
         """Who waits for a session."""
         return (waiter.origin for waiter in self._waiters.values())
@@ -376,7 +380,7 @@ class SessionQueue(Queue):
 
     # --- time passes ---
 
-    def next_wake_ms(self) -> int | None:
+    def _next_work_ms(self) -> int | None:
         self._drop_outdated()
         wake_ms = earlier(self._ends[0][0] if self._ends else None, self._patience[0][0] if self._patience else None)
         if self.damage is not None:

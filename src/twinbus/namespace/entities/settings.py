@@ -27,6 +27,7 @@ TTL_MS_MIN = 1_000
 SIZE_MB_MAX = 81_920
 MESSAGE_KB_MAX = 102_400
 DUPLICATE_WINDOW_MS_MIN, DUPLICATE_WINDOW_MS_MAX = 20_000, 7 * 24 * 3_600_000
+IDLE_MS_MIN = 300_000
 METADATA_LENGTH_MAX = 1_024
 RULES_MAX = 12
 CLAIM_LENGTH_MAX = 256
@@ -223,6 +224,10 @@ def _time_to_live(value: int | None) -> str | None:
     return None if value is None or value >= TTL_MS_MIN else f"must be at least 1 s, got {value} ms"
 
 
+def _idle_time(value: int | None) -> str | None:
+    return None if value is None or value >= IDLE_MS_MIN else f"must be at least 5 min, got {value / 1000:g} s"
+
+
 def _duplicate_window(value: int) -> str | None:
     fits = DUPLICATE_WINDOW_MS_MIN <= value <= DUPLICATE_WINDOW_MS_MAX
     return None if fits else f"must be from 20 s to 7 days, got {value / 1000:g} s"
@@ -272,7 +277,7 @@ _CHECKS: dict[str, Check] = {
     "max_delivery_count": _in_range(1, DELIVERY_COUNT_LIMIT),
     "default_ttl_ms": _time_to_live,
     "user_metadata": _metadata,
-    "auto_delete_on_idle_ms": _not_yet("set it to infinite"),
+    "auto_delete_on_idle_ms": _idle_time,
     "duplicate_window_ms": _duplicate_window,
     "forward_to": _not_yet("set no entity"),
     "forward_dead_letters_to": _not_yet("set no entity"),

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from twinbus.errors import InternalError, NamespaceError
+from twinbus.errors import InternalError, NamespaceError, NotAllowed
 from twinbus.namespace.commands import Send
 from twinbus.namespace.entities.afterwards import Afterwards
 from twinbus.namespace.entities.duplicates import DuplicateGuard, PendingSend, keys_of
@@ -60,6 +60,8 @@ class Shelf(ABC):
     def __init__(self, row: EntityRow, summary: EntitySummary, context: EntityContext, *, committed: int) -> None:
         self.configure(row)
         self.accessed_at_ms = row.updated_at_ms
+        self._idle_since_ms: int | None = None
+        """None, after a start: nobody knows, so the time runs from the first look at it."""
         self.damage: str | None = None
         """What is broken where its messages are stored; then nothing is read from there any more."""
         self.recent = RecentChanges(committed)
@@ -84,6 +86,10 @@ class Shelf(ABC):
     def entity_id(self) -> int:
         return self.row.entity_id
 
+    def used(self, now_ms: int) -> None:
+        """Somebody sends, receives, looks or changes something."""
+        self.accessed_at_ms = self._idle_since_ms = now_ms
+
     def check_intact(self) -> None:
         """Raise `InternalError` if its messages cannot be read any more."""
         if self.damage is not None:
@@ -102,6 +108,8 @@ class Shelf(ABC):
 
     def ask_to_send(self, command: Send, now_ms: int, step: Step) -> None:
         """Store what is sent, or look for duplicates first; the reply says what became of it."""
+        if self.settings.partitioned:
+            check_partitions(command.arrivals)
         if self.guard is None:
             step.replies.append(Done(command.origin, self.send(command.arrivals, now_ms, step)))
         else:
@@ -205,9 +213,39 @@ class Shelf(ABC):
 
     # --- time passes ---
 
-    @abstractmethod
     def next_wake_ms(self) -> int | None:
         """When time next changes something here; too early is possible and harmless."""
+        return earlier(self._next_work_ms(), self._idle_end_ms())
+
+    @abstractmethod
+    def _next_work_ms(self) -> int | None:
+        """When time next changes a message or a lock."""
+
+    def _idle_end_ms(self) -> int | None:
+        limit_ms = self.settings.auto_delete_on_idle_ms
+        if limit_ms is None or not self.is_whole:
+            return None
+        return 0 if self._idle_since_ms is None else self._idle_since_ms + limit_ms
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it comes and goes by itself."""
+        return True
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether somebody is connected to it, or something in it waits for its time."""
+        return self.scheduled > 0
+
+    def has_idled_out(self, now_ms: int) -> bool:
+        """Whether it is to be removed, because it was not used for as long as it is set to wait for that."""
+        end_ms = self._idle_end_ms()
+        if end_ms is None or end_ms > now_ms:
+            return False
+        if self._idle_since_ms is None or self.is_in_use:
+            self._idle_since_ms = now_ms
+            return False
+        return True
 
     @abstractmethod
     def tick(self, now_ms: int, step: Step) -> None: ...
@@ -225,6 +263,13 @@ class Shelf(ABC):
     def _end_due_sweep(self, read: RowsRead) -> None:
         met = [(row.due_at_ms or 0, row.sequence) for row in read.rows[-1:]]
         self._dues.end(met[0] if met else None, read.next_time_ms)
+
+
+def check_partitions(arrivals: tuple[Arrival, ...]) -> None:
+    """Raise `NotAllowed` for a message that would belong to two partitions."""
+    for arrival in arrivals:
+        if arrival.partition_key is not None and arrival.session_id not in (None, arrival.partition_key):
+            raise NotAllowed("the partition key of a message must be its session id if it has both")
 
 
 def woken_at_ms(row: MessageRow, now_ms: int) -> int:

@@ -43,6 +43,10 @@ class Subscription(Queue):
     def size_bytes_max(self) -> int:
         return self.topic.settings.size_bytes_max
 
+    def used(self, now_ms: int) -> None:
+        super().used(now_ms)
+        self.topic.used(now_ms)
+
     def check_sendable(self) -> None:
         raise NotAllowed(f"'{self.row.path}' is a subscription: send to its topic '{self.topic.row.path}'")
 

@@ -72,6 +72,10 @@ class Topic(Shelf):
         except StoreDamaged as error:
             raise StoreDamaged(f"'{row.path}': {error}") from error
 
+    @property
+    def is_in_use(self) -> bool:
+        return super().is_in_use or any(each.is_in_use for each in self.subscriptions.values())
+
     # --- rules ---
 
     def put_rule(self, row: EntityRow, entry: Entry) -> None:
@@ -238,7 +242,7 @@ class Topic(Shelf):
         if self.guard is not None:
             self.guard.forget()
 
-    def next_wake_ms(self) -> int | None:
+    def _next_work_ms(self) -> int | None:
         return None if self.damage is not None else self._dues.next_ms
 
     def tick(self, now_ms: int, step: Step) -> None:

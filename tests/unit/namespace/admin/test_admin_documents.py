@@ -357,15 +357,15 @@ def refusal(body: bytes) -> str:
 def test_all_problems_are_told_in_one_message() -> None:
     text = refusal(
         entry(
-            "<LockDuration>PT10M</LockDuration><MaxDeliveryCount>many</MaxDeliveryCount><RequiresSession>true"
-            "</RequiresSession><Status>Renaming</Status><Colour>red</Colour><EnableExpress>maybe</EnableExpress>"
+            "<LockDuration>PT10M</LockDuration><MaxDeliveryCount>many</MaxDeliveryCount><ForwardTo>x"
+            "</ForwardTo><Status>Renaming</Status><Colour>red</Colour><EnableExpress>maybe</EnableExpress>"
             "<MaxMessageSizeInKilobytes>1024</MaxMessageSizeInKilobytes>"
         )
     )
     for part in (
         "LockDuration must be from 5 s to 5 min, got 600 s",
         "MaxDeliveryCount must be a whole number, got 'many'",
-        "RequiresSession is not supported yet",
+        "ForwardTo is not supported yet",
         "Status must be one of Active, Disabled, SendDisabled, ReceiveDisabled, got 'Renaming'",
         "'Colour' is not a setting",
         "EnableExpress must be true or false, got 'maybe'",
@@ -385,11 +385,9 @@ def test_all_problems_are_told_in_one_message() -> None:
         ("MaxDeliveryCount", "2147483648", "from 1 to 2147483647"),
         ("DefaultMessageTimeToLive", "PT0S", "at least 1 s"),
         ("DuplicateDetectionHistoryTimeWindow", "P25D", "20 s to 7 days"),
-        ("RequiresDuplicateDetection", "true", "not supported yet"),
-        ("EnablePartitioning", "true", "not supported yet"),
         ("ForwardTo", "sb://h/other", "not supported yet"),
         ("ForwardDeadLetteredMessagesTo", "sb://h/other", "not supported yet"),
-        ("AutoDeleteOnIdle", "PT5M", "not supported yet"),
+        ("AutoDeleteOnIdle", "PT4M", "at least 5 min"),
         ("UserMetadata", "x" * 1025, "at most 1024"),
     ],
 )
