@@ -310,3 +310,26 @@ def test_a_key_of_the_topic_opens_its_subscriptions_and_nothing_else(
             sender.send_messages(ServiceBusMessage("x"))
         with pytest.raises(ServiceBusError), client.get_subscription_receiver("other", "audit") as receiver:
             receiver.peek_messages()
+
+
+# --- faults ---
+
+
+def test_a_topic_can_fail_with_its_subscriptions_or_one_of_them_alone(
+    namespace: LocalNamespace, client: ServiceBusClient
+) -> None:
+    send(client, ServiceBusMessage("1"))
+    fault = namespace.faults.add("no-send", entities=["events"])
+    with pytest.raises(ServiceBusError), client.get_topic_sender("events") as sender:
+        sender.send_messages(ServiceBusMessage("2"))
+    namespace.faults.clear(fault)
+    fault = namespace.faults.add("no-receive", entities=["events/Subscriptions/audit"])
+    with pytest.raises(ServiceBusError), client.get_subscription_receiver("events", "audit") as receiver:
+        receiver.receive_messages(1, max_wait_time=1)
+    assert texts(received(client, "billing", 1)) == ["1"]
+    namespace.faults.clear(fault)
+    namespace.faults.add("no-receive", entities=["events"])
+    with pytest.raises(ServiceBusError), client.get_subscription_receiver("events", "audit") as receiver:
+        receiver.receive_messages(1, max_wait_time=1)
+    namespace.faults.clear()
+    assert texts(received(client, "audit", 1)) == ["1"]
