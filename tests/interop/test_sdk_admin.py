@@ -301,11 +301,7 @@ def test_what_is_decided_when_a_queue_is_made_comes_back_and_stays(admin: Servic
     queue = admin.get_queue("orders")
     assert (queue.requires_session, queue.requires_duplicate_detection, queue.enable_partitioning) == (True, True, True)
     assert queue.auto_delete_on_idle == timedelta(minutes=5)
-    for change in (
-        {"requires_session": False},
-        {"requires_duplicate_detection": False},
-        {"enable_partitioning": False},
-    ):
+    for name in ("requires_session", "requires_duplicate_detection", "enable_partitioning"):
         with pytest.raises(HttpResponseError, match="cannot be changed"):
             admin.update_queue(queue, **{name: False})
     admin.update_queue(admin.get_queue("orders"), auto_delete_on_idle=timedelta(minutes=6))
