@@ -7,10 +7,10 @@ WORKERS ?= 5
 # More workers than cores: the official clients spend most of their time asleep.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench clean
+.PHONY: help setup demo test lint bench chaos-syphon clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(INSTALLED) ## make .venv with everything that is needed; again only when pyproject.toml changed
 
@@ -27,6 +27,15 @@ lint: setup ## ruff and mypy --strict over src, tests and bench
 
 bench: setup ## measure, beside RabbitMQ; prints a table and appends to bench/results (QUICK=1: two minutes)
 	@$(BIN)/python -m bench.run $(if $(QUICK),--quick)
+
+chaos-syphon: setup ## kill the syphon and both namespaces RUNS=50 times, at random moments, and count (SEED=1: the same again)
+	@$(BIN)/python -m bench.chaos_syphon --runs $(or $(RUNS),50) $(if $(SEED),--seed $(SEED))
+
+soak: setup ## 50 threads and 50 tasks send through random outages, and everything is counted (MINUTES=10)
+	@$(BIN)/python -m bench.soak --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
+
+azure-live: setup ## try pairing on TWINBUS_LIVE_PRIMARY and TWINBUS_LIVE_SECONDARY; says the cost first (YES=1: no question)
+	@YES=$(YES) $(BIN)/python tests/azure_live/run.py
 
 clean: ## remove .venv, caches and builds
 	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -8,9 +8,11 @@ import hashlib
 import json
 import os
 import secrets
+import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.debian import dependencies, need, unpacked
@@ -35,6 +37,8 @@ class Broker:
     user: str
     password: str
     process: Process
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """What its own tools need to find it."""
 
 
 # --- twinbus ---------------------------------------------------------------------------------------
@@ -82,18 +86,20 @@ class Twinbus:
 # --- RabbitMQ --------------------------------------------------------------------------------------
 
 
-def start_rabbitmq(folder: Path, build: Path, processes: Processes, core: int | None) -> Broker:
+def start_rabbitmq(
+    folder: Path, build: Path, processes: Processes, core: int | None, plugins: tuple[str, ...] = ()
+) -> Broker:
     """RabbitMQ from Debian with its AMQP 1.0 plugin and one classic durable queue; nothing of it outside the folder."""
     home = _rabbitmq_home(build)
     folder.mkdir()
     port, names_port, cluster_port = free_port(), free_port(), free_port()
     password = secrets.token_hex(16)
-    _write_settings(folder, port, password)
+    _write_settings(folder, port, password, plugins)
     environment = {
         "HOME": str(folder),
         "ERL_EPMD_ADDRESS": LOOPBACK,
         "ERL_EPMD_PORT": str(names_port),
-        "RABBITMQ_NODENAME": f"bench{os.getpid()}@localhost",
+        "RABBITMQ_NODENAME": f"{folder.name}{os.getpid()}@localhost",
         "RABBITMQ_DIST_PORT": str(cluster_port),
         "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
         "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
@@ -108,7 +114,17 @@ def start_rabbitmq(folder: Path, build: Path, processes: Processes, core: int | 
     processes.start(names, core, folder / "epmd.log", {})
     process = processes.start((str(home / "sbin" / "rabbitmq-server"),), core, folder / "server.log", environment)
     process.wait_for_port(port, START_WAIT_S)
-    return Broker("RabbitMQ", port, f"/amq/queue/{QUEUE}", "bench", password, process)
+    return Broker("RabbitMQ", port, f"/amq/queue/{QUEUE}", "bench", password, process, environment)
+
+
+def ask_rabbitmq(broker: Broker, build: Path, expression: str, wait_s: float) -> str:
+    """What an Erlang expression comes to that is evaluated inside the server."""
+    command = (str(_rabbitmq_home(build) / "sbin" / "rabbitmqctl"), "--quiet", "eval", expression)
+    environment = {**os.environ, **broker.environment}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=wait_s, check=False)
+    if done.returncode:
+        raise SystemExit(f"bench: RabbitMQ does not know: {(done.stderr or done.stdout).strip()[-300:]}")
+    return done.stdout.strip()
 
 
 def rabbitmq_version(build: Path) -> str:
@@ -125,12 +141,12 @@ def _rabbitmq_home(build: Path) -> Path:
     return _rabbitmq_home(build)
 
 
-def _write_settings(folder: Path, port: int, password: str) -> None:
+def _write_settings(folder: Path, port: int, password: str, plugins: tuple[str, ...]) -> None:
     definitions = folder / "definitions.json"
     definitions.write_text(json.dumps(_definitions(password)))
     settings = [f"listeners.tcp.1 = {LOOPBACK}:{port}", f"load_definitions = {definitions}", "log.console = false"]
     (folder / "rabbitmq.conf").write_text("\n".join(settings) + "\n")
-    (folder / "plugins").write_text("[rabbitmq_amqp1_0].\n")
+    (folder / "plugins").write_text(f"[{','.join(('rabbitmq_amqp1_0', *plugins))}].\n")
 
 
 def _definitions(password: str) -> dict[str, object]:

@@ -22,7 +22,7 @@ class Must:
     limit: float
 
     def is_met_by(self, value: float) -> bool:
-        compare: Callable[[float, float], bool] = {">=": operator.ge, "<": operator.lt}[self.sign]
+        compare: Callable[[float, float], bool] = {">=": operator.ge, "<=": operator.le, "<": operator.lt}[self.sign]
         return compare(value, self.limit)
 
     def __str__(self) -> str:
@@ -39,6 +39,7 @@ class Row:
     must: Must | None = None
     ours: int | None = None
     theirs: int | None = None
+    note: str = ""
     details: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -60,17 +61,20 @@ class Row:
 
     def cells(self) -> tuple[object, ...]:
         verdict = {None: "", True: "yes", False: "MISSED"}[self.met]
-        value = f"{self.value:,.0f}" if self.value >= 100 else f"{self.value:.2f}"
-        return (self.name, _or_nothing(self.ours), _or_nothing(self.theirs), value, self.unit, self.must or "", verdict)
+        value = f"{self.value:,.0f}" if self.value >= 100 else f"{self.value:.3f}"
+        rates = (_or_nothing(self.ours), _or_nothing(self.theirs))
+        return (self.name, *rates, value, self.unit, self.must or "", verdict, self.note)
 
 
 def _or_nothing(number: int | None) -> object:
     return "" if number is None else number
 
 
-def drawn(rows: Sequence[Row]) -> str:
-    heads = ("1 KiB, durable", "twinbus/s", "RabbitMQ/s", "value", "unit", "must", "met")
-    return table([heads, *(row.cells() for row in rows)])
+def drawn(title: str, rows: Sequence[Row]) -> str:
+    """A table of the rows; columns of which they have nothing are left out."""
+    heads = (title, "twinbus/s", "RabbitMQ/s", "value", "unit", "must", "met", "spread")
+    columns = [column for column in zip(heads, *(row.cells() for row in rows), strict=True) if any(column[1:])]
+    return table(list(zip(*columns, strict=True)))
 
 
 def keep(rows: Sequence[Row], circumstances: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """All rows of the benchmark.
 
-    python -m bench.run [--quick] [--alone]
+    python -m bench.run [--quick] [--alone] [--only broker|pairing|syphon]
 
 Rounds take turns, twinbus then RabbitMQ, and the best round of each counts: the others say more about what else the
 machine did. Everything happens on loopback addresses and in one folder below build/, on the disk that the sources are
@@ -26,10 +26,13 @@ from typing import Any
 from bench.brokers import Broker, Twinbus, rabbitmq_version, start_rabbitmq
 from bench.debian import version_of
 from bench.load import BODY_BYTES, WINDOW, LoadClient
+from bench.pairing import measure_pairing
 from bench.processes import Cores, Processes
 from bench.results import Must, Row, drawn, keep
+from bench.shovel import measure_homecoming
 
 BUILD = Path(__file__).parent.parent / "build" / "bench"
+TITLES = {"broker": "1 KiB, durable", "pairing": "pairing, 1 KiB", "syphon": "syphon beside shovel, 1 KiB"}
 SMALL = 10_000
 """A queue that counts as nearly empty."""
 
@@ -44,13 +47,47 @@ class Size:
     looks: int
     """Rounds of receiving from the large queue and from a small one."""
     disk_bytes: int
+    turns: int
+    """Rounds of the plain SDK and the paired client, interleaved."""
+    outages: int
+    """Of each kind."""
+    moves: int
+    """Rounds of syphon and shovel, interleaved."""
+    moved: int
+    """Messages in each of them."""
+    moved_once: int | None
+    """Messages that the syphon moves once, to see what that takes of memory; None: it does not."""
 
     def __str__(self) -> str:
-        return f"{self.rounds} rounds of {self.messages:,} messages, {self.stored:,} stored"
+        broker = f"{self.rounds} rounds of {self.messages:,} messages, {self.stored:,} stored"
+        pairing = f"pairing: {self.turns} rounds, {self.outages} outages of each kind"
+        return f"{broker}; {pairing}; syphon: {self.moves} rounds of {self.moved:,} messages"
 
 
-FULL = Size(rounds=7, messages=50_000, stored=1_000_000, looks=7, disk_bytes=6 << 30)
-QUICK = Size(rounds=3, messages=20_000, stored=200_000, looks=3, disk_bytes=2 << 30)
+FULL = Size(
+    rounds=7,
+    messages=50_000,
+    stored=1_000_000,
+    looks=7,
+    disk_bytes=8 << 30,
+    turns=40,
+    outages=20,
+    moves=3,
+    moved=100_000,
+    moved_once=1_000_000,
+)
+QUICK = Size(
+    rounds=3,
+    messages=20_000,
+    stored=200_000,
+    looks=3,
+    disk_bytes=2 << 30,
+    turns=5,
+    outages=2,
+    moves=1,
+    moved=50_000,
+    moved_once=None,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +169,10 @@ def _ratio(name: str, ours: list[float], theirs: list[float] | None) -> Row:
         return Row(name, max(ours), "msgs/s", ours=round(max(ours)), details=rounds)
     rounds["rabbitmq_rounds"] = [round(rate) for rate in theirs]
     ratio = max(ours) / max(theirs)
-    return Row(name, ratio, "x", Must(">=", 2.0), round(max(ours)), round(max(theirs)), rounds)
+    return Row(name, ratio, "x", Must(">=", 2.0), round(max(ours)), round(max(theirs)), details=rounds)
 
 
-def measure(size: Size, cores: Cores, folder: Path, *, alone: bool) -> list[Row]:
+def measure_broker(size: Size, cores: Cores, folder: Path, *, alone: bool) -> list[Row]:
     client = LoadClient(BUILD, cores)
     with Processes() as processes:
         bench = Bench(folder, processes, cores, client, size)
@@ -150,11 +187,23 @@ def measure(size: Size, cores: Cores, folder: Path, *, alone: bool) -> list[Row]
         return [*rows, *bench.store_many(ours)]
 
 
+def measure_part(part: str, size: Size, cores: Cores, folder: Path, *, alone: bool) -> list[Row]:
+    if part == "broker":
+        return measure_broker(size, cores, folder, alone=alone)
+    if part == "syphon":
+        client = LoadClient(BUILD, cores)
+        return measure_homecoming(
+            folder, BUILD, client, rounds=size.moves, messages=size.moved, many=size.moved_once, alone=alone
+        )
+    return measure_pairing(folder, cores, turns=size.turns, outages=size.outages)
+
+
 def circumstances(size: Size, cores: Cores, *, alone: bool) -> dict[str, Any]:
     """What has to be known to compare these numbers with others."""
     versions = {
         "twinbus": f"{version('twinbus')} ({_commit()})",
         "python": platform.python_version(),
+        "azure-servicebus": version("azure-servicebus"),
         "sqlite": sqlite3.sqlite_version,
         "qpid-proton": version_of("libqpid-proton11"),
     }
@@ -182,8 +231,9 @@ def _commit() -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure twinbus, beside RabbitMQ.")
-    parser.add_argument("--quick", action="store_true", help="about a minute instead of several, with fewer messages")
+    parser.add_argument("--quick", action="store_true", help="a few minutes instead of many, with less of everything")
     parser.add_argument("--alone", action="store_true", help="without RabbitMQ")
+    parser.add_argument("--only", choices=TITLES, help="some of the rows")
     chosen = parser.parse_args()
     size, cores = (QUICK if chosen.quick else FULL), Cores()
     BUILD.mkdir(parents=True, exist_ok=True)
@@ -192,9 +242,13 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end)
     with tempfile.TemporaryDirectory(prefix="run-", dir=BUILD) as folder:
-        rows = measure(size, cores, Path(folder), alone=chosen.alone)
-    around = circumstances(size, cores, alone=chosen.alone)
-    print(drawn(rows))
+        rows = []
+        for part, title in TITLES.items():
+            if chosen.only in (None, part):
+                found = measure_part(part, size, cores, Path(folder), alone=chosen.alone)
+                print(drawn(title, found), end="\n\n", flush=True)
+                rows += found
+    around = circumstances(size, cores, alone=chosen.alone or chosen.only == "pairing")
     print(", ".join(f"{name} {number}" for name, number in around["versions"].items()))
     print(f"{size}; {cores.count} cores: {cores}")
     keep(rows, around)

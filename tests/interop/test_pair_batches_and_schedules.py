@@ -78,7 +78,7 @@ def test_a_batch_is_as_large_as_the_link_says(both: Stage) -> None:
         assert sender.create_message_batch(max_size_in_bytes=1_000).max_size_in_bytes == 1_000
         with pytest.raises(ValueError, match="size limit"):
             batch.add_message(ServiceBusMessage(b"x" * 300_000))
-        both.primary.kill()
+        both.primary.break_("unreachable", how="refuse")
         bus.force_failover(both.orders, stay=True)
         assert sender.create_message_batch().max_size_in_bytes == 262_144
 
@@ -94,7 +94,7 @@ def test_a_batch_filled_while_all_was_well_is_saved(both: Stage) -> None:
             except ValueError:
                 break
             count += 1
-        both.primary.kill()
+        both.primary.break_("unreachable", how="refuse")
         receipt = sender.send_messages(batch)
         assert (receipt.side, receipt.accepted, receipt.is_complete) == (Side.BACKLOG, count, True)
         assert receipt.attempts == 3, "the primary, and two batches because each message has grown"
@@ -151,7 +151,7 @@ def test_a_schedule_in_an_outage_goes_to_the_backlog_at_once(both: Stage) -> Non
     with both.bus() as bus:
         sender = bus.get_queue_sender(both.orders)
         (kept,) = sender.schedule_messages(ServiceBusMessage("kept"), LATER)
-        both.primary.kill()
+        both.primary.break_("unreachable", how="refuse")
         tokens = sender.schedule_messages([ServiceBusMessage("1"), ServiceBusMessage("2")], LATER)
         tokens += sender.schedule_messages(ServiceBusMessage("3"), LATER.replace(tzinfo=None))
         assert len(set(tokens)) == 3
@@ -165,7 +165,7 @@ def test_a_schedule_in_an_outage_goes_to_the_backlog_at_once(both: Stage) -> Non
     due = round(LATER.timestamp() * 1000)
     assert [alias(message, "x-ms-scheduledenqueuetimeutc") for message in found] == [due] * 3
     assert {message.scheduled_enqueue_time_utc for message in found} == {None}
-    both.primary.start()
+    both.primary.clear()
     assert both.primary.texts(both.orders) == ["kept"]
 
 

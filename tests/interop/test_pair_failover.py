@@ -104,7 +104,7 @@ def test_the_very_message_that_meets_an_outage_is_saved(both: Stage, outage: str
     assert set(found) - {"before", "after"} <= ({"during 1"} if receipts[0].in_doubt else set())
 
 
-@pytest.mark.parametrize("outage", ["killed", "silent", "disabled"])
+@pytest.mark.parametrize("outage", ["refuse", "silent", "disabled"])
 def test_a_sender_made_in_the_middle_of_an_outage_takes_part(both: Stage, outage: str) -> None:
     with both.bus(attempt_timeout=attempt_for(outage), entities=[both.orders]) as bus:
         heard = Heard(bus)
@@ -185,13 +185,13 @@ def test_the_retry_schedule_comes_first(both: Stage) -> None:
 
 @pytest.mark.parametrize("how", ["refuse", "drop", "silent"])
 def test_no_attempt_takes_longer_than_it_may(both: Stage, how: str) -> None:
-    with both.bus(attempt_timeout=timedelta(seconds=0.6)) as bus:
+    with both.bus(attempt_timeout=timedelta(seconds=1)) as bus:
         sender = bus.get_queue_sender(both.orders)
         sender.send_messages(ServiceBusMessage("before"))
         both.primary.break_("unreachable", how=how)
         began = time.monotonic()
         assert sender.send_messages(ServiceBusMessage("during")).side is Side.BACKLOG
-        assert time.monotonic() - began < 0.6 + 0.6 + 1.5, "one attempt at each side, and time for a busy machine"
+        assert time.monotonic() - began < 1 + 1 + 2, "one attempt at each side, and time for a busy machine"
 
 
 def test_the_callers_timeout_bounds_the_whole_call(both: Stage) -> None:

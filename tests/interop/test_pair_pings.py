@@ -138,10 +138,10 @@ def test_a_ping_that_nobody_answers_ends_in_time_and_the_next_one_comes(both: St
 def test_back_within_one_interval_and_a_tenth(both: Stage) -> None:
     with both.bus() as bus:
         heard = Heard(bus)
-        both.primary.kill()
+        both.primary.break_("unreachable", how="refuse")
         assert bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("1")).side is Side.BACKLOG
         heard.wait_for("ping_failed")
-        both.primary.start()
+        both.primary.clear()
         began = time.monotonic()
         heard.wait_for("recovered")
         assert time.monotonic() - began < 1.1 + 2

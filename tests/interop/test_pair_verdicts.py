@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -17,7 +18,7 @@ from azure.servicebus.exceptions import (
     ServiceBusError,
     ServiceBusServerBusyError,
 )
-from paired import Heard, Stage
+from paired import Heard, Stage, wait_until
 from served import KEY
 
 from twinbus import Failure, FailureKind, Namespace, PairedServiceBusSender, Retry, Side, Verdict, receipt_of
@@ -269,6 +270,18 @@ def test_by_the_documents_rule_time_outs_count_and_lost_connections_do_not(both:
         assert sender.send_messages(ServiceBusMessage("2")).side is Side.PRIMARY
         both.primary.break_("unreachable", how="silent")
         assert sender.send_messages(ServiceBusMessage("saved")).side is Side.BACKLOG
+
+
+def test_sends_that_waited_while_others_failed_over_follow_them_whatever_the_verdicts(both: Stage) -> None:
+    with both.bus(classifier="documented", attempt_timeout=timedelta(seconds=1.5), entities=[both.orders]) as bus:
+        sender = bus.get_queue_sender(both.orders)
+        both.primary.break_("unreachable", how="silent")
+        with ThreadPoolExecutor(3) as pool:
+            first = pool.submit(sender.send_messages, ServiceBusMessage("1"))
+            began = time.monotonic()
+            wait_until(lambda: time.monotonic() - began > 0.7)  # the first one is half through its attempt
+            rest = [pool.submit(sender.send_messages, ServiceBusMessage(text)) for text in "23"]
+            assert [one.result(20).side for one in (first, *rest)] == [Side.BACKLOG] * 3
 
 
 def test_the_sender_has_the_sdks_own_attributes(stage: Stage) -> None:

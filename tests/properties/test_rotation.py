@@ -60,7 +60,8 @@ class RotationBesideModel(RuleBasedStateMachine):
     @rule()
     def chance_reaches_every_queue(self) -> None:
         reached = {self.rotation.pick(None, self.at, number / 20) for number in range(20)}
-        assert reached == (self.usable() or {None})
+        usable: set[int | None] = {*self.usable()}
+        assert reached == (usable or {None})
 
     @invariant()
     def what_is_available_is_what_may_be_used(self) -> None:

@@ -156,8 +156,17 @@ def stay_on_the_primary(self: Entity) -> Side:
     return Side.PRIMARY
 
 
+def fail_over_when_busy(self: Pair, entity: Entity, failure: Failure) -> Verdict:
+    opinion = JUDGE(self, entity, failure)
+    return Verdict.DOWN if opinion is Verdict.BUSY else opinion
+
+
 def raise_nothing(self: Pair, entity: Entity, failure: Failure) -> Verdict:
-    return Verdict.DOWN
+    opinion = JUDGE(self, entity, failure)
+    return Verdict.DOWN if opinion is Verdict.RAISE else opinion
+
+
+JUDGE = Pair.judge
 
 
 def lose_nothing(self: Pair, queue: int, at: float, failure: Failure) -> None:
@@ -200,6 +209,13 @@ def hurry(self: Sending, search: Search) -> Flow[None]:
     yield
 
 
+def try_one_queue_only(self: Sending, search: Search) -> int | None:
+    return None if search.failed else PICK(self, search)
+
+
+PICK = Sending._pick
+
+
 def overtake(self: Sending, *, pause_s: float) -> Flow[None]:
     if self.ticket is None:
         self._join_line()
@@ -223,6 +239,7 @@ BUGS: list[tuple[object, str, object]] = [
     (Line, "has_room_for", hold_everything),
     (Entity, "leave_line", leave_without_a_word),
     (Entity, "side", property(stay_on_the_primary)),
+    (Pair, "judge", fail_over_when_busy),
     (Pair, "judge", raise_nothing),
     (Pair, "queue_failed", lose_nothing),
     (parcel, "address", send_home_to_another),
@@ -232,6 +249,7 @@ BUGS: list[tuple[object, str, object]] = [
     (Sending, "run", forget_what_was_tried),
     (Sending, "run", never_leave_the_line),
     (Sending, "_wait_while_busy", hurry),
+    (Sending, "_pick", try_one_queue_only),
     (Sending, "_hold", overtake),
 ]
 

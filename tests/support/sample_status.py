@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from twinbus.client.status import BacklogQueueStatus, EntityState, EntityStatus, SecondaryStatus, Status
+from twinbus.client.status import BacklogQueueStatus, EntityState, EntityStatus, SecondaryStatus, Status, SyphonStatus
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 ORDERS = EntityStatus(
@@ -42,4 +42,5 @@ STATUS = Status(
     entities=(ORDERS, EntityStatus(entity="invoices", sent_to_primary=7)),
     backlog_queues=QUEUES,
     secondary_status=SECONDARY,
+    syphon=SyphonStatus(moved=12, moved_bytes=12_000, quarantined=1, oldest_age_s=99.0, destinations_down=("orders",)),
 )

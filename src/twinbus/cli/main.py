@@ -15,10 +15,12 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from twinbus import __version__
+from twinbus.cli.commands.cost import cost_commands
 from twinbus.cli.commands.demo import demo
 from twinbus.cli.commands.fault import fault_commands
 from twinbus.cli.commands.ledger import ledger_commands
 from twinbus.cli.commands.pair import pair
+from twinbus.cli.commands.pipeline import pipeline_commands
 from twinbus.cli.commands.serve import serve
 from twinbus.cli.commands.status import status
 from twinbus.cli.commands.syphon import syphon_commands
@@ -59,6 +61,8 @@ app.command(epilog=EXIT_CODES, short_help="Make two namespaces ready for an outa
 app.command(epilog=EXIT_CODES, short_help="Show how a pair is doing.")(status)
 app.add_typer(fault_commands(EXIT_CODES), name="fault")
 app.add_typer(ledger_commands(EXIT_CODES), name="ledger")
+app.add_typer(pipeline_commands(EXIT_CODES), name="pipeline")
+app.add_typer(cost_commands(EXIT_CODES), name="cost")
 app.add_typer(syphon_commands(EXIT_CODES), name="syphon", short_help="Bring the backlog home.")
 
 

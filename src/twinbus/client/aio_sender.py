@@ -15,14 +15,17 @@ from twinbus.client.aio_shell import TaskShell
 from twinbus.client.any_sender import NOT_TRIED, REST_S, AnySender, spoils_link
 from twinbus.client.asks import Answer, Ask, Pack, Pause, ToBacklog, ToPrimary, WaitTurn
 from twinbus.client.failures import LinkFailed
-from twinbus.client.flows import Sending
-from twinbus.client.messages import PairedMessageBatch, Prepared
+from twinbus.client.flows import receipt_of
+from twinbus.client.messages import PairedMessageBatch, Prepared, light_id, room_in, rough_sizes
+from twinbus.client.ordered_sending import sending_of
 from twinbus.client.parcel import SdkParcel
 from twinbus.client.schedule_tokens import check_cancellable, tokens_for
 from twinbus.errors import SendError
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.receipt import SendReceipt, Side
+
+new, PRIMARY = tuple.__new__, Side.PRIMARY  # a third of the way to a receipt
 
 
 class PairedServiceBusSender(AnySender):
@@ -43,24 +46,31 @@ class PairedServiceBusSender(AnySender):
         `timeout` bounds the whole call. Raises what the SDK raises while the entity is not failed over,
         `BothNamespacesUnavailable` if no side takes the messages.
         """
-        prepared = self._prepare(message, timeout, kwargs)
-        link, entity, started_at = self._link, self.entity, monotonic()
+        started_at, link, entity = monotonic(), self._link, self.entity
+        message_id = (
+            light_id(message, self._room_bytes) if link is not None and timeout is None and not kwargs else None
+        )
+        if message_id is not None:  # nearly always; who has a link is not closed
+            ids: tuple[str, ...] = (message_id,)
+        else:
+            message, ids = self._prepare(message, timeout, kwargs)
         first: tuple[Answer, int] | None = None
-        if link is not None and entity.is_plain:
-            epoch = entity.epoch
-            if self._link_epoch == epoch:
-                failure = await self._send_straight(link, prepared, timeout)
-                if failure is None:
-                    if not entity.is_plain:
-                        self._shell.succeeded(entity, epoch)  # somebody began to doubt meanwhile
-                    ids, self._used_at = prepared.ids, monotonic()
-                    return SendReceipt(entity.path, ids, Side.PRIMARY, len(ids), (), 1, 0, self._used_at - started_at)
-                if failure is not NOT_TRIED:
-                    first = answers.failed(failure), epoch
-                    self._shell.expect_detour(self.choice)
-        if not prepared.ids:
+        epoch = entity.plain_epoch
+        if link is not None and epoch == self._link_epoch:
+            failure = await self._send_straight(link, message, len(ids), timeout)
+            if failure is None:
+                if entity.plain_epoch != epoch:
+                    self._shell.succeeded(entity, epoch)  # somebody began to doubt meanwhile
+                seconds = monotonic() - started_at
+                if self._chronicle is not None:
+                    self._chronicle.accepted(entity.path, ids, rough_sizes(message), seconds)
+                return new(SendReceipt, (entity.path, ids, PRIMARY, len(ids), (), 1, 0, seconds, ()))
+            if failure is not NOT_TRIED:
+                first = answers.failed(failure), epoch
+                self._shell.expect_detour(self.choice)
+        if not ids:
             return SendReceipt(entity.path, (), entity.side, 0, attempts=0)
-        return await self._send_by_flow(SdkParcel(prepared, entity.path), started_at, timeout, first)
+        return await self._send_by_flow(SdkParcel(Prepared(message, ids), entity.path), started_at, timeout, first)
 
     async def schedule_messages(
         self, messages: Any, schedule_time_utc: datetime, *, timeout: float | None = None, **kwargs: Any
@@ -102,6 +112,10 @@ class PairedServiceBusSender(AnySender):
         """End its link. The paired client stays open."""
         self._is_closed = True
         self._fold()
+        self.let_go()
+
+    def let_go(self) -> None:
+        """End its link; the next send that needs one opens another, if it may."""
         if self._link is not None:
             self._forget(self._link)
 
@@ -116,17 +130,20 @@ class PairedServiceBusSender(AnySender):
 
     # --- the straight way ---
 
-    async def _send_straight(self, link: AioSenderLink, prepared: Prepared, timeout: float | None) -> Failure | None:
+    async def _send_straight(
+        self, link: AioSenderLink, message: Any, count: int, timeout: float | None
+    ) -> Failure | None:
         """The SDK's own send, with the connection taken away if it does not end."""
-        attempt_s = self._straight_s(timeout)
-        message: Any = prepared.message
-        async with self._lock:
+        attempt_s = self._attempt_s if timeout is None else self._straight_s(timeout)
+        await self._lock.acquire()
+        try:
             if self._link is not link or (monotonic() - self._used_at > REST_S and self._has_died(link)):
                 return NOT_TRIED
             guard = link.guard(attempt_s)
             try:
                 await link.sender.send_messages(message, timeout=attempt_s)
-                self._straight[0] += len(prepared.ids)
+                self._straight[0] += count
+                self._used_at = monotonic()
             except Exception as error:
                 failure = link.failure_of(error)
                 self._after_failure(link, failure)
@@ -136,6 +153,8 @@ class PairedServiceBusSender(AnySender):
                 raise
             finally:
                 guard.cancel()
+        finally:
+            self._lock.release()
         return None
 
     # --- flows ---
@@ -144,12 +163,18 @@ class PairedServiceBusSender(AnySender):
         self, parcel: SdkParcel, started_at: float, timeout: float | None, first: tuple[Answer, int] | None
     ) -> SendReceipt:
         self._standing.check_usable()
-        sending = Sending(self._shell.pair, self.entity, parcel, self.choice, started_at=started_at, timeout_s=timeout)
+        sending = sending_of(parcel, self._shell.pair, self.entity, self.choice, started_at, timeout)
         try:
-            return await self._shell.run(sending.run(first), lambda ask: self._perform(ask, parcel))
+            receipt = await self._shell.run(sending.run(first), lambda ask: self._perform(ask, parcel))
+        except BaseException as error:
+            self._record(receipt_of(error), parcel)
+            raise
+        else:
+            self._record(receipt, parcel)
+            return receipt
         finally:
-            if sending.ticket is not None:
-                self._shell.forget_turn(sending.ticket)
+            for ticket in sending.tickets:
+                self._shell.forget_turn(ticket)
 
     async def _perform(self, ask: Ask, parcel: SdkParcel) -> Answer:
         match ask:
@@ -165,13 +190,11 @@ class PairedServiceBusSender(AnySender):
 
     async def _to_primary(self, parcel: SdkParcel, timeout_s: float) -> Answer:
         """One attempt: open a link if there is none, and send, within the time."""
-        until, epoch = monotonic() + timeout_s, self.entity.epoch
+        epoch = self.entity.epoch
         if self._shell.is_closing:
             return self._shell.woke()
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._lock.acquire()
-        except TimeoutError:
+        until = await self._wait_for_turn(timeout_s)
+        if until is None:
             return answers.failed(Failure(FailureKind.NO_ANSWER, "other sends on this sender took all the time"))
         try:
             if self.entity.epoch != epoch:
@@ -182,6 +205,22 @@ class PairedServiceBusSender(AnySender):
             return answers.failed(problem.failure)
         finally:
             self._lock.release()
+
+    async def _wait_for_turn(self, timeout_s: float) -> float | None:
+        """Take the lock; until when the attempt may last. None: nothing came of any send of this sender meanwhile.
+
+        A queue of tasks at a primary that works is no outage: who is not in a hurry waits as long as others succeed.
+        """
+        while True:
+            since = monotonic()
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._lock.acquire()
+            except TimeoutError:
+                if timeout_s < self._attempt_s or self._used_at < since or self.entity.plain_epoch != self._link_epoch:
+                    return None
+            else:
+                return max(since + timeout_s, monotonic() + timeout_s / 2)
 
     async def _send_on(self, link: AioSenderLink, parcel: SdkParcel, until: float) -> list[int]:
         left_s = max(0.001, until - monotonic())
@@ -202,6 +241,8 @@ class PairedServiceBusSender(AnySender):
             link = await self._ready_link(until)
             try:
                 await link.cancel(numbers, max(0.001, until - monotonic()))
+                if self._standing.chronicle is not None:
+                    self._standing.chronicle.cancelled(self.entity.path, numbers)
             except LinkFailed as problem:
                 self._after_failure(link, problem.failure)
                 raise
@@ -219,6 +260,8 @@ class PairedServiceBusSender(AnySender):
             self._forget(link)
         link = await self._shell.open_primary(self.entity.path, max(0.001, until - monotonic()))
         self._link, self._link_epoch = link, epoch
+        self._room_bytes = room_in(self._shell.pool.batch_bytes)
+        self._chronicle = self._standing.chronicle
         self.entity.is_known = True
         if self._is_closed or self._shell.is_closing:  # closed while it opened
             self._forget(link)

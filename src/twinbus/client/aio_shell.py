@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
+from contextlib import nullcontext
 from time import monotonic
 from typing import Any
 
@@ -19,15 +20,20 @@ from twinbus.client.aio_receivers import receiving
 from twinbus.client.aio_secretary import AioSecretary
 from twinbus.client.asks import Answer, Ask, Flow, Pause, Probe, Result, WaitTurn, Woke
 from twinbus.client.failures import LinkFailed, describe
+from twinbus.client.homecoming import Homecoming, HomecomingTask, news_of, reason_of
 from twinbus.client.keeper import LOGGER, WORKERS_MAX
 from twinbus.client.news_desk import AioNewsDesk
+from twinbus.client.order_witness import OrderWitness
 from twinbus.client.pings import ping_message
 from twinbus.client.shell import CLOSE_PATIENCE_S, SWEEP_S
+from twinbus.client.side import AioSides
 from twinbus.client.standing import RECHECK_S, Standing
 from twinbus.client.status import Phase
+from twinbus.pairing.closing import SIDES, SideName
 from twinbus.pairing.effects import Effect, ForgetWake, PingPrimary, Rouse, StopPings, Tell, WakeMe
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.events import Event, SendSucceeded, TimeCame
+from twinbus.syphon import Alert
 
 
 class TaskShell:
@@ -48,6 +54,9 @@ class TaskShell:
         self._pool: AioBacklogPool | None = None
         self._warm_queue: int | None = None
         self._is_warm_queue_lent = False
+        self._syphon: HomecomingTask | None = None
+        self.sides: Callable[[], AioSides | None] = lambda: None
+        """Who is told when the syphon fails for good, as long as anybody has the client."""
 
     # --- life ---
 
@@ -57,6 +66,7 @@ class TaskShell:
             self.standing.check_not_ended()
             if self.standing.phase is not Phase.NEW:
                 return
+            homecoming = self._homecoming()
             async with self._secretary() as secretary:
                 found = await secretary.prepare(self.standing.plan)
             attempt_s = self.rules.attempt_s
@@ -64,7 +74,10 @@ class TaskShell:
             self.receiving = receiving(self.standing.primary.aio_client(attempt_s=attempt_s))
             self._secondary = self.standing.secondary.aio_client(attempt_s=attempt_s)
             self._pool = AioBacklogPool(self._secondary, self.standing.queue_path)
+            self.standing.open_ledger()
             self.standing.prepared(found, monotonic())
+            if self.standing.chronicle is not None:
+                self.standing.chronicle.paired(found)
             for warning in (*self.standing.options.warnings(), *found.warnings):
                 self.news.tell("pairing_warning", warning, namespace=self.standing.secondary.name)
             self._warm_queue = self.pair.rotation.pick(None, monotonic(), answers.chance())
@@ -72,6 +85,33 @@ class TaskShell:
             self._call_at("sweep", monotonic() + SWEEP_S, self._sweep)
             self._call_at("recheck", monotonic() + RECHECK_S, lambda: self._begin(self.recheck()))
             self.settle()
+            if homecoming is not None:
+                self._syphon = HomecomingTask(homecoming, sorted(found.found))
+                await self._syphon.start()
+                self.standing.homecoming = homecoming
+
+    def _homecoming(self) -> Homecoming | None:
+        """What a syphon is made of, if this client is to have one; raises what would keep it from ever connecting."""
+        if not self.standing.options.enable_syphon:
+            return None
+        homecoming = Homecoming(
+            self.standing,
+            self._tell_alert,
+            lambda error: self._syphon_failed(lambda sides: sides.broke(reason_of(error))),
+        )
+        if self.pair.fences is not None:
+            homecoming.witness = OrderWitness(self.pair, nullcontext(), self.settle)
+        return homecoming
+
+    def _tell_alert(self, alert: Alert) -> None:
+        self.news.tell(**news_of(alert, self.pair.name, self.standing.secondary.name))
+        if alert.name == "refused":
+            self._syphon_failed(lambda sides: sides.faulted("secondary", alert.text))
+
+    def _syphon_failed(self, tell: Callable[[AioSides], Coroutine[Any, Any, None]]) -> None:
+        sides = self.sides()
+        if sides is not None:
+            self._begin(tell(sides))
 
     def _secretary(self) -> AioSecretary:
         standing = self.standing
@@ -80,7 +120,7 @@ class TaskShell:
     async def recheck(self) -> None:
         """Prove again that the backlog queues can be used."""
         before = self.standing.preparation
-        if before is None or self.standing.has_ended:
+        if before is None or self.standing.has_ended or self.standing.is_half_open:
             return
         async with self._secretary() as secretary:
             found = await secretary.recheck(self.standing.plan, before)
@@ -109,8 +149,28 @@ class TaskShell:
         self.news.tell(name, reason or "by the application", namespace=self.pair.name)
         return True
 
+    async def let_go(self, side: SideName) -> None:
+        """One side has ended: the syphon needs both, and the backlog the secondary."""
+        if self._syphon is not None:
+            await self._syphon.stop()
+        if side == "secondary" and self._pool is not None:
+            self._pool.close()
+
+    def call_at(self, key: str, at: float, job: Callable[[], None]) -> None:
+        """Do this at that time, on the loop."""
+        self._call_at(key, at, job)
+
+    def cancel(self, key: str) -> None:
+        self._cancel(key)
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something beside."""
+        self._begin(work)
+
     async def finish(self) -> None:
         """What is left to do when all senders are closed: nothing stays behind on the loop."""
+        for side in SIDES:
+            await self.let_go(side)
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         if tasks:
             await asyncio.wait(tasks, timeout=CLOSE_PATIENCE_S)
@@ -122,6 +182,7 @@ class TaskShell:
             if client is not None:
                 await client.close()
         await all_closed()
+        await asyncio.to_thread(self.standing.close_ledger)
 
     # --- what senders need ---
 
@@ -132,11 +193,13 @@ class TaskShell:
 
     async def open_primary(self, path: str, deadline_s: float) -> AioSenderLink:
         assert self._primary is not None, "senders are used only after pairing"
+        self.standing.check_side("primary")
         return await AioSenderLink.open(self._primary, path, deadline_s=deadline_s)
 
     async def to_backlog(self, queue: int, letters: Sequence[bytes], timeout_s: float) -> Answer:
         if self._closing.is_set():
             return self.woke()
+        self.standing.check_side("secondary")
         try:
             await self.pool.send(queue, letters, timeout_s)
         except LinkFailed as problem:
@@ -212,6 +275,7 @@ class TaskShell:
             case Tell(name, text, details):
                 whose = self.standing.secondary.name if entity is None else self.pair.name
                 path = None if entity is None else entity.path
+                self.standing.told(entity, effect)
                 self.news.tell(name, text, entity=path, namespace=whose, details=details)
             case Rouse(ticket) if entity is not None and ticket in entity.line:
                 self._turns.setdefault(ticket, asyncio.Event()).set()
@@ -228,6 +292,8 @@ class TaskShell:
         self.feed(entity, lambda at, epoch: TimeCame(at, epoch, answers.chance()))
 
     async def _ping(self, entity: Entity) -> None:
+        if self.standing.has_side_ended("primary"):
+            return
         async with self._ping_room:
             await self.run(flows.ping(self.pair, entity), self._probe)
 

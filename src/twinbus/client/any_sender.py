@@ -6,13 +6,15 @@ import warnings
 import weakref
 from typing import Any, Protocol
 
+from twinbus.client.chronicle import Chronicle
 from twinbus.client.flows import Choice, kept_back_s
 from twinbus.client.messages import Prepared, can_take_detour, might_not_fit, prepare, reserved_names
+from twinbus.client.parcel import SdkParcel
 from twinbus.client.standing import Standing
 from twinbus.errors import PairClosed, SendError
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.failure import Failure, FailureKind
-from twinbus.pairing.receipt import Side
+from twinbus.pairing.receipt import SendReceipt, Side
 
 KEEPS_LINK = frozenset((FailureKind.BUSY, FailureKind.TOO_LARGE, FailureKind.REJECTED))
 """After these the link is as good as before; after others it is never used again."""
@@ -50,8 +52,11 @@ class AnySender:
         self._attempt_s = shell.standing.pair.rules.attempt_s
         self._standing = shell.standing
         self._home = shell
+        self._chronicle: Chronicle | None = None
         self._is_closed = False
         self._used_at = 0.0
+        self._room_bytes = 0
+        """What surely fits a backlog queue; nothing does before there is a link."""
 
     @property
     def straight(self) -> int:
@@ -108,6 +113,11 @@ class AnySender:
             limit = self._home.pool.batch_bytes
             text = f"a message may be too large for a backlog queue, which takes {limit} bytes at once"
             self._home.warn_once(self.entity, "too_large_for_detour", text, limit_bytes=limit)
+
+    def _record(self, receipt: SendReceipt | None, parcel: SdkParcel) -> None:
+        """Have the end of a send in the ledger, if there is one."""
+        if receipt is not None and self._standing.chronicle is not None:
+            self._standing.chronicle.sent(receipt, parcel.sizes)
 
     def _check_can_cancel(self) -> None:
         if self.entity.side is Side.BACKLOG:

@@ -95,6 +95,11 @@ class Sending:
         self._hold_until = 0.0
         self._queues: list[str] = []
 
+    @property
+    def tickets(self) -> tuple[int, ...]:
+        """By which it was to be roused, if it had to wait."""
+        return () if self.ticket is None else (self.ticket,)
+
     def run(self, first: tuple[Answer, int] | None = None) -> Flow[SendReceipt]:
         """The whole conversation. `first` is an attempt that was made already, and the epoch in which it began."""
         try:
@@ -108,7 +113,7 @@ class Sending:
         if first is None and self._rules.hold_sends and len(self._entity.line):
             yield from self._hold(pause_s=0.0)  # behind those who wait already
         while True:
-            if first is None and self._entity.side is Side.BACKLOG:
+            if first is None and self._is_detoured():
                 receipt = yield from self._detour()
                 is_used_up = False
             else:
@@ -121,12 +126,16 @@ class Sending:
                     self._raise(self._tries.last)
                 yield from self._hold(pause_s=self._rules.backoff_max_s)
 
+    def _is_detoured(self) -> bool:
+        """Whether the messages belong into the backlog now."""
+        return self._entity.side is Side.BACKLOG
+
     # --- the primary ---
 
     def _round(self, first: tuple[Answer, int] | None) -> Flow[SendReceipt | None]:
         """One round of the retry schedule; None if it was used up, or the entity's side changed meanwhile."""
         self._tries.new_round()
-        while first is not None or self._entity.side is Side.PRIMARY:
+        while first is not None or not self._is_detoured():
             if first is not None:
                 (answer, epoch), first = first, None
             else:
@@ -151,6 +160,8 @@ class Sending:
     def _after_failure(self, failure: Failure, epoch: int) -> float | None:
         """Seconds until the next attempt, None when the round is over; raises what the caller has to know."""
         self._note(failure, Side.PRIMARY)
+        if failure.error is None and self._entity.side is Side.BACKLOG:
+            return None  # the primary was not even asked: this send only waited for one that found it down
         opinion = self._pair.judge(self._entity, failure)
         if opinion is Verdict.RAISE:
             self._raise(failure)
@@ -170,6 +181,14 @@ class Sending:
 
     def _detour(self) -> Flow[SendReceipt | None]:
         """To backlog queues, batch by batch; None if there is none left but the primary is back."""
+        for batch in (yield from self._packed()):
+            queue = yield from self._to_some_queue(batch)
+            if queue is None:
+                return None
+            self._queues += [backlog_path(self._pair.name, queue)] * len(batch)
+        return self._receipt(Side.BACKLOG, len(self._queues))
+
+    def _packed(self) -> Flow[tuple[tuple[bytes, ...], ...]]:
         try:
             packed = yield Pack()
         except Exception as error:  # it cannot take the detour; what became of it before is to be said all the same
@@ -178,12 +197,7 @@ class Sending:
             raise
         self._heard(packed)
         assert isinstance(packed, Packed)
-        for batch in packed.batches:
-            queue = yield from self._to_some_queue(batch)
-            if queue is None:
-                return None
-            self._queues += [backlog_path(self._pair.name, queue)] * len(batch)
-        return self._receipt(Side.BACKLOG, len(self._queues))
+        return packed.batches
 
     def _to_some_queue(self, batch: tuple[bytes, ...]) -> Flow[int | None]:
         self._tries.new_round()
@@ -209,13 +223,14 @@ class Sending:
             yield from self._after_queue_failure(queue, _failure_in(answer), search)
 
     def _pick(self, search: Search) -> int | None:
-        rotation = self._pair.rotation
-        queue = rotation.pick(self._choice.queue, self._at, self._chance, avoid=search.busy)
+        if search.connection_failures >= CONNECTION_FAILURES_MAX:
+            return None
+        rotation, current = self._pair.rotation, self._choice.queue
+        queue = rotation.pick(current, self._at, self._chance, avoid=search.busy, without=search.failed)
         if queue is None and search.busy is not None and rotation.is_available(search.busy, self._at):
             queue = search.busy
         self._choice.queue = queue
-        is_over = queue in search.failed or search.connection_failures >= CONNECTION_FAILURES_MAX
-        return None if is_over else queue
+        return queue
 
     def _after_queue_failure(self, queue: int, failure: Failure, search: Search) -> Flow[None]:
         self._note(failure, Side.BACKLOG)

@@ -184,37 +184,48 @@ def _milliseconds(when: datetime) -> int:
 # --- cheap looks for the healthy path --------------------------------------------------------------
 
 
+def room_in(limit_bytes: int) -> int:
+    """How much of what a backlog queue takes at once is left for bodies and application properties."""
+    return limit_bytes - _PROPERTIES_ROOM_BYTES
+
+
+def light_id(message: object, room_bytes: int) -> str | None:
+    """The id of one ordinary small message, given if it has none: all that there is to prepare.
+
+    None for anything else: then `prepare`, `can_take_detour` and so on have to look. This is done for every send, after
+    a wait that left the processor's caches to others: what counts is to touch little.
+    """
+    if type(message) is not ServiceBusMessage:
+        return None
+    raw: Any = message._raw_amqp_message
+    try:
+        if (
+            raw._application_properties
+            or raw._annotations
+            or len(raw._data_body) != 1
+            or len(raw._data_body[0]) >= room_bytes
+            or raw._footer is not None
+            or raw._delivery_annotations is not None
+        ):
+            return None
+        found = raw._properties.message_id
+    except (AttributeError, TypeError):  # no body of bytes, or somebody put strange things into it
+        return None
+    return found if type(found) is str and found else _id_of(raw)
+
+
 def can_take_detour(prepared: Prepared, limit_bytes: int) -> bool:
     """Whether it is plain at a glance that all of this could go to backlog queues that take so many bytes at once.
 
     False asks for a closer look: `reserved_names` and `might_not_fit`.
     """
-    room = limit_bytes - _PROPERTIES_ROOM_BYTES
+    room = room_in(limit_bytes)
     message = prepared.message
-    if type(message) is ServiceBusMessage:
-        return _is_light(message._raw_amqp_message, room)
     if type(message) is PairedMessageBatch:
         return not message.reserved_names and message.largest_bytes <= room
     if type(message) is not list:
-        return False
-    for each in message:
-        if type(each) is not ServiceBusMessage or not _is_light(each._raw_amqp_message, room):
-            return False
-    return True
-
-
-def _is_light(raw: AmqpAnnotatedMessage, room_bytes: int) -> bool:
-    """A short body, and nothing else that could be large or in the way."""
-    data: Any = raw._data_body
-    return (
-        not raw._application_properties
-        and not raw._annotations
-        and bool(data)
-        and len(data) == 1
-        and len(data[0]) < room_bytes
-        and raw._footer is None
-        and raw._delivery_annotations is None
-    )
+        return light_id(message, room) is not None
+    return all(light_id(each, room) is not None for each in message)
 
 
 def might_not_fit(prepared: Prepared, limit_bytes: int) -> bool:
@@ -230,6 +241,15 @@ def might_not_fit(prepared: Prepared, limit_bytes: int) -> bool:
     if isinstance(message, list):
         return any(_rough_size(_raw(each)) > room for each in message)
     return _rough_size(_raw(message)) > room
+
+
+def rough_sizes(message: SendableMessage) -> tuple[int, ...]:
+    """About how many bytes each message has, without encoding it: its body and properties, not what frames them."""
+    if isinstance(message, ServiceBusMessageBatch):
+        return tuple(map(len, _sections(message)))
+    if isinstance(message, list):
+        return tuple([_rough_size(_raw(each)) for each in message])
+    return (_rough_size(_raw(message)),)
 
 
 def _rough_size(raw: AmqpAnnotatedMessage) -> int:
@@ -293,8 +313,6 @@ class PairedMessageBatch(ServiceBusMessageBatch):
         )
         self._ids: list[str] = []
         self._reserved: set[str] = set()
-        self.largest_bytes = 0
-        """The size of its largest message."""
 
     @property
     def message_ids(self) -> tuple[str, ...]:
@@ -305,16 +323,20 @@ class PairedMessageBatch(ServiceBusMessageBatch):
         """The application properties in it that the detour needs for itself."""
         return _in_order(self._reserved) if self._reserved else ()
 
+    @property
+    def largest_bytes(self) -> int:
+        """The size of its largest message."""
+        return max(map(len, _sections(self)), default=0)
+
     def _add(self, add_message: Any) -> None:
-        message = _one(add_message)
-        raw, before = _raw(message), self._size
-        message_id = _id_of(raw)
-        super()._add(message)
+        message_id = light_id(add_message, self._max_size_in_bytes)
+        if message_id is None:
+            add_message = _one(add_message)
+            message_id = _id_of(_raw(add_message))
+        ServiceBusMessageBatch._add(self, add_message)
         self._ids.append(message_id)
-        if self._size - before > self.largest_bytes:
-            self.largest_bytes = self._size - before
-        if raw._application_properties:
-            self._reserved.update(_reserved_in(raw))
+        if add_message.application_properties:
+            self._reserved.update(_reserved_in(_raw(add_message)))
 
 
 class _LetterBatch(ServiceBusMessageBatch):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from math import isfinite
 
-from twinbus.client.status import EntityState, EntityStatus, Phase, SecondaryStatus, Status
+from twinbus.client.status import EntityState, EntityStatus, Phase, SecondaryStatus, Status, SyphonStatus
 
 LABELS = ("client", "primary", "secondary")
 """Every metric has them: the client's number in its process, and the names of both namespaces."""
@@ -70,6 +70,17 @@ def _of_secondary(name: str, help_text: str, value: Callable[[SecondaryStatus], 
             yield (), number
 
     return Metric(name, Kind.GAUGE, help_text, (), read)
+
+
+def _of_syphon(
+    name: str, help_text: str, value: Callable[[SyphonStatus], float | None], kind: Kind = Kind.COUNTER
+) -> Metric:
+    def read(status: Status) -> Iterator[Sample]:
+        number = None if status.syphon is None else value(status.syphon)
+        if number is not None:
+            yield (), number
+
+    return Metric(name, kind, help_text, (), read)
 
 
 def _states(status: Status) -> Iterator[Sample]:
@@ -200,6 +211,43 @@ METRICS: tuple[Metric, ...] = (
         "twinbus_pair_syphon_seen",
         "1 if somebody seems to bring the backlog home, 0 if not; missing if unknown.",
         lambda secondary: None if secondary.syphon_seen is None else float(secondary.syphon_seen),
+    ),
+    _of_syphon(
+        "twinbus_pair_syphon_messages_total",
+        "Messages that this process has brought home; missing where it runs no syphon, as all of these.",
+        lambda syphon: syphon.moved,
+    ),
+    _of_syphon(
+        "twinbus_pair_syphon_moved_bytes_total",
+        "Bytes of those messages.",
+        lambda syphon: syphon.moved_bytes,
+    ),
+    _of_syphon(
+        "twinbus_pair_syphon_quarantined_total",
+        "Messages that can never come home.",
+        lambda syphon: syphon.quarantined,
+    ),
+    _of_syphon(
+        "twinbus_pair_syphon_expired_total",
+        "Messages whose time to live ended in the backlog.",
+        lambda syphon: syphon.expired,
+    ),
+    _of_syphon(
+        "twinbus_pair_syphon_repeated_total",
+        "Messages that come home once more, with the same id: sent without an answer, or too late for their lock.",
+        lambda syphon: syphon.repeated + syphon.in_doubt,
+    ),
+    _of_syphon(
+        "twinbus_pair_syphon_destinations_down",
+        "Entities to which nothing can be brought home at the moment.",
+        lambda syphon: len(syphon.destinations_down),
+        Kind.GAUGE,
+    ),
+    _of_syphon(
+        "twinbus_pair_syphon_oldest_age_seconds",
+        "How long the oldest message the syphon knows of has been in the backlog; missing if it knows none.",
+        lambda syphon: syphon.oldest_age_s,
+        Kind.GAUGE,
     ),
     _of_pair(
         "twinbus_pair_news_dropped_total",

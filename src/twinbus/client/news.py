@@ -60,6 +60,24 @@ class NewsName(StrEnum):
     """An entity goes back and forth; each time more pings must succeed before it returns."""
     SYPHON_MISSING = "syphon_missing"
     """Messages wait in the backlog, and nobody seems to bring them home."""
+    DESTINATION_DOWN = "destination_down"
+    """The syphon cannot bring messages home to an entity; it passes them over and tries again."""
+    DESTINATION_UP = "destination_up"
+    """An entity takes messages of the syphon again."""
+    QUEUE_DOWN = "queue_down"
+    """The syphon cannot read a backlog queue, or reach the secondary; it tries again."""
+    QUEUE_UP = "queue_up"
+    """It can be read again."""
+    QUARANTINED = "quarantined"
+    """A message can never come home and lies in a dead-letter queue of the backlog. Told once an entity."""
+    LOCKS_LOST = "locks_lost"
+    """The syphon was too slow for the locks of many messages at once: they come again, and it takes fewer at a time."""
+    CLOCK_DIFFERS = "clock_differs"
+    """The secondary's clock, or the lock duration of its backlog queues, is not what the syphon expects."""
+    REFUSED = "refused"
+    """No backlog queue lets the syphon in, and that for long: its credential is of no use. A fault follows."""
+    SIDE_CLOSED = "side_closed"
+    """One of the two sides was closed, or can never be used again."""
     FAULTED = "faulted"
     """The pairing has ended for good; every call raises from now on."""
     CLOSED = "closed"
@@ -86,6 +104,15 @@ LEVELS: Mapping[NewsName, int] = MappingProxyType(
         NewsName.PAIRING_WARNING: logging.WARNING,
         NewsName.FLAPPING: logging.WARNING,
         NewsName.SYPHON_MISSING: logging.WARNING,
+        NewsName.DESTINATION_DOWN: logging.WARNING,
+        NewsName.DESTINATION_UP: logging.WARNING,
+        NewsName.QUEUE_DOWN: logging.WARNING,
+        NewsName.QUEUE_UP: logging.WARNING,
+        NewsName.QUARANTINED: logging.WARNING,
+        NewsName.LOCKS_LOST: logging.WARNING,
+        NewsName.CLOCK_DIFFERS: logging.WARNING,
+        NewsName.REFUSED: logging.ERROR,
+        NewsName.SIDE_CLOSED: logging.WARNING,
         NewsName.FAULTED: logging.CRITICAL,
         NewsName.CLOSED: logging.INFO,
     }

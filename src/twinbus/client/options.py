@@ -134,7 +134,8 @@ class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
     ttl: Literal["remaining", "restart"] = "remaining"
     """Whether time to live goes on running in the backlog, or starts anew when a message comes home."""
     order: Literal["session"] | None = None
-    """None: order may be lost on the detour. "session" is not available yet and is refused."""
+    """None: order may be lost on the detour. "session": messages of a session, or of an entity if they have none, come
+    home in the order in which this process sent them; needs `enable_syphon`."""
     create_backlog: bool = True
     """Whether missing backlog queues are created, which needs Manage on the secondary. False: the ones that exist are
     used, and Send is enough."""
@@ -189,6 +190,7 @@ class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
             error_window_s=self.failover_error_window.total_seconds(),
             error_sends_min=self.failover_error_sends_min,
             probe=self.probe,
+            keeps_order=self.order == "session",
         )
 
     def warnings(self) -> tuple[str, ...]:
@@ -244,8 +246,11 @@ def _choice_problems(options: SendAvailabilityPairedNamespaceOptions) -> Iterato
     for name, choices in CHOICES.items():
         if getattr(options, name) not in choices:
             yield f"{name} must be {' or '.join(map(quoted, choices))}, got {getattr(options, name)!r}"
-    if options.order == "session":
-        yield 'order="session" is not available yet: leave it out, and order may be lost on the detour'
+    if options.order == "session" and options.enable_syphon is not True:
+        yield (
+            'order="session" needs enable_syphon=True in the same client: '
+            "only who brings messages home knows when later ones may go to the primary again"
+        )
 
 
 def _error_rate_problems(rate: object) -> Iterator[str]:

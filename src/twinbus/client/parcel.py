@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from twinbus.client.messages import Prepared, for_schedule, letters_of
+from twinbus.client.messages import Prepared, for_schedule, letters_of, rough_sizes
 from twinbus.errors import ReservedProperty
 from twinbus.pairing.envelope import address, reserved_names_in
 from twinbus.pairing.letters import pack
+from twinbus.pairing.order import session_id_of
 
 STANDARD_BATCH_BYTES = 262_144
 """What every namespace takes at once; a link may say more."""
@@ -32,11 +33,26 @@ class SdkParcel:
         return sum(map(len, self.letters))
 
     @property
+    def sizes(self) -> tuple[int, ...]:
+        """Bytes of each message; about, if nobody had to encode them."""
+        return rough_sizes(self.prepared.message) if self._letters is None else tuple(map(len, self._letters))
+
+    @property
     def letters(self) -> list[bytes]:
         if self._letters is None:
             when = self.when
             self._letters = letters_of(self.prepared) if when is None else for_schedule(self.prepared, when)
         return self._letters
+
+    @property
+    def session_ids(self) -> frozenset[str | None]:
+        """The sessions to which the messages belong; None for those that belong to none."""
+        return frozenset(session_id_of(letter) for letter in self.letters)
+
+    @property
+    def has_order(self) -> bool:
+        """Whether they are sent now: what is scheduled comes when it is due, in whatever order."""
+        return self.when is None
 
     def batches(self, limit_bytes: int) -> tuple[tuple[bytes, ...], ...]:
         """In envelopes, packed; raises `ReservedProperty` or `TooLargeForDetour` before anything was sent."""

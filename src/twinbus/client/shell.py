@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from time import monotonic
+from weakref import WeakSet
 
 from azure.servicebus import ServiceBusClient
 
@@ -16,18 +17,23 @@ from twinbus.client import answers, drive, flows
 from twinbus.client.asks import Answer, Ask, Flow, Pause, Probe, Result, WaitTurn, Woke
 from twinbus.client.backlog_pool import BacklogPool
 from twinbus.client.failures import LinkFailed, describe
+from twinbus.client.homecoming import Homecoming, HomecomingThread, news_of, reason_of
 from twinbus.client.keeper import Keeper
 from twinbus.client.links import SenderLink
 from twinbus.client.news_desk import NewsDesk
+from twinbus.client.order_witness import OrderWitness
 from twinbus.client.pings import ping_message
 from twinbus.client.receivers import receiving
 from twinbus.client.secretary import Secretary
+from twinbus.client.side import Sides
 from twinbus.client.standing import RECHECK_S, Standing
 from twinbus.client.status import Phase
 from twinbus.client.watchdog import Watchdog
+from twinbus.pairing.closing import SIDES, SideName
 from twinbus.pairing.effects import Effect, ForgetWake, PingPrimary, Rouse, StopPings, Tell, WakeMe
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.events import Event, SendSucceeded, TimeCame
+from twinbus.syphon import Alert
 
 SWEEP_S = 30.0
 CLOSE_PATIENCE_S = 2.0
@@ -47,10 +53,14 @@ class ThreadShell:
         self._keeper = Keeper(self.pair.name)
         self.watchdog = Watchdog()
         self._primary: ServiceBusClient | None = None
+        self._primary_links: WeakSet[SenderLink] = WeakSet()
         self.receiving: ServiceBusClient
         self._warm_queue: int | None = None
         self._is_warm_queue_lent = False
         self._pool: BacklogPool | None = None
+        self._syphon: HomecomingThread | None = None
+        self.sides: Callable[[], Sides | None] = lambda: None
+        """Who is told when the syphon fails for good, as long as anybody has the client."""
 
     # --- life ---
 
@@ -60,6 +70,7 @@ class ThreadShell:
             self.standing.check_not_ended()
             if self.standing.phase is not Phase.NEW:
                 return
+            homecoming = self._homecoming()
             with self._secretary() as secretary:
                 found = secretary.prepare(self.standing.plan)
             self._primary = self.standing.primary.sync_client(attempt_s=self.rules.attempt_s)
@@ -67,8 +78,11 @@ class ThreadShell:
             client = self.standing.secondary.sync_client(attempt_s=self.rules.attempt_s)
             self._pool = BacklogPool(client, self.standing.queue_path, self.watchdog)
             self._keeper.start()
+            self.standing.open_ledger()
             with self.lock:
                 self.standing.prepared(found, monotonic())
+            if self.standing.chronicle is not None:
+                self.standing.chronicle.paired(found)
             for warning in (*self.standing.options.warnings(), *found.warnings):
                 self.news.tell("pairing_warning", warning, namespace=self.standing.secondary.name)
             self._warm_queue = self._pick_queue(None)
@@ -76,6 +90,33 @@ class ThreadShell:
             self._keeper.call_at("sweep", monotonic() + SWEEP_S, self._sweep)
             self._keeper.call_at("recheck", monotonic() + RECHECK_S, self.recheck)
             self.settle()
+            if homecoming is not None:
+                self._syphon = HomecomingThread(homecoming, sorted(found.found), self.pair.name)
+                self._syphon.start()
+                self.standing.homecoming = homecoming
+
+    def _homecoming(self) -> Homecoming | None:
+        """What a syphon is made of, if this client is to have one; raises what would keep it from ever connecting."""
+        if not self.standing.options.enable_syphon:
+            return None
+        homecoming = Homecoming(
+            self.standing,
+            self._tell_alert,
+            lambda error: self._syphon_failed(lambda sides: sides.broke(reason_of(error))),
+        )
+        if self.pair.fences is not None:
+            homecoming.witness = OrderWitness(self.pair, self.lock, self.settle)
+        return homecoming
+
+    def _tell_alert(self, alert: Alert) -> None:
+        self.news.tell(**news_of(alert, self.pair.name, self.standing.secondary.name))
+        if alert.name == "refused":
+            self._syphon_failed(lambda sides: sides.faulted("secondary", alert.text))
+
+    def _syphon_failed(self, tell: Callable[[Sides], None]) -> None:
+        sides = self.sides()
+        if sides is not None:
+            self._keeper.call_soon(lambda: tell(sides))  # not here: this is the thread that is about to be ended
 
     def _secretary(self) -> Secretary:
         standing = self.standing
@@ -84,7 +125,7 @@ class ThreadShell:
     def recheck(self) -> None:
         """Prove again that the backlog queues can be used."""
         before = self.standing.preparation
-        if before is None or self.standing.has_ended:
+        if before is None or self.standing.has_ended or self.standing.is_half_open:
             return
         with self._secretary() as secretary:
             found = secretary.recheck(self.standing.plan, before)
@@ -106,16 +147,33 @@ class ThreadShell:
         for turn in tuple(self._turns.values()):
             turn.set()
         self._keeper.stop(CLOSE_PATIENCE_S)
-        if self._pool is not None:
-            self._pool.close()
+        for side in SIDES:
+            self.let_go(side)
         self.settle()
         name = "closed" if phase is Phase.CLOSED else "faulted"
         self.news.tell(name, reason or "by the application", namespace=self.pair.name)
 
+    def let_go(self, side: SideName) -> None:
+        """One side has ended: the syphon needs both, and the backlog the secondary."""
+        if self._syphon is not None:
+            self._syphon.stop()
+        if side == "secondary" and self._pool is not None:
+            self._pool.close()
+
+    def call_at(self, key: str, at: float, job: Callable[[], None]) -> None:
+        """Do this at that time, on a thread of the shell's own."""
+        self._keeper.call_at(key, at, job)
+
+    def cancel(self, key: str) -> None:
+        self._keeper.cancel(key)
+
     def finish(self) -> None:
         """What is left to do when all senders are closed."""
+        for link in tuple(self._primary_links):  # of senders that were forgotten instead of closed
+            link.discard()
         self.watchdog.stop()
         self.news.close()
+        self.standing.close_ledger()
 
     # --- what senders need ---
 
@@ -130,11 +188,15 @@ class ThreadShell:
         return self._pool
 
     def open_primary(self, path: str, deadline_s: float) -> SenderLink:
-        return SenderLink.open(self.primary, path, deadline_s=deadline_s, watchdog=self.watchdog)
+        self.standing.check_side("primary")
+        link = SenderLink.open(self.primary, path, deadline_s=deadline_s, watchdog=self.watchdog)
+        self._primary_links.add(link)
+        return link
 
     def to_backlog(self, queue: int, letters: Sequence[bytes], timeout_s: float) -> Answer:
         if self._closing.is_set():
             return self.woke()
+        self.standing.check_side("secondary")
         try:
             self.pool.send(queue, letters, timeout_s)
         except LinkFailed as problem:
@@ -215,6 +277,7 @@ class ThreadShell:
             news = [(entity, effect) for entity, effect in orders if not self._carry_out(entity, effect)]
         for entity, effect in news:
             assert isinstance(effect, Tell)
+            self.standing.told(entity, effect)
             self.news.tell(
                 effect.name,
                 effect.text,
@@ -244,7 +307,8 @@ class ThreadShell:
         self.feed(entity, lambda at, epoch: TimeCame(at, epoch, answers.chance()))
 
     def _ping(self, entity: Entity) -> None:
-        self.run(flows.ping(self.pair, entity), self._probe)
+        if not self.standing.has_side_ended("primary"):
+            self.run(flows.ping(self.pair, entity), self._probe)
 
     def _probe(self, ask: Ask) -> Answer:
         assert isinstance(ask, Probe)

@@ -7,7 +7,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from time import time
 
+from twinbus.client.chronicle import Chronicle
 from twinbus.client.credentials import is_async
+from twinbus.client.homecoming import Homecoming
 from twinbus.client.inspection import inspect
 from twinbus.client.namespace import Namespace
 from twinbus.client.options import SendAvailabilityPairedNamespaceOptions
@@ -23,7 +25,10 @@ from twinbus.client.status import (
     Status,
 )
 from twinbus.errors import OptionsError, PairClosed, PairFaulted, TwinbusError
+from twinbus.ledger import Ledger
+from twinbus.pairing import closing
 from twinbus.pairing.backlog_queues import backlog_path
+from twinbus.pairing.effects import Tell
 from twinbus.pairing.entity import Entity, name_of
 from twinbus.pairing.machine import FailedOver, Healthy
 from twinbus.pairing.pair import Pair
@@ -54,8 +59,13 @@ class Standing:
             classifier=classifier_for(options.classifier),
             name=options.primary_name or primary.name or UNNAMED,
         )
+        self.sides: closing.State = closing.BothOpen()
+        self.homecoming: Homecoming | None = None
+        """The syphon of this client; None: it runs none, or has not begun."""
         self.queue_sent: dict[int, int] = {}
         self.inspection: Inspection | None = None
+        self.chronicle: Chronicle | None = None
+        self._ledger: Ledger | None = None
 
     @property
     def secondary(self) -> Namespace:
@@ -107,6 +117,24 @@ class Standing:
             waiting = "some" if found.waiting_messages is None else str(found.waiting_messages)
             yield "syphon_missing", f"{waiting} messages wait in the backlog and nobody brings them home"
 
+    def open_ledger(self) -> None:
+        """Begin the record of what this client does, if there is to be one; raises `OptionsError` for a bad folder."""
+        folder = self.options.ledger
+        if folder is not None and self._ledger is None:
+            self._ledger = Ledger.at(folder, "client")
+            self.chronicle = Chronicle(self._ledger, self.pair.name, self.secondary.name or self.secondary.address)
+
+    def close_ledger(self) -> None:
+        """End the record, when nothing more can happen; takes some seconds if the disk does not answer."""
+        if self._ledger is not None:
+            self._ledger.close()
+
+    def told(self, entity: Entity | None, news: Tell) -> None:
+        """Have news of the core in the record too."""
+        if self.chronicle is not None:
+            queue = news.details.get("queue")
+            self.chronicle.told(entity, news, self.queue_path(queue) if isinstance(queue, int) else "")
+
     def end(self, phase: Phase, reason: str | None = None) -> bool:
         """Closed or faulted; False if it has ended already."""
         if self.phase in (Phase.CLOSED, Phase.FAULTED):
@@ -130,6 +158,41 @@ class Standing:
             raise PairFaulted(self.fault or "no reason was given")
         if self.phase is Phase.CLOSED:
             raise PairClosed("the client is closed: nothing was sent")
+
+    # --- its two sides ---
+
+    def side_event(self, event: closing.Event) -> tuple[closing.Effect, ...]:
+        """Something happened to one of the sides; what is to be done."""
+        if self.has_ended:
+            return ()
+        is_syphoning = self.options.enable_syphon and self.phase is Phase.PAIRED
+        self.sides, effects = closing.step(self.sides, event, is_syphoning=is_syphoning)
+        return effects
+
+    def has_side_ended(self, side: closing.SideName) -> bool:
+        """Whether this side alone has ended; when both have, the pair has."""
+        return isinstance(self.sides, closing.OneOpen) and self.sides.ended == side
+
+    @property
+    def is_half_open(self) -> bool:
+        """Whether one side has ended and the other has not."""
+        return isinstance(self.sides, closing.OneOpen)
+
+    def check_side(self, side: closing.SideName) -> None:
+        """Raise `PairClosed` if this side has ended."""
+        if self.has_side_ended(side):
+            why = self.side_fault(side)
+            how = "is closed" if why is None else f"has ended ({why})"
+            raise PairClosed(f"the {side} {how}: nothing was sent")
+
+    def side_fault(self, side: closing.SideName) -> str | None:
+        """Why a side ended, if it was by a fault, of its own or of the pair."""
+        if self.fault is not None:
+            return self.fault
+        return self.sides.fault if isinstance(self.sides, closing.OneOpen) and self.sides.ended == side else None
+
+    def name_of(self, side: closing.SideName) -> str | None:
+        return self.pair.name if side == "primary" else self.secondary.name
 
     @property
     def queue_count(self) -> int:
@@ -161,6 +224,7 @@ class Standing:
             ),
             backlog_queues=tuple(self._queue_status(queue, at, when) for queue in self.pair.rotation.queues),
             secondary_status=self._secondary_status(),
+            syphon=None if self.homecoming is None else self.homecoming.status(),
             news_dropped=news_dropped,
         )
 

@@ -98,6 +98,36 @@ class SecondaryStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SyphonStatus:
+    """The syphon of this process; counts since it began."""
+
+    state: str = "running"
+    moved: int = 0
+    """Messages that are stored at home and gone from the backlog."""
+    moved_bytes: int = 0
+    rate: float = 0.0
+    """Messages a second, lately."""
+    repeated: int = 0
+    """Messages that were stored at home and come again, because their lock ended too soon."""
+    in_doubt: int = 0
+    """Messages that were sent home without an answer; they come again."""
+    quarantined: int = 0
+    """Messages that can never come home."""
+    expired: int = 0
+    """Messages whose time to live ended in the backlog."""
+    released: int = 0
+    """Messages that were given back, because their entity was down."""
+    held: int = 0
+    """Messages that it has under lock."""
+    oldest_age_s: float | None = None
+    """How long the oldest message it knows of has been in the backlog."""
+    destinations_down: tuple[str, ...] = ()
+    """Entities to which nothing can be brought home at the moment."""
+    troubles: tuple[str, ...] = ()
+    """Backlog queues that cannot be read, and why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
     """A pair at one moment. Printing it gives a table, `as_dict` what `json.dumps` takes."""
 
@@ -112,6 +142,8 @@ class Status:
     entities: tuple[EntityStatus, ...] = ()
     backlog_queues: tuple[BacklogQueueStatus, ...] = ()
     secondary_status: SecondaryStatus = field(default_factory=SecondaryStatus)
+    syphon: SyphonStatus | None = None
+    """None: this process does not bring the backlog home."""
     news_dropped: int = 0
     """Callbacks that were not called because too many news were waiting."""
 
@@ -175,6 +207,8 @@ def _lines(status: Status) -> Iterator[str]:
         yield from _table(("backlog queue", "state", "sent", "reason"), rows)
     yield ""
     yield _secondary_line(status.secondary_status, status.at)
+    if status.syphon is not None:
+        yield from _syphon_lines(status.syphon)
     for warning in status.secondary_status.warnings:
         yield f"warning: {warning}"
 
@@ -218,6 +252,15 @@ def _secondary_line(secondary: SecondaryStatus, now: datetime) -> str:
         "looked at": f"{roughly((now - secondary.checked_at).total_seconds())} ago",
     }
     return "backlog: " + ", ".join(f"{name} {value}" for name, value in facts.items())
+
+
+def _syphon_lines(syphon: SyphonStatus) -> Iterator[str]:
+    facts = [f"{syphon.moved} messages are home", f"{syphon.rate:.0f}/s"]
+    facts += [f"{syphon.quarantined} in quarantine"] if syphon.quarantined else []
+    facts += [f"{', '.join(syphon.destinations_down)} down"] if syphon.destinations_down else []
+    yield f"syphon: {syphon.state}, {', '.join(facts)}"
+    for trouble in syphon.troubles:
+        yield f"syphon: {' '.join(trouble.split())}"
 
 
 def _known(value: float | None, in_words: Callable[[float], str] = roughly) -> str:

@@ -6,7 +6,7 @@ import contextlib
 from time import monotonic
 from types import TracebackType
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakSet, ref
 
 from twinbus.client.any_client import checked_path, options_from, refuse_sender_options, sent_straight
 from twinbus.client.namespace import Namespace
@@ -15,9 +15,11 @@ from twinbus.client.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.client.receivers import PairedServiceBusReceiver, queue_receiver, subscription_receiver
 from twinbus.client.sender import PairedServiceBusSender
 from twinbus.client.shell import ThreadShell
+from twinbus.client.side import Side, Sides
 from twinbus.client.standing import Standing
 from twinbus.client.status import Phase, Status
 from twinbus.client.telemetry import TELEMETRY
+from twinbus.pairing.closing import SideName
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.events import FailoverForced, MarkedHealthy
 
@@ -33,8 +35,10 @@ class PairedServiceBusClient:
         self._shell = ThreadShell(self._standing)
         self._senders: WeakSet[PairedServiceBusSender] = WeakSet()
         self._receivers: WeakSet[PairedServiceBusReceiver] = WeakSet()
-        self.primary = Side(self, primary)
-        self.secondary = Side(self, options.secondary)
+        self._sides = sides = Sides(self, self._shell)
+        self._shell.sides = ref(sides)  # weakly: the shell's threads must not keep a forgotten client alive
+        self.primary = Side("primary", primary, sides)
+        self.secondary = Side("secondary", options.secondary, sides)
         self._watch = TELEMETRY.watch(self.status)
 
     @classmethod
@@ -58,6 +62,14 @@ class PairedServiceBusClient:
     def fault(self, reason: str) -> None:
         """End the pairing for good: from now on every call raises `PairFaulted` with this reason."""
         self._end(Phase.FAULTED, reason)
+
+    def let_go(self, side: SideName) -> None:
+        """One side has ended: what senders and receivers have open on it is closed."""
+        if side == "primary":
+            for sender in tuple(self._senders):
+                sender.let_go()
+            for receiver in tuple(self._receivers):
+                receiver.close()
 
     def __enter__(self) -> PairedServiceBusClient:
         self.pair()
@@ -91,6 +103,7 @@ class PairedServiceBusClient:
     def get_queue_receiver(self, queue_name: str, **kwargs: Any) -> PairedServiceBusReceiver:
         """The SDK's receiver on this queue of the primary; pings are not shown. Arguments are the SDK's."""
         self._standing.check_usable()
+        self._standing.check_side("primary")
         return self._kept(queue_receiver(self._shell.receiving, queue_name, **kwargs))
 
     def get_subscription_receiver(
@@ -98,6 +111,7 @@ class PairedServiceBusClient:
     ) -> PairedServiceBusReceiver:
         """The SDK's receiver on this subscription of the primary; pings are not shown. Arguments are the SDK's."""
         self._standing.check_usable()
+        self._standing.check_side("primary")
         return self._kept(subscription_receiver(self._shell.receiving, topic_name, subscription_name, **kwargs))
 
     def _sender(self, path: str, kwargs: dict[str, Any]) -> PairedServiceBusSender:
@@ -159,15 +173,3 @@ class PairedServiceBusClient:
 
     def _straight(self, entity: Entity) -> int:
         return sent_straight(tuple(self._senders), entity)
-
-
-class Side:
-    """One of the two namespaces of a pair."""
-
-    def __init__(self, client: PairedServiceBusClient, namespace: Namespace) -> None:
-        self._client = client
-        self.namespace = namespace
-
-    def close(self) -> None:
-        """A pair has two sides: closing one of them closes the pair."""
-        self._client.close()

@@ -85,8 +85,10 @@ class Bill:
             "USD (documents)",
             "USD (full)",
         )
-        total = Line("total", self.use, self.usd("documents"), self.usd("full"))  # type: ignore[arg-type]
-        return [head, *(_cells(line) for line in (*self.lines, total))]
+        money = (f"{self.usd('documents'):,.2f}", f"{self.usd('full'):,.2f}")
+        use = self.use
+        total = ("total", "", round(use.documents), round(use.full), f"{use.bytes / 1e6:,.1f}", *money)
+        return [head, *(_cells(line) for line in self.lines), total]
 
 
 def bill(month: str, uses: Mapping[Stage, Use], prices: Prices, *, base_usd: float | None = None) -> Bill:

@@ -18,6 +18,7 @@ PARTNER_S = 5.0
 """How long the other side has to follow."""
 
 SideName = Literal["primary", "secondary"]
+SIDES: tuple[SideName, SideName] = ("primary", "secondary")
 PARTNER: dict[SideName, SideName] = {"primary": "secondary", "secondary": "primary"}
 
 
@@ -109,5 +110,5 @@ def step(state: State, event: Event, *, is_syphoning: bool) -> tuple[State, tupl
 
 def _too_late(state: OneOpen) -> tuple[State, tuple[Effect, ...]]:
     how = "was closed" if state.fault is None else f"has ended ({state.fault})"
-    reason = f"the {state.ended} {how}, and the {PARTNER[state.ended]} was not within {PARTNER_S:g} s"
+    reason = f"the {state.ended} {how}, and the {PARTNER[state.ended]} was not closed within {PARTNER_S:g} s"
     return BothEnded(reason), (ForgetWake(), EndPair(reason))

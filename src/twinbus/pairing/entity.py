@@ -10,8 +10,12 @@ from twinbus.pairing.error_rate import ErrorRate
 from twinbus.pairing.events import Event, PingFailed, PingSucceeded, TooManyFailed
 from twinbus.pairing.line import Line
 from twinbus.pairing.machine import FailedOver, Healthy, State, Suspect, step
+from twinbus.pairing.order import Fences
 from twinbus.pairing.receipt import Side
 from twinbus.pairing.rules import Rules
+
+NOT_PLAIN = -2
+"""An epoch that never is, nor is any link of it."""
 
 
 @dataclass(slots=True)
@@ -32,7 +36,15 @@ class Tally:
 class Entity:
     """Not for several threads at once: whoever shares it holds a lock while calling (and never while waiting)."""
 
-    def __init__(self, path: str, rules: Rules, tickets: Iterator[int], *, is_known: bool = False) -> None:
+    def __init__(
+        self,
+        path: str,
+        rules: Rules,
+        tickets: Iterator[int],
+        *,
+        is_known: bool = False,
+        fences: Fences | None = None,
+    ) -> None:
         self.path = path
         self.is_known = is_known
         """Seen alive, or declared to exist: only then is "not found" an outage and no typo."""
@@ -44,9 +56,12 @@ class Entity:
         self.warned: set[str] = set()
         """What was said about this entity and need not be said again."""
         self._rules = rules
+        self._fences = fences
         self._state: State = Healthy()
-        self.is_plain = rules.error_rate is None
+        self.is_plain = rules.error_rate is None and (fences is None or fences.is_clear(path))
         """Nothing is to be decided: sends may go straight to the primary. Read without a lock, so it is one word."""
+        self.plain_epoch = self.epoch if self.is_plain else NOT_PLAIN
+        """The same in another word, for those who also have to know the epoch."""
 
     @property
     def state(self) -> State:
@@ -84,7 +99,10 @@ class Entity:
 
     def refresh(self) -> None:
         """Whether sends may go straight to the primary, after something changed."""
-        self.is_plain = isinstance(self._state, Healthy) and not len(self.line) and self._rules.error_rate is None
+        is_calm = isinstance(self._state, Healthy) and not len(self.line)
+        is_clear = self._fences is None or self._fences.is_clear(self.path)
+        self.is_plain = is_calm and is_clear and self._rules.error_rate is None
+        self.plain_epoch = self.epoch if self.is_plain else NOT_PLAIN
 
     def leave_line(self, ticket: int) -> tuple[Effect, ...]:
         """A held send is done with, one way or the other."""

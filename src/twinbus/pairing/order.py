@@ -14,7 +14,7 @@ that is waited for. No clock, no chance and no I/O here; whoever shares it betwe
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from zlib import crc32
@@ -57,6 +57,12 @@ def mark_of(letter: bytes) -> Mark:
     """By what a letter is recognised on both ends of the detour."""
     found = read_property(letter, walk(letter), PropertyField.MESSAGE_ID)
     return b"" if found is None else encode(found)
+
+
+def session_id_of(letter: bytes) -> str | None:
+    """The session of a letter that wears no envelope."""
+    found = read_property(letter, walk(letter), PropertyField.GROUP_ID)
+    return found if isinstance(found, str) else None
 
 
 def queue_for(key: Key, queues: Sequence[int]) -> int:
@@ -115,7 +121,11 @@ class Fences:
         self._fences: dict[Key, Fence] = {}
         self._per_path: dict[str, int] = {}
         self._waiting: dict[Key, set[int]] = {}
+        self._impatient: dict[Key, float] = {}
+        """Keys for which it is of no use to wait, and until when."""
         self._time = 0
+        self.falls = 0
+        """How often something fell."""
 
     def use(self, queues: Iterable[int]) -> None:
         """The queues over which keys are spread. Said once: with other queues a key would find another one."""
@@ -137,10 +147,11 @@ class Fences:
         """Whether no fence stands before any key of an entity."""
         return not self._unseen and path.lower() not in self._per_path
 
-    def is_nearly_home(self, key: Key) -> bool:
-        """Whether the fence may fall any moment."""
+    def is_nearly_home(self, key: Key, at: float) -> bool:
+        """Whether the fence may fall any moment, so that it is worth waiting for."""
         fence = self._fences.get(key)
-        return fence is None or fence.left <= HAND_OVER_LETTERS_MAX
+        is_near = fence is None or fence.left <= HAND_OVER_LETTERS_MAX
+        return is_near and self._impatient.get(key, at) <= at
 
     @property
     def count(self) -> int:
@@ -224,6 +235,7 @@ class Fences:
         roused: list[int] = []
         if self._unseen.get(queue, began + 1) <= began:
             del self._unseen[queue]
+            self.falls += 1
         for key, fence in list(self._fences.items()):
             if fence.queue == queue and fence.touched <= began and not fence.under_way:
                 roused += self._fall(key)
@@ -239,6 +251,8 @@ class Fences:
 
     def _fall(self, key: Key) -> tuple[int, ...]:
         del self._fences[key]
+        self._impatient.pop(key, None)
+        self.falls += 1
         self._per_path[key.path] -= 1
         if not self._per_path[key.path]:
             del self._per_path[key.path]
@@ -251,10 +265,15 @@ class Fences:
         for key in keys:
             self._waiting.setdefault(key, set()).add(ticket)
 
+    def waited_in_vain(self, keys: Iterable[Key], until: float) -> None:
+        """It did not fall: nobody waits for it again before this time."""
+        if len(self._impatient) < KEYS_MAX:
+            self._impatient.update(dict.fromkeys(keys, until))
+
     def leave(self, keys: Iterable[Key], ticket: int) -> None:
         """It waits no longer."""
         for key in keys:
-            waiting: set[Hashable] | set[int] = self._waiting.get(key, set())
+            waiting = self._waiting.get(key, set())
             waiting.discard(ticket)
             if not waiting:
                 self._waiting.pop(key, None)

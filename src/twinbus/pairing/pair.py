@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 
-from twinbus.pairing.effects import Effect, PingPrimary, StopPings, Tell
+from twinbus.pairing.effects import Effect, PingPrimary, Rouse, StopPings, Tell
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.events import Event, SendFailed, SendSucceeded
 from twinbus.pairing.failure import Failure
+from twinbus.pairing.line import Line
+from twinbus.pairing.order import Came, Crossing, Fences
 from twinbus.pairing.rotation import Rotation
 from twinbus.pairing.rules import Rules
 from twinbus.pairing.verdict import Classifier, Role, Verdict, verdict
@@ -30,6 +32,10 @@ class Pair:
         self.rotation = Rotation((), rules.probation_s)
         self._classifier = classifier
         self._tickets = count(1)
+        self.fences = Fences() if rules.keeps_order else None
+        self._falls = 0
+        self.kept = Line(rules, self._tickets)
+        """Sends that wait for the only backlog queue that may take them."""
         self._entities: dict[str, Entity] = {}
         self._orders: list[Order] = []
         for path in entities:
@@ -39,7 +45,7 @@ class Pair:
         """The entity with this path; names differ not by case alone."""
         key = path.lower()
         if key not in self._entities:
-            self._entities[key] = Entity(path, self.rules, self._tickets)
+            self._entities[key] = Entity(path, self.rules, self._tickets, fences=self.fences)
         return self._entities[key]
 
     @property
@@ -49,6 +55,9 @@ class Pair:
     def use_queues(self, queues: Iterable[int], lost: Mapping[int, Failure], at: float) -> None:
         """The backlog queues that were found or created, and those of them that cannot be used now."""
         self.rotation.use(queues)
+        if self.fences is not None:
+            self.fences.use(self.rotation.queues)
+            self._refresh()
         for queue in self.rotation.queues:
             if queue in lost:
                 self.queue_failed(queue, at, lost[queue])
@@ -126,6 +135,42 @@ class Pair:
         """The queue leaves the rotation, for all senders."""
         if self.rotation.lose(queue, at, failure):
             self.order(None, Tell("backlog_queue_lost", str(failure), {"queue": queue, "kind": failure.kind.value}))
+
+    # --- order ---
+
+    def new_ticket(self) -> int:
+        return next(self._tickets)
+
+    def came_home(self, queue: int, letters: Iterable[Came]) -> None:
+        """Our syphon has brought letters home, or they were refused for good."""
+        if self.fences is not None:
+            self._fences_fell(self.fences.came(queue, letters))
+
+    def seen_empty(self, queue: int, look: int) -> None:
+        """Our syphon has looked into a queue and found nothing; `look` is when it began, in the fences' time."""
+        if self.fences is not None:
+            self._fences_fell(self.fences.seen_empty(queue, look))
+
+    def arrived(self, crossing: Crossing) -> None:
+        """A backlog queue has taken letters of a key."""
+        if self.fences is not None:
+            self._fences_fell(self.fences.arrived(crossing))
+
+    def not_arrived(self, crossing: Crossing, *, in_doubt: bool) -> None:
+        """A backlog queue has not taken letters of a key, or nobody knows."""
+        if self.fences is not None:
+            self._fences_fell(self.fences.failed(crossing, in_doubt=in_doubt))
+
+    def _fences_fell(self, tickets: Iterable[int]) -> None:
+        assert self.fences is not None
+        if self.fences.falls != self._falls:
+            self._falls = self.fences.falls
+            self._refresh()
+        self.order(None, *map(Rouse, tickets))
+
+    def _refresh(self) -> None:
+        for entity in self._entities.values():
+            entity.refresh()
 
     def warn_once(self, entity: Entity, name: str, text: str, **details: object) -> None:
         """Tell something about an entity that is worth telling only once."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
+NOT_ACCEPTED = "not accepted"
+
 
 class Side(Enum):
     PRIMARY = "primary"
@@ -12,14 +14,18 @@ class Side(Enum):
 
 
 class SendReceipt(NamedTuple):
-    """Where the messages of one call are. They are accepted in order: the first `accepted` of them are stored."""
+    """Where the messages of one call are. They are accepted in order: the first `accepted` of them are stored.
+
+    Only where order is kept by session can it be others; `places` tells which.
+    """
 
     entity: str
     message_ids: tuple[str, ...]
     side: Side
     accepted: int
     backlog_queues: tuple[str, ...] = ()
-    """For messages that took the detour: the backlog queue of each one that was accepted."""
+    """For messages that took the detour: the backlog queue of each one that was accepted. If a call was split by
+    session: of each message, empty for one that was not accepted."""
     attempts: int = 1
     copies_in_doubt: int = 0
     """How many attempts ended without an answer: so many more copies, with the same ids, may be stored."""
@@ -40,4 +46,6 @@ class SendReceipt(NamedTuple):
     def places(self) -> tuple[str, ...]:
         """One a message: "primary", the path of its backlog queue, or "not accepted"."""
         stored = self.backlog_queues if self.side is Side.BACKLOG else (Side.PRIMARY.value,) * self.accepted
-        return stored + ("not accepted",) * (len(self.message_ids) - self.accepted)
+        if self.side is Side.BACKLOG and "" in stored:
+            return tuple([queue or NOT_ACCEPTED for queue in stored])
+        return stored + (NOT_ACCEPTED,) * (len(self.message_ids) - len(stored))

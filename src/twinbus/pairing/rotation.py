@@ -6,7 +6,7 @@ whoever meets a queue that fails spares the others. After a time of probation a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from twinbus.pairing.failure import Failure
@@ -45,14 +45,24 @@ class Rotation:
         lost = self._lost.get(queue)
         return queue in self._queues and (lost is None or at >= lost.back_at)
 
-    def pick(self, current: int | None, at: float, chance: float, *, avoid: int | None = None) -> int | None:
+    def pick(
+        self,
+        current: int | None,
+        at: float,
+        chance: float,
+        *,
+        avoid: int | None = None,
+        without: Collection[int] = (),
+    ) -> int | None:
         """The sender's queue, or another one by chance (from 0 up to 1) if it has none or lost it; None: none is left.
 
-        `avoid` is a queue that is not lost but wanted least: a busy one.
+        `avoid` is a queue that is not lost but wanted least: a busy one. `without` are queues that whoever asks has
+        tried already, and that are not wanted even if their probation is over.
         """
-        if current is not None and current != avoid and self.is_available(current, at):
+        unwanted = {avoid, *without}
+        if current is not None and current not in unwanted and self.is_available(current, at):
             return current
-        choice = [queue for queue in self.available(at) if queue != avoid]
+        choice = [queue for queue in self.available(at) if queue not in unwanted]
         return choice[min(int(chance * len(choice)), len(choice) - 1)] if choice else None
 
     def lose(self, queue: int, at: float, failure: Failure) -> bool:

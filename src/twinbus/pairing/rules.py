@@ -29,3 +29,5 @@ class Rules:
     error_window_s: float = 60.0
     error_sends_min: int = 20
     probe: Literal["ping", "link"] = "ping"
+    keeps_order: bool = False
+    """Whether messages of a session come home in the order in which they were sent."""

@@ -10,7 +10,7 @@ from collections import Counter
 from enum import Enum
 
 from twinbus.client.asks import Answer, Ask, Failed, Pack, Packed, Pause, Stored, ToBacklog, ToPrimary, WaitTurn
-from twinbus.client.flows import TIMEOUT_LEAST_S, Sending
+from twinbus.client.flows import CONNECTION_FAILURES_MAX, TIMEOUT_LEAST_S, Sending
 from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.failure import Failure, FailureKind
@@ -79,7 +79,12 @@ class Call:
         self.is_to_join = watch.rules.hold_sends and len(self._line) > 0
         self._first_period = self._period = self._entity_watch.period
         self._in_round = 0
-        self._busy_at: dict[str, float] = {}
+        self._is_away = False
+        """The last attempt was one on a backlog queue."""
+        self._tried: list[Failure] = []
+        self._tried_queues: set[int] = set()
+        """By the present batch."""
+        self._busy_at: dict[tuple[str, str], float] = {}
         self._ask: Ask | None = None
         self._answer: Answer | None = None
         self._on_the_way: tuple[str, ...] = ()
@@ -117,6 +122,7 @@ class Call:
                 self._line_is_behind()
                 check(self._entity_watch.is_failed_over, f"{self} takes the detour though the primary is not given up")
                 self._unpacked = [each for each in self.parcel.message_ids if each not in self.sure]
+                self._begin_search()
             case ToBacklog(queue, letters, timeout_s):
                 self._to_backlog(queue, len(letters), timeout_s)
             case WaitTurn(_, seconds):
@@ -134,27 +140,29 @@ class Call:
     def _to_primary(self, timeout_s: float) -> None:
         check(not self._entity_watch.is_failed_over, f"{self} goes to the primary while the entity is failed over")
         self._line_is_behind()
-        self._check_busy(PRIMARY)
         self._check_time(timeout_s)
-        self._period = self._entity_watch.period
+        self._period, self._is_away = self._entity_watch.period, False
         self._on_the_way = self.parcel.message_ids
+        self._check_busy(PRIMARY)
 
     def _to_backlog(self, queue: int, count: int, timeout_s: float) -> None:
         path = backlog_path(self._watch.pair.name, queue)
         self._line_is_behind()
         self._watch.queues.check_usable(queue, self.now)
-        self._check_busy(path)
         self._check_time(timeout_s)
+        self._is_away = True
         self._on_the_way = tuple(self._unpacked[:count])
+        self._check_busy(path)
+        self._tried_queues.add(queue)
 
     def _line_is_behind(self) -> None:
         if self.held_at is not None:
             self._line.check_turn(self)
 
     def _check_busy(self, place: str) -> None:
-        since = self._busy_at.get(place)
-        is_early = since is not None and self.now < since + BUSY_WAIT_S - 1e-6
-        check(not is_early, f"{self} is sent to {place} again {self.now - (since or 0):.3f} s after that was busy")
+        for message_id in self._on_the_way:
+            since = self.now - self._busy_at.get((place, message_id), -BUSY_WAIT_S)
+            check(since >= BUSY_WAIT_S - 1e-6, f"{self} is sent to {place} again {since:.3f} s after that was busy")
 
     def _check_time(self, timeout_s: float) -> None:
         check(0 < timeout_s <= self.rules.attempt_s, f"{self} makes an attempt of {timeout_s} s")
@@ -197,16 +205,22 @@ class Call:
             check(message_id not in self.sure, f"{self} sends {message_id} again though it was stored")
             self.sure[message_id] = place
         self._unpacked = self._unpacked[len(self._on_the_way) :]
+        self._begin_search()
         if isinstance(self._ask, ToBacklog):
             self._watch.queues.took(self._ask.queue)
 
+    def _begin_search(self) -> None:
+        self._tried.clear()
+        self._tried_queues.clear()
+
     def _failed(self, failure: Failure) -> None:
         self.last_failure = failure
+        self._tried.append(failure)
         if failure.in_doubt:
             self._doubt()
         verdict = self._expected(failure)
         if verdict is Expected.BUSY:
-            self._busy_at[self._place] = self.now
+            self._busy_at |= {(self._place, message_id): self.now for message_id in self._on_the_way}
         elif isinstance(self._ask, ToBacklog) and verdict is Expected.DOWN:
             self._watch.queues.failed(self._ask.queue, self.now)
         self.must_end = verdict is Expected.RAISE
@@ -231,8 +245,7 @@ class Call:
             self._judge_failure(answer, then)
         else:
             watch.unchanged(f"{self} heard {answer}")
-        is_back = isinstance(ask, ToBacklog) and isinstance(then, ToPrimary)
-        if is_back or isinstance(then, Pack | WaitTurn):
+        if isinstance(then, Pack | WaitTurn) or (self._is_away and isinstance(then, ToPrimary)):
             self._in_round = 0
 
     def _judge_failure(self, answer: Failed, then: Ask | None) -> None:
@@ -289,6 +302,15 @@ class Call:
         detour_s = self.batches * (tries * rules.attempt_s + rules.attempts * BUSY_WAIT_S)
         rounds = 2 + self._entity_watch.period - self._first_period
         return (rules.hold_time_max_s if self.held_at is not None else 0) + rounds * (round_s + detour_s)
+
+    def check_all_tried(self) -> None:
+        """No queue was left that could have been tried, unless there was a reason to stop earlier."""
+        nobody_home = sum(each.is_connection or not (each.in_doubt or each.condition) for each in self._tried)
+        is_busy = any(each.kind is Kind.BUSY for each in self._tried)
+        is_over = self.deadline is not None and self.now >= self.deadline - 1e-6
+        left = self._watch.queues.usable(self.now) - self._tried_queues
+        has_reason = nobody_home >= CONNECTION_FAILURES_MAX or is_busy or is_over
+        check(has_reason or not left, f"{self} was given up though queues {sorted(left)} were left")
 
     @property
     def is_held_too_long(self) -> bool:

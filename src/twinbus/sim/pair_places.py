@@ -60,6 +60,7 @@ class Places:
                 check(is_its, f"{call} raised {error!r} after {call.last_failure}")
             case BothNamespacesUnavailable():
                 check(bool(error.primary_reason and error.secondary_reason), f"{call} does not say why: {error}")
+                call.check_all_tried()
             case NotSent():
                 may_end = is_closing or call.is_held_too_long or call.cannot_join
                 check(may_end, f"{call} was given up for no reason: {error}")

@@ -34,6 +34,9 @@ class QueueWatch:
         lost_until = self._lost_until.get(queue, at)
         check(at >= lost_until, f"backlog queue {queue} was used {lost_until - at:.3f} s before its probation is over")
 
+    def usable(self, at: float) -> set[int]:
+        return {queue for queue in self._queues if at >= self._lost_until.get(queue, at)}
+
     def failed(self, queue: int, at: float) -> None:
         self._lost_until[queue] = at + self._probation_s
 

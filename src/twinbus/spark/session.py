@@ -38,6 +38,15 @@ LOCAL_SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "2g",
 }
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+FOR_LITTLE_DATA = {
+    JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""For some megabytes: most of the time would go into compiling code that runs for a moment only."""
 
 
 def ensure_session(
@@ -83,7 +92,7 @@ def _started(master: str | None, settings: dict[str, str]) -> SparkSession:
     with tempfile.TemporaryDirectory(prefix="twinbus-spark-") as folder, tempfile.TemporaryFile() as said:
         try:
             with _stderr_into(said.fileno()):
-                return _session(master, _quiet(Path(folder)) | settings)
+                return _session(master, settings | _java_options(Path(folder), settings))
         except Exception as error:  # py4j has many; whoever waits at a prompt needs one line
             raise TwinbusError(f"Spark did not start: {_first_line(error)}{_last_words(said)}") from error
 
@@ -125,11 +134,12 @@ appender.stderr.layout.pattern = spark: %p %c{1}: %m%n%ex{short}
 """
 
 
-def _quiet(folder: Path) -> dict[str, str]:
-    """Log settings for the JVM: without them it says several lines before anybody can tell it to be quiet."""
+def _java_options(folder: Path, settings: dict[str, str]) -> dict[str, str]:
+    """With log settings for the JVM: without them it says several lines before anybody can tell it to be quiet."""
     file = folder / "log4j2.properties"
     file.write_text(LOG_SETTINGS, encoding="utf-8")
-    return {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={file.as_uri()}"}
+    given = settings.get(JAVA_OPTIONS, "")
+    return {JAVA_OPTIONS: f"-Dlog4j2.configurationFile={file.as_uri()} {given}".strip()}
 
 
 @contextmanager

@@ -63,7 +63,14 @@ class BacklogSide:
         while True:
             self._is_lost.clear()
             attempt_s = self._pump.options.attempt_s
-            line = Line(self._dial, attempt_s=attempt_s, clock=self._clock, after=self._act, lost=self._line_lost)
+            line = Line(
+                self._dial,
+                attempt_s=attempt_s,
+                clock=self._clock,
+                after=self._act,
+                lost=self._line_lost,
+                broken=lambda error: self._keep(failing(error)),
+            )
             try:
                 await line.open()
             except LineFailed as error:
@@ -192,6 +199,11 @@ class BacklogSide:
         else:
             pump.looked(look.queue, look.era, look.from_sequence, found, seen_to, self._clock())
         self._act()
+
+
+async def failing(error: Exception) -> None:
+    """Work that fails so: what is raised where nobody waits for it still ends the syphon."""
+    raise error
 
 
 class QueuePlace(Linked):

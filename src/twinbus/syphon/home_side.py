@@ -11,7 +11,7 @@ from twinbus.amqp.link import SendingLink
 from twinbus.amqp.outcomes import Received
 from twinbus.errors import AmqpError
 from twinbus.pairing.failure import Failure
-from twinbus.syphon.backlog_side import Keep
+from twinbus.syphon.backlog_side import Keep, failing
 from twinbus.syphon.effects import DropDestination, OpenDestination, Send
 from twinbus.syphon.failures import unreachable
 from twinbus.syphon.line import Line
@@ -105,7 +105,13 @@ class HomeSide:
 
     async def _connect(self) -> Line:
         try:
-            line = Line(self._dial, attempt_s=self._pump.options.attempt_s, clock=self._clock, after=self._act)
+            line = Line(
+                self._dial,
+                attempt_s=self._pump.options.attempt_s,
+                clock=self._clock,
+                after=self._act,
+                broken=lambda error: self._keep(failing(error)),
+            )
             await line.open()
             self._line = line
             return line

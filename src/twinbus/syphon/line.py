@@ -63,12 +63,17 @@ class Line:
         clock: Callable[[], int],
         after: Callable[[], None] = lambda: None,
         lost: Callable[[Failure], None] = lambda _failure: None,
+        broken: Callable[[Exception], None] = lambda _error: None,
     ) -> None:
-        """`after` is called when everything that came in one piece has been told; `lost` once, at an unwished end."""
+        """`after` is called when everything that came in one piece has been told; `lost` once, at an unwished end.
+
+        `broken` is called with what those who are told raise: a mistake of ours, which must not pass for an outage.
+        """
         self._dial = dial
         self._attempt_s = attempt_s
         self._after = after
         self._lost = lost
+        self._broken = broken
         self._connection = Connection(
             role=Role.CLIENT,
             container_id=f"twinbus-syphon-{uuid.uuid4().hex}",
@@ -111,6 +116,7 @@ class Line:
         except OSError as error:
             raise LineFailed(unreachable(error)) from None
         except BaseException:
+            self._is_leaving = True  # nobody waits for it any more: its end is no news
             self._wire.abort()
             raise
 
@@ -223,6 +229,13 @@ class Line:
     # --- what the engine has seen ---
 
     def _take(self, events: list[Event]) -> None:
+        try:
+            self._tell(events)
+        except Exception as error:
+            self._broken(error)
+            raise
+
+    def _tell(self, events: list[Event]) -> None:
         together: list[TransferArrived] = []
         for event in events:
             if type(event) is TransferArrived:

@@ -10,10 +10,11 @@ Letters that we gave back ourselves are known by number and key, and nothing of 
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections import deque
+from collections.abc import Iterator
 from collections.abc import Sequence as Many
 from enum import Enum
+from heapq import heappop, heappush
 
 from twinbus.pairing.order import Key
 from twinbus.syphon.letters import Held
@@ -29,6 +30,37 @@ class Entry(Enum):
     ASIDE = "an earlier one of its key is not here"
 
 
+class Numbers:
+    """Numbers of which the lowest is wanted."""
+
+    def __init__(self) -> None:
+        self._numbers: set[int] = set()
+        self._heap: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __contains__(self, number: object) -> bool:
+        return number in self._numbers
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._numbers)
+
+    def add(self, number: int) -> None:
+        if number not in self._numbers:
+            self._numbers.add(number)
+            heappush(self._heap, number)
+
+    def discard(self, number: int) -> None:
+        self._numbers.discard(number)
+
+    @property
+    def lowest(self) -> int | None:
+        while self._heap and self._heap[0] not in self._numbers:
+            heappop(self._heap)
+        return self._heap[0] if self._heap else None
+
+
 class Sequence:
     """One link's view of a queue; a new link begins a new one, because what the old one had is under lock."""
 
@@ -41,7 +73,8 @@ class Sequence:
         self.is_looking = False
         self._missing: int | None = None
         """A letter that was given back and should have come again before a later one of its key."""
-        self._back: dict[Key, list[int]] = {}
+        self._back: dict[Key, Numbers] = {}
+        """Letters that we gave back and that have not come again."""
         self._skipped: set[int] = set()
         """Letters in our hands that belong to no key."""
         self._blocked: set[Key] = set()
@@ -79,16 +112,16 @@ class Sequence:
         if key in self._blocked:
             return Entry.ASIDE
         back = self._back.get(key)
-        if back and back[0] < sequence:
-            self._missing = back[0] if self._missing is None else min(self._missing, back[0])
-            return Entry.ASIDE
-        return Entry.GO
+        lowest = None if back is None else back.lowest
+        if lowest is None or lowest > sequence:
+            return Entry.GO
+        self._missing = lowest if self._missing is None else min(self._missing, lowest)
+        return Entry.ASIDE
 
     def _came_again(self, key: Key, sequence: int) -> None:
-        back = self._back.get(key, [])
-        at = bisect_left(back, sequence)
-        if at < len(back) and back[at] == sequence:
-            del back[at]
+        back = self._back.get(key)
+        if back is not None:
+            back.discard(sequence)
             if not back:
                 del self._back[key]
 
@@ -104,9 +137,7 @@ class Sequence:
         for held in letters:
             key, sequence = held.place.key, held.place.sequence
             if sequence <= self.known_to:
-                back = self._back.setdefault(key, [])
-                if sequence not in back:
-                    insort(back, sequence)
+                self._back.setdefault(key, Numbers()).add(sequence)
 
     # --- looks ---
 
@@ -126,10 +157,15 @@ class Sequence:
             return [], []
         proven: list[Held] = []
         there = deque([number for number in found if number >= asked and number not in self._skipped])
-        while self.unproven and (seen_to is None or self.unproven[0].place.sequence <= seen_to):
-            if not there or there.popleft() != self.unproven[0].place.sequence:
+        while self.unproven:
+            sequence = self.unproven[0].place.sequence
+            if there and there[0] == sequence:
+                there.popleft()
+                proven.append(self._next_proven())
+            elif (there and there[0] < sequence) or seen_to is None or sequence <= seen_to:
                 return proven, self._all_unproven()  # an earlier one hides, or this one is not ours any more
-            proven.append(self._next_proven())
+            else:
+                break
         if seen_to is not None:
             self.known_to = max(self.known_to, there[0] - 1 if there else seen_to)
         while self.unproven and self.unproven[0].place.sequence == self.known_to + 1:
@@ -154,14 +190,11 @@ class Sequence:
     def _forget_missing(self, asked: int, found: Many[int], seen_to: int | None) -> None:
         """Letters that we gave back and that are not there any more: somebody took them."""
         self._missing = None
-        there = set(found)
+        if asked > self.known_to:
+            return
+        end = self.known_to if seen_to is None else seen_to
         for key, back in list(self._back.items()):
-            kept = [number for number in back if not _is_gone(number, asked, there, seen_to)]
-            if kept:
-                self._back[key] = kept
-            else:
+            for number in [each for each in back if asked <= each <= end and each not in found]:
+                back.discard(number)
+            if not back:
                 del self._back[key]
-
-
-def _is_gone(number: int, asked: int, there: set[int], seen_to: int | None) -> bool:
-    return number >= asked and number not in there and (seen_to is None or number <= seen_to)

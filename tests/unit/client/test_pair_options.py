@@ -127,7 +127,8 @@ def test_all_problems_are_in_one_message() -> None:
         ({"order": "strict"}, "order must be None or \"session\", got 'strict'"),
         (
             {"order": "session"},
-            'order="session" is not available yet: leave it out, and order may be lost on the detour',
+            'order="session" needs enable_syphon=True in the same client: '
+            "only who brings messages home knows when later ones may go to the primary again",
         ),
         ({"hold_sends": "yes"}, "hold_sends must be True or False, got 'yes'"),
         ({"enable_syphon": 1}, "enable_syphon must be True or False, got 1"),

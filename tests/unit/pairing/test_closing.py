@@ -45,7 +45,7 @@ def test_the_partner_has_exactly_5_seconds(side: SideName) -> None:
     assert told(closed) == (OneOpen(side, None, T + 5.0), [WakeMe(T + 5.0)])
     assert told(closed, TimeCame(T + 4.999))[1] == [WakeMe(T + 5.0)]
     state, ordered = told(closed, TimeCame(T + 5.0))
-    reason = f"the {side} was closed, and the {PARTNER[side]} was not within 5 s"
+    reason = f"the {side} was closed, and the {PARTNER[side]} was not closed within 5 s"
     assert (state, ordered[-1]) == (BothEnded(reason), EndPair(reason))
 
 

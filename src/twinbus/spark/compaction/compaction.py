@@ -1,11 +1,10 @@
-"""Compacts a ledger: finds what is new, has Spark read it, and adds it to the store."""
+"""Compacts a ledger: finds what is new, has it read, and adds it to the store."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -16,10 +15,6 @@ from twinbus.spark.compaction import manifest as manifests
 from twinbus.spark.compaction.chunk import Chunk, Read, compact
 from twinbus.spark.compaction.manifest import Manifest, Process, Segment, Trouble
 from twinbus.spark.compaction.number_ranges import overlap
-from twinbus.spark.compaction.steps import STEP_DDL
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 FOLDER = "compacted"
 """Where the store of a ledger is if nobody says otherwise: below its directory."""
@@ -39,10 +34,14 @@ class Compacted:
     segments_read: int
 
 
+ReadAll = Callable[[list[Chunk], Path], list[Read]]
+"""Reads chunks into a store and says what they were, in the same order."""
+
+
 def compact_ledger(
-    spark: Callable[[], SparkSession], ledger: Path, store: Path | None = None, *, files_per_commit: int = 1000
+    read_all: ReadAll, ledger: Path, store: Path | None = None, *, segments_per_commit: int = 1000
 ) -> Compacted:
-    """Add everything that is new in the ledger to its store. `spark` is called only if there is something to read.
+    """Add everything that is new in the ledger to its store.
 
     Raises `StoreError` if there is no such ledger, or if the store cannot be written.
     """
@@ -53,8 +52,8 @@ def compact_ledger(
         manifest = manifests.load(store)
         chunks = list(new_chunks(segments, growing, manifest))
         _sweep(store, manifest)
-        for at in range(0, len(chunks), files_per_commit):
-            reads = _read_all(spark(), chunks[at : at + files_per_commit], store)
+        for at in range(0, len(chunks), segments_per_commit):
+            reads = read_all(chunks[at : at + segments_per_commit], store)
             for read in reads:
                 _add(manifest, _without_repeats(read, chunks, manifest, store))
             manifests.save(store, manifest)
@@ -79,24 +78,9 @@ def new_chunks(segments: list[Path], growing: set[Path], manifest: Manifest) -> 
             yield Chunk(path.name, str(path.resolve()), known.bytes, size, known.lines + 1, path in growing)
 
 
-def _read_all(spark: SparkSession, chunks: list[Chunk], store: Path) -> list[Read]:
-    """Spread the chunks over the executors; the largest first, so that none is left alone at the end."""
-    largest_first = sorted(chunks, key=lambda chunk: chunk.start - chunk.stop)
-    asked = [(msgspec.json.encode(chunk),) for chunk in largest_first]
-    into = str(store.resolve())
-
-    def read(batches: Iterator[Any]) -> Iterator[Any]:
-        import pyarrow as pa  # type: ignore[import-untyped]
-
-        for batch in batches:
-            for asked_for in batch.column(0).to_pylist():
-                done = compact(msgspec.json.decode(asked_for, type=Chunk), Path(into))
-                yield pa.RecordBatch.from_pydict({"read": [msgspec.json.encode(done)]})
-
-    frame = spark.createDataFrame(spark.sparkContext.parallelize(asked, len(asked)), "chunk BINARY")
-    rows = frame.mapInArrow(read, "read BINARY").collect()
-    reads = {each.segment: each for each in (msgspec.json.decode(bytes(row["read"]), type=Read) for row in rows)}
-    return [reads[chunk.segment] for chunk in chunks]
+def one_by_one(chunks: list[Chunk], store: Path) -> list[Read]:
+    """Read the chunks here, one after the other."""
+    return [compact(chunk, store) for chunk in chunks]
 
 
 def _without_repeats(read: Read, chunks: list[Chunk], manifest: Manifest, store: Path) -> Read:
@@ -132,13 +116,3 @@ def _sweep(store: Path, manifest: Manifest) -> None:
             file.unlink(missing_ok=True)
     for file in (store / manifests.STEPS).glob("date=*/.*.new"):
         file.unlink(missing_ok=True)
-
-
-def steps_in(spark: SparkSession, compacted: Compacted) -> DataFrame:
-    """The steps in a store, with the column `date` that they are partitioned by."""
-    files = [str(compacted.store / file) for file in compacted.manifest.files]
-    schema = f"{STEP_DDL}, date DATE"
-    if not files:
-        return spark.createDataFrame([], schema)
-    base = str(compacted.store / manifests.STEPS)
-    return spark.read.schema(schema).option("basePath", base).parquet(*files)

@@ -11,8 +11,9 @@ from pyspark import StorageLevel
 from twinbus.cost.bill import Bill, Use, bills
 from twinbus.cost.prices import Prices
 from twinbus.cost.stages import Stage
-from twinbus.spark.compaction.compaction import Compacted, steps_in
+from twinbus.spark.compaction.compaction import Compacted
 from twinbus.spark.compaction.coverage import Coverage, coverage_of
+from twinbus.spark.jobs.compaction import steps_in
 from twinbus.spark.jobs.findings import WORTH_A_LOOK, Findings, Reconciliation, Row
 from twinbus.spark.transforms import availability as outage_times
 from twinbus.spark.transforms import ordering as order

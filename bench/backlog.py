@@ -1,0 +1,98 @@
+"""Backlogs to empty: letters put into backlog queues as paired clients would, and what arrived at home."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from azure.servicebus.management import ServiceBusAdministrationClient
+
+from bench.namespaces import ServedNamespace
+from twinbus.amqp import sections
+from twinbus.amqp.events import DispositionArrived
+from twinbus.amqp.outcomes import ACCEPTED
+from twinbus.amqp.sections import PropertyField
+from twinbus.pairing.backlog_queues import backlog_path
+from twinbus.pairing.envelope import address
+from twinbus.syphon.batches import encode_batch
+from twinbus.syphon.line import Line
+from twinbus.syphon.linked import Linked
+from twinbus.syphon.look import pages
+
+WAIT_S = 60.0
+BATCH = 100
+
+
+def letter(path: str, message_id: str, body: bytes) -> bytes:
+    """A durable message, addressed to an entity of the primary."""
+    message = sections.encode_message(
+        header=sections.Header(durable=True), properties={PropertyField.MESSAGE_ID: message_id}, data=body
+    )
+    return address(message, path)
+
+
+def make_backlog(secondary: ServedNamespace, name: str, queues: int, **settings: Any) -> list[str]:
+    """Backlog queues of a primary called so; their paths."""
+    paths = [backlog_path(name, index) for index in range(queues)]
+    admin: ServiceBusAdministrationClient = secondary.namespace.admin_client(attempt_s=WAIT_S)
+    with admin:
+        for path in paths:
+            admin.create_queue(path, max_delivery_count=2_147_483_647, max_size_in_megabytes=5_120, **settings)
+    return paths
+
+
+class Answers(Linked):
+    """How many transfers were stored."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stored = 0
+        self._changed = asyncio.Event()
+
+    def disposition(self, event: DispositionArrived) -> None:
+        if event.outcome != ACCEPTED:
+            raise SystemExit(f"bench: a backlog queue answered {event.outcome}")
+        self.stored += len(event.deliveries)
+        self._changed.set()
+
+    async def until(self, count: int) -> None:
+        while self.stored < count:
+            self._changed.clear()
+            await self._changed.wait()
+
+
+async def put(namespace: ServedNamespace, queue: str, letters: Sequence[bytes], under_way: int = 20) -> None:
+    """Store letters in a queue; when this returns every one of them was acknowledged."""
+    line = await _opened(namespace)
+    answers = Answers()
+    link = await line.sender(queue, answers)
+    for number, start in enumerate(range(0, len(letters), BATCH), 1):
+        await answers.credit_granted(link)
+        payload, message_format = encode_batch(list(letters[start : start + BATCH]))
+        link.send(payload, tag=number.to_bytes(4, "big"), message_format=message_format)
+        line.flush()
+        await answers.until(number - under_way)
+    await answers.until(-(-len(letters) // BATCH))
+    await line.close()
+
+
+async def found_in(namespace: ServedNamespace, queue: str) -> Counter[tuple[str, bytes]]:
+    """Ids and bodies of all messages in a queue, each as often as it is there. Nothing is taken."""
+    line = await _opened(namespace)
+    found: Counter[tuple[str, bytes]] = Counter()
+    async for messages in pages(line, queue):
+        for message in messages:
+            layout = sections.walk(message)
+            message_id = sections.read_property(message, layout, PropertyField.MESSAGE_ID)
+            found[str(message_id), b"".join(sections.data_sections(message, layout))] += 1
+    await line.close()
+    return found
+
+
+async def _opened(namespace: ServedNamespace) -> Line:
+    line = Line(namespace.namespace.dial(), attempt_s=WAIT_S, clock=lambda: int(time.monotonic() * 1000))
+    await line.open()
+    return line

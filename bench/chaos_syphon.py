@@ -1,0 +1,217 @@
+"""Kill the syphon, the primary and the secondary, at random moments, again and again; then count.
+
+Nothing that a backlog queue has acknowledged may be lost. A message may come home more than once, but no more than one
+unsettled window for each kill, and with its id and body as they were. `make chaos-syphon RUNS=50 SEED=1`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+from bench.backlog import found_in, letter, make_backlog, put
+from bench.namespaces import ServedNamespace, served_pair
+from bench.processes import Process, Processes
+from twinbus.cli.draw import table
+from twinbus.syphon import SyphonOptions
+
+ENTITIES = ("orders", "invoices")
+QUEUES = 2
+VICTIMS = ("syphon", "primary", "secondary")
+LOCK = timedelta(seconds=5)
+"""As short as it may be: what a killed syphon had borrowed comes back after that."""
+WINDOW = QUEUES * SyphonOptions().prefetch
+"""What a syphon may have in its hands at a time."""
+RATE = 4_000
+"""Messages a second: slow enough to be killed in the middle of it."""
+MID_JOURNEY = 0.7
+"""How many of the kills wait until messages are on their way; the others come when they come."""
+DRAIN_S = 120
+
+
+@dataclass(slots=True)
+class Account:
+    """What was promised, and what became of it."""
+
+    kills: Counter[str] = field(default_factory=Counter)
+    promised: set[tuple[str, str]] = field(default_factory=set)
+    """Entity and id of every letter that a backlog queue has acknowledged."""
+    home: Counter[tuple[str, str]] = field(default_factory=Counter)
+    damaged: list[str] = field(default_factory=list)
+    left: int = 0
+    """Still in the backlog, or in quarantine."""
+
+    @property
+    def lost(self) -> list[tuple[str, str]]:
+        return sorted(self.promised - set(self.home))
+
+    @property
+    def strangers(self) -> list[tuple[str, str]]:
+        return sorted(set(self.home) - self.promised)
+
+    @property
+    def repeats(self) -> int:
+        return self.home.total() - len(self.home)
+
+    @property
+    def repeats_max(self) -> int:
+        return WINDOW * self.kills.total()
+
+    @property
+    def is_fine(self) -> bool:
+        is_whole = not self.lost and not self.strangers and not self.damaged and not self.left
+        return is_whole and self.repeats <= self.repeats_max
+
+    def __str__(self) -> str:
+        heads = ("kills", *VICTIMS, "messages", "home", "repeats", "at most", "damaged", "left", "LOST")
+        kills = self.kills.total(), *(self.kills[victim] for victim in VICTIMS)
+        counts = len(self.promised), len(self.home), self.repeats, self.repeats_max
+        return table([heads, (*kills, *counts, len(self.damaged), self.left, len(self.lost))])
+
+
+class Chaos:
+    def __init__(
+        self, primary: ServedNamespace, secondary: ServedNamespace, processes: Processes, folder: Path, seed: int
+    ) -> None:
+        self._primary = primary
+        self._secondary = secondary
+        self._processes = processes
+        self._log = folder / "syphon.log"
+        self._chance = random.Random(seed)
+        self._syphon: Process | None = None
+        self._paths = make_backlog(secondary, primary.name, QUEUES, lock_duration=LOCK)
+        self.account = Account()
+
+    def start_syphon(self) -> None:
+        self._syphon = self._processes.start(self._command(), None, self._log, self._environment())
+
+    def round(self, number: int, victim: str, messages: int) -> None:
+        """New letters, a kill somewhere in the middle of their journey, and the victim is back."""
+        asyncio.run(self._fill_and_kill(number, messages, victim))
+        time.sleep(self._chance.uniform(0, 0.3))
+        self._revive(victim)
+
+    async def _fill_and_kill(self, number: int, messages: int, victim: str) -> None:
+        begin = self._log.stat().st_size
+        filling = asyncio.create_task(self._fill(number, messages))
+        if victim == "secondary":
+            await filling  # or nobody would know which letters it has acknowledged
+        if self._chance.random() < MID_JOURNEY:
+            await self._moves(begin)
+        await asyncio.sleep(self._chance.uniform(0, messages / RATE / 2))
+        await asyncio.to_thread(self._kill, victim)
+        await filling
+
+    async def _moves(self, begin: int) -> None:
+        """Until the syphon says that it has messages in its hands."""
+        async with asyncio.timeout(DRAIN_S):
+            while not any(_holds_messages(line) for line in self._log.read_bytes()[begin:].splitlines()):
+                await asyncio.sleep(0.05)
+
+    async def _fill(self, number: int, messages: int) -> None:
+        for index, path in enumerate(self._paths):
+            entity = self._chance.choice(ENTITIES)
+            ids = [f"{number}-{index}-{count}" for count in range(messages // QUEUES)]
+            await put(self._secondary, path, [letter(entity, one, one.encode()) for one in ids])
+            self.account.promised |= {(entity, one) for one in ids}
+
+    def _kill(self, victim: str) -> None:
+        self.account.kills[victim] += 1
+        if victim == "syphon":
+            assert self._syphon is not None
+            self._syphon.kill()
+        else:
+            self._served(victim).kill()
+
+    def _revive(self, victim: str) -> None:
+        if victim == "syphon":
+            self.start_syphon()
+        else:
+            self._served(victim).start()
+
+    def _served(self, victim: str) -> ServedNamespace:
+        return self._primary if victim == "primary" else self._secondary
+
+    # --- the end ---
+
+    def finish(self) -> None:
+        """Bring the rest home in peace, and count."""
+        assert self._syphon is not None
+        self._syphon.stop()
+        command = (*self._command(), "--until-empty")
+        environment = {**os.environ, **self._environment()}
+        with self._log.open("ab") as log, suppress(subprocess.TimeoutExpired):
+            subprocess.run(command, env=environment, stdout=log, stderr=log, timeout=DRAIN_S, check=False)
+        asyncio.run(self._count())
+
+    async def _count(self) -> None:
+        for entity in ENTITIES:
+            for (message_id, body), times in (await found_in(self._primary, entity)).items():
+                self.account.home[entity, message_id] += times
+                if body != message_id.encode():
+                    self.account.damaged.append(message_id)
+        for path in self._paths:
+            for queue in (path, f"{path}/$DeadLetterQueue"):
+                self.account.left += (await found_in(self._secondary, queue)).total()
+
+    def _command(self) -> tuple[str, ...]:
+        pace = ("--rate", str(RATE), "--timeout", "5s", "--json")
+        return (sys.executable, "-m", "twinbus", "syphon", "--count", str(QUEUES), *pace)
+
+    def _environment(self) -> dict[str, str]:
+        strings = self._primary.connection_string, self._secondary.connection_string
+        return dict(zip(("TWINBUS_PRIMARY", "TWINBUS_SECONDARY"), strings, strict=True))
+
+
+def _holds_messages(line: bytes) -> bool:
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return False  # half a line, or a line for people
+    return bool(said.get("event") == "progress" and said["held"] > 0)
+
+
+def run(runs: int, messages: int, seed: int, folder: Path) -> Account:
+    """So many kills, the three victims in turn but in random order."""
+    chance = random.Random(seed)
+    victims = [VICTIMS[number % len(VICTIMS)] for number in range(runs)]
+    chance.shuffle(victims)
+    with served_pair(folder, None, ENTITIES) as (primary, secondary), Processes() as processes:
+        chaos = Chaos(primary, secondary, processes, folder, seed)
+        chaos.start_syphon()
+        for number, victim in enumerate(victims):
+            chaos.round(number, victim, messages)
+            sys.stderr.write(f"\rchaos: {number + 1} of {runs} kills " if sys.stderr.isatty() else "")
+        chaos.finish()
+    return chaos.account
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Kill the syphon and both namespaces, and count what arrives.")
+    parser.add_argument("--runs", type=int, default=50, help="how many kills")
+    parser.add_argument("--messages", type=int, default=8_000, help="how many new messages for each kill")
+    parser.add_argument("--seed", type=int, default=None, help="the same seed, the same victims and pauses")
+    chosen = parser.parse_args()
+    seed = chosen.seed if chosen.seed is not None else random.randrange(1_000_000)
+    print(f"seed {seed}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="twinbus-chaos-") as folder:
+        account = run(chosen.runs, chosen.messages, seed, Path(folder))
+    print(account)
+    if not account.is_fine:
+        sys.exit(f"chaos: not as promised; lost {account.lost[:10]}, strangers {account.strangers[:10]}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,306 @@
+"""`twinbus pipeline drain`: bring a large backlog home as a Spark job."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+import tempfile
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from twinbus.cli.lengths import length_s
+from twinbus.cli.namespaces import (
+    CONFIG_FILE,
+    Config,
+    Primary,
+    PrimaryName,
+    QueueCount,
+    Secondary,
+    Timeout,
+    check_count,
+    choose,
+    name_of,
+    reach,
+    seconds,
+)
+from twinbus.errors import OptionsError, TwinbusError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from twinbus.spark.access import Access
+    from twinbus.spark.drain.drain import Drained, DrainProgress
+    from twinbus.spark.drain.options import DrainOptions
+
+NOT_ALL_HOME, INTERRUPTED = 3, 130
+MORE_CODES = "\n  3    it ended before the backlog was empty: nothing moved any more, or by SIGTERM"
+EVERY_S = (1, 86_400)
+_PLAIN_LOCAL = re.compile(r"local(\[(?P<cores>\*|\d+)\])?")
+
+
+def drain(
+    primary: Primary = None,
+    secondary: Secondary = None,
+    config: Config = None,
+    order: Annotated[
+        str | None,
+        typer.Option(metavar="HOW", help="session: what belongs to a session comes home in order.  [default: any]"),
+    ] = None,
+    every: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Go on for ever, with a drain so often, as 30s.  [default: once]"),
+    ] = None,
+    ttl: Annotated[
+        str,
+        typer.Option(metavar="HOW", help="remaining: time to live went on in the backlog; restart: it begins anew."),
+    ] = "remaining",
+    count: QueueCount = 10,
+    primary_name: PrimaryName = None,
+    ledger: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Record everything here; on a cluster, a place that all machines share."),
+    ] = None,
+    tasks: Annotated[
+        int | None, typer.Option(metavar="N", help="At most so many tasks.  [default: one a core]")
+    ] = None,
+    patience: Annotated[
+        str, typer.Option(metavar="TIME", help="How long a task goes on though nothing moves any more.")
+    ] = "2m",
+    checkpoint: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="With --every: where Spark counts its ticks.  [default: nowhere]")
+    ] = None,
+    primary_secret: Annotated[
+        str | None,
+        typer.Option(metavar="REF", help="Where executors find the primary's string: env:NAME, file:PATH."),
+    ] = None,
+    secondary_secret: Annotated[str | None, typer.Option(metavar="REF", help="The same for the secondary.")] = None,
+    master: Annotated[
+        str | None, typer.Option(metavar="URL", help="A Spark master. Default: Spark inside this process, local[*,4].")
+    ] = None,
+    timeout: Timeout = "15s",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="JSON lines on stdout: progress every two seconds, and the result.")
+    ] = False,
+) -> None:
+    """Bring the whole backlog home with as many processes as Spark has for it.
+
+    As `twinbus syphon --until-empty`, for backlogs that are large: tasks are planned by the depth of the queues, and
+    several share a deep one. Whatever is killed (a task, an executor, this process) loses nothing; what is repeated has
+    the same id. It ends with 0 when a look at the queues themselves finds nothing, under lock or not.
+
+    Executors look up connection strings themselves, in TWINBUS_PRIMARY and TWINBUS_SECONDARY of their own environment
+    unless told otherwise: no plan, log or page of Spark has a key in it.
+
+    \b
+    Examples:
+      twinbus pipeline drain
+      twinbus pipeline drain --order session --ledger ./ledger
+      twinbus pipeline drain --every 30s --json
+      twinbus pipeline drain --master spark://host:7077 --primary-secret file:/run/secrets/primary
+    """
+    every_s = None if every is None else _every_s(every)
+    options = _options(
+        primary=(primary, primary_secret),
+        secondary=(secondary, secondary_secret),
+        config=config,
+        primary_name=primary_name,
+        queue_count=check_count(count),
+        order=order,
+        ttl=ttl,
+        ledger=None if ledger is None else str(ledger.absolute()),
+        tasks=tasks,
+        patience_s=length_s("--patience", patience),
+        attempt_s=seconds("--timeout", timeout),
+        is_local=is_local(master),
+    )
+    from twinbus.spark.session import ensure_session
+
+    spark = ensure_session(patient(master), tell=_tell)
+    screen = JsonLines() if as_json else Lines()
+    signal.signal(signal.SIGTERM, _interrupted)
+    try:
+        code = _once(spark, options, screen) if every_s is None else _again(spark, options, every_s, checkpoint, screen)
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except Terminated:
+        code = NOT_ALL_HOME if every_s is None else 0
+    raise typer.Exit(code)
+
+
+class Terminated(BaseException):
+    """SIGTERM."""
+
+
+def _interrupted(*_: object) -> None:
+    raise Terminated
+
+
+def _every_s(text: str) -> float:
+    value = length_s("--every", text)
+    if not EVERY_S[0] <= value <= EVERY_S[1]:
+        raise OptionsError(f"--every must be from 1s to 24h, got {text}")
+    return value
+
+
+# --- whom it is about ---
+
+
+def _options(
+    *,
+    primary: tuple[str | None, str | None],
+    secondary: tuple[str | None, str | None],
+    config: Path | None,
+    primary_name: str | None,
+    is_local: bool,
+    **wishes: Any,
+) -> DrainOptions:
+    from twinbus.spark.drain.options import DrainOptions
+
+    given = {"primary": primary, "secondary": secondary}
+    found = {side: _access(side, *given[side], config, is_local=is_local) for side in given}
+    missing = [side for side, access in found.items() if access is None]
+    if missing:
+        sides = " and ".join(f"--{side} (or TWINBUS_{side.upper()}, or --{side}-secret)" for side in missing)
+        raise OptionsError(f"which namespaces? give {sides}, or a {CONFIG_FILE} with [primary] and [secondary]")
+    accesses = {side: access for side, access in found.items() if access is not None}
+    name = primary_name or name_of(accesses["primary"].namespace(), None)
+    wishes |= accesses
+    return DrainOptions(primary_name=name, **wishes)
+
+
+def _access(side: str, string: str | None, secret: str | None, config: Path | None, *, is_local: bool) -> Access | None:
+    """How executors, and the driver, find a connection string; None: nobody said.
+
+    Executors inside this process are its children and share its environment.
+    """
+    from twinbus.spark.access import Access
+
+    if secret is not None:
+        return Access(secret)
+    variable = f"TWINBUS_{side.upper()}"
+    found = choose(side, string, config)
+    if found is None:
+        return None
+    reach(found)  # what is wrong with it is told with the name of its origin
+    if not is_local and found.origin != variable:
+        raise OptionsError(
+            f"executors elsewhere do not see {found.origin}: set {variable} in their environment and here, or say "
+            f"where they find the string with --{side}-secret env:NAME or file:PATH"
+        )
+    os.environ[variable] = found.text
+    return Access(f"env:{variable}")
+
+
+def is_local(master: str | None) -> bool:
+    """Whether executors are children of this process. Under spark-submit, Spark was there first."""
+    return "PYSPARK_GATEWAY_PORT" not in os.environ and (master is None or master.startswith("local"))
+
+
+def patient(master: str | None) -> str | None:
+    """The master, with four attempts a task: a plain `local[2]` would give up at the first that is killed."""
+    found = None if master is None else _PLAIN_LOCAL.fullmatch(master)
+    return master if found is None else f"local[{found['cores'] or 1},4]"
+
+
+# --- running and showing ---
+
+
+class Lines:
+    """For people: progress on stderr, the result on stdout."""
+
+    def show(self, progress: DrainProgress) -> None:
+        _tell(f"{progress.gone:,} home, about {progress.left:,} left, {progress.rate:,.0f}/s, {progress.tasks} tasks")
+
+    def trouble(self, text: str) -> None:
+        _tell(text)
+
+    def finish(self, done: Drained) -> None:
+        for index, reason in done.missing.items():
+            _tell(f"backlog queue {index} cannot be read: {reason}")
+        typer.echo(result_text(done))
+
+
+class JsonLines:
+    """For programs: one JSON object a line on stdout, each with an `event`."""
+
+    def show(self, progress: DrainProgress) -> None:
+        self._say("progress", progress.as_dict())
+
+    def trouble(self, text: str) -> None:
+        self._say("trouble", {"text": text})
+
+    def finish(self, done: Drained) -> None:
+        self._say("finished", done.as_dict())
+
+    def _say(self, event: str, facts: dict[str, Any]) -> None:
+        typer.echo(json.dumps({"event": event} | facts))
+        sys.stdout.flush()
+
+
+def _once(spark: SparkSession, options: DrainOptions, screen: Lines | JsonLines) -> int:
+    from twinbus.spark.drain.drain import drain as drain_all
+
+    done = drain_all(spark, options, on_progress=screen.show)
+    screen.finish(done)
+    return 0 if done.ending == "empty" else NOT_ALL_HOME
+
+
+def _again(
+    spark: SparkSession, options: DrainOptions, every_s: float, checkpoint: Path | None, screen: Lines | JsonLines
+) -> int:
+    from twinbus.spark.drain.clock import drain_every
+
+    place: AbstractContextManager[str] = tempfile.TemporaryDirectory(prefix="twinbus-drain-")
+    with nullcontext(str(checkpoint.absolute())) if checkpoint is not None else place as folder:
+        query = drain_every(
+            spark,
+            options,
+            every_s,
+            folder,
+            on_drained=lambda done: screen.finish(done) if done.found else None,
+            on_trouble=lambda error: screen.trouble(f"tried again in {every_s:g} s: {error}"),
+            on_progress=screen.show,
+        )
+        try:
+            query.awaitTermination()
+        except (KeyboardInterrupt, Terminated):
+            raise
+        except Exception as error:
+            raise TwinbusError(f"the stream ended: {str(error).splitlines()[0][:300]}") from error
+        finally:
+            query.stop()
+    return 0
+
+
+def result_text(done: Drained) -> str:
+    from twinbus.client.duration import roughly
+
+    moved = done.count("moved")
+    at_least = "at least " if done.books is None and any(report.attempt for report in done.reports) else ""
+    pace = f", {moved / done.seconds:,.0f}/s" if moved and done.seconds > 0 else ""
+    ending: dict[Literal["empty", "stuck"], str] = {
+        "empty": "the backlog is empty",
+        "stuck": f"about {done.left:,} stay in the backlog: nothing moves any more",
+    }
+    lines = [f"{at_least}{moved:,} messages are home, in {roughly(done.seconds)}{pace}: {ending[done.ending]}"]
+    if done.count("refused") or done.count("expired"):
+        lines.append(
+            f"{done.count('refused'):,} can never be stored and {done.count('expired'):,} are past their time to live: "
+            "see twinbus syphon quarantine list"
+        )
+    if done.count("repeated") or done.count("in_doubt"):
+        lines.append(f"{done.count('repeated') + done.count('in_doubt'):,} may be at home twice, with the same id")
+    if done.books is not None and done.books.killed:
+        lines.append(f"{done.books.killed:,} attempts were killed; what they did at the very last is not recorded")
+    return "\n".join([*lines, *done.troubles])
+
+
+def _tell(text: str) -> None:
+    """On stderr."""
+    typer.echo(f"twinbus: {text}", err=True)

@@ -1,0 +1,204 @@
+"""`twinbus pipeline`: work on Spark. The report over a ledger; `drain` has a file of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from twinbus.cli.commands.drain import MORE_CODES, drain
+from twinbus.cli.lengths import length_s
+from twinbus.errors import OptionsError, StoreError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from twinbus.cost.prices import Prices
+    from twinbus.spark.compaction.compaction import Compacted
+    from twinbus.spark.jobs.findings import Findings
+
+INCOMPLETE, LOST = 3, 4
+HORIZON_MIN_MAX = 60 * 24 * 365
+LITTLE_BYTES = 64 << 20
+
+LedgerDirectory = Annotated[
+    Path, typer.Option("--ledger", metavar="DIR", help="The directory that the ledger is kept in.")
+]
+Store = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Where the compacted ledger is kept. Default: compacted, below the ledger."),
+]
+Master = Annotated[
+    str | None, typer.Option(metavar="URL", help="A Spark master. Default: Spark inside this process, local[*,4].")
+]
+PriceTable = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="A price table in TOML. Default: list prices, whose date is shown.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="The result as JSON.")]
+
+
+def report(
+    ledger: LedgerDirectory,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the report as one HTML file.")] = None,
+    horizon: Annotated[
+        str,
+        typer.Option(metavar="TIME", help="Lost is what others that came so much later have overtaken."),
+    ] = "15m",
+    store: Store = None,
+    prices: PriceTable = None,
+    master: Master = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what became of every message, when entities were out, whether order was kept, and what it cost.
+
+    What is new in the ledger is compacted to Parquet first; what was read before is not read again. Where records are
+    missing, damaged or of a newer schema, the verdict is "unknown" and the exit code 3. Messages that are lost: 4.
+
+    \b
+    Examples:
+      twinbus pipeline report --ledger ./ledger
+      twinbus pipeline report --ledger ./ledger --out report.html
+      twinbus pipeline report --ledger ./ledger --horizon 1h --json
+    """
+    from twinbus.cost.prices import load_prices
+
+    horizon_min = minutes("--horizon", horizon)
+    _refuse_directory(out)
+    found = findings(ledger, store, load_prices(prices), master, horizon_min)
+    if out is not None:
+        _write(out, found)
+    typer.echo(json.dumps(found.as_dict()) if as_json else report_text(found))
+    code = exit_code(found)
+    if code:
+        raise typer.Exit(code)
+
+
+def findings(ledger: Path, store: Path | None, prices: Prices, master: str | None, horizon_min: int) -> Findings:
+    """Everything that the ledger says."""
+    spark, compacted = compacted_ledger(ledger, store, master)
+    from twinbus.spark.jobs.analysis import analyse
+
+    return analyse(spark, compacted, prices, horizon_min=horizon_min, tell=tell)
+
+
+def compacted_ledger(ledger: Path, store: Path | None, master: str | None) -> tuple[SparkSession, Compacted]:
+    """A session, and the store of a ledger with everything in it that the ledger has."""
+    from twinbus.spark.session import FOR_LITTLE_DATA, ensure_session
+
+    little = master is None and _bytes_of(ledger) <= LITTLE_BYTES
+    spark = ensure_session(master, settings=FOR_LITTLE_DATA if little else {}, tell=tell)
+    from twinbus.spark.compaction.compaction import compact_ledger
+    from twinbus.spark.jobs.compaction import on
+
+    tell("reading what is new in the ledger")
+    compacted = compact_ledger(on(spark), ledger, store)
+    tell(f"{compacted.bytes_read:,} new bytes in {compacted.segments_read:,} segments")
+    for trouble in compacted.manifest.troubles:
+        tell(f"skipped: {trouble}")
+    return spark, compacted
+
+
+def _bytes_of(ledger: Path) -> int:
+    """How large the ledger is; that there is none is said at once, and not after Spark has started."""
+    from twinbus.ledger.reader import segments_in
+
+    return sum(path.stat().st_size for path in segments_in(ledger))
+
+
+def tell(text: str) -> None:
+    """Progress, for people: on stderr."""
+    typer.echo(f"twinbus: {text}", err=True)
+
+
+def minutes(option: str, text: str) -> int:
+    """Whole minutes, rounded up. Raises `OptionsError` if it is no time, or too long."""
+    value = -(-length_s(option, text) // 60)
+    if not 0 <= value <= HORIZON_MIN_MAX:
+        raise OptionsError(f"{option} is at most a year, got {text}")
+    return int(value)
+
+
+def exit_code(found: Findings) -> int:
+    """3 if the answer would be wrong, 4 if messages are lost."""
+    if found.is_empty or found.reconciliation.lost is None:
+        return INCOMPLETE
+    return LOST if found.reconciliation.lost else 0
+
+
+def _refuse_directory(out: Path | None) -> None:
+    """A place that cannot be written is said before the work, not after it."""
+    if out is not None and (out.is_dir() or not out.parent.is_dir() or not os.access(out.parent, os.W_OK)):
+        raise OptionsError(f"--out {out} cannot be written: give a file in a directory that exists")
+
+
+def _write(out: Path, found: Findings) -> None:
+    from twinbus.spark.report.page import page
+
+    try:
+        out.write_text(page(found), encoding="utf-8")
+    except OSError as error:
+        raise StoreError(f"{out} cannot be written: {error.strerror}") from error
+
+
+def report_text(found: Findings) -> str:
+    """The report in a few lines."""
+    from twinbus.cli import draw
+    from twinbus.spark.report.page import summary
+    from twinbus.spark.transforms.classes import ACCEPTED_CLASSES
+
+    reconciled = found.reconciliation
+    shown = [each for each in ACCEPTED_CLASSES if reconciled.count(each) or each == "lost"]
+    rows: list[tuple[Any, ...]] = [("entity", *(each.replace("_", " ") for each in shown))]
+    rows += [(entity, *(counts.get(each, 0) for each in shown)) for entity, counts in reconciled.entities.items()]
+    lines = [summary(found), draw.table(rows) if len(rows) > 1 else "", *_missing(found), *_outages(found)]
+    lines += [draw.table(bill.rows()) for bill in found.bills]
+    return "\n\n".join([*filter(None, lines), f"verdict: {reconciled.verdict}"])
+
+
+def _missing(found: Findings) -> list[str]:
+    unknown = found.coverage.unknown
+    lines = [f"missing: {each.program} {each.process}: {each.reason}" for each in unknown[:10]]
+    more = [f"and {len(unknown) - 10:,} more"] if len(unknown) > 10 else []
+    return ["\n".join([*lines, *more])] if lines else []
+
+
+def _outages(found: Findings) -> list[str]:
+    from twinbus.spark.report.plots import moment
+
+    lines = [
+        f"out: {row['entity']} from {moment(row['failed_over_ms'])} to "
+        f"{'now, still out' if row['recovered_ms'] is None else moment(row['recovered_ms'])}"
+        for row in found.outages[:20]
+    ]
+    return ["\n".join(lines)] if lines else []
+
+
+EXAMPLES = """\b
+Examples:
+  twinbus pipeline report --ledger ./ledger --out report.html
+  twinbus pipeline drain --ledger ./ledger"""
+
+
+def pipeline_commands(epilog: str) -> typer.Typer:
+    """`twinbus pipeline` with its verbs; `epilog` ends the help of each."""
+    app = typer.Typer(
+        help="Work on Spark: bring a backlog home, say what became of the messages.",
+        epilog=f"{EXAMPLES}\n\n{epilog}",
+        rich_markup_mode=None,
+        no_args_is_help=False,
+        invoke_without_command=True,
+        callback=_show_help,
+    )
+    report_epilog = f"{epilog}\n  3    done, but records are missing: nobody can say that nothing is lost"
+    report_epilog += "\n  4    done, and messages are lost"
+    app.command("report", epilog=report_epilog, short_help="Say what became of every message.")(report)
+    app.command("drain", epilog=f"{epilog}{MORE_CODES}", short_help="Bring a large backlog home.")(drain)
+    return app
+
+
+def _show_help(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())

@@ -1,0 +1,117 @@
+"""What a paired client tells the ledger: where messages went, what became of entities, what was tried.
+
+Called on the way of a send, so it only puts together a value and hands it over; the ledger writes elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+
+from twinbus.client.preparation import Preparation
+from twinbus.ledger.events import Event, Recorder
+from twinbus.ledger.kinds import Kind
+from twinbus.pairing.effects import Tell
+from twinbus.pairing.entity import Entity
+from twinbus.pairing.receipt import SendReceipt, Side
+
+KINDS: Mapping[str, Kind] = {
+    "suspect": Kind.SUSPECTED,
+    "failed_over": Kind.FAILED_OVER,
+    "recovered": Kind.RECOVERED,
+    "ping_sent": Kind.PING,
+    "ping_failed": Kind.ATTEMPT_FAILED,
+    "in_doubt": Kind.IN_DOUBT,
+    "held": Kind.HELD,
+    "busy": Kind.THROTTLED,
+    "backlog_queue_lost": Kind.QUEUE_LEFT_OUT,
+    "backlog_queue_back": Kind.QUEUE_BACK,
+}
+"""News that are worth a line in the ledger, and what they are called there."""
+
+
+class Chronicle:
+    def __init__(self, ledger: Recorder, primary: str, secondary: str) -> None:
+        self._record = ledger.record
+        self._primary = primary
+        self._secondary = secondary
+
+    def accepted(self, entity: str, message_ids: tuple[str, ...], sizes: tuple[int, ...], seconds: float) -> None:
+        """The primary took messages on the straight way."""
+        event = Event(
+            Kind.ACCEPTED,
+            entity,
+            self._primary,
+            message_ids=message_ids,
+            sizes=sizes,
+            attempts=1,
+            duration_us=int(seconds * 1e6),
+        )
+        self._record(event)
+
+    def sent(self, receipt: SendReceipt, sizes: tuple[int, ...]) -> None:
+        """A send that was not so simple has ended with this receipt, which may say that nothing was accepted."""
+        start = receipt.accepted
+        if receipt.side is Side.PRIMARY:
+            self._stored(Kind.ACCEPTED, self._primary, "", receipt, slice(0, start), sizes)
+        else:
+            start = 0
+            for queue, group in groupby(receipt.backlog_queues):
+                end = start + sum(1 for _ in group)
+                kind, namespace = (Kind.BACKLOGGED, self._secondary) if queue else (Kind.NOT_SENT, self._primary)
+                self._stored(kind, namespace, queue, receipt, slice(start, end), sizes)
+                start = end
+        self._stored(Kind.NOT_SENT, self._primary, "", receipt, slice(start, None), sizes)
+
+    def _stored(
+        self, kind: Kind, namespace: str, queue: str, receipt: SendReceipt, which: slice, sizes: Sequence[int]
+    ) -> None:
+        message_ids = receipt.message_ids[which]
+        if not message_ids:
+            return
+        event = Event(
+            kind,
+            receipt.entity,
+            namespace,
+            queue,
+            message_ids=message_ids,
+            sizes=tuple(sizes[which]),
+            sequence_numbers=receipt.sequence_numbers[which] if kind is Kind.ACCEPTED else (),
+            attempts=receipt.attempts,
+            duration_us=int(receipt.seconds * 1e6),
+        )
+        self._record(event)
+
+    def cancelled(self, entity: str, numbers: Sequence[int]) -> None:
+        self._record(Event(Kind.CANCELLED, entity, self._primary, sequence_numbers=tuple(numbers), count=len(numbers)))
+
+    def told(self, entity: Entity | None, news: Tell, queue_path: str) -> None:
+        """Something happened that the core has told of; `queue_path` is that of the backlog queue in it, or empty."""
+        kind = KINDS.get(news.name)
+        if kind is None:
+            return
+        details = news.details
+        is_elsewhere = entity is None or details.get("side") == Side.BACKLOG.value
+        ids = details.get("message_ids")
+        event = Event(
+            kind,
+            "" if entity is None else entity.path,
+            self._secondary if is_elsewhere else self._primary,
+            queue_path,
+            message_ids=ids if isinstance(ids, tuple) else (),
+            count=1 if kind is Kind.PING else 0,
+            outcome="sent" if kind is Kind.PING else "",
+            reason=news.text,
+            epoch=0 if entity is None else entity.epoch,
+        )
+        self._record(event)
+
+    def paired(self, found: Preparation) -> None:
+        """Backlog queues were looked for, perhaps created, and the pair is ready."""
+        self._record(Event(Kind.QUEUE_CHECKED, namespace=self._secondary, count=1))
+        for _ in found.created:
+            self._record(Event(Kind.QUEUE_CREATED, namespace=self._secondary, count=1))
+        self._record(Event(Kind.PAIRED, namespace=self._primary, count=len(found.found)))
+
+    def faulted(self, reason: str) -> None:
+        self._record(Event(Kind.FAULTED, namespace=self._primary, reason=reason))

@@ -1,0 +1,229 @@
+"""A send whose messages keep the order of their session (P19): each goes to the one backlog queue of its key.
+
+While a fence stands before one of its keys, a send takes the detour though the primary is up. When that fence is about
+to fall it is worth a moment's wait: otherwise somebody who sends all the time would follow his own messages for ever.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NoReturn, Protocol
+
+from twinbus.client.asks import Answer, Failed, Flow, Stored, ToBacklog, WaitTurn
+from twinbus.client.flows import Choice, Parcel, Sending
+from twinbus.errors import BothNamespacesUnavailable, SendError
+from twinbus.pairing.backlog_queues import backlog_path
+from twinbus.pairing.effects import Tell
+from twinbus.pairing.entity import Entity
+from twinbus.pairing.envelope import read_aliases
+from twinbus.pairing.failure import Failure
+from twinbus.pairing.order import Crossing, Fences, Key, Mark, key_of, mark_of
+from twinbus.pairing.pair import Pair
+from twinbus.pairing.receipt import SendReceipt, Side
+from twinbus.pairing.verdict import Role, Verdict, verdict
+
+HAND_OVER_S = 2.0
+"""How long a send waits for a fence that is about to fall."""
+IMPATIENT_S = 20.0
+"""If it did not fall, nobody waits for it again for so long."""
+FENCED = "earlier messages of the same session are, or may be, still in the backlog"
+
+
+class KeyedParcel(Parcel, Protocol):
+    """The messages of one call, and the sessions to which they belong."""
+
+    @property
+    def session_ids(self) -> frozenset[str | None]: ...
+
+    @property
+    def has_order(self) -> bool:
+        """Whether they are sent now: what is scheduled comes when it is due, in whatever order."""
+
+
+def sending_of(
+    parcel: KeyedParcel, pair: Pair, entity: Entity, choice: Choice, started_at: float, timeout_s: float | None
+) -> Sending:
+    """A send as the pair's rules want it."""
+    if pair.fences is None or not parcel.has_order:
+        return Sending(pair, entity, parcel, choice, started_at=started_at, timeout_s=timeout_s)
+    return OrderedSending(pair, entity, parcel, pair.fences, started_at=started_at, timeout_s=timeout_s)
+
+
+class OrderedSending(Sending):
+    def __init__(
+        self,
+        pair: Pair,
+        entity: Entity,
+        parcel: KeyedParcel,
+        fences: Fences,
+        *,
+        started_at: float,
+        timeout_s: float | None = None,
+    ) -> None:
+        super().__init__(pair, entity, parcel, Choice(), started_at=started_at, timeout_s=timeout_s)
+        self._sessions = parcel
+        self._fences = fences
+        self._fence_ticket: int | None = None
+        self._places: list[str] = []
+
+    @property
+    def tickets(self) -> tuple[int, ...]:
+        return super().tickets if self._fence_ticket is None else (*super().tickets, self._fence_ticket)
+
+    @cached_property
+    def _keys(self) -> tuple[Key, ...]:
+        return tuple(key_of(self._entity.path, session_id) for session_id in self._sessions.session_ids)
+
+    def _is_detoured(self) -> bool:
+        return super()._is_detoured() or self._is_fenced
+
+    @property
+    def _is_fenced(self) -> bool:
+        return not self._fences.is_clear(self._entity.path) and any(map(self._fences.stands_before, self._keys))
+
+    # --- the backlog ---
+
+    def _detour(self) -> Flow[SendReceipt | None]:
+        """Every message to the queue of its key; None if no fence is in the way any more and the primary is up."""
+        if self._entity.side is Side.PRIMARY:
+            yield from self._wait_for_fences()
+            if not self._is_detoured():
+                return None
+        begin = 0
+        batches = yield from self._packed()
+        self._places = [""] * len(self._parcel.message_ids)
+        for batch in batches:
+            for queue, places in self._by_queue(batch).items():
+                if not (yield from self._to_queue(queue, [batch[place] for place in places])):
+                    return None
+                path = backlog_path(self._pair.name, queue)
+                self._queues += [path] * len(places)
+                for place in places:
+                    self._places[begin + place] = path
+            begin += len(batch)
+        return self._receipt(Side.BACKLOG, len(self._queues))
+
+    def _by_queue(self, batch: tuple[bytes, ...]) -> dict[int, list[int]]:
+        """Which letters of a batch go to which queue."""
+        found: dict[int, list[int]] = {}
+        for place, letter in enumerate(batch):
+            queue = self._fences.queue_of(self._key_of(letter))
+            if queue is None:
+                self._raise_both(self._pair.rotation.why_none())
+            found.setdefault(queue, []).append(place)
+        return found
+
+    def _key_of(self, letter: bytes) -> Key:
+        return key_of(self._entity.path, read_aliases(letter).session_id)
+
+    def _to_queue(self, queue: int, letters: list[bytes]) -> Flow[bool]:
+        """Put letters into their queue, which no other can stand in for; False if they need not go there any more."""
+        self._tries.new_round()
+        while True:
+            if not self._pair.rotation.is_available(queue, self._at):
+                if not self._queues and not self._is_detoured():
+                    return False
+                yield from self._wait_for_queue(queue)
+                continue
+            timeout_s = self._tries.attempt_s(self._at)
+            if timeout_s <= 0:
+                self._raise_both("the time that the caller gave is over")
+            answer = yield from self._cross(queue, letters, timeout_s)
+            if isinstance(answer, Stored):
+                self._tries.attempted()
+                self._pair.queue_took(self._entity, queue, len(letters))
+                return True
+            assert isinstance(answer, Failed)
+            yield from self._after_crossing_failed(queue, answer.failure)
+
+    def _cross(self, queue: int, letters: list[bytes], timeout_s: float) -> Flow[Answer]:
+        """One attempt, of which the fences know."""
+        marks: dict[Key, list[Mark]] = {}
+        for letter in letters:
+            marks.setdefault(self._key_of(letter), []).append(mark_of(letter))
+        crossings = [self._fences.depart(key, found) for key, found in marks.items()]
+        try:
+            answer = yield ToBacklog(queue, tuple(letters), timeout_s)
+            self._heard(answer)
+        except BaseException as error:  # closed, or interrupted in the middle: then nobody knows
+            self._not_arrived(crossings, in_doubt=not isinstance(error, SendError))
+            raise
+        if isinstance(answer, Failed):
+            self._not_arrived(crossings, in_doubt=answer.failure.in_doubt)
+        else:
+            for crossing in crossings:
+                self._pair.arrived(crossing)
+        return answer
+
+    def _not_arrived(self, crossings: list[Crossing], *, in_doubt: bool) -> None:
+        for crossing in crossings:
+            self._pair.not_arrived(crossing, in_doubt=in_doubt)
+
+    def _after_crossing_failed(self, queue: int, failure: Failure) -> Flow[None]:
+        self._note(failure, Side.BACKLOG)
+        opinion = verdict(failure, Role.BACKLOG)
+        if opinion is Verdict.RAISE:
+            self._raise(failure)
+        if opinion is Verdict.BUSY:
+            pause_s = self._tries.pause_when_busy(self._at)
+            if pause_s is None:
+                self._raise_both(str(failure))
+        else:
+            pause_s = self._tries.pause_before_next(self._at)
+        if pause_s is None:
+            self._pair.queue_failed(queue, self._at, failure)
+        else:
+            yield from self._pause(pause_s)
+
+    # --- waiting ---
+
+    def _wait_for_fences(self) -> Flow[None]:
+        """A moment, if all that is in the way may be home any moment."""
+        keys = [key for key in self._keys if self._fences.stands_before(key)]
+        if not all(self._fences.is_nearly_home(key, self._at) for key in keys):
+            return
+        until = self._at + HAND_OVER_S
+        if self._tries.deadline is not None:
+            until = min(until, self._at + (self._tries.deadline - self._at) / 2)
+        self._fence_ticket = ticket = self._pair.new_ticket()
+        self._fences.wait(keys, ticket)
+        try:
+            while self._entity.side is Side.PRIMARY and self._is_fenced:
+                if self._at >= until:
+                    self._fences.waited_in_vain(keys, self._at + IMPATIENT_S)
+                    return
+                self._heard((yield WaitTurn(ticket, until - self._at)))
+        finally:
+            self._fences.leave(keys, ticket)
+
+    def _wait_for_queue(self, queue: int) -> Flow[None]:
+        """The queue is lost: hold the send until it may be tried again, or say why it cannot go."""
+        lost = self._pair.rotation.lost.get(queue)
+        path = backlog_path(self._pair.name, queue)
+        why = f"{path}: {'it was not found' if lost is None else lost.failure}; no other queue keeps the order"
+        hold_until = self._started_at + self._rules.hold_time_max_s
+        if self._tries.deadline is not None:
+            hold_until = min(hold_until, self._tries.deadline)
+        if not self._rules.hold_sends or self._at >= hold_until:
+            self._raise_both(why)
+        kept = self._pair.kept
+        if not kept.has_room_for(self._parcel.size_bytes):
+            self._raise_not_sent(f"{len(kept)} sends with {kept.bytes} bytes are held already")
+        seat = kept.join(self._parcel.size_bytes)
+        self._pair.order(self._entity, Tell("held", why, {"held": len(kept)}))
+        try:
+            back_at = self._at + self._rules.backoff_max_s if lost is None else lost.back_at
+            yield from self._pause(max(0.001, min(back_at, hold_until) - self._at))
+        finally:
+            kept.leave(seat)
+        self._tries.new_round()
+
+    # --- what is said ---
+
+    def _receipt(self, side: Side, accepted: int, numbers: tuple[int, ...] = ()) -> SendReceipt:
+        receipt = super()._receipt(side, accepted, numbers)
+        return receipt._replace(backlog_queues=tuple(self._places)) if self._queues else receipt
+
+    def _raise_both(self, secondary_reason: str) -> NoReturn:
+        self._entity.tally.raised += 1
+        raise BothNamespacesUnavailable(self._entity.reason or FENCED, secondary_reason, self._unsent())

@@ -1,0 +1,106 @@
+"""How a job reaches a namespace, without anything secret in it.
+
+Options and closures travel in plans, event logs and the Spark UI. So they carry a *reference* to a connection string,
+and whoever connects, the driver for its plan and each executor for its work, looks it up where it runs:
+
+| reference   | where the secret is                                                                    |
+|-------------|----------------------------------------------------------------------------------------|
+| `env:NAME`  | a connection string in an environment variable of the process that connects            |
+| `file:PATH` | a connection string in a file there, as secret stores mount them                       |
+| `identity`  | nowhere: azure-identity finds who the machine is; the endpoint has to be given with it |
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from twinbus.errors import OptionsError
+
+if TYPE_CHECKING:
+    from twinbus.client.credentials import Credential
+    from twinbus.client.namespace import Namespace
+
+IDENTITY = "identity"
+WHAT_IS_RIGHT = "env:NAME, file:PATH or identity"
+_ENV, _FILE = "env:", "file:"
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SECRET = re.compile(r"(?i)(SharedAccessKey|SharedAccessSignature|sig)\s*=[^;'\"]*")
+_BYTES_MAX = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Safe to print, to pickle and to show."""
+
+    credential: str
+    """A reference."""
+    endpoint: str | None = None
+    """HOST or HOST:PORT; with a connection string it is not needed, and must not contradict it."""
+
+    def problems(self) -> list[str]:
+        """What is wrong with the reference itself; what it refers to may not even be here."""
+        kind = self.credential
+        if kind == IDENTITY:
+            return [] if self.endpoint else ["identity needs the endpoint, as contoso.servicebus.windows.net"]
+        is_variable = kind.startswith(_ENV) and _NAME.fullmatch(kind.removeprefix(_ENV))
+        is_file = kind.startswith(_FILE) and len(kind) > len(_FILE)
+        if is_variable or is_file:
+            return []
+        # What is there instead may be the secret itself: it is not repeated.
+        return [f"the credential must be a reference, {WHAT_IS_RIGHT}, never the secret: it would show in plans"]
+
+    def namespace(self) -> Namespace:
+        """The namespace, with what the reference stands for in this process. Raises `OptionsError` without secrets."""
+        from twinbus.client.namespace import Namespace
+
+        problems = self.problems()
+        if problems:
+            raise OptionsError("; ".join(problems))
+        if self.credential == IDENTITY:
+            return Namespace(self.endpoint or "", _identity())
+        try:
+            found = Namespace.from_connection_string(self._secret())
+        except OptionsError as error:
+            text = _SECRET.sub(r"\1=***", str(error))
+            raise OptionsError(f"{self.credential}: {text}") from None
+        if self.endpoint is not None and _host_of(self.endpoint) != found.host.lower():
+            raise OptionsError(f"{self.credential} is for {found.host}, and the endpoint says {self.endpoint}")
+        return found
+
+    def _secret(self) -> str:
+        if self.credential.startswith(_ENV):
+            text = os.environ.get(self.credential.removeprefix(_ENV), "")
+        else:
+            text = _read(Path(self.credential.removeprefix(_FILE)))
+        if not text.strip():
+            raise OptionsError("nothing is there: it should hold a connection string")
+        return text.strip()
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return file.read(_BYTES_MAX).decode()
+    except OSError as error:
+        raise OptionsError(f"it cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise OptionsError("it is not text") from None
+
+
+def _host_of(endpoint: str) -> str:
+    host = endpoint.partition("://")[2] or endpoint
+    return host.rstrip("/").rsplit(":", 1)[0].lower() if ":" in host else host.rstrip("/").lower()
+
+
+def _identity() -> Credential:
+    try:
+        module = import_module("azure.identity")
+    except ImportError:
+        raise OptionsError("identity needs azure-identity: pip install azure-identity") from None
+    found: Credential = module.DefaultAzureCredential()
+    return found

@@ -1,0 +1,139 @@
+"""Looking into queues from code that has no event loop: by peeking, so nothing is taken.
+
+The connection lives on a thread of its own, is made when it is first needed and made again when it is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, NamedTuple, TypeVar
+
+from twinbus.dial import Dial
+from twinbus.errors import TwinbusError
+from twinbus.pairing.failure import Failure
+from twinbus.syphon.line import Line
+from twinbus.syphon.linked import LineFailed
+from twinbus.syphon.look import last_sequence, left_in, peek, sequence_of
+
+Result = TypeVar("Result")
+ANSWER_S_MAX = 600
+
+
+class Extent(NamedTuple):
+    """The first and the last number in a queue; numbers between them may be gone."""
+
+    first: int
+    last: int
+
+    @property
+    def depth(self) -> int:
+        """About how many messages that are, and never fewer."""
+        return self.last - self.first + 1
+
+
+class Unreachable(TwinbusError):
+    """A queue or a namespace did not answer, or did not let us in; `failure` says why."""
+
+    def __init__(self, text: str, failure: Failure) -> None:
+        super().__init__(text)
+        self.failure = failure
+
+    def __reduce__(self) -> tuple[type[Unreachable], tuple[str, Failure]]:
+        # Between the processes of Spark exceptions are pickled, and what the failure holds on to may not be.
+        failure = Failure(self.failure.kind, self.failure.text, self.failure.condition)
+        return Unreachable, (str(self), failure)
+
+
+class Browser:
+    """Use it in a `with` block, or `close` it."""
+
+    def __init__(self, dial: Dial, attempt_s: float = 15.0) -> None:
+        self._dial = dial
+        self._attempt_s = attempt_s
+        self._line: Line | None = None
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="twinbus-browser", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Browser:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave nothing behind; harmless when it is closed."""
+        if self._loop.is_closed():
+            return
+        if self._line is not None:
+            self._wait_for(self._line.close())
+        self._wait_for(self._loop.shutdown_default_executor())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    # --- looks ---
+
+    def peek(self, path: str, from_sequence: int, most: int) -> list[bytes]:
+        """Up to `most` messages from a number on, in their order."""
+        return self._ask(path, lambda line: peek(line, path, from_sequence, most))
+
+    def extent(self, path: str, from_sequence: int = 1) -> Extent | None:
+        """First and last number in a queue, from a number on; None: there is nothing."""
+        return self._ask(path, lambda line: _extent(line, path, from_sequence))
+
+    def first(self, path: str, from_sequence: int = 1) -> int | None:
+        """The first number in use from a number on, which costs one peek; None: there is none."""
+        found = self.peek(path, from_sequence, 1)
+        return sequence_of(found[0]) if found else None
+
+    def is_empty(self, path: str) -> bool:
+        """Whether no receiver would ever get a message, not even when all locks have ended."""
+        return not self._ask(path, lambda line: left_in(line, path, lambda _path, _since_ms: True))
+
+    # --- the connection ---
+
+    def _ask(self, path: str, question: Callable[[Line], Awaitable[Result]]) -> Result:
+        """Raises `Unreachable`. A connection that was lost since the last question is made again."""
+        try:
+            return self._wait_for(self._asked(question))
+        except LineFailed as error:
+            where = f"{self._dial.hostname or self._dial.host}:{self._dial.port}"
+            raise Unreachable(f"{path} of {where}: {error.failure}", error.failure) from None
+
+    async def _asked(self, question: Callable[[Line], Awaitable[Result]]) -> Result:
+        is_old = self._line is not None
+        try:
+            return await question(await self._opened())
+        except LineFailed:
+            if not is_old or (self._line is not None and self._line.is_open):
+                raise
+        return await question(await self._opened())
+
+    async def _opened(self) -> Line:
+        if self._line is None or not self._line.is_open:
+            line = Line(self._dial, attempt_s=self._attempt_s, clock=lambda: int(time.monotonic() * 1000))
+            await line.open()
+            self._line = line
+        return self._line
+
+    def _wait_for(self, work: Coroutine[Any, Any, Result]) -> Result:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(ANSWER_S_MAX)
+
+
+async def _extent(line: Line, path: str, from_sequence: int) -> Extent | None:
+    found = await peek(line, path, from_sequence, 1)
+    if not found:
+        return None
+    first = sequence_of(found[0])
+    search = last_sequence(first)
+    asked = next(search)
+    try:
+        while True:
+            found = await peek(line, path, asked, 1)
+            asked = search.send(sequence_of(found[0]) if found else None)
+    except StopIteration as done:
+        return Extent(first, int(done.value))

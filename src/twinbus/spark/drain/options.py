@@ -1,0 +1,74 @@
+"""What can be said about a drain; every task gets a copy, so there is nothing secret in it."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+from typing import Literal
+
+from twinbus.errors import OptionsError
+from twinbus.spark.access import Access
+from twinbus.syphon.options import SyphonOptions
+
+LOCK_S_MAX = 300
+"""The longest that the service locks a message."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainOptions:
+    primary: Access
+    secondary: Access
+    primary_name: str
+    """What the backlog queues are called by."""
+    queue_count: int = 10
+    order: Literal["session"] | None = None
+    """"session": messages of a session come home in the order of their queue; a queue then belongs to one task."""
+    ttl: Literal["remaining", "restart"] = "remaining"
+    ledger: str | None = None
+    """A directory that executors write their segments to and the driver can read; None: nothing is recorded."""
+    tasks: int | None = None
+    """At most so many at a time; None: as many as there are cores."""
+    prefetch: int = 2_000
+    """Messages a queue may lend one task: what is repeated at most when a task is killed."""
+    patience_s: float = 120.0
+    """How long a task goes on though nothing moves: a namespace is down, or somebody else has messages under lock."""
+    refused_s: float = 10.0
+    """The same, when it is the credential that is refused."""
+    attempt_s: float = 15.0
+    lock_s: float = 60.0
+    """The lock duration of the backlog queues."""
+    run: str = field(default_factory=lambda: secrets.token_hex(4))
+    """What this run is called in the ledger."""
+
+    def __post_init__(self) -> None:
+        problems = [f"primary: {text}" for text in self.primary.problems()]
+        problems += [f"secondary: {text}" for text in self.secondary.problems()]
+        problems += [] if self.primary_name else ["primary_name must not be empty: backlog queues are called by it"]
+        ranges = {
+            "queue_count": (1, 100),
+            "tasks": (1, 10_000),
+            "patience_s": (0.1, 86_400),
+            "refused_s": (0.1, 86_400),
+        }
+        for name, (low, high) in ranges.items():
+            value = getattr(self, name)
+            if value is not None and not low <= value <= high:
+                problems.append(f"{name} must be from {low} to {high}, got {value}")
+        try:
+            self.syphon()
+        except OptionsError as error:
+            problems.append(str(error))
+        if problems:
+            raise OptionsError("; ".join(problems))
+
+    def syphon(self) -> SyphonOptions:
+        """What a task's syphon is told."""
+        return SyphonOptions(
+            until_empty=True,
+            order=self.order,
+            ttl=self.ttl,
+            prefetch=self.prefetch,
+            attempt_s=self.attempt_s,
+            lock_s=self.lock_s,
+            refused_s=self.refused_s,
+        )

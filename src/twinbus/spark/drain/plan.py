@@ -1,0 +1,59 @@
+"""Which task empties which backlog queues.
+
+The queues are laid end to end, each as long as it is deep, and the whole is cut into equal pieces, one a task: a deep
+queue is shared by several tasks, several shallow ones share a task. Pieces are where tasks are, not what they may take:
+a task ends when all of its queues are empty, whoever emptied them. Where order is asked for a queue belongs to exactly
+one task, and the deepest are dealt out first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+SHARE_MIN = 500
+"""A task for fewer messages is not worth its start, unless it is the only one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """What one task does."""
+
+    number: int
+    queues: tuple[int, ...]
+    """The indexes of its backlog queues."""
+
+
+def plan(depths: Mapping[int, int], tasks: int, *, in_order: bool = False, share_min: int = SHARE_MIN) -> list[Shard]:
+    """At most so many shards; each queue that is not empty is in at least one, and in order in exactly one."""
+    deep = {index: depth for index, depth in sorted(depths.items()) if depth > 0}
+    if not deep:
+        return []
+    count = max(1, min(tasks, -(-sum(deep.values()) // share_min)))
+    groups = _dealt(deep, min(count, len(deep))) if in_order else _cut(deep, count)
+    return [Shard(number, tuple(queues)) for number, queues in enumerate(groups)]
+
+
+def _cut(deep: Mapping[int, int], count: int) -> list[list[int]]:
+    """The queues that each of `count` equal pieces of the whole touches."""
+    whole = sum(deep.values())
+    groups: list[list[int]] = [[] for _ in range(count)]
+    start = 0
+    for index, depth in deep.items():
+        end = start + depth
+        first, last = start * count // whole, (end * count - 1) // whole
+        for group in groups[first : last + 1]:
+            group.append(index)
+        start = end
+    return groups
+
+
+def _dealt(deep: Mapping[int, int], count: int) -> list[list[int]]:
+    """Each queue to the task that has least so far, the deepest first."""
+    groups: list[list[int]] = [[] for _ in range(count)]
+    loads = [0] * count
+    for index in sorted(deep, key=lambda each: (-deep[each], each)):
+        least = loads.index(min(loads))
+        groups[least].append(index)
+        loads[least] += deep[index]
+    return [sorted(group) for group in groups]

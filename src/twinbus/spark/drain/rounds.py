@@ -1,0 +1,114 @@
+"""Shards as one Spark job: a task each, `mapInArrow`, and a look at the backlog while it runs."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partial
+from typing import TYPE_CHECKING
+
+from twinbus.errors import OptionsError, TwinbusError
+from twinbus.spark.drain.options import DrainOptions
+from twinbus.spark.drain.plan import Shard
+from twinbus.spark.drain.shard import REPORT_FIELDS, ShardReport, drain_shard
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch  # type: ignore[import-untyped]
+    from pyspark.sql import SparkSession
+
+REPORT_SCHEMA = (
+    "shard INT, attempt INT, executor STRING, moved BIGINT, moved_bytes BIGINT, received BIGINT, repeated BIGINT, "
+    "in_doubt BIGINT, refused BIGINT, expired BIGINT, seconds DOUBLE, trouble STRING"
+)
+TASKS_WITHOUT_CONTEXT = 8
+"""Where nobody can be asked how many cores there are, as through Spark Connect."""
+SPECULATION = (
+    "spark.speculation is on: Spark would start a second task for a queue that is still being emptied, and both would "
+    "pump; start the session with spark.speculation=false"
+)
+
+
+def refuse_speculation(spark: SparkSession) -> None:
+    """Raises `OptionsError` if Spark may run two attempts of a task at a time."""
+    if str(spark.conf.get("spark.speculation", "false")).lower() == "true":
+        raise OptionsError(SPECULATION)
+
+
+def parallelism(spark: SparkSession) -> int:
+    """How many tasks run at a time, about."""
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except Exception:  # Connect has no context, and says so with errors of its own
+        return TASKS_WITHOUT_CONTEXT
+
+
+def run_round(
+    spark: SparkSession,
+    options: DrainOptions,
+    shards: Sequence[Shard],
+    *,
+    every_s: float,
+    look: Callable[[], None],
+) -> list[ShardReport]:
+    """All shards, each once; `look` is called every so often meanwhile, in this thread.
+
+    Raises `TwinbusError` if Spark gives up. Whatever is raised meanwhile, an interrupt too, cancels the tasks.
+    """
+    tag = f"twinbus-drain-{secrets.token_hex(4)}"
+    with ThreadPoolExecutor(1, "twinbus-drain") as pool:
+        job = pool.submit(_collected, spark, options, tuple(shards), tag)
+        try:
+            while not wait([job], every_s).done:
+                look()
+        except BaseException:
+            spark.interruptTag(tag)
+            wait([job])
+            raise
+        return job.result()
+
+
+def _collected(spark: SparkSession, options: DrainOptions, shards: tuple[Shard, ...], tag: str) -> list[ShardReport]:
+    from pyspark.errors import PySparkException
+
+    spark.addTag(tag)  # for what this thread starts
+    try:
+        numbers = spark.range(0, len(shards), 1, len(shards))  # one a partition
+        rows = numbers.mapInArrow(partial(_in_task, options, shards), REPORT_SCHEMA).collect()
+    except PySparkException as error:
+        raise TwinbusError(f"Spark gave up: {_gist(str(error))}") from error
+    except Exception as error:
+        if "py4j" not in type(error).__module__:
+            raise
+        raise TwinbusError(f"Spark gave up: {_gist(str(error))}") from error
+    finally:
+        spark.removeTag(tag)
+    return [ShardReport(**row.asDict()) for row in rows]
+
+
+def _gist(text: str) -> str:
+    """Of pages of stack traces, the first line that says something."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    told = [line for line in lines if "Caused by" in line or "ExecutorLostFailure" in line or "failed 4 times" in line]
+    return (told or lines or ["no reason was given"])[0][:300]
+
+
+def _in_task(options: DrainOptions, shards: tuple[Shard, ...], batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
+    """Runs on an executor: drains the shards whose numbers arrive."""
+    import pyarrow as pa
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    attempt = 0 if context is None else context.attemptNumber()
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            report = drain_shard(options, shards[number], attempt).as_dict()
+            values = [pa.array([report[name]], type=_arrow_type(name)) for name in REPORT_FIELDS]
+            yield pa.RecordBatch.from_arrays(values, names=list(REPORT_FIELDS))
+
+
+def _arrow_type(name: str) -> object:
+    import pyarrow as pa
+
+    special = {"shard": pa.int32(), "attempt": pa.int32(), "seconds": pa.float64()}
+    return special.get(name, pa.string() if name in ("executor", "trouble") else pa.int64())

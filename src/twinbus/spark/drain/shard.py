@@ -1,0 +1,187 @@
+"""What one task of a drain does: it is a syphon for some of the queues, until they are empty.
+
+No Spark in here: the same function runs in a test, in a task of any Spark, or in a process of its own. What goes wrong
+for reasons that another attempt on the same machine would meet again is a line in the report, not an exception: Spark
+would only repeat it and bury it in a stack trace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from twinbus.dial import Dial
+from twinbus.errors import OptionsError
+from twinbus.ledger import Ledger
+from twinbus.ledger.options import LedgerOptions
+from twinbus.pairing.backlog_queues import backlog_path
+from twinbus.pairing.failure import FailureKind
+from twinbus.spark.drain.options import DrainOptions
+from twinbus.spark.drain.plan import Shard
+from twinbus.syphon import Progress, Syphon
+from twinbus.syphon.line import Line
+from twinbus.syphon.linked import LineFailed
+from twinbus.syphon.look import peek
+from twinbus.syphon.presence import FOR_GOOD
+
+LOOK_S = 0.25
+RECORD_WAIT_S = 0.02
+"""A task may be killed at any time: so much of what it did is not in the ledger then."""
+LOCKED = "messages are under lock elsewhere; they come back when the locks end"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardReport:
+    """How one attempt at a shard ended."""
+
+    shard: int
+    attempt: int
+    executor: str
+    """The machine, and the process there that started this one: the same for all tasks of an executor."""
+    moved: int = 0
+    moved_bytes: int = 0
+    received: int = 0
+    repeated: int = 0
+    in_doubt: int = 0
+    refused: int = 0
+    expired: int = 0
+    seconds: float = 0.0
+    trouble: str = ""
+    """Why it ended before its queues were empty; empty if they are."""
+
+    @property
+    def gone(self) -> int:
+        """Messages that left the backlog for good."""
+        return self.moved + self.refused + self.expired
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+REPORT_FIELDS = tuple(field.name for field in fields(ShardReport))
+
+
+def drain_shard(options: DrainOptions, shard: Shard, attempt: int = 0) -> ShardReport:
+    """Bring home what is in the shard's queues; returns when they are truly empty, or with the trouble."""
+    who = f"{socket.gethostname()}:{os.getppid()}"
+    try:
+        primary = options.primary.namespace().dial(options.attempt_s)
+        secondary = options.secondary.namespace().dial(options.attempt_s)
+        ledger = _ledger(options, shard, attempt)
+    except OptionsError as error:
+        return ShardReport(shard.number, attempt, who, trouble=f"{who}: {error}")
+    try:
+        progress, trouble = asyncio.run(_pump(options, shard, primary, secondary, ledger))
+    finally:
+        if ledger is not None:
+            ledger.close()
+    return _report(shard, attempt, who, progress, trouble)
+
+
+def program_of(run: str, shard: int, attempt: int) -> str:
+    """What an attempt calls itself in the ledger."""
+    return f"twinbus drain {run} shard {shard} attempt {attempt}"
+
+
+def _ledger(options: DrainOptions, shard: Shard, attempt: int) -> Ledger | None:
+    if options.ledger is None:
+        return None
+    program = program_of(options.run, shard.number, attempt)
+    return Ledger(LedgerOptions(directory=Path(options.ledger), program=program, write_interval_s=RECORD_WAIT_S))
+
+
+def _report(shard: Shard, attempt: int, who: str, progress: Progress | None, trouble: str) -> ShardReport:
+    if progress is None:
+        return ShardReport(shard.number, attempt, who, trouble=f"{who}: {trouble}")
+    return ShardReport(
+        shard.number,
+        attempt,
+        who,
+        moved=progress.moved,
+        moved_bytes=progress.moved_bytes,
+        received=progress.received,
+        repeated=progress.repeated,
+        in_doubt=progress.in_doubt,
+        refused=progress.refused,
+        expired=progress.expired,
+        seconds=round(progress.seconds, 3),
+        trouble=f"{who}: {trouble}" if trouble else "",
+    )
+
+
+async def _pump(
+    options: DrainOptions, shard: Shard, primary: Dial, secondary: Dial, ledger: Ledger | None
+) -> tuple[Progress | None, str]:
+    refusal = await _refusal(secondary, [backlog_path(options.primary_name, each) for each in shard.queues], options)
+    if refusal:
+        return None, refusal
+    syphon = Syphon(
+        primary,
+        secondary,
+        options.primary_name,
+        options.queue_count,
+        options.syphon(),
+        queues=shard.queues,
+        ledger=ledger,
+    )
+    patience, trouble = Patience(options, time.monotonic()), ""
+    async with syphon:
+        async for progress in syphon.progress(LOOK_S):
+            trouble = patience.trouble(progress, time.monotonic())
+            if trouble:
+                break
+        else:
+            await syphon.finished()
+    return syphon.look(), trouble
+
+
+async def _refusal(secondary: Dial, paths: Sequence[str], options: DrainOptions) -> str:
+    """Why the secondary will never let us read one of the queues; empty if it may. An outage may pass."""
+    line = Line(secondary, attempt_s=options.attempt_s, clock=lambda: int(time.monotonic() * 1000))
+    try:
+        await line.open()
+    except LineFailed:
+        return ""
+    try:
+        for path in paths:
+            await peek(line, path, 1, 1)
+    except LineFailed as error:
+        return f"{path}: {error.failure}" if error.failure.kind in FOR_GOOD else ""
+    finally:
+        await line.close()
+    return ""
+
+
+class Patience:
+    """How long a task goes on though nothing moves."""
+
+    def __init__(self, options: DrainOptions, now_s: float) -> None:
+        self._patience_s = options.patience_s
+        self._refused_s = min(options.refused_s, options.patience_s)
+        self._gone = 0
+        self._since_s = now_s
+
+    def trouble(self, progress: Progress, now_s: float) -> str:
+        """Why it is time to give up; empty: go on."""
+        gone = progress.moved + progress.refused + progress.expired
+        if gone != self._gone:
+            self._gone, self._since_s = gone, now_s
+            return ""
+        waited_s = now_s - self._since_s
+        if waited_s < self._refused_s or (waited_s < self._patience_s and not _is_refused(progress)):
+            return ""
+        down = [f"{each.path}: {each.reason}" for each in progress.destinations if each.reason]
+        return "; ".join([*progress.troubles, *down][:3]) or LOCKED
+
+
+def _is_refused(progress: Progress) -> bool:
+    """Whether all that keeps messages back are refusals of our credential."""
+    reasons = [each.reason for each in progress.destinations if each.reason]
+    reasons += [trouble.partition(": ")[2] for trouble in progress.troubles]
+    return bool(reasons) and all(reason.startswith(FailureKind.UNAUTHORISED.value) for reason in reasons)

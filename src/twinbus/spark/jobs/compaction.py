@@ -1,0 +1,59 @@
+"""Compaction on Spark: each task reads a chunk and writes its Parquet files; only what it read comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from twinbus.spark.compaction.chunk import Chunk, Read, compact
+from twinbus.spark.compaction.compaction import Compacted, ReadAll, one_by_one
+from twinbus.spark.compaction.manifest import STEPS
+from twinbus.spark.compaction.steps import STEP_DDL
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+LITTLE_BYTES = 8 << 20
+"""So much is read before a worker has started."""
+
+
+def on(spark: SparkSession, *, little_bytes: int = LITTLE_BYTES) -> ReadAll:
+    """Reads on the executors, the largest chunks first so that none is left alone at the end; a little of it here."""
+
+    def read_all(chunks: list[Chunk], store: Path) -> list[Read]:
+        if sum(chunk.stop - chunk.start for chunk in chunks) <= little_bytes:
+            return one_by_one(chunks, store)
+        reads = {read.segment: read for read in _read_there(spark, chunks, store)}
+        return [reads[chunk.segment] for chunk in chunks]
+
+    return read_all
+
+
+def _read_there(spark: SparkSession, chunks: list[Chunk], store: Path) -> Iterator[Read]:
+    asked = [(msgspec.json.encode(chunk),) for chunk in sorted(chunks, key=lambda chunk: chunk.start - chunk.stop)]
+    into = str(store.resolve())
+
+    def read(batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa  # type: ignore[import-untyped]
+
+        for batch in batches:
+            for asked_for in batch.column(0).to_pylist():
+                done = compact(msgspec.json.decode(asked_for, type=Chunk), Path(into))
+                yield pa.RecordBatch.from_pydict({"read": [msgspec.json.encode(done)]})
+
+    frame = spark.createDataFrame(spark.sparkContext.parallelize(asked, len(asked)), "chunk BINARY")
+    for row in frame.mapInArrow(read, "read BINARY").collect():
+        yield msgspec.json.decode(bytes(row["read"]), type=Read)
+
+
+def steps_in(spark: SparkSession, compacted: Compacted) -> DataFrame:
+    """The steps in a store, with the column `date` that they are partitioned by."""
+    files = [str(compacted.store / file) for file in compacted.manifest.files]
+    schema = f"{STEP_DDL}, date DATE"
+    if not files:
+        return spark.createDataFrame([], schema)
+    base = str(compacted.store / STEPS)
+    return spark.read.schema(schema).option("basePath", base).parquet(*files)

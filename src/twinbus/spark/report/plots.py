@@ -1,0 +1,153 @@
+"""Plots as SVG, drawn by hand: a timeline, a line, bars. No script, no font, no network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from html import escape
+from math import ceil, floor, log10
+from typing import NamedTuple
+
+WIDTH, LEFT, RIGHT, TOP, BOTTOM = 960, 150, 16, 8, 28
+INNER = WIDTH - LEFT - RIGHT
+TICKS = 6
+ROWS_MAX = 60
+
+
+class Bar(NamedTuple):
+    """A stretch of time in a row of a timeline; `end_ms` None: it goes on."""
+
+    row: str
+    kind: str
+    begin_ms: int
+    end_ms: int | None
+    title: str
+
+
+def moment(at_ms: int, *, seconds: bool = True) -> str:
+    """As 2025-03-09 14:05:06; a time that no calendar has as the number it is."""
+    try:
+        text = datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(" ", timespec="seconds" if seconds else "minutes")
+    except (ValueError, OverflowError, OSError):
+        return f"{at_ms} ms"
+    return text.removesuffix("+00:00")
+
+
+def timeline(bars: Sequence[Bar], first_ms: int, last_ms: int) -> str:
+    """A row for each name, in the order in which they come."""
+    rows = list(dict.fromkeys(bar.row for bar in bars))[:ROWS_MAX]
+    height = TOP + 24 * len(rows) + BOTTOM
+    across = _Axis(first_ms, last_ms)
+    shapes = [across.drawn(height)]
+    for at, row in enumerate(rows):
+        y = TOP + 24 * at
+        shapes.append(_text(LEFT - 8, y + 16, row if len(row) <= 22 else row[:21] + "…", "end"))
+        shapes += [_bar(bar, across, y, last_ms) for bar in bars if bar.row == row]
+    return _svg(height, shapes)
+
+
+def _bar(bar: Bar, across: _Axis, y: int, last_ms: int) -> str:
+    begin, end = across.at(bar.begin_ms), across.at(last_ms if bar.end_ms is None else bar.end_ms)
+    shape = f'<rect class="{bar.kind}" x="{begin:.1f}" y="{y + 4}" width="{max(end - begin, 2):.1f}" height="16">'
+    return f"{shape}<title>{escape(bar.title)}</title></rect>"
+
+
+def line(points: Sequence[tuple[int, float]], first_ms: int, last_ms: int, *, step: bool = True) -> str:
+    """A value over time; it stays as it is until the next point."""
+    height = 200
+    across, up = _Axis(first_ms, last_ms), _Scale(max((value for _, value in points), default=0), height)
+    path: list[str] = []
+    level = up.at(0)
+    for at_ms, value in points:
+        x = across.at(at_ms)
+        path.append(f"{x:.1f},{level:.1f}")
+        level = up.at(value)
+        path.append(f"{x:.1f},{level:.1f}")
+    path.append(f"{across.at(last_ms):.1f},{level:.1f}" if step else f"{across.at(last_ms):.1f},{up.at(0):.1f}")
+    ground = f"{LEFT},{up.at(0):.1f} {' '.join(path)} {across.at(last_ms):.1f},{up.at(0):.1f}"
+    shapes = [across.drawn(height), up.drawn(), f'<polygon class="area" points="{ground}"/>']
+    return _svg(height, [*shapes, f'<polyline class="line" points="{" ".join(path)}"/>'])
+
+
+def columns(points: Sequence[tuple[int, float]], first_ms: int, last_ms: int, bucket_ms: int) -> str:
+    """A value for each stretch of time."""
+    height = 200
+    across, up = _Axis(first_ms, last_ms), _Scale(max((value for _, value in points), default=0), height)
+    width = max(1.0, across.at(first_ms + bucket_ms) - across.at(first_ms) - 0.5)
+    shapes = [across.drawn(height), up.drawn()]
+    for at_ms, value in points:
+        if value:
+            x, y = max(across.at(at_ms), LEFT), up.at(value)
+            title = escape(f"{moment(at_ms)}: {value:,.1f}")
+            size = f'width="{width:.1f}" height="{up.at(0) - y:.1f}"'
+            shapes.append(f'<rect class="column" x="{x:.1f}" y="{y:.1f}" {size}><title>{title}</title></rect>')
+    return _svg(height, shapes)
+
+
+def shares(values: Sequence[tuple[str, float, str]]) -> str:
+    """A bar for each name with its value as text."""
+    height = TOP + 22 * len(values) + 4
+    most = max((value for _, value, _ in values), default=0) or 1
+    shapes = []
+    for at, (name, value, text) in enumerate(values):
+        y = TOP + 22 * at
+        width = (INNER - 130) * value / most
+        shapes.append(_text(LEFT - 8, y + 14, name, "end"))
+        shapes.append(f'<rect class="column" x="{LEFT}" y="{y + 2}" width="{max(width, 1):.1f}" height="16"/>')
+        shapes.append(_text(LEFT + width + 6, y + 14, text))
+    return _svg(height, shapes)
+
+
+class _Axis:
+    """Time from left to right."""
+
+    def __init__(self, first_ms: int, last_ms: int) -> None:
+        self._first, self._span = first_ms, max(last_ms - first_ms, 1)
+
+    def at(self, at_ms: float) -> float:
+        return LEFT + INNER * min(max((at_ms - self._first) / self._span, 0.0), 1.0)
+
+    def drawn(self, height: int) -> str:
+        shapes = []
+        for tick in range(TICKS + 1):
+            x = LEFT + INNER * tick / TICKS
+            shapes.append(f'<line class="grid" x1="{x:.1f}" y1="{TOP}" x2="{x:.1f}" y2="{height - BOTTOM}"/>')
+            text = moment(round(self._first + self._span * tick / TICKS), seconds=self._span < 600_000)
+            anchor = "middle" if tick < TICKS else "end"
+            shapes.append(_text(x, height - 10, text if tick in (0, TICKS) else text[11:], anchor))
+        return "".join(shapes)
+
+
+class _Scale:
+    """Values from the bottom up, to a round number."""
+
+    def __init__(self, most: float, height: int) -> None:
+        self._top = _round_up(most)
+        self._bottom = height - BOTTOM
+
+    def at(self, value: float) -> float:
+        return self._bottom - (self._bottom - TOP) * value / self._top
+
+    def drawn(self) -> str:
+        shapes = []
+        for part in (0, 0.5, 1):
+            y = self.at(self._top * part)
+            shapes.append(f'<line class="grid" x1="{LEFT}" y1="{y:.1f}" x2="{WIDTH - RIGHT}" y2="{y:.1f}"/>')
+            shapes.append(_text(LEFT - 8, y + 4, f"{self._top * part:,g}", "end"))
+        return "".join(shapes)
+
+
+def _round_up(value: float) -> float:
+    """The next 1, 2 or 5 with zeros behind it."""
+    if value <= 0:
+        return 1
+    size: float = 10 ** floor(log10(value))
+    return next(step * size for step in (1, 2, 5, 10) if step * size >= ceil(value * 1000) / 1000 or step == 10)
+
+
+def _text(x: float, y: float, text: str, anchor: str = "start") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+
+
+def _svg(height: int, shapes: Sequence[str]) -> str:
+    return f'<svg viewBox="0 0 {WIDTH} {height}" role="img">{"".join(shapes)}</svg>'

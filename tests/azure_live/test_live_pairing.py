@@ -1,0 +1,244 @@
+"""Pairing against two namespaces that somebody else runs, by their connection strings: real ones, if you like.
+
+`make azure-live` says what it will do, what that costs, and runs this. Everything here works through what Azure offers
+to everybody: an outage is a queue that the administration has set to SendDisabled. Queues have names that nobody else
+uses and are deleted at the end.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+
+import pytest
+from azure.core.exceptions import ResourceNotFoundError
+from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage, ServiceBusReceiveMode
+from azure.servicebus.exceptions import MessagingEntityNotFoundError
+from azure.servicebus.management import EntityStatus
+from paired import AIO, BOTH, Heard, LoopThread, OnLoop, wait_until
+
+import twinbus.aio
+from twinbus import Namespace, PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, Side
+
+PRIMARY, SECONDARY, CONSENT = "TWINBUS_LIVE_PRIMARY", "TWINBUS_LIVE_SECONDARY", "TWINBUS_LIVE_YES"
+MISSING = [name for name in (PRIMARY, SECONDARY, CONSENT) if not os.environ.get(name)]
+if MISSING:
+    pytest.skip(f"needs two namespaces: make azure-live ({', '.join(MISSING)} not set)", allow_module_level=True)
+
+PATIENCE_S = 120.0
+"""How long the service may take until a changed status, or a message, shows."""
+BACKLOG_QUEUES = 2
+
+pytestmark = pytest.mark.timeout(600)
+
+
+class LiveStage:
+    """Two namespaces, queues of this run in them, and clients of this pair."""
+
+    def __init__(self) -> None:
+        self.primary = Namespace.from_connection_string(os.environ[PRIMARY])
+        self.secondary = Namespace.from_connection_string(os.environ[SECONDARY])
+        self.prefix = f"twinbus-live-{secrets.token_hex(4)}"
+        self.orders = f"{self.prefix}-orders"
+        self._admins = [namespace.admin_client(attempt_s=30) for namespace in (self.primary, self.secondary)]
+
+    def __enter__(self) -> LiveStage:
+        self._admins[0].create_queue(self.orders)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for admin in self._admins:
+            for queue in [queue.name for queue in admin.list_queues() if queue.name.startswith(self.prefix)]:
+                with suppress(ResourceNotFoundError):
+                    admin.delete_queue(queue)
+            admin.close()
+
+    # --- clients ---
+
+    @contextmanager
+    def bus(self, flavour: str, **wishes: Any) -> Iterator[PairedServiceBusClient]:
+        quick: dict[str, Any] = {
+            "failover_interval": timedelta(0),
+            "ping_primary_interval": timedelta(seconds=2),
+            "attempt_timeout": timedelta(seconds=10),
+            "backlog_queue_count": BACKLOG_QUEUES,
+            "primary_name": self.prefix,
+            "entities": (self.orders,),
+        }
+        options = SendAvailabilityPairedNamespaceOptions(self.secondary, **quick | wishes)
+        if flavour != AIO:
+            with PairedServiceBusClient(self.primary, options) as bus:
+                yield bus
+            return
+        loop = LoopThread()
+
+        async def make() -> twinbus.aio.PairedServiceBusClient:
+            return twinbus.aio.PairedServiceBusClient(self.primary, options)
+
+        with OnLoop(loop.run(make()), loop) as on_loop:
+            yield cast(PairedServiceBusClient, on_loop)
+        loop.close()
+
+    # --- outages ---
+
+    def set_status(self, status: EntityStatus) -> None:
+        admin = self._admins[0]
+        admin.update_queue(admin.get_queue(self.orders), status=status)
+
+    @contextmanager
+    def outage(self) -> Iterator[None]:
+        """Nobody can send to the queue; whatever happens, it is put back."""
+        self.set_status(EntityStatus.SEND_DISABLED)
+        try:
+            yield
+        finally:
+            self.set_status(EntityStatus.ACTIVE)
+
+    # --- sight ---
+
+    def backlog(self, index: int) -> str:
+        return f"{self.prefix}/x-servicebus-transfer/{index}"
+
+    def backlog_settings(self, index: int) -> Any:
+        return self._admins[1].get_queue(self.backlog(index))
+
+    def taken(self, namespace: Namespace, *queues: str) -> list[ServiceBusReceivedMessage]:
+        """What is in these queues; it is gone then."""
+        found: list[ServiceBusReceivedMessage] = []
+        with namespace.sync_client(attempt_s=30) as client:
+            for queue in queues:
+                mode = ServiceBusReceiveMode.RECEIVE_AND_DELETE
+                with client.get_queue_receiver(queue, receive_mode=mode) as receiver:
+                    while got := receiver.receive_messages(100, max_wait_time=5):
+                        found += got
+        return found
+
+    def taken_from_backlog(self) -> list[ServiceBusReceivedMessage]:
+        return self.taken(self.secondary, *map(self.backlog, range(BACKLOG_QUEUES)))
+
+
+@pytest.fixture(scope="module")
+def live() -> Iterator[LiveStage]:
+    with LiveStage() as stage:
+        yield stage
+
+
+both_clients = pytest.mark.parametrize("flavour", BOTH)
+
+
+# --- pairing ---
+
+
+@both_clients
+def test_pairing_makes_the_backlog_queues_and_finds_them_again(live: LiveStage, flavour: str) -> None:
+    for _ in range(2):
+        with live.bus(flavour) as bus:
+            assert bus.backlog_queue_count == BACKLOG_QUEUES
+    made = live.backlog_settings(0)
+    assert (made.max_size_in_megabytes, made.max_delivery_count) == (5120, 2147483647)
+    assert made.lock_duration == timedelta(minutes=1)
+    assert made.dead_lettering_on_message_expiration
+    assert made.enable_batched_operations
+    assert not made.requires_session
+
+
+@both_clients
+def test_while_all_is_well_messages_go_to_the_primary(live: LiveStage, flavour: str) -> None:
+    with live.bus(flavour) as bus:
+        sender = bus.get_queue_sender(live.orders)
+        batch = sender.create_message_batch()
+        batch.add_message(ServiceBusMessage("4"))
+        sent: list[Any] = [
+            ServiceBusMessage("1", message_id="one"),
+            [ServiceBusMessage("2"), ServiceBusMessage("3")],
+            batch,
+        ]
+        receipts = [sender.send_messages(each) for each in sent]
+        assert {receipt.side for receipt in receipts} == {Side.PRIMARY}
+    found = live.taken(live.primary, live.orders)
+    assert sorted(str(message) for message in found) == ["1", "2", "3", "4"]
+    ids = {each for receipt in receipts for each in receipt.message_ids}
+    assert {message.message_id for message in found} == ids
+    assert "one" in ids
+
+
+def test_a_queue_that_was_never_there_is_taken_for_a_typing_error(live: LiveStage) -> None:
+    with live.bus("threads") as bus, pytest.raises(MessagingEntityNotFoundError):
+        bus.get_queue_sender(f"{live.prefix}-typo").send_messages(ServiceBusMessage("1"))
+
+
+# --- an outage, and what becomes of messages ---
+
+
+@both_clients
+def test_sends_go_on_while_the_queue_is_disabled_and_come_back_by_themselves(live: LiveStage, flavour: str) -> None:
+    with live.bus(flavour) as bus:
+        heard = Heard(bus)
+        sender = bus.get_queue_sender(live.orders)
+        assert sender.send_messages(ServiceBusMessage("before")).side is Side.PRIMARY
+        with live.outage():
+            _send_until(sender, Side.BACKLOG)
+            assert sender.send_messages(ServiceBusMessage("during")).attempts == 1, "the primary is left alone"
+        heard.wait_for("recovered", within_s=PATIENCE_S)
+        assert sender.send_messages(ServiceBusMessage("after")).side is Side.PRIMARY
+    assert "during" in [str(message) for message in live.taken_from_backlog()]
+    texts = [str(message) for message in live.taken(live.primary, live.orders)]
+    assert texts[0] == "before"
+    assert "after" in texts
+
+
+@both_clients
+def test_a_message_in_the_backlog_keeps_everything_and_is_addressed(live: LiveStage, flavour: str) -> None:
+    due_at = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
+    message = ServiceBusMessage(
+        b"\x00\xff", message_id="m", subject="s", correlation_id="c", application_properties={"n": 5, "t": True}
+    )
+    message.time_to_live, message.scheduled_enqueue_time_utc = timedelta(minutes=90), due_at
+    with live.bus(flavour) as bus:
+        bus.force_failover(live.orders, stay=True)
+        assert bus.get_queue_sender(live.orders).send_messages(message).side is Side.BACKLOG
+    (found,) = live.taken_from_backlog()
+    properties = found.application_properties
+    assert b"".join(cast(Any, found.body)) == b"\x00\xff"
+    assert (found.message_id, found.subject, found.correlation_id) == ("m", "s", "c")
+    assert properties is not None
+    assert (properties[b"n"], properties[b"t"], properties[b"x-ms-path"]) == (5, True, live.orders.encode())
+    assert properties[b"x-ms-timetolive"] == 90 * 60 * 1000
+    assert properties[b"x-ms-scheduledenqueuetimeutc"] == round(due_at.timestamp() * 1000)
+
+
+@both_clients
+def test_a_schedule_can_be_cancelled_while_all_is_well(live: LiveStage, flavour: str) -> None:
+    with live.bus(flavour) as bus:
+        sender = bus.get_queue_sender(live.orders)
+        numbers = sender.schedule_messages(ServiceBusMessage("late"), datetime.now(UTC) + timedelta(hours=1))
+        sender.cancel_scheduled_messages(numbers)
+    assert not live.taken(live.primary, live.orders)
+
+
+def test_our_receivers_do_not_show_pings(live: LiveStage, record_property: Any) -> None:
+    """Whether the service itself drops them is not promised anywhere: it is looked at, and told."""
+    with live.bus("threads") as bus:
+        heard = Heard(bus)
+        bus.force_failover(live.orders)
+        heard.wait_for("recovered", within_s=PATIENCE_S)  # a ping was accepted
+        with bus.get_queue_receiver(live.orders) as receiver:
+            is_delivered = bool(live.taken(live.primary, live.orders))
+            assert not receiver.receive_messages(max_wait_time=2)
+    record_property("the service delivers pings", is_delivered)
+    print(f"the service {'delivers' if is_delivered else 'does not deliver'} pings")  # noqa: T201 - what is unknown
+
+
+def _send_until(sender: Any, side: Side) -> None:
+    """A changed status takes a while to be in force everywhere."""
+
+    def is_there() -> bool:
+        is_reached: bool = sender.send_messages(ServiceBusMessage(f"at {time.time():.3f}")).side is side
+        return is_reached
+
+    wait_until(is_there, within_s=PATIENCE_S)

@@ -1,0 +1,161 @@
+"""`order="session"`: what was sent in order is received in order on the primary, whatever happened between."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from backlog_letters import fill, letters_for
+from paired import Heard, Stage, wait_until
+
+from twinbus import PairedServiceBusClient, SendReceipt
+from twinbus.errors import BothNamespacesUnavailable
+from twinbus.pairing.receipt import Side
+
+ORDERED: dict[str, Any] = {"order": "session", "enable_syphon": True}
+
+
+def message(session_id: str | None, number: int) -> ServiceBusMessage:
+    return ServiceBusMessage(str(number), session_id=session_id)
+
+
+def received(stage: Stage, count: int, queue: str | None = None) -> dict[str | None, list[int]]:
+    """The numbers of each session as a receiver on the primary gets them."""
+    found: dict[str | None, list[int]] = defaultdict(list)
+    for each in stage.primary.take(queue or stage.orders, count):
+        found[each.session_id].append(int(str(each)))
+    return found
+
+
+def is_clear(bus: PairedServiceBusClient, queue: str) -> bool:
+    """Whether sends may go straight to the primary."""
+    target: Any = getattr(bus, "_target", bus)
+    return bool(target._standing.pair.entity(queue).is_plain)
+
+
+def test_every_session_is_received_in_the_order_in_which_it_was_sent(both: Stage) -> None:
+    with both.bus(**ORDERED) as bus, bus.get_queue_sender(both.orders) as sender:
+        heard = Heard(bus)
+        wait_until(lambda: is_clear(bus, both.orders))
+        sides: list[Side] = []
+
+        def send(start: int) -> None:
+            for number in range(start, start + 40):
+                receipt = sender.send_messages(message("abc"[number % 3] if number % 4 else None, number))
+                sides.append(receipt.side)
+
+        send(0)
+        fault = both.primary.break_("no-send", both.orders)
+        send(40)
+        heard.wait_for("failed_over")
+        send(80)
+        both.primary.clear(fault)
+        heard.wait_for("recovered")
+        send(120)
+        wait_until(lambda: is_clear(bus, both.orders))
+        send(160)
+    numbers = received(both, 200)
+    assert sorted(number for found in numbers.values() for number in found) == list(range(200))
+    assert all(found == sorted(found) for found in numbers.values())
+    assert set(sides) == {Side.PRIMARY, Side.BACKLOG}
+    assert sides[-1] is Side.PRIMARY, "after the backlog is home sends go straight again"
+
+
+def test_sends_go_on_into_the_backlog_while_a_large_one_comes_home(both: Stage) -> None:
+    with both.bus(**ORDERED, backlog_queue_count=1) as bus, bus.get_queue_sender(both.orders) as sender:
+        heard = Heard(bus)
+        wait_until(lambda: is_clear(bus, both.orders))
+        fault = both.primary.break_("no-send", both.orders)
+        sender.send_messages(message("a", 0))
+        for start in range(1, 20_001, 1_000):
+            sender.send_messages([message("a", number) for number in range(start, start + 1_000)])
+        both.primary.clear(fault)
+        heard.wait_for("recovered", within_s=60)
+        receipts: list[SendReceipt] = []
+        while not receipts or receipts[-1].side is Side.BACKLOG:
+            receipts.append(sender.send_messages(message("a", 20_001 + len(receipts))))
+        for _ in range(20):
+            receipts.append(sender.send_messages(message("a", 20_001 + len(receipts))))
+    assert receipts[0].side is Side.BACKLOG, "its predecessors are still there"
+    assert {receipt.side for receipt in receipts[-20:]} == {Side.PRIMARY}
+    assert received(both, 20_001 + len(receipts)) == {"a": list(range(20_001 + len(receipts)))}
+
+
+def test_somebody_who_never_pauses_is_handed_over_all_the_same(both: Stage) -> None:
+    with both.bus(**ORDERED) as bus, bus.get_queue_sender(both.orders) as sender:
+        wait_until(lambda: is_clear(bus, both.orders))
+        sides: list[Side] = []
+        is_over = threading.Event()
+
+        def send_for_ever() -> None:
+            while not is_over.is_set():
+                sides.append(sender.send_messages(message("a", len(sides))).side)
+
+        thread = threading.Thread(target=send_for_ever)
+        thread.start()
+        try:
+            wait_until(lambda: len(sides) > 20)
+            fault = both.primary.break_("no-send", both.orders)
+            wait_until(lambda: Side.BACKLOG in sides)
+            both.primary.clear(fault)
+            wait_until(lambda: is_clear(bus, both.orders) and Side.BACKLOG not in sides[-50:])
+        finally:
+            is_over.set()
+            thread.join()
+    assert received(both, len(sides)) == {"a": list(range(len(sides)))}
+
+
+def test_after_a_restart_nothing_overtakes_what_an_earlier_process_left_behind(both: Stage) -> None:
+    queues = 2
+    with both.bus(backlog_queue_count=queues) as bus, bus.get_queue_sender(both.orders) as sender:
+        pass  # only to have the queues
+    for index in range(queues):
+        fill(both.secondary.connection_string, both.backlog(index), letters_for(both.orders, 3_000))
+    with both.bus(**ORDERED, backlog_queue_count=queues) as bus, bus.get_queue_sender(both.orders) as sender:
+        receipt = sender.send_messages(message(None, 1_000_000))
+        assert receipt.side is Side.BACKLOG
+        wait_until(lambda: is_clear(bus, both.orders), within_s=60)
+        assert sender.send_messages(message(None, 1_000_001)).side is Side.PRIMARY
+        texts = [str(each) for each in both.primary.take(both.orders, 2 * 3_000 + 2)]
+    assert texts[-1] == "1000001"
+    assert "1000000" in texts
+
+
+def test_a_batch_with_several_sessions_is_split_and_the_receipt_tells_where_each_is(both: Stage) -> None:
+    with both.bus(**ORDERED) as bus, bus.get_queue_sender(both.orders) as sender:
+        wait_until(lambda: is_clear(bus, both.orders))
+        fault = both.primary.break_("no-send", both.orders)
+        first = sender.send_messages(message("a", 0))
+        sessions = ["a", "b", "c", "d", "e", "f"]
+        receipt = sender.send_messages([message(sessions[number % 6], number) for number in range(1, 61)])
+        both.primary.clear(fault)
+        assert receipt.side is Side.BACKLOG
+        assert receipt.is_complete
+        assert set(receipt.places) == {both.backlog(0), both.backlog(1)}
+        by_session = {
+            session: {receipt.places[n - 1] for n in range(1, 61) if sessions[n % 6] == session} for session in sessions
+        }
+        assert all(len(places) == 1 for places in by_session.values()), "a session has one queue"
+        assert by_session["a"] == set(first.places)
+        wait_until(lambda: is_clear(bus, both.orders))
+    numbers = received(both, 61)
+    assert all(found == sorted(found) for found in numbers.values())
+
+
+def test_a_lost_queue_is_not_replaced_by_another(both: Stage) -> None:
+    with both.bus(**ORDERED, backlog_queue_count=2) as bus, bus.get_queue_sender(both.orders) as sender:
+        wait_until(lambda: is_clear(bus, both.orders))
+        both.primary.break_("no-send", both.orders)
+        place = sender.send_messages(message("a", 0)).places[0]
+        both.secondary.break_("no-send", place)
+        with pytest.raises(BothNamespacesUnavailable, match="no other queue keeps the order") as caught:
+            sender.send_messages(message("a", 1))
+        assert place in caught.value.secondary_reason
+
+
+def test_without_a_syphon_in_the_same_client_order_is_refused(both: Stage) -> None:
+    with pytest.raises(ValueError, match="enable_syphon=True"):
+        both.client(order="session")

@@ -1,0 +1,167 @@
+"""Every accepted message is somewhere, and exactly the planted ones are lost."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from duck_oracle import Oracle
+from ledger_story import BASE_MS, MINUTE, Script, Story, a_story, without_numbers, write_lines
+
+from twinbus.ledger import Event, Kind
+from twinbus.spark.compaction.compaction import Compacted, compact_ledger, one_by_one
+from twinbus.spark.compaction.coverage import coverage_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from twinbus.spark.jobs.findings import Reconciliation
+
+HORIZON_MIN = 15
+
+
+def reconciled(spark: SparkSession, compacted: Compacted) -> Reconciliation:
+    from twinbus.spark.jobs.analysis import reconcile
+    from twinbus.spark.jobs.compaction import steps_in
+
+    return reconcile(steps_in(spark, compacted), coverage_of(compacted), horizon_min=HORIZON_MIN)
+
+
+def verdicts(spark: SparkSession, compacted: Compacted, dark_until_ms: int = 0) -> dict[tuple[str, str], str]:
+    from twinbus.spark.jobs.compaction import steps_in
+    from twinbus.spark.transforms.accounts import accounts
+    from twinbus.spark.transforms.reconciliation import fates, verdicts
+
+    judged = verdicts(fates(accounts(steps_in(spark, compacted))), horizon_min=HORIZON_MIN, dark_until_ms=dark_until_ms)
+    return {(row["entity"], row["message_id"]): row["verdict"] for row in judged.collect()}
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_exactly_the_planted_misfortunes_are_found(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+    story = a_story(seed, 2000)
+    story.write(tmp_path)
+    compacted = compact_ledger(one_by_one, tmp_path)
+    found = verdicts(spark, compacted)
+    assert found == story.expected
+    assert Oracle(compacted).verdicts(HORIZON_MIN) == story.expected
+
+
+KINDS = [str(kind) for kind in Kind if kind not in (Kind.OPENED, Kind.CLOSED, Kind.GAP, Kind.REJECTED)]
+
+
+def a_soup(seed: int, messages: int) -> list[Script]:
+    """Anything may happen to any message at any time, in batches: nothing that a sane system would do."""
+    chance = random.Random(seed)
+    scripts = [Script(f"{number:016x}", "any") for number in range(3)]
+    for _ in range(messages * 3):
+        ids = tuple(f"m{chance.randrange(messages)}" for _ in range(chance.choice((1, 1, 2, 5))))
+        entity = chance.choice(
+            ("orders", "Orders", "news/Subscriptions/a", "news/subscriptions/b", "news", "bills", "")
+        )
+        sessions = tuple(chance.choice(("", "", "s1")) for _ in ids) if chance.random() < 0.3 else ()
+        told = Event(
+            chance.choice(KINDS),
+            entity,
+            queue=chance.choice(("", "", "q/0", "q/1")),
+            message_ids=ids,
+            session_ids=sessions,
+            sizes=tuple(chance.randrange(200_000) for _ in ids),
+            until_ms=chance.choice((0, 0, 0, BASE_MS + 100 * MINUTE)),
+        )
+        chance.choice(scripts).note(BASE_MS + chance.randrange(120 * MINUTE), told)
+    return scripts
+
+
+def test_any_ledger_at_all_is_judged_as_duckdb_judges_it(spark: SparkSession, tmp_path: Path) -> None:
+    for seed in range(3):
+        directory = tmp_path / f"{seed}"
+        directory.mkdir()
+        for script in a_soup(seed, (30, 300, 900)[seed]):
+            write_lines(directory, script.process, script.lines())
+        compacted = compact_ledger(one_by_one, directory)
+        assert verdicts(spark, compacted) == Oracle(compacted).verdicts(HORIZON_MIN)
+
+
+def with_a_gap(story: Story, directory: Path, program: str, missing: set[int]) -> None:
+    for name, script in story.scripts.items():
+        lines = script.lines()
+        write_lines(directory, script.process, without_numbers(lines, missing) if name == program else lines)
+
+
+def test_a_gap_turns_lost_nothing_into_unknown(spark: SparkSession, tmp_path: Path) -> None:
+    story = a_story(3, 600, misfortunes=0)
+    story.write(tmp_path / "whole")
+    whole = reconciled(spark, compact_ledger(one_by_one, tmp_path / "whole"))
+    assert (whole.lost, whole.verdict) == (0, "nothing lost")
+    assert whole.entities == story.counts()
+
+    (tmp_path / "gap").mkdir()
+    with_a_gap(story, tmp_path / "gap", "receiver", {200})
+    torn = reconciled(spark, compact_ledger(one_by_one, tmp_path / "gap"))
+    assert torn.lost is None
+    assert torn.verdict == "unknown: records are missing"
+    assert torn.count("unknown") == 1
+    assert torn.as_dict()["lost"] is None
+
+
+def test_what_is_lost_after_the_gap_is_lost_for_certain(spark: SparkSession, tmp_path: Path) -> None:
+    story = a_story(4, 1500, misfortunes=2)
+    with_a_gap(story, tmp_path, "client1", {2})
+    compacted = compact_ledger(one_by_one, tmp_path)
+    found = reconciled(spark, compacted)
+    lost = [name for name, verdict in story.expected.items() if verdict == "lost"]
+    assert found.verdict == f"unknown: records are missing; at least {len(lost)} lost"
+    assert {(row["entity"], row["message_id"]) for row in found.named if row["verdict"] == "lost"} == set(lost)
+    dark = verdicts(spark, compacted, dark_until_ms=BASE_MS + 300 * MINUTE)
+    assert {name for name, verdict in dark.items() if verdict == "unknown"} == set(lost)
+
+
+def test_a_clock_that_is_wrong_widens_the_horizon_and_loses_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    story = a_story(5, 600, misfortunes=0)
+    story.scripts["receiver"].ahead_ms = -40 * MINUTE
+    story.scripts["syphon"].ahead_ms = -40 * MINUTE
+    story.write(tmp_path)
+    found = reconciled(spark, compact_ledger(one_by_one, tmp_path))
+    assert found.lost == 0
+    assert found.backwards_ms == pytest.approx(40 * MINUTE, abs=2000)
+    assert found.horizon_min == pytest.approx(HORIZON_MIN + 40, abs=1)
+    assert found.entities == story.counts()
+
+
+def test_a_receiver_that_stopped_has_lost_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    """What nobody has overtaken waits, however long."""
+    client, receiver = Script("0a", "client"), Script("0b", "receiver")
+    for number in range(100):
+        at = BASE_MS + number * MINUTE
+        client.note(at, Event(Kind.ACCEPTED, "orders", message_ids=(f"{number}",)))
+        if number < 50:
+            receiver.note(at + 5, Event(Kind.DELIVERED, "orders", message_ids=(f"{number}",)))
+        client.note(at, Event(Kind.ACCEPTED, "unseen", message_ids=(f"{number}",)))
+    for script in (client, receiver):
+        write_lines(tmp_path, script.process, script.lines())
+    found = reconciled(spark, compact_ledger(one_by_one, tmp_path))
+    assert found.entities == {
+        "orders": {"delivered": 50, "stored_on_primary": 50},
+        "unseen": {"stored_on_primary": 100},
+    }
+    assert found.verdict == "nothing lost"
+    assert found.named == []
+
+
+def test_an_acknowledgement_that_the_namespace_knows_nothing_of_is_a_loss(spark: SparkSession, tmp_path: Path) -> None:
+    client, namespace = Script("0a", "client"), Script("0c", "contoso")
+    for number in range(60):
+        at = BASE_MS + number * MINUTE
+        client.note(at, Event(Kind.ACCEPTED, "orders", message_ids=(f"{number}",)))
+        if number != 7:
+            namespace.note(at, Event(Kind.STORED, "orders", message_ids=(f"{number}",)))
+        if number not in (7, 9):
+            namespace.note(at, Event(Kind.DELIVERED, "orders", message_ids=(f"{number}",)))
+    for script in (client, namespace):
+        write_lines(tmp_path, script.process, script.lines())
+    found = reconciled(spark, compact_ledger(one_by_one, tmp_path))
+    assert found.entities == {"orders": {"delivered": 58, "lost": 1, "waiting": 1}}
+    assert [row["message_id"] for row in found.named] == ["7"]
+    assert found.overtaken == 1

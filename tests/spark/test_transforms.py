@@ -1,0 +1,127 @@
+"""Transforms on a handful of rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ledger_story import BASE_MS, a_story
+
+from twinbus.ledger import SPARK_SCHEMA, Kind
+from twinbus.spark.compaction.compaction import compact_ledger, one_by_one
+from twinbus.spark.compaction.steps import STEP_DDL
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+NAMES = [column.split()[0] for column in STEP_DDL.split(", ")]
+
+
+def steps(spark: SparkSession, *rows: dict[str, Any]) -> DataFrame:
+    usual: dict[str, Any] = {
+        name: ("" if kind == "STRING" else 0) for name, kind in (column.split() for column in STEP_DDL.split(", "))
+    }
+    usual |= {"message_id": None, "size": None, "session_id": None, "sequence_number": None, "entity": "orders"}
+    numbered = ({**usual, "process": "p", "number": number, **row} for number, row in enumerate(rows, 1))
+    return spark.createDataFrame([tuple(row[name] for name in NAMES) for row in numbered], STEP_DDL)
+
+
+def test_steps_read_from_the_segments_are_those_of_compaction(spark: SparkSession, tmp_path: Path) -> None:
+    from twinbus.spark.jobs.compaction import steps_in
+    from twinbus.spark.transforms.steps import steps as steps_of
+
+    a_story(1, 200, misfortunes=1).write(tmp_path)
+    (tmp_path / "torn.jsonl").write_text('{"v":1,"process":"x","num')
+    read = steps_of(spark.read.schema(SPARK_SCHEMA).json(f"{tmp_path}/*.jsonl"))
+    compacted = steps_in(spark, compact_ledger(one_by_one, tmp_path))
+    assert read.columns == compacted.columns
+    assert {tuple(row) for row in read.collect()} == {tuple(row) for row in compacted.collect()}
+
+
+def test_outages_that_overlap_are_one_and_flaps_are_counted(spark: SparkSession) -> None:
+    from twinbus.spark.transforms.availability import availability, detours, observed, outages
+
+    def told(kind: Kind, at: int, process: str, entity: str = "orders") -> dict[str, Any]:
+        return {"kind": str(kind), "at_ms": at, "process": process, "entity": entity}
+
+    rows = steps(
+        spark,
+        told(Kind.SUSPECTED, 100, "a"),  # a scare: no failover follows
+        told(Kind.SUSPECTED, 1000, "a"),
+        told(Kind.FAILED_OVER, 1100, "a"),
+        told(Kind.RECOVERED, 2000, "a"),
+        told(Kind.FAILED_OVER, 1500, "b"),
+        told(Kind.RECOVERED, 2500, "b"),
+        told(Kind.FAILED_OVER, 2400, "a"),
+        told(Kind.RECOVERED, 2450, "a"),
+        told(Kind.FAILED_OVER, 4000, "b", "Orders"),
+        told(Kind.ACCEPTED, 5000, "b"),
+        told(Kind.ACCEPTED, 100, "b", "bills"),
+    )
+    out = outages(detours(rows))
+    assert [tuple(row) for row in out.collect()] == [
+        ("orders", 1, 1000, 1100, 2500, 2, 3),
+        ("orders", 2, 4000, 4000, None, 1, 1),
+    ]
+    found = [tuple(row) for row in availability(out, observed(rows)).collect()]
+    assert found == [("bills", 100, 100, 0, 0, None), ("orders", 100, 5000, 2, 2500, 1 - 2500 / 4900)]
+
+
+def test_both_rules_of_counting(spark: SparkSession) -> None:
+    """C3: 64 KB steps, settlements, renewals and management are in the full rule only."""
+    from twinbus.spark.transforms.cost import uses
+
+    large, at = 65_536 + 1, BASE_MS
+    one = {"at_ms": at, "message_id": "m", "size": large}
+    parked = {**one, "queue": "q/0"}
+    found = uses(
+        steps(
+            spark,
+            {**parked, "kind": "backlogged"},
+            {**parked, "kind": "received_from_backlog"},
+            {**one, "kind": "sent_home"},
+            {**parked, "kind": "completed"},
+            {**one, "kind": "delivered"},
+            {**one, "kind": "delivered", "outcome": "received-and-deleted", "size": 10},
+            {"at_ms": at, "kind": "lock_renewed", "count": 3, "queue": "q/0"},
+            {"at_ms": at, "kind": "queue_created", "queue": "q/0"},
+            {"at_ms": at, "kind": "long_poll", "queue": "q/0", "count": 1},
+            {"at_ms": at, "kind": "ping", "count": 1, "bytes": 200},
+            {"at_ms": at, "kind": "failed_over"},
+            {"at_ms": at + 31 * 86_400_000, "kind": "accepted", "message_id": "n", "size": 65_536},
+        )
+    )
+    rows = {(row["month"], row["stage"]): (row["documents"], row["full"], row["bytes"]) for row in found.collect()}
+    assert rows == {
+        ("2025-03", "send to backlog"): (1, 2, large),
+        ("2025-03", "receive from backlog"): (1, 2, large),
+        ("2025-03", "send home to primary"): (1, 2, large),
+        ("2025-03", "settle in backlog"): (0, 1, 0),
+        ("2025-03", "receive from primary"): (2, 3, large + 10),
+        ("2025-03", "settle on primary"): (0, 1, 0),
+        ("2025-03", "lock renewals"): (0, 3, 0),
+        ("2025-03", "management"): (0, 1, 0),
+        ("2025-03", "idle long polls"): (1, 1, 0),
+        ("2025-03", "pings"): (1, 1, 200),
+        ("2025-04", "send to primary"): (1, 1, 65_536),
+    }
+
+
+def test_a_message_is_late_when_one_that_was_sent_later_came_first(spark: SparkSession) -> None:
+    from twinbus.spark.transforms.ordering import journeys, ordering, ordering_by_session
+
+    def sent(name: str, at: int, session: str | None = None) -> dict[str, Any]:
+        return {"kind": "accepted", "message_id": name, "at_ms": at, "process": "client", "session_id": session}
+
+    def done(name: str, at: int) -> dict[str, Any]:
+        return {"kind": "delivered", "message_id": name, "at_ms": at, "process": "receiver"}
+
+    rows = steps(
+        spark,
+        *(sent(name, at, session) for at, (name, session) in enumerate([("a", None), ("b", None), ("c", None)])),
+        *(sent(name, 5, "s") for name in ("x", "y")),
+        sent("never", 6),
+        *(done(name, at) for name, at in [("b", 10), ("y", 11), ("a", 14), ("c", 14), ("x", 15), ("b", 20)]),
+    )
+    found = [tuple(row) for row in ordering(ordering_by_session(journeys(rows))).collect()]
+    assert found == [("orders", 6, 1, "delivered", 5, 2, 1, 4)]

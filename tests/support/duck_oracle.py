@@ -1,0 +1,115 @@
+"""The same questions asked of DuckDB, written down separately, over the same Parquet files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import duckdb
+
+from twinbus.spark.compaction.compaction import Compacted
+
+Name = tuple[str, str]
+
+PER_MESSAGE = """
+with m as (
+  select split_part(lower(entity), '/subscriptions/', 1) as entity, message_id, kind, queue, at_ms, until_ms,
+         session_id, number, position, process, lower(entity) as reader
+  from steps where message_id is not null and entity <> ''
+    and kind in ('accepted','backlogged','in_doubt','not_sent','sent_home','completed','released','lock_lost',
+                 'redriven','discarded','cancelled','dead_lettered','expired','stored','delivered','duplicate')
+), f as (
+  select entity, message_id,
+    count(*) filter (kind = 'accepted') as ok, count(*) filter (kind = 'backlogged') as parked,
+    count(*) filter (kind = 'in_doubt') as doubt, count(*) filter (kind = 'not_sent') as refused,
+    count(*) filter (kind = 'sent_home') as home, count(*) filter (kind = 'completed') as gone,
+    count(*) filter (kind in ('released', 'lock_lost')) as back, count(*) filter (kind = 'redriven') as again,
+    count(*) filter (kind in ('discarded', 'cancelled')) as binned,
+    count(*) filter (kind = 'dead_lettered' and queue = '') as dead_here,
+    count(*) filter (kind = 'dead_lettered' and queue <> '') as dead_there,
+    count(*) filter (kind = 'expired' and queue = '') as old_here,
+    count(*) filter (kind = 'expired' and queue <> '') as old_there,
+    count(*) filter (kind = 'stored' and queue = '') as kept,
+    count(*) filter (kind = 'duplicate' and queue = '') as dup,
+    count(*) filter (kind = 'delivered' and queue = '') as done,
+    count(distinct reader) filter (kind = 'delivered' and queue = '') as readers,
+    min(at_ms) as first_ms, max(session_id) as session,
+    max(queue) filter (kind = 'backlogged') as q,
+    min(at_ms) filter (kind = 'backlogged') // 60000 as parked_min,
+    min(at_ms) filter (kind in ('accepted','sent_home') or (kind = 'stored' and queue = '')) as arrived,
+    max(until_ms) filter (kind in ('accepted','sent_home','backlogged')) as due
+  from m group by all
+), g as (
+  select *, arrived // 60000 as arrived_min,
+    greatest(arrived, coalesce(due, 0)) // 60000 as due_min,
+    max(arrived // 60000) filter (done > 0) over (partition by entity, session) as done_to,
+    max(arrived // 60000) filter (kept > 0) over (partition by entity) as kept_to,
+    max(parked_min) filter (home > 0) over (partition by entity, q) as home_to
+  from f
+)
+select entity, message_id, first_ms, case
+  when ok + parked + doubt = 0 then if(refused > 0, 'not_sent', 'sent_elsewhere')
+  when (done > 1 and readers = 1) or if(kept > 0, kept, ok + home - dup) > 1 then 'duplicated'
+  when done > 0 then 'delivered'
+  when dead_here > 0 then 'dead_lettered'
+  when old_here > 0 then 'expired'
+  when binned > 0 and parked = 0 then 'discarded'
+  when kept > 0 then 'waiting'
+  when ok + home > 0 then
+    if(coalesce(due_min + $horizon < done_to, false) or coalesce(arrived_min + $horizon < kept_to, false),
+       'lost', 'stored_on_primary')
+  when dead_there > again + binned then 'dead_lettered'
+  when old_there > 0 then 'expired'
+  when binned > 0 then 'discarded'
+  when parked > 0 and gone > 0 then 'lost'
+  when parked > 0 then if(back = 0 and coalesce(parked_min + $horizon < home_to, false), 'lost', 'waiting')
+  else 'in_doubt' end as verdict
+from g
+"""
+
+LATE = """
+with m as (
+  select lower(entity) as entity, message_id, max(session_id) as session,
+    min(process) filter (kind in ('accepted', 'backlogged')) as sender,
+    min(number * 1048576 + position) filter (kind in ('accepted', 'backlogged')) as sent,
+    min(at_ms) filter (kind = 'delivered' and queue = '') as came,
+    min(number * 1048576 + position) filter (kind = 'delivered' and queue = '') as place
+  from steps where message_id is not null and entity <> '' group by all
+), w as (
+  select *, min(row(came, place)) filter (came is not null) over (
+    partition by entity, session, sender order by sent rows between 1 following and unbounded following) as later
+  from m where sent is not null
+)
+select entity, count(came) as arrived, count(*) filter (came is not null and row(came, place) > later) as late
+from w group by entity
+"""
+
+CHARGES = """
+select kind, queue <> '' as parked, count(message_id) as messages,
+  sum(case when message_id is not null then greatest(1, ceil(coalesce(size, 0) / 65536))
+      else greatest(count, 1) end)::bigint as operations,
+  sum(coalesce(size, 0) + bytes)::bigint as bytes
+from steps group by all
+"""
+
+
+class Oracle:
+    """Looks at a store."""
+
+    def __init__(self, compacted: Compacted) -> None:
+        self._db = duckdb.connect()
+        files = [str(compacted.store / file) for file in compacted.manifest.files]
+        self._db.read_parquet(files).create_view("steps")
+
+    def verdicts(self, horizon_min: int) -> dict[Name, str]:
+        rows = self._db.execute(PER_MESSAGE, {"horizon": horizon_min}).fetchall()
+        return {(entity, message_id): verdict for entity, message_id, _, verdict in rows}
+
+    def late(self) -> dict[str, tuple[int, int]]:
+        """How many messages of each entity arrived, and how many of them late."""
+        return {entity: (arrived, late) for entity, arrived, late in self._db.execute(LATE).fetchall()}
+
+    def charges(self) -> dict[tuple[str, bool], tuple[int, int, int]]:
+        return {(row[0], row[1]): row[2:] for row in self._db.execute(CHARGES).fetchall()}
+
+    def ask(self, query: str) -> list[tuple[Any, ...]]:
+        return self._db.execute(query).fetchall()

@@ -1,0 +1,123 @@
+"""What a month will cost: numbers of the documents, and sums that must hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twinbus.cost.bill import Use, bill
+from twinbus.cost.forecast import Usage, capacity, forecast, uses
+from twinbus.cost.prices import Prices, Tier, load_prices
+from twinbus.cost.stages import CHARGES, Stage
+from twinbus.errors import OptionsError
+from twinbus.ledger.kinds import FACTS
+
+
+def test_five_entities_and_twenty_clients_ping_six_thousand_times_an_hour() -> None:
+    """C1."""
+    usage = Usage(entities=5, clients=20, outages=1, outage_s=3600, failover_s=0, ping_s=60)
+    assert usage.pings == 6000
+
+
+def test_an_idle_syphon_of_ten_queues_polls_as_often_as_the_documents_say() -> None:
+    """P13: 40 an hour, 28,800 in 30 days."""
+    assert uses(Usage(queues=10))[Stage.IDLE].documents == 28_800
+
+
+def test_a_detour_is_four_charges_or_six_operations() -> None:
+    """C3: 4 and 6 instead of 2 and 3."""
+    usage = Usage(rate=1, size_bytes=1000, outages=1, outage_s=1000, failover_s=0)
+    found = uses(usage)
+    way = [found[stage] for stage in (Stage.SEND_BACKLOG, Stage.RECEIVE_BACKLOG, Stage.SETTLE_BACKLOG, Stage.SEND_HOME)]
+    assert sum(use.documents for use in way) == 3 * 1000  # and the receive that every message has
+    assert sum(use.full for use in way) == 4 * 1000
+    assert (
+        found[Stage.SEND].messages + found[Stage.SEND_HOME].messages == usage.messages == found[Stage.RECEIVE].messages
+    )
+
+
+def test_a_large_message_is_charged_by_started_64_kb_in_full_only() -> None:
+    found = uses(Usage(rate=1, size_bytes=96 * 1024))[Stage.SEND]
+    assert found.full == 2 * found.documents
+
+
+@pytest.mark.parametrize(
+    ("operations", "usd"),
+    [(0, 0), (13e6, 0), (14e6, 0.8), (100e6, 69.6), (2500e6, 1269.6), (3000e6, 1369.6)],
+)
+def test_operations_cost_what_the_list_says(operations: float, usd: float) -> None:
+    assert Prices().operations_usd(operations) == pytest.approx(usd)
+
+
+def test_two_standard_namespaces_cost_a_fraction_of_geo_replicated_premium() -> None:
+    told = forecast(Usage(rate=1))
+    replicated = told.alternatives[-1]
+    assert replicated.name.startswith("Premium with geo-replication")
+    assert replicated.usd == pytest.approx(2 * 677.08 + 2_592_000 * 1024 / 1e9 * 0.09)
+    assert told.bill.usd("full") == pytest.approx(9.81)
+
+
+def test_the_backlog_is_sized_from_data_and_outage() -> None:
+    """A3: 100 messages of 100 KB a second for six hours are 216 GB."""
+    found = capacity(Usage(rate=100, size_bytes=100_000, outage_s=6 * 3600, failover_s=0, queues=10))
+    assert found.bytes == pytest.approx(216e9, rel=0.01)
+    assert found.queues_needed == 81
+    assert not found.is_enough
+    assert found.hours == pytest.approx(0.74, abs=0.01)
+    assert capacity(Usage(rate=0)).hours is None
+
+
+amounts = st.floats(0, 1e10)
+
+
+@given(st.dictionaries(st.sampled_from(list(Stage)), st.builds(Use, amounts, amounts, amounts, amounts)))
+def test_stages_add_up_to_the_whole(used: dict[Stage, Use]) -> None:
+    prices = Prices(egress_usd_per_gb=0.05)
+    found = bill("a month", used, prices)
+    leaving = sum(use.bytes for stage, use in used.items() if stage.startswith("receive from"))
+    expected = prices.standard_usd_a_month + prices.operations_usd(found.use.full) + leaving / 1e9 * 0.05
+    assert found.usd("full") == pytest.approx(expected)
+    assert found.pairing_usd("full") <= found.usd("full")
+    assert found.as_dict()["total_usd"]["full"] == pytest.approx(expected, abs=1e-5)
+
+
+def test_whatever_costs_an_operation_has_a_stage() -> None:
+    charged = {charge.kind for charge in CHARGES}
+    assert charged == {kind for kind, facts in FACTS.items() if facts.operation is not None}
+
+
+def test_everything_wrong_is_said_at_once() -> None:
+    with pytest.raises(OptionsError) as caught:
+        Usage(entities=0, rate=-1, ping_s=0, outages=1000, outage_s=36_000)
+    for part in ("entities", "rate", "ping_s", "longer than a month"):
+        assert part in str(caught.value)
+
+
+def test_a_table_of_ones_own_replaces_the_prices_it_names(tmp_path: Path) -> None:
+    file = tmp_path / "prices.toml"
+    file.write_text('as_of = "2027-01-01"\nstandard_operations = [{usd_per_million = 2.0}]\n')
+    prices = load_prices(file)
+    assert (prices.as_of, prices.standard_operations) == ("2027-01-01", (Tier(2.0),))
+    assert prices.operations_usd(3e6) == 6
+    assert prices.standard_usd_a_month == Prices().standard_usd_a_month
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("premium_usd_a_month = 1", "no date"),
+        ('as_of = "x"\nprize = 1', "prize"),
+        ('as_of = "x"\npremium_usd_a_month = -1', "premium_usd_a_month is -1"),
+        ('as_of = "x"\nstandard_operations = [{usd_per_million = 1.0, up_to_million = 5}]', "must rise"),
+        ('as_of = "x"\nstandard_operations = []', "must rise"),
+        ("as_of", "cannot be read"),
+    ],
+)
+def test_a_table_that_is_none_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "prices.toml"
+    file.write_text(text)
+    with pytest.raises(OptionsError, match=said):
+        load_prices(file)
