@@ -26,6 +26,9 @@ TwinbusError
     ├── MessageTooLarge               amqp:link:message-size-exceeded
     ├── QuotaExceeded                 amqp:resource-limit-exceeded
     ├── LockLost                      com.microsoft:message-lock-lost
+    ├── SessionLockLost               com.microsoft:session-lock-lost
+    ├── SessionCannotBeLocked         com.microsoft:session-cannot-be-locked
+    ├── OperationTimedOut             com.microsoft:timeout
     ├── MessageNotFound               com.microsoft:message-not-found
     ├── ServerBusy                    com.microsoft:server-busy
     ├── NotAllowed                    amqp:not-allowed
@@ -195,6 +198,20 @@ class QuotaExceeded(NamespaceError):
 
 class LockLost(NamespaceError):
     condition = "com.microsoft:message-lock-lost"
+
+
+class SessionLockLost(NamespaceError):
+    condition = "com.microsoft:session-lock-lost"
+
+
+class SessionCannotBeLocked(NamespaceError):
+    """Somebody else has it."""
+
+    condition = "com.microsoft:session-cannot-be-locked"
+
+
+class OperationTimedOut(NamespaceError):
+    condition = "com.microsoft:timeout"
 
 
 class MessageNotFound(NamespaceError):

@@ -101,6 +101,15 @@ class LocalNamespace:
 
         self._ask(self._running.create_queue(name, QueueSettings(**settings)))
 
+    def create_topic(self, name: str, *subscriptions: str, **settings: Any) -> None:
+        """Create a topic and subscriptions that get all its messages; `settings` are the fields of `TopicSettings`."""
+        from twinbus.namespace.commands import CreateSubscription, CreateTopic
+        from twinbus.namespace.entities.settings import QueueSettings, TopicSettings
+
+        self._ask(self._running.administer(CreateTopic(name, TopicSettings(**settings))))
+        for subscription in subscriptions:
+            self._ask(self._running.administer(CreateSubscription(name, subscription, QueueSettings())))
+
     def start(self) -> None:
         """Serve; returns when clients can connect. Raises `TwinbusError` and leaves nothing behind if that fails."""
         from twinbus.limit_names import with_limits

@@ -112,6 +112,27 @@ def test_operations_beyond_the_standing_throttle_are_refused_as_busy() -> None:
             send_many()
 
 
+def test_a_partitioned_queue_takes_more_before_it_is_busy() -> None:
+    """Four times as much, sent at once and then refused; time only gives more to both."""
+    with (
+        LocalNamespace(limits={"busy_entity_operations_per_second": 3}) as namespace,
+        ServiceBusClient.from_connection_string(namespace.connection_string, retry_total=0) as client,
+    ):
+        namespace.create_queue("plain")
+        namespace.create_queue("parts", partitioned=True)
+        with client.get_queue_sender("parts") as sender:
+            for _ in range(8):
+                sender.send_messages(ServiceBusMessage("x"))
+        with client.get_queue_sender("plain") as sender:
+
+            def send_many() -> None:
+                for _ in range(200):
+                    sender.send_messages(ServiceBusMessage("x"))
+
+            with pytest.raises(ServiceBusServerBusyError, match="'plain' is busy: more than 3 operations a second"):
+                send_many()
+
+
 def test_connections_beyond_the_standing_throttle_are_refused_as_busy() -> None:
     with (
         LocalNamespace(queues=["orders"], limits={"busy_connections": 1}) as namespace,

@@ -247,12 +247,9 @@ def test_what_is_missing_or_there_already_is_the_right_exception(admin: ServiceB
         ({"max_size_in_megabytes": 0}, "MaxSizeInMegabytes"),
         ({"default_message_time_to_live": timedelta(0)}, "DefaultMessageTimeToLive"),
         ({"max_message_size_in_kilobytes": 102_400}, "MaxMessageSizeInKilobytes"),
-        ({"requires_session": True}, "RequiresSession"),
-        ({"requires_duplicate_detection": True}, "RequiresDuplicateDetection"),
-        ({"enable_partitioning": True}, "EnablePartitioning"),
         ({"forward_to": "other"}, "ForwardTo"),
         ({"forward_dead_lettered_messages_to": "other"}, "ForwardDeadLetteredMessagesTo"),
-        ({"auto_delete_on_idle": timedelta(minutes=5)}, "AutoDeleteOnIdle"),
+        ({"auto_delete_on_idle": timedelta(minutes=4)}, "AutoDeleteOnIdle"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name_and_nothing_is_made(
@@ -293,16 +290,21 @@ def test_a_wrong_key_is_refused(namespace: LocalNamespace) -> None:
         admin.create_queue("orders")
 
 
-def test_topics_subscriptions_and_rules_are_refused_with_a_reason(admin: ServiceBusAdministrationClient) -> None:
-    for call in (
-        lambda: admin.create_topic("events"),
-        lambda: admin.create_subscription("events", "s1"),
-        lambda: admin.get_subscription("events", "s1"),
-        lambda: list(admin.list_subscriptions("events")),
-        lambda: admin.delete_rule("events", "s1", "r1"),
-    ):
-        with pytest.raises(HttpResponseError, match="not supported yet"):
-            call()
+def test_what_is_decided_when_a_queue_is_made_comes_back_and_stays(admin: ServiceBusAdministrationClient) -> None:
+    admin.create_queue(
+        "orders",
+        requires_session=True,
+        requires_duplicate_detection=True,
+        enable_partitioning=True,
+        auto_delete_on_idle=timedelta(minutes=5),
+    )
+    queue = admin.get_queue("orders")
+    assert (queue.requires_session, queue.requires_duplicate_detection, queue.enable_partitioning) == (True, True, True)
+    assert queue.auto_delete_on_idle == timedelta(minutes=5)
+    for name in ("requires_session", "requires_duplicate_detection", "enable_partitioning"):
+        with pytest.raises(HttpResponseError, match="cannot be changed"):
+            admin.update_queue(queue, **{name: False})
+    admin.update_queue(admin.get_queue("orders"), auto_delete_on_idle=timedelta(minutes=6))
 
 
 # --- settings are honoured ---

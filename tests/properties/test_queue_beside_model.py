@@ -322,7 +322,7 @@ class QueueBesideModel(RuleBasedStateMachine):
     def the_queue_counts_like_the_model(self) -> None:
         if not hasattr(self, "model"):
             return
-        queue = self.seam.machine.registry.find(QUEUE)
+        queue = self.seam.machine.registry.find_queue(QUEUE)
         states = [each.state for each in self.model.messages.values()]
         counted = (queue.active, queue.deferred, queue.scheduled)
         assert counted == (states.count(ACTIVE), states.count(DEFERRED), states.count(SCHEDULED))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from twinbus.namespace.store.api import (
+    AdvanceSequence,
     Change,
     CommitFailed,
     Committed,
@@ -21,18 +22,27 @@ from twinbus.namespace.store.api import (
     EntitySummary,
     ExpiredRows,
     HeadRows,
+    InsertCopies,
     InsertMessages,
+    KnownSessions,
     MessageRow,
     MessageState,
     NamedRows,
     PutEntity,
+    PutSessionState,
     RangeRows,
     ReplaceMessage,
     Report,
     RowRequest,
     RowsRead,
+    SessionRange,
+    SessionRows,
+    SessionsRead,
+    SessionStateOf,
+    StateRead,
     Store,
     StoredNamespace,
+    WaitingSessions,
 )
 from twinbus.namespace.store.memory import MemoryStore
 from twinbus.namespace.store.sqlite import SqliteStore
@@ -42,6 +52,8 @@ WAIT_S = 30
 # A handful of telling values meet more often than random ones: equal times, equal sizes, a page and more.
 TIMES = st.sampled_from([0, 1, 2, 5, 1 << 42])
 TEXTS = st.none() | st.sampled_from(["", "a", 'x"\\\x00\n', "é🚌"]) | st.text(max_size=5)
+NAMES = st.sampled_from(["", "a", "é🚌"])
+KINDS = ["insert", "insert", "delete", "replace", "copies", "state", "advance"]
 PAYLOADS = st.sampled_from([b"", b"\x00", b"\x00\xff\x00", bytes(100), b"\x80" * 9000])
 
 
@@ -76,6 +88,7 @@ class StoreBesideModel(RuleBasedStateMachine):
         self.entities: dict[int, EntityRow] = {}
         self.next_sequences: dict[int, int] = {}
         self.rows: dict[tuple[int, int], MessageRow] = {}
+        self.states: dict[tuple[int, str], PutSessionState] = {}
         self.reports: SimpleQueue[Report] = SimpleQueue()
         self.reported = 0
         self.store = self.opened()
@@ -106,15 +119,22 @@ class StoreBesideModel(RuleBasedStateMachine):
         entity_id = data.draw(st.sampled_from(sorted(self.entities)))
         del self.entities[entity_id], self.next_sequences[entity_id]
         self.rows = {key: row for key, row in self.rows.items() if key[0] != entity_id}
+        self.states = {key: state for key, state in self.states.items() if key[0] != entity_id}
         self.submit(DropEntity(entity_id))
 
     @precondition(lambda self: self.entities)
-    @rule(data=st.data(), kinds=st.lists(st.sampled_from(["insert", "insert", "delete", "replace"]), max_size=6))
+    @rule(data=st.data(), kinds=st.lists(st.sampled_from(KINDS), max_size=6))
     def change_messages(self, data: st.DataObject, kinds: list[str]) -> None:
         changes: list[Change] = []
         for kind in kinds:
             if kind == "insert":
                 changes.append(self.insert(data))
+            elif kind == "copies":
+                changes.append(self.insert_copies(data))
+            elif kind == "state":
+                changes.append(self.put_state(data))
+            elif kind == "advance":
+                changes.append(self.advance(data))
             elif self.rows:
                 changes.append(self.delete(data) if kind == "delete" else self.replace(data))
         self.submit(*changes)
@@ -131,6 +151,28 @@ class StoreBesideModel(RuleBasedStateMachine):
             self.next_sequences[entity_id] = max(following, sequence + 1)
             made.append(row)
         return InsertMessages(tuple(made))
+
+    def insert_copies(self, data: st.DataObject) -> InsertCopies:
+        payload = data.draw(PAYLOADS)
+        made = []
+        for entity_id in data.draw(st.lists(st.sampled_from(sorted(self.entities)), min_size=1, max_size=4)):
+            sequence = self.next_sequences[entity_id]
+            self.next_sequences[entity_id] += 1
+            made.append(data.draw(message_rows(entity_id, sequence))._replace(payload=payload))
+            self.rows[entity_id, sequence] = made[-1]
+        return InsertCopies(tuple(made))
+
+    def put_state(self, data: st.DataObject) -> PutSessionState:
+        entity_id = data.draw(st.sampled_from(sorted(self.entities)))
+        change = PutSessionState(entity_id, data.draw(NAMES), data.draw(st.none() | PAYLOADS), data.draw(TIMES))
+        self.states[entity_id, change.session_id] = change
+        return change
+
+    def advance(self, data: st.DataObject) -> AdvanceSequence:
+        entity_id = data.draw(st.sampled_from(sorted(self.entities)))
+        change = AdvanceSequence(entity_id, data.draw(st.integers(1, 12)))
+        self.next_sequences[entity_id] = max(self.next_sequences[entity_id], change.next_sequence)
+        return change
 
     def delete(self, data: st.DataObject) -> DeleteMessages:
         entity_id = data.draw(st.sampled_from(sorted({key[0] for key in self.rows})))
@@ -161,11 +203,38 @@ class StoreBesideModel(RuleBasedStateMachine):
             NamedRows(entity_id, sequences),
             ExpiredRows(entity_id, until, rows_max, bytes_max, *after),
             DueRows(entity_id, until, rows_max, bytes_max, *after),
+            SessionRows(entity_id, data.draw(NAMES), start, rows_max, bytes_max),
+            SessionRange(entity_id, data.draw(NAMES), start, rows_max, bytes_max),
         ]
         request = data.draw(st.sampled_from(requests))
         self.settle()
         self.store.request(request)
         assert self.reports.get(timeout=WAIT_S) == expected(request, self.rows_of(entity_id), self.number)
+
+    @precondition(lambda self: self.next_entity_id > 1)
+    @rule(data=st.data(), name=NAMES, most=st.integers(1, 3), skip=st.integers(0, 2))
+    def read_sessions(self, data: st.DataObject, name: str, most: int, skip: int) -> None:
+        entity_id = data.draw(st.integers(1, self.next_entity_id))
+        rows = [row for row in self.rows_of(entity_id) if row.session_id is not None]
+        states = {key[1]: put for key, put in self.states.items() if key[0] == entity_id and put.state is not None}
+        waiting = sorted({row.session_id or "" for row in rows if row.state == MessageState.ACTIVE})
+        known = sorted({row.session_id or "" for row in rows} | states.keys())
+        since = data.draw(TIMES)
+        updated = sorted(each for each, put in states.items() if put.updated_at_ms > since)
+        behind = [each for each in waiting if each > name]
+        put = states.get(name)
+        answers: list[Report] = [
+            SessionsRead(WaitingSessions(entity_id, None, (), most), tuple(waiting[:most]), self.number),
+            SessionsRead(WaitingSessions(entity_id, name, (), most), tuple(behind[:most]), self.number),
+            SessionsRead(KnownSessions(entity_id, None, skip, most), tuple(known[skip : skip + most]), self.number),
+            SessionsRead(KnownSessions(entity_id, since, skip, most), tuple(updated[skip : skip + most]), self.number),
+            StateRead(SessionStateOf(entity_id, name), None if put is None else put.state, self.number),
+        ]
+        answer = data.draw(st.sampled_from(answers))
+        assert isinstance(answer, SessionsRead | StateRead)
+        self.settle()
+        self.store.request(answer.request)
+        assert self.reports.get(timeout=WAIT_S) == answer
 
     @rule()
     def load_again(self) -> None:
@@ -244,8 +313,10 @@ def summary(rows: list[MessageRow], next_sequence: int) -> EntitySummary:
 def expected(request: RowRequest, rows: list[MessageRow], as_of: int) -> RowsRead:
     if isinstance(request, NamedRows):
         return RowsRead(request, tuple(row for row in rows if row.sequence in request.sequences), True, None, as_of)
-    if isinstance(request, HeadRows | RangeRows):
-        any_state = isinstance(request, RangeRows)
+    if isinstance(request, HeadRows | RangeRows | SessionRows | SessionRange):
+        any_state = isinstance(request, RangeRows | SessionRange)
+        if isinstance(request, SessionRows | SessionRange):
+            rows = [row for row in rows if row.session_id == request.session_id]
         fitting = [row for row in rows if row.sequence >= request.from_sequence and (any_state or row.state == 0)]
         count = fitting_count(fitting, request.rows_max, request.bytes_max)
         return RowsRead(request, tuple(fitting[:count]), count == len(fitting), None, as_of)

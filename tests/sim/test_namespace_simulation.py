@@ -9,14 +9,19 @@ from collections.abc import Callable
 
 import pytest
 
+from twinbus.namespace.entities.duplicates import DuplicateGuard, PendingSend
+from twinbus.namespace.entities.matching import Entry, Matcher, Selection
 from twinbus.namespace.entities.queue import Queue
 from twinbus.namespace.entities.receivers import Receiver, Receivers
 from twinbus.namespace.entities.recent import RecentChanges
+from twinbus.namespace.entities.session_queue import SessionQueue
 from twinbus.namespace.entities.sweep import Sweep
+from twinbus.namespace.entities.topic import Topic
 from twinbus.namespace.entities.window import Window
 from twinbus.namespace.replies import Delivery, Reply, Step
 from twinbus.namespace.seam import CommitSeam
 from twinbus.namespace.store.api import Change, Committed, InsertMessages, MessageRow, MessageState, StoredNamespace
+from twinbus.namespace.view import TopicMessage
 from twinbus.sim.__main__ import main
 from twinbus.sim.disk import SimulatedStore
 from twinbus.sim.runner import first_problem, run_seed
@@ -47,7 +52,9 @@ def test_the_simulations_meet_everything_they_are_about() -> None:
         "buried: Asked", "buried: MaxDeliveryCountExceeded", "buried: TTLExpiredException",
         "read: HeadRows", "read: RangeRows", "read: NamedRows", "read: ExpiredRows", "read: DueRows",
         "refused: EntityNotFound", "refused: LockLost", "refused: MessageNotFound",
-        "refused: QuotaExceeded", "refused: StoreUnavailable",
+        "refused: QuotaExceeded", "refused: StoreUnavailable", "copies", "repeated",
+        "sessions accepted", "sessions lost", "in sessions", "read: SessionRows",
+        "refused: SessionCannotBeLocked", "refused: SessionLockLost", "refused: OperationTimedOut",
     }  # fmt: skip
     assert expected <= set(seen)
 
@@ -184,6 +191,52 @@ def overlook_expiry(self: Queue, row: MessageRow, step: Step) -> None:
     return None
 
 
+_select = Matcher.select
+
+
+def forget_somebody(self: Matcher, message: TopicMessage) -> Selection:
+    selection = _select(self, message)
+    if len(selection.plain) > 1:
+        selection.plain.popitem()
+    return selection
+
+
+def find_everything(self: Matcher, message: TopicMessage, selection: Selection) -> list[Entry]:
+    return list(self._entries.values())
+
+
+def give_to_anybody(self: SessionQueue, name: str, now_ms: int, step: Step) -> bool:
+    return False
+
+
+def read_at_once(self: SessionQueue) -> None:
+    for session in self._opening.values():
+        session.window = Window(self.entity_id, self._limits, 0, session.name)
+    self._opening.clear()
+
+
+def forget_the_row(self: SessionQueue, row: MessageRow) -> None:
+    return None
+
+
+def never_look_again(self: SessionQueue) -> None:
+    return None
+
+
+def trust_the_disk(self: DuplicateGuard, pending: PendingSend, keys: tuple[str, ...]) -> list[bool]:
+    return [key not in (pending.known or ()) for key in keys]
+
+
+def note_nothing(self: DuplicateGuard, keys: tuple[str, ...], until_ms: int, now_ms: int, step: Step) -> None:
+    for key in keys:
+        self._accepted[key] = step.number
+        self._order.append((step.number, key))
+
+
+def count_in_memory_only(self: Topic, step: Step) -> None:
+    self._after(step)
+
+
 @pytest.mark.parametrize(
     ("owner", "name", "bug"),
     [
@@ -199,6 +252,15 @@ def overlook_expiry(self: Queue, row: MessageRow, step: Step) -> None:
         (Receivers, "returned", keep_the_room),
         (Receivers, "returned", take_no_heed),
         (Sweep, "_step_back", never_look_back),
+        (Matcher, "select", forget_somebody),
+        (Matcher, "_found", find_everything),
+        (Topic, "_advance", count_in_memory_only),
+        (SessionQueue, "_is_held", give_to_anybody),
+        (DuplicateGuard, "new_ones", trust_the_disk),
+        (DuplicateGuard, "note", note_nothing),
+        (SessionQueue, "_open_sessions", read_at_once),
+        (SessionQueue, "_put_back", forget_the_row),
+        (SessionQueue, "_expect_more", never_look_again),
     ],
     ids=lambda value: getattr(value, "__name__", value),
 )

@@ -9,8 +9,7 @@ from itertools import count
 from aiohttp import web
 
 from twinbus.errors import NamespaceError
-from twinbus.namespace.admin.app import AdminCommand
-from twinbus.namespace.commands import Command
+from twinbus.namespace.commands import AdminCommand, Command
 from twinbus.namespace.machine import NamespaceMachine
 from twinbus.namespace.meter import Metered
 from twinbus.namespace.operations import Operation, Right

@@ -22,9 +22,10 @@ from twinbus.amqp.events import (
     TransferArrived,
 )
 from twinbus.amqp.link import Link, ReceivingLink, SendingLink
-from twinbus.amqp.performatives import Error, Outcome
+from twinbus.amqp.performatives import Error, Outcome, Source
 from twinbus.amqp.sasl import ANONYMOUS, PLAIN, ClientSasl
 from twinbus.amqp.sections import PropertyField
+from twinbus.amqp.types import Symbol
 
 Wanted = TypeVar("Wanted")
 WAIT_S = 10.0
@@ -70,12 +71,32 @@ class EngineClient:
         link.grant(credit)
         return link
 
+    def receiver_from(self, source: Source, properties: dict[Any, Any], credit: int = 10) -> ReceivingLink | Error:
+        """A link with everything that can be said of its source."""
+        link = self.session.attach_receiver(f"from-{uuid.uuid4().hex}", source, properties=properties)
+        refusal = self._refusal(link)
+        if refusal is not None:
+            return refusal
+        link.grant(credit)
+        return link
+
+    def ask_for_session(self, address: str, filter_name: str) -> None:
+        """Ask for any session, and do not wait for the answer."""
+        source = Source(address, filter={Symbol(filter_name): None})
+        self.session.attach_receiver(f"from-{uuid.uuid4().hex}", source)
+        self._exchange(time.monotonic() + 0.2)
+        self._exchange(time.monotonic() + 0.2)
+
     def send(self, link: SendingLink, payload: bytes) -> Outcome | None:
         link.send(payload, tag=uuid.uuid4().bytes)
         return self._next(DispositionArrived, link=link).outcome
 
     def ask(self, address: str, properties: dict[str, Any], body: Any) -> dict[Any, Any]:
         """The application properties of a node's answer."""
+        return self.ask_fully(address, properties, body)[0]
+
+    def ask_fully(self, address: str, properties: dict[str, Any], body: Any) -> tuple[dict[Any, Any], Any]:
+        """The application properties of a node's answer, and its body."""
         asking, answers = self.sender(address), self.receiver(address)
         assert isinstance(asking, SendingLink)
         assert isinstance(answers, ReceivingLink)
@@ -89,7 +110,8 @@ class EngineClient:
         for link in (asking, answers):
             link.detach()
             self.detached(link)
-        return sections.read_application_properties(response, sections.walk(response))
+        layout = sections.walk(response)
+        return sections.read_application_properties(response, layout), sections.read_value(response, layout)
 
     def put_token(self, token: str, audience: str) -> int:
         """The status code of `$cbs`."""

@@ -136,4 +136,4 @@ class Hall:
         }
 
     def stored(self, path: str) -> int:
-        return self.seam.machine.registry.find(path).active
+        return self.seam.machine.registry.find_queue(path).active

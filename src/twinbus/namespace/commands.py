@@ -1,7 +1,8 @@
 """What can be asked of a namespace, as values.
 
 `origin` is whatever the asker wants to see again on the reply; the machine never looks into it.
-A `path` is an entity's address: `orders`, or `orders/$deadletterqueue`; case does not matter.
+A `path` is an entity's address: `orders`, `events/Subscriptions/audit`, or either with `/$deadletterqueue`; case does
+not matter.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any, NamedTuple
 
-from twinbus.namespace.entities.settings import QueueSettings
+from twinbus.namespace.entities.rules import Rule
+from twinbus.namespace.entities.settings import QueueSettings, TopicSettings
 from twinbus.namespace.message import Arrival
 
 
@@ -32,7 +34,73 @@ class UpdateQueue(NamedTuple):
     origin: Any = None
 
 
-class DeleteQueue(NamedTuple):
+class CreateTopic(NamedTuple):
+    path: str
+    settings: TopicSettings
+    origin: Any = None
+
+
+class UpdateTopic(NamedTuple):
+    path: str
+    settings: TopicSettings
+    origin: Any = None
+
+
+class CreateSubscription(NamedTuple):
+    topic: str
+    name: str
+    settings: QueueSettings
+    rule: Rule | None = None
+    """Its first rule; None: one that takes every message."""
+    origin: Any = None
+
+
+class UpdateSubscription(NamedTuple):
+    topic: str
+    name: str
+    settings: QueueSettings
+    origin: Any = None
+
+
+class CreateRule(NamedTuple):
+    path: str
+    """The subscription's."""
+    rule: Rule
+    origin: Any = None
+
+
+class UpdateRule(NamedTuple):
+    path: str
+    rule: Rule
+    origin: Any = None
+
+
+class DeleteRule(NamedTuple):
+    path: str
+    name: str
+    origin: Any = None
+
+
+class GetRule(NamedTuple):
+    """Ask for a rule: `RuleFound`."""
+
+    path: str
+    name: str
+    origin: Any = None
+
+
+class ListRules(NamedTuple):
+    """Ask for up to `top` rules of a subscription, by name: `RulesFound`."""
+
+    path: str
+    skip: int
+    top: int
+    origin: Any = None
+
+
+class DeleteEntity(NamedTuple):
+    """Remove a queue, topic or subscription with everything in it."""
+
     path: str
     origin: Any = None
 
@@ -44,8 +112,8 @@ class FindEntity(NamedTuple):
     origin: Any = None
 
 
-class GetQueue(NamedTuple):
-    """Ask for a queue's settings and counts: `QueueFound`."""
+class GetEntity(NamedTuple):
+    """Ask for an entity's settings and counts: `QueueFound`, `TopicFound` or `SubscriptionFound`."""
 
     path: str
     origin: Any = None
@@ -54,6 +122,23 @@ class GetQueue(NamedTuple):
 class ListQueues(NamedTuple):
     """Ask for up to `top` queues, by name, after the first `skip` of them: `QueuesFound`."""
 
+    skip: int
+    top: int
+    origin: Any = None
+
+
+class ListTopics(NamedTuple):
+    """The same for topics: `TopicsFound`."""
+
+    skip: int
+    top: int
+    origin: Any = None
+
+
+class ListSubscriptions(NamedTuple):
+    """The same for the subscriptions of a topic: `SubscriptionsFound`."""
+
+    topic: str
     skip: int
     top: int
     origin: Any = None
@@ -87,6 +172,55 @@ class OpenReceiver(NamedTuple):
     """Chosen by the asker, unique among all receivers of the process."""
     path: str
     mode: ReceiveMode
+    origin: Any = None
+
+
+class AcceptSession(NamedTuple):
+    """Open a receiver for one session: `SessionAccepted`, perhaps after a while."""
+
+    receiver: int
+    path: str
+    mode: ReceiveMode
+    session_id: str | None
+    """None: the next one that has messages and that nobody else has."""
+    wait_ms: int = 65_000
+    """How long to wait for one."""
+    origin: Any = None
+
+
+class RenewSessionLock(NamedTuple):
+    """Give a session's lock its full time again: `LocksRenewed`."""
+
+    path: str
+    session_id: str
+    origin: Any = None
+
+
+class GetSessionState(NamedTuple):
+    """Ask for what is kept about a session: `SessionStateFound`."""
+
+    path: str
+    session_id: str
+    origin: Any = None
+
+
+class SetSessionState(NamedTuple):
+    """Keep something about a session; None: nothing more."""
+
+    path: str
+    session_id: str
+    state: bytes | None
+    origin: Any = None
+
+
+class ListSessions(NamedTuple):
+    """Ask for the names of sessions that have messages or a state: `SessionsFound`."""
+
+    path: str
+    updated_after_ms: int | None
+    """Only those whose state was set since; None: all."""
+    skip: int
+    top: int
     origin: Any = None
 
 
@@ -151,6 +285,8 @@ class Settle(NamedTuple):
     tokens: tuple[bytes, ...]
     verdict: Verdict
     origin: Any = None
+    session_id: str | None = None
+    """Whose messages these are, if the asker says so."""
 
 
 class RenewLocks(NamedTuple):
@@ -166,6 +302,8 @@ class Peek(NamedTuple):
     from_sequence: int
     most: int
     origin: Any = None
+    session_id: str | None = None
+    """Only messages of this session; None: all."""
 
 
 class ReceiveDeferred(NamedTuple):
@@ -173,23 +311,46 @@ class ReceiveDeferred(NamedTuple):
     sequences: tuple[int, ...]
     mode: ReceiveMode
     origin: Any = None
+    session_id: str | None = None
+    """Whose messages these are; messages of sessions are not to be had otherwise."""
 
 
 class Tick(NamedTuple):
     """Time has passed: end locks, expire messages, wake scheduled ones."""
 
 
-Command = (
+AdminCommand = (
     CreateQueue
     | UpdateQueue
-    | DeleteQueue
-    | FindEntity
-    | GetQueue
+    | CreateTopic
+    | UpdateTopic
+    | CreateSubscription
+    | UpdateSubscription
+    | CreateRule
+    | UpdateRule
+    | DeleteRule
+    | GetRule
+    | ListRules
+    | DeleteEntity
+    | GetEntity
     | ListQueues
+    | ListTopics
+    | ListSubscriptions
+)
+"""What administrators ask."""
+
+Command = (
+    AdminCommand
+    | FindEntity
     | OpenSender
     | Send
     | CancelScheduled
     | OpenReceiver
+    | AcceptSession
+    | RenewSessionLock
+    | GetSessionState
+    | SetSessionState
+    | ListSessions
     | Grant
     | PauseReceiver
     | ResumeReceiver
@@ -202,7 +363,21 @@ Command = (
 )
 
 
-RequestCommand = Send | CancelScheduled | Settle | RenewLocks | Peek | ReceiveDeferred
+RequestCommand = (
+    Send
+    | CancelScheduled
+    | Settle
+    | RenewLocks
+    | Peek
+    | ReceiveDeferred
+    | RenewSessionLock
+    | GetSessionState
+    | SetSessionState
+    | ListSessions
+    | CreateRule
+    | DeleteRule
+    | ListRules
+)
 """What can be asked of an entity's management."""
 
 

@@ -26,8 +26,8 @@ from twinbus.amqp.events import (
 from twinbus.amqp.link import Link, ReceivingLink, SendingLink
 from twinbus.amqp.performatives import ACCEPTED, Rejected
 from twinbus.amqp.sasl import PLAIN
-from twinbus.errors import AmqpError, NotAllowed, TwinbusError, Unauthorized
-from twinbus.namespace.commands import FindEntity, OpenReceiver, OpenSender, ReceiveMode
+from twinbus.errors import AmqpError, TwinbusError, Unauthorized
+from twinbus.namespace.commands import AcceptSession, CloseReceiver, FindEntity, OpenReceiver, OpenSender, ReceiveMode
 from twinbus.namespace.faults.rulings import PROCEED, Ruling
 from twinbus.namespace.intake import Intake
 from twinbus.namespace.nodes.answers import AnswerLink
@@ -38,12 +38,20 @@ from twinbus.namespace.nodes.requests import read_request
 from twinbus.namespace.operations import Operation, Right
 from twinbus.namespace.outcomes import amqp_error, entity_path
 from twinbus.namespace.outlet import Outlet
-from twinbus.namespace.places import SETTLED_BY_SENDER, Asking, Receiving, Sending
+from twinbus.namespace.places import SETTLED_BY_SENDER, Accepting, Asking, Receiving, Sending
 from twinbus.namespace.reception import Reception
-from twinbus.namespace.replies import Delivery, Done, Drained, ReceiverLost, Refused, SenderOpened
+from twinbus.namespace.replies import (
+    Delivery,
+    Done,
+    Drained,
+    ReceiverLost,
+    Refused,
+    SenderOpened,
+    SessionAccepted,
+)
+from twinbus.namespace.session_links import accept_session, is_for_session, session_wish
 from twinbus.namespace.turnstile import Turnstile
 
-SESSION_FILTER = "com.microsoft:session-filter"
 REQUEST_CREDIT = 100
 
 
@@ -95,6 +103,7 @@ class Door:
         self._turnstile.leave()
         self._outlet.close_all(now_ms)
         for link in [link for session in self._connection.sessions for link in session.links]:
+            self._forget(link, now_ms)
             link.context = None  # what waited there for the peer can be large
 
     def pause(self, now_ms: int) -> None:
@@ -141,10 +150,14 @@ class Door:
         if not link.lives:
             return
         self._let_in(link, now_ms)
+        self._hear_credit(link, now_ms)
+        self._note_change()
+
+    def _hear_credit(self, link: Link, now_ms: int) -> None:
+        """Hear what a receiver said of its credit while its attach was not answered."""
         if isinstance(link, SendingLink) and type(link.context) is Receiving and (link.credit or link.drain):
             said = CreditChanged(link, link.credit, link.credit_limit, link.drain)
             self._outlet.credit(said, link.context, now_ms)
-        self._note_change()
 
     def _let_in(self, link: Link, now_ms: int) -> None:
         try:
@@ -199,13 +212,35 @@ class Door:
             link.context = AnswerLink(path.lower(), link)
             link.accept()
             return
-        if link.source is not None and SESSION_FILTER in (link.source.filter or {}):
-            raise NotAllowed(f"'{path}' has no sessions: receive from it without a session")
         receiver = self._reception.new_receiver(self, link)
         is_settled = link.snd_settle_mode == SETTLED_BY_SENDER
         mode = ReceiveMode.RECEIVE_AND_DELETE if is_settled else ReceiveMode.PEEK_LOCK
+        if is_for_session(link):
+            self._let_wait(link, path, receiver, mode, now_ms)
+            return
         opened = partial(self._receiver_opened, link, Receiving(path, path.lower(), receiver), now_ms)
         self._reception.ask(OpenReceiver(receiver, path, mode, opened), now_ms)
+
+    def _let_wait(self, link: SendingLink, path: str, receiver: int, mode: ReceiveMode, now_ms: int) -> None:
+        """Give the peer a session; the answer to its attach waits for that."""
+        wish = session_wish(link)
+        link.context = Accepting(path, receiver)
+        accepted = partial(self._session_accepted, link, Receiving(path, path.lower(), receiver))
+        command = AcceptSession(receiver, path, mode, wish.session_id, wish.wait_ms, accepted)
+        self._reception.ask(command, now_ms)
+
+    def _session_accepted(self, link: SendingLink, receiving: Receiving, reply: SessionAccepted | Refused) -> None:
+        now_ms = self._reception.clock()
+        if isinstance(reply, Refused):
+            link.context = None
+            self._reception.forget_receiver(receiving.receiver)
+            self._refuse(link, reply.error)
+            return
+        link.context = receiving
+        accept_session(link, reply.session_id, reply.locked_until_ms)
+        self._outlet.open(receiving, link, now_ms)
+        self._hear_credit(link, now_ms)
+        self._note_change()
 
     def _receiver_opened(self, link: SendingLink, receiving: Receiving, now_ms: int, reply: Done | Refused) -> None:
         if isinstance(reply, Refused):
@@ -260,6 +295,10 @@ class Door:
     def _forget(self, link: Link, now_ms: int) -> None:
         if isinstance(link.context, Receiving):
             self._outlet.close(link.context.receiver, now_ms)
+        elif isinstance(link.context, Accepting):
+            receiver, link.context = link.context.receiver, None
+            self._reception.forget_receiver(receiver)
+            self._reception.ask(CloseReceiver(receiver), now_ms)
 
     # --- messages and requests ---
 

@@ -1,4 +1,4 @@
-"""The keys of a running namespace: its own rules and those of its queues, in one authority."""
+"""The keys of a running namespace: its own rules and those of its queues and topics, in one authority."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 from twinbus.connection_string import ROOT_KEY_NAME
 from twinbus.errors import EntityNotFound
+from twinbus.namespace.entities.queue import Queue
 from twinbus.namespace.entities.settings import AuthorizationRule
+from twinbus.namespace.entities.topic import Topic
 from twinbus.namespace.operations import Right
 from twinbus.namespace.registry import Registry
 from twinbus.namespace.rights.authority import Authority
@@ -31,16 +33,18 @@ def build_authority(
     rules: Sequence[AccessRule], jwt_issuers: Sequence[JwtIssuer], registry: Callable[[], Registry]
 ) -> Authority:
     """`registry` is asked each time: it is another one after the store has failed."""
-    return Authority(RuleBook(tuple(rules), _rules_of_queues(registry)), jwt_issuers)
+    return Authority(RuleBook(tuple(rules), _rules_of_entities(registry)), jwt_issuers)
 
 
-def _rules_of_queues(registry: Callable[[], Registry]) -> EntityRules:
+def _rules_of_entities(registry: Callable[[], Registry]) -> EntityRules:
     def rules_of(path: str) -> tuple[AccessRule, ...]:
         try:
-            settings = registry().find(path).settings
+            entity = registry().find(path)
         except EntityNotFound:
             return ()
-        return tuple(map(_access_rule, settings.authorization_rules))
+        if not isinstance(entity, Queue | Topic):
+            return ()
+        return tuple(map(_access_rule, entity.settings.authorization_rules))
 
     return rules_of
 

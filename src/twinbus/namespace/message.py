@@ -14,13 +14,16 @@ from typing import Any, NamedTuple
 from twinbus.amqp import sections
 from twinbus.amqp.sections import Layout, PropertyField
 from twinbus.amqp.types import Timestamp, encode
-from twinbus.errors import DecodeError
+from twinbus.errors import DecodeError, MessageTooLarge
 from twinbus.namespace.store.api import MessageRow
 
 BATCH_FORMAT = 0x80013700
 """The vendor's message format of an envelope whose data sections are whole messages."""
 
 SCHEDULED_TIME = "x-opt-scheduled-enqueue-time"
+PARTITION_KEY = "x-opt-partition-key"
+HEADER_BYTES_MAX = 64 * 1024
+"""Everything but the body."""
 PING_CONTENT_TYPE = "application/vnd.ms-servicebus-ping"
 _DECIDING_FIELDS = tuple(map(int, (PropertyField.MESSAGE_ID, PropertyField.CONTENT_TYPE, PropertyField.GROUP_ID)))
 
@@ -36,18 +39,24 @@ class Arrival(NamedTuple):
     """When it asks to be enqueued; None: at once."""
     is_ping: bool = False
     """It only asks whether the entity can be sent to: checked like any message, and then dropped."""
+    partition_key: str | None = None
 
 
 def read_arrival(payload: bytes, new_message_id: Callable[[], str]) -> Arrival:
-    """Read what decides a message's fate; raises `DecodeError` if it is no message.
+    """Read what decides a message's fate; raises `DecodeError` if it is no message, and `MessageTooLarge`.
 
     One without an id is given a new one: some clients cannot settle a message that has none.
     """
     layout = sections.walk(payload)
+    if layout.application_properties is not None:
+        _check_header_size(layout)
     message_id, content_type, session_id = sections.read_properties(payload, layout, _DECIDING_FIELDS)
     ttl_ms = sections.read_header(payload, layout).ttl_ms if layout.header else None
-    due_at_ms = None
+    due_at_ms = partition_key = None
     if layout.message_annotations:
+        partition_key = sections.read_annotation(payload, layout, PARTITION_KEY)
+        if partition_key is not None and not isinstance(partition_key, str):
+            raise DecodeError(f"{PARTITION_KEY} must be a string, got {type(partition_key).__name__}")
         due_at_ms = sections.read_annotation(payload, layout, SCHEDULED_TIME)
         if due_at_ms is not None and not isinstance(due_at_ms, Timestamp):
             raise DecodeError(f"{SCHEDULED_TIME} must be a timestamp, got {type(due_at_ms).__name__}")
@@ -65,7 +74,15 @@ def read_arrival(payload: bytes, new_message_id: Callable[[], str]) -> Arrival:
         ttl_ms,
         None if due_at_ms is None else int(due_at_ms),
         content_type == PING_CONTENT_TYPE,
+        partition_key,
     )
+
+
+def _check_header_size(layout: Layout) -> None:
+    spans = (layout.properties, layout.application_properties, layout.message_annotations)
+    size = sum(span[1] - span[0] for span in spans if span is not None)
+    if size > HEADER_BYTES_MAX:
+        raise MessageTooLarge(f"the message's properties have {size} bytes, at most {HEADER_BYTES_MAX} are allowed")
 
 
 def _check_annotations(payload: bytes, layout: Layout) -> None:

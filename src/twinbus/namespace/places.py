@@ -24,6 +24,13 @@ class Receiving(NamedTuple):
     receiver: int
 
 
+class Accepting(NamedTuple):
+    """A link on which the peer is to receive from a session, as soon as there is one."""
+
+    path: str
+    receiver: int
+
+
 class Asking(NamedTuple):
     """A link on which the peer sends requests to a node."""
 

@@ -8,7 +8,16 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from twinbus.amqp.link import SendingLink
-from twinbus.namespace.commands import Command, Peek, ReceiveDeferred, RenewLocks, RequestCommand, Send, Settle
+from twinbus.namespace.commands import (
+    Command,
+    Peek,
+    ReceiveDeferred,
+    RenewLocks,
+    RenewSessionLock,
+    RequestCommand,
+    Send,
+    Settle,
+)
 from twinbus.namespace.faults.book import FaultBook
 from twinbus.namespace.faults.postponed import Postponed
 from twinbus.namespace.faults.throttle import Throttle
@@ -83,6 +92,8 @@ class Reception:
                 self.meter.count(Metered.SETTLE, entity, operations=len(tokens))
             case RenewLocks(tokens=tokens):
                 self.meter.count(Metered.RENEW, entity, operations=len(tokens))
+            case RenewSessionLock():
+                self.meter.count(Metered.RENEW, entity)
             case Peek():
                 self.meter.count_each(Metered.PEEK, entity, found or [0])
             case ReceiveDeferred():

@@ -1,114 +1,322 @@
-"""The entities of a namespace by name."""
+"""The entities of a namespace by name.
+
+Everything an entity consists of has a row of its own: a queue and its dead-letter queue; a topic, its subscriptions,
+their dead-letter queues and their rules. `parent_id` says what belongs to what.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 from twinbus.errors import EntityAlreadyExists, EntityNotFound, NotAllowed, QuotaExceeded, StoreDamaged
-from twinbus.namespace.entities.queue import Queue, QueueContext
-from twinbus.namespace.entities.settings import QueueSettings, check_queue_path
-from twinbus.namespace.replies import QueueDescription
+from twinbus.namespace.entities import rules
+from twinbus.namespace.entities.matching import entry_of
+from twinbus.namespace.entities.queue import Queue
+from twinbus.namespace.entities.rules import DEFAULT_RULE, Rule
+from twinbus.namespace.entities.session_queue import SessionQueue
+from twinbus.namespace.entities.settings import QueueSettings, TopicSettings, check_entity_path, check_part_name
+from twinbus.namespace.entities.shelf import EntityContext, Shelf
+from twinbus.namespace.entities.subscription import SessionSubscription, Subscription
+from twinbus.namespace.entities.topic import Topic
 from twinbus.namespace.store.api import EntityRow, EntitySummary, StoredNamespace
 
 DEAD_LETTER_SUFFIX = "/$deadletterqueue"
-QUEUE, DEAD_LETTER_QUEUE = "queue", "dead-letter-queue"
-QUEUES_MAX = 10_000
+SUBSCRIPTIONS = "/Subscriptions/"
+RULES = "/Rules/"
+QUEUE, DEAD_LETTER_QUEUE, TOPIC, SUBSCRIPTION, RULE = "queue", "dead-letter-queue", "topic", "subscription", "rule"
+ENTITIES_MAX = 10_000
+"""Queues and topics together."""
+PARTITIONED_MAX = 100
+SUBSCRIPTIONS_MAX = 2_000
+"""Of one topic."""
+SQL_FILTERS_MAX, CORRELATION_FILTERS_MAX = 2_000, 100_000
+"""Of one topic."""
 _EMPTY = EntitySummary(0, 0, 0, 0, None, None, None, 1)
+
+Kind = TypeVar("Kind", bound=Shelf)
+
+
+def has_sessions(row: EntityRow) -> bool:
+    """Whether it is a queue or subscription with sessions; one whose settings make no sense is refused elsewhere."""
+    return '"requires_session":true' in row.settings
 
 
 class Registry:
-    """Queues by path and by id. Paths keep the case they were created with and are found in any."""
+    """Entities by path and by id. Paths keep the case they were created with and are found in any."""
 
-    def __init__(self, stored: StoredNamespace, context: QueueContext) -> None:
+    def __init__(self, stored: StoredNamespace, context: EntityContext) -> None:
         self._context = context
-        self._by_path: dict[str, Queue] = {}
-        self._by_id: dict[int, Queue] = {}
+        self._by_path: dict[str, Shelf] = {}
+        self._by_id: dict[int, Shelf] = {}
+        self._counted = 0
         self._next_id = stored.next_entity_id
-        dead_letters = {row.parent_id: row for row in stored.entities if row.kind == DEAD_LETTER_QUEUE}
+        self._summaries = stored.summaries
+        self._committed = stored.last_number
+        self._open_stored(stored)
+        self._summaries = {}
+
+    def _open_stored(self, stored: StoredNamespace) -> None:
+        parts: dict[int | None, list[EntityRow]] = defaultdict(list)
         for row in stored.entities:
-            if row.kind == QUEUE:
-                if row.entity_id not in dead_letters:
-                    raise StoreDamaged(f"the queue '{row.path}' has no dead-letter queue")
-                dead_letter = self._open(dead_letters[row.entity_id], stored.summaries, stored.last_number, None)
-                self._open(row, stored.summaries, stored.last_number, dead_letter)
+            parts[row.parent_id].append(row)
+        for row in parts[None]:
+            if row.kind == TOPIC:
+                self._open_topic(row, parts)
+            elif row.kind == QUEUE:
+                self._open_queue(row, self._open_grave(row, parts[row.entity_id]))
+            else:
+                raise StoreDamaged(f"'{row.path}' is a {row.kind}, which this version does not know")
 
-    def _open(
-        self, row: EntityRow, summaries: dict[int, EntitySummary], committed: int, dead_letter: Queue | None
-    ) -> Queue:
-        summary = summaries.get(row.entity_id, _EMPTY)
-        queue = Queue(row, summary, self._context, committed=committed, dead_letter=dead_letter)
-        self._by_path[row.path.lower()] = queue
-        self._by_id[row.entity_id] = queue
-        return queue
+    def _open_topic(self, row: EntityRow, parts: dict[int | None, list[EntityRow]]) -> Topic:
+        topic = self._enter(Topic(row, self._summary(row), self._context, committed=self._committed))
+        self._counted += 1
+        for part in parts[row.entity_id]:
+            own = parts[part.entity_id]
+            subscription = self._open_subscription(part, topic, self._open_grave(part, own))
+            for rule_row in own:
+                if rule_row.kind == RULE:
+                    topic.put_rule(rule_row, entry_of(subscription, rules.from_text(rule_row.settings)))
+        return topic
 
-    def find(self, path: str) -> Queue:
-        queue = self._by_path.get(path.lower())
-        if queue is None:
+    def _open_grave(self, row: EntityRow, parts: Iterable[EntityRow]) -> Queue:
+        for part in parts:
+            if part.kind == DEAD_LETTER_QUEUE:
+                return self._open_dead_letters(part)
+        raise StoreDamaged(f"the {row.kind} '{row.path}' has no dead-letter queue")
+
+    def _open_dead_letters(self, row: EntityRow) -> Queue:
+        return self._enter(Queue(row, self._summary(row), self._context, committed=self._committed, dead_letter=None))
+
+    def _open_queue(self, row: EntityRow, dead_letter: Queue) -> Queue:
+        self._counted += 1
+        kind = SessionQueue if has_sessions(row) else Queue
+        return self._enter(
+            kind(row, self._summary(row), self._context, committed=self._committed, dead_letter=dead_letter)
+        )
+
+    def _open_subscription(self, row: EntityRow, topic: Topic, dead_letter: Queue) -> Subscription:
+        kind = SessionSubscription if has_sessions(row) else Subscription
+        subscription = self._enter(
+            kind(
+                row, self._summary(row), self._context, committed=self._committed, dead_letter=dead_letter, topic=topic
+            )
+        )
+        topic.subscriptions[subscription.name.lower()] = subscription
+        return subscription
+
+    def _summary(self, row: EntityRow) -> EntitySummary:
+        return self._summaries.get(row.entity_id, _EMPTY)
+
+    def _enter(self, entity: Kind) -> Kind:
+        self._by_path[entity.row.path.lower()] = entity
+        self._by_id[entity.entity_id] = entity
+        return entity
+
+    # --- finding ---
+
+    def find(self, path: str) -> Shelf:
+        entity = self._by_path.get(path.lower())
+        if entity is None:
             # The first words are the ones by which the JS client recognises a missing entity.
             raise EntityNotFound(f"The messaging entity '{path}' could not be found.")
-        return queue
+        return entity
 
-    def find_queue(self, path: str) -> tuple[Queue, Queue]:
-        """A queue and its dead-letter queue; the latter's own path will not do."""
-        queue = self.find(path)
-        if queue.dead_letter is None:
+    def find_queue(self, path: str) -> Queue:
+        """What can be received from: a queue, a subscription or a dead-letter queue."""
+        entity = self.find(path)
+        if not isinstance(entity, Queue):
+            raise NotAllowed(f"'{path}' is a topic: its messages are in its subscriptions")
+        return entity
+
+    def find_topic(self, path: str) -> Topic:
+        entity = self.find(path)
+        if not isinstance(entity, Topic):
+            raise EntityNotFound(f"The messaging entity '{path}' could not be found: it is not a topic.")
+        return entity
+
+    def find_subscription(self, topic: str, name: str) -> Subscription:
+        found = self.find_topic(topic).subscriptions.get(name.lower())
+        if found is None:
+            raise EntityNotFound(f"The messaging entity '{topic}{SUBSCRIPTIONS}{name}' could not be found.")
+        return found
+
+    def find_whole(self, path: str) -> Shelf:
+        """An entity that is made and removed by itself; a dead-letter queue is not."""
+        entity = self.find(path)
+        if isinstance(entity, Queue) and entity.dead_letter is None:
             raise NotAllowed(f"'{path}' is a dead-letter queue: it comes and goes with its queue")
-        return queue, queue.dead_letter
+        return entity
 
-    def by_id(self, entity_id: int) -> Queue | None:
+    def is_partitioned(self, path: str) -> bool:
+        """Whether there is an entity at a path that is partitioned; a subscription is as its topic is."""
+        entity = self._by_path.get(path.lower())
+        if isinstance(entity, Subscription):
+            entity = entity.topic
+        return entity is not None and entity.settings.partitioned
+
+    def by_id(self, entity_id: int) -> Shelf | None:
         """The entity, or None if it was deleted meanwhile."""
         return self._by_id.get(entity_id)
 
-    def queues(self) -> Iterator[Queue]:
-        """The queues themselves, without their dead-letter queues."""
-        return (queue for queue in self._by_id.values() if queue.row.kind == QUEUE)
+    def all(self) -> Iterable[Shelf]:
+        return self._by_id.values()
 
-    def create(self, path: str, settings: QueueSettings, committed: int, now_ms: int) -> tuple[EntityRow, EntityRow]:
+    def queues(self) -> Iterator[Queue]:
+        """The queues themselves, without their dead-letter queues and without subscriptions."""
+        return (queue for queue in self._by_id.values() if isinstance(queue, Queue) and queue.row.kind == QUEUE)
+
+    def topics(self) -> Iterator[Topic]:
+        return (topic for topic in self._by_id.values() if isinstance(topic, Topic))
+
+    # --- making ---
+
+    def create_queue(self, path: str, settings: QueueSettings, committed: int, now_ms: int) -> list[EntityRow]:
         """A new queue and its dead-letter queue, as rows to write."""
-        check_queue_path(path)
-        if path.lower() in self._by_path:
-            raise EntityAlreadyExists(f"the queue '{path}' exists already")
-        if len(self._by_id) >= 2 * QUEUES_MAX:
-            raise QuotaExceeded(f"a namespace has at most {QUEUES_MAX} queues: delete one first")
-        queue_id, dead_letter_id = self._next_id, self._next_id + 1
-        self._next_id += 2
+        self._check_new(path, "queue", settings)
+        self._committed = committed
+        queue_id, dead_letter_id = self._take_ids(2)
         text = settings.to_text()
         queue_row = EntityRow(queue_id, path, QUEUE, None, text, now_ms, now_ms)
-        dead_path = path + DEAD_LETTER_SUFFIX
-        dead_row = EntityRow(dead_letter_id, dead_path, DEAD_LETTER_QUEUE, queue_id, text, now_ms, now_ms)
-        self._open(queue_row, {}, committed, self._open(dead_row, {}, committed, None))
-        return queue_row, dead_row
+        dead_row = self._dead_letter_row(dead_letter_id, queue_row)
+        self._open_queue(queue_row, self._open_dead_letters(dead_row))
+        return [queue_row, dead_row]
 
-    def update(self, path: str, settings: QueueSettings, now_ms: int) -> tuple[Queue, Queue]:
-        """Give a queue and its dead-letter queue other settings; their rows have to be written."""
-        both = self.find_queue(path)
+    def create_topic(self, path: str, settings: TopicSettings, committed: int, now_ms: int) -> list[EntityRow]:
+        self._check_new(path, "topic", settings)
+        self._committed = committed
+        (topic_id,) = self._take_ids(1)
+        row = EntityRow(topic_id, path, TOPIC, None, settings.to_text(), now_ms, now_ms)
+        self._open_topic(row, defaultdict(list))
+        return [row]
+
+    def create_subscription(
+        self, topic_path: str, name: str, settings: QueueSettings, rule: Rule | None, committed: int, now_ms: int
+    ) -> list[EntityRow]:
+        """A new subscription, its dead-letter queue and its first rule, as rows to write."""
+        topic = self.find_topic(topic_path)
+        check_part_name(name, "subscription")
+        if name.lower() in topic.subscriptions:
+            raise EntityAlreadyExists(f"the subscription '{name}' of '{topic.row.path}' exists already")
+        if len(topic.subscriptions) >= SUBSCRIPTIONS_MAX:
+            raise QuotaExceeded(f"a topic has at most {SUBSCRIPTIONS_MAX} subscriptions: delete one first")
+        self._committed = committed
+        subscription_id, dead_letter_id = self._take_ids(2)
+        path = f"{topic.row.path}{SUBSCRIPTIONS}{name}"
+        row = EntityRow(subscription_id, path, SUBSCRIPTION, topic.entity_id, settings.to_text(), now_ms, now_ms)
+        dead_row = self._dead_letter_row(dead_letter_id, row)
+        subscription = self._open_subscription(row, topic, self._open_dead_letters(dead_row))
+        try:
+            first = self.create_rule(subscription, rule or Rule(DEFAULT_RULE), now_ms)
+        except Exception:
+            self.remove(subscription)
+            raise
+        return [row, dead_row, first]
+
+    def create_rule(self, subscription: Subscription, rule: Rule, now_ms: int) -> EntityRow:
+        """A new rule in force, as a row to write."""
+        if rule.name.lower() in subscription.rules:
+            raise EntityAlreadyExists(f"the rule '{rule.name}' of '{subscription.row.path}' exists already")
+        return self._put_rule(subscription, rule, None, now_ms)
+
+    def update_rule(self, subscription: Subscription, rule: Rule, now_ms: int) -> EntityRow:
+        """A rule in force in place of the one of that name, whose time of creation and spelling it keeps."""
+        before = self.find_rule(subscription, rule.name)
+        kept = rule._replace(name=before.name)
+        return self._put_rule(subscription, kept, subscription.rules[rule.name.lower()].row, now_ms)
+
+    def _put_rule(self, subscription: Subscription, rule: Rule, row: EntityRow | None, now_ms: int) -> EntityRow:
+        check_part_name(rule.name, "rule")
+        rules.check_rule(rule)
+        rule = rule._replace(created_at_ms=now_ms if row is None else row.created_at_ms)
+        entry = entry_of(subscription, rule)
+        if row is None:
+            self._check_room(subscription.topic, rule)
+            path = f"{subscription.row.path}{RULES}{rule.name}"
+            (rule_id,) = self._take_ids(1)
+            row = EntityRow(rule_id, path, RULE, subscription.entity_id, "", now_ms, now_ms)
+        row = row._replace(settings=rules.to_text(rule), updated_at_ms=now_ms)
+        subscription.topic.put_rule(row, entry)
+        return row
+
+    def _check_room(self, topic: Topic, rule: Rule) -> None:
+        is_correlation = isinstance(rule.filter, rules.CorrelationFilter)
+        there = topic.matcher.correlation_filters if is_correlation else topic.matcher.sql_filters
+        most = CORRELATION_FILTERS_MAX if is_correlation else SQL_FILTERS_MAX
+        if there >= most:
+            kind = "correlation" if is_correlation else "SQL"
+            raise QuotaExceeded(f"a topic has at most {most} {kind} filters: delete one first")
+
+    def find_rule(self, subscription: Subscription, name: str) -> Rule:
+        found = subscription.rules.get(name.lower())
+        if found is None:
+            raise EntityNotFound(f"The messaging entity '{subscription.row.path}{RULES}{name}' could not be found.")
+        return found.rule
+
+    def _check_new(self, path: str, kind: str, settings: QueueSettings | TopicSettings) -> None:
+        check_entity_path(path, kind)
+        there = self._by_path.get(path.lower())
+        if there is not None:
+            raise EntityAlreadyExists(f"the {there.row.kind} '{there.row.path}' exists already")
+        if self._counted >= ENTITIES_MAX:
+            raise QuotaExceeded(f"a namespace has at most {ENTITIES_MAX} queues and topics: delete one first")
+        if (
+            settings.partitioned
+            and sum(each.settings.partitioned for each in self._by_path.values()) >= PARTITIONED_MAX
+        ):
+            raise QuotaExceeded(f"a namespace has at most {PARTITIONED_MAX} partitioned entities: delete one first")
+
+    def _count_partitioned(self) -> int:
+        return sum(each.is_whole and each.settings.partitioned for each in self._by_path.values())
+
+    def _take_ids(self, count: int) -> range:
+        first = self._next_id
+        self._next_id += count
+        return range(first, first + count)
+
+    def _dead_letter_row(self, entity_id: int, owner: EntityRow) -> EntityRow:
+        return owner._replace(
+            entity_id=entity_id,
+            path=owner.path + DEAD_LETTER_SUFFIX,
+            kind=DEAD_LETTER_QUEUE,
+            parent_id=owner.entity_id,
+        )
+
+    # --- changing and removing ---
+
+    def update(self, entity: Shelf, settings: QueueSettings | TopicSettings, now_ms: int) -> list[Shelf]:
+        """Give an entity, and its dead-letter queue, other settings; their rows have to be written."""
         text = settings.to_text()
-        for queue in both:
-            queue.configure(queue.row._replace(settings=text, updated_at_ms=now_ms))
-            queue.accessed_at_ms = now_ms
+        grave = entity.dead_letter if isinstance(entity, Queue) else None
+        both = [each for each in (entity, grave) if each is not None]
+        for each in both:
+            each.configure(each.row._replace(settings=text, updated_at_ms=now_ms))
+            each.used(now_ms)
         return both
 
-    def page(self, skip: int, top: int) -> tuple[list[Queue], bool]:
-        """Queues by name after the first `skip`, and whether there are more."""
-        by_name = sorted(self.queues(), key=lambda queue: queue.row.path.lower())
-        return by_name[skip : skip + top], skip + top < len(by_name)
+    def parts_of(self, entity: Shelf) -> Iterator[Shelf]:
+        """An entity and whatever is gone when it is removed; rules have no place of their own here."""
+        yield entity
+        if isinstance(entity, Queue) and entity.dead_letter is not None:
+            yield entity.dead_letter
+        if isinstance(entity, Topic):
+            for subscription in entity.subscriptions.values():
+                yield from self.parts_of(subscription)
 
-    def remove(self, queue: Queue) -> None:
-        del self._by_path[queue.row.path.lower()]
-        del self._by_id[queue.entity_id]
-
-
-def description(queue: Queue) -> QueueDescription:
-    """A queue as it stands now."""
-    return QueueDescription(
-        queue.row.path,
-        queue.settings,
-        queue.active,
-        queue.deferred,
-        queue.scheduled,
-        queue.dead_letter.active + queue.dead_letter.deferred if queue.dead_letter else 0,
-        queue.stored_bytes,
-        queue.row.created_at_ms,
-        queue.row.updated_at_ms,
-        queue.accessed_at_ms,
-    )
+    def remove(self, entity: Shelf) -> list[int]:
+        """Forget an entity with all its parts; returns the ids of all of them, rules too."""
+        parts = list(self.parts_of(entity))
+        gone = [part.entity_id for part in parts]
+        for part in parts:
+            del self._by_path[part.row.path.lower()]
+            del self._by_id[part.entity_id]
+            if isinstance(part, Subscription):
+                gone += [stored.row.entity_id for stored in part.rules.values()]
+                for name in list(part.rules):
+                    part.topic.remove_rule(part, name)
+        if isinstance(entity, Subscription):
+            del entity.topic.subscriptions[entity.name.lower()]
+        else:
+            self._counted -= 1
+        return gone

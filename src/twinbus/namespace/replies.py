@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from twinbus.errors import NamespaceError
-from twinbus.namespace.entities.settings import QueueSettings
-from twinbus.namespace.store.api import Change, MessageRow, RowRequest
+from twinbus.namespace.entities.rules import Rule
+from twinbus.namespace.entities.settings import QueueSettings, TopicSettings
+from twinbus.namespace.store.api import Change, MessageRow, ReadRequest
 
 
 class Done(NamedTuple):
@@ -52,6 +53,64 @@ class QueuesFound(NamedTuple):
     queues: tuple[QueueDescription, ...]
     has_more: bool
     """Whether there are queues behind the last of these."""
+
+
+class SubscriptionDescription(NamedTuple):
+    """A subscription as it stands."""
+
+    topic: str
+    name: str
+    queue: QueueDescription
+    """It is a queue, too."""
+
+
+class TopicDescription(NamedTuple):
+    """A topic as it stands."""
+
+    path: str
+    settings: TopicSettings
+    subscriptions: int
+    sql_filters: int
+    correlation_filters: int
+    scheduled: int
+    stored_bytes: int
+    """What waits for its time."""
+    created_at_ms: int
+    updated_at_ms: int
+    accessed_at_ms: int
+
+
+class TopicFound(NamedTuple):
+    origin: Any
+    topic: TopicDescription
+
+
+class TopicsFound(NamedTuple):
+    origin: Any
+    topics: tuple[TopicDescription, ...]
+    has_more: bool
+
+
+class SubscriptionFound(NamedTuple):
+    origin: Any
+    subscription: SubscriptionDescription
+
+
+class SubscriptionsFound(NamedTuple):
+    origin: Any
+    subscriptions: tuple[SubscriptionDescription, ...]
+    has_more: bool
+
+
+class RuleFound(NamedTuple):
+    origin: Any
+    rule: Rule
+
+
+class RulesFound(NamedTuple):
+    origin: Any
+    rules: tuple[Rule, ...]
+    has_more: bool
 
 
 class SenderOpened(NamedTuple):
@@ -100,6 +159,26 @@ class MessagesFound(NamedTuple):
     found: tuple[LentRow, ...]
 
 
+class SessionAccepted(NamedTuple):
+    """The receiver has this session to itself until it closes or the time has come."""
+
+    origin: Any
+    session_id: str
+    locked_until_ms: int
+
+
+class SessionStateFound(NamedTuple):
+    origin: Any
+    state: bytes | None
+
+
+class SessionsFound(NamedTuple):
+    origin: Any
+    names: tuple[str, ...]
+    skip: int
+    """How many to skip for those behind the last of these."""
+
+
 class ReceiverLost(NamedTuple):
     """The receiver gets nothing more: its entity is gone or disabled."""
 
@@ -112,20 +191,42 @@ Reply = (
     | Refused
     | QueueFound
     | QueuesFound
+    | TopicFound
+    | TopicsFound
+    | SubscriptionFound
+    | SubscriptionsFound
+    | RuleFound
+    | RulesFound
     | SenderOpened
     | Settled
     | Delivery
     | Drained
     | LocksRenewed
     | MessagesFound
+    | SessionAccepted
+    | SessionStateFound
+    | SessionsFound
     | ReceiverLost
 )
+
+
+class Committing(Protocol):
+    """An entity with changes in a step."""
+
+    @property
+    def entity_id(self) -> int: ...
+
+    def committed(self, number: int, now_ms: int, step: Step) -> None:
+        """Everything up to this number is durable."""
+
+    def next_wake_ms(self) -> int | None:
+        """When time next changes something there."""
 
 
 class Step:
     """What one command leads to: changes to write, replies that wait for them, news, rows to read."""
 
-    __slots__ = ("changes", "news", "number", "reads", "replies")
+    __slots__ = ("changes", "gone", "news", "number", "reads", "replies", "touched")
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -135,4 +236,8 @@ class Step:
         """Let go only when the changes are committed; at once if there are none."""
         self.news: list[Reply] = []
         """Let go at once: they tell of what is durable already (a loan of a stored message is not a change)."""
-        self.reads: list[RowRequest] = []
+        self.reads: list[ReadRequest] = []
+        self.gone: list[int] = []
+        """Receivers that are no more, though they did not close themselves."""
+        self.touched: dict[int, Committing] = {}
+        """Whose changes these are, by entity id."""

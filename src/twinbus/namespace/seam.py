@@ -31,11 +31,16 @@ from twinbus.namespace.store.api import (
     Change,
     CommitFailed,
     Committed,
+    IdsRead,
+    InsertCopies,
     InsertMessages,
+    Read,
     ReadFailed,
     ReplaceMessage,
     Report,
     RowsRead,
+    SessionsRead,
+    StateRead,
     Store,
     StoredNamespace,
 )
@@ -104,8 +109,8 @@ class CommitSeam:
         match report:
             case Committed(number):
                 self._commit(number, now_ms)
-            case RowsRead():
-                self._rows_read(report, now_ms)
+            case RowsRead() | SessionsRead() | StateRead() | IdsRead():
+                self._take_read(report, now_ms)
             case ReadFailed(request, reason):
                 if self.failure is None and self.machine.is_reading(request):
                     if report.is_damage:
@@ -120,7 +125,7 @@ class CommitSeam:
             self._announced = True
             self._on_failure(self.failure)
 
-    def _rows_read(self, report: RowsRead, now_ms: int) -> None:
+    def _take_read(self, report: Read, now_ms: int) -> None:
         if report.as_of < self._loaded:
             return  # read for a machine that is gone
         # The read may have seen a commit whose own report is still on its way.
@@ -205,6 +210,8 @@ def _weight(change: Change) -> int:
     match change:
         case InsertMessages(rows):
             return sum(len(row.payload) + _ROW_OVERHEAD_BYTES for row in rows)
+        case InsertCopies(rows):
+            return len(rows[0].payload) + _ROW_OVERHEAD_BYTES * len(rows)
         case ReplaceMessage(row):
             return len(row.payload) + _ROW_OVERHEAD_BYTES
         case _:

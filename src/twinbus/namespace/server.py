@@ -25,7 +25,7 @@ from twinbus.namespace import portrait
 from twinbus.namespace.admin.app import make_admin_app
 from twinbus.namespace.admin.house import ServedHouse
 from twinbus.namespace.admin.metrics_page import MetricsPage
-from twinbus.namespace.commands import CreateQueue
+from twinbus.namespace.commands import AdminCommand, CreateQueue
 from twinbus.namespace.controls import Controls
 from twinbus.namespace.entities.settings import QueueSettings
 from twinbus.namespace.faults.book import FaultBook, Reach
@@ -39,6 +39,7 @@ from twinbus.namespace.listener import Listener
 from twinbus.namespace.machine import NamespaceMachine
 from twinbus.namespace.pulse import Pulse
 from twinbus.namespace.reception import Reception
+from twinbus.namespace.registry import QUEUE, SUBSCRIPTION, TOPIC
 from twinbus.namespace.replies import Refused, Reply
 from twinbus.namespace.rights.authority import Authority
 from twinbus.namespace.rights.rules import AccessRule
@@ -73,7 +74,7 @@ class NamespaceServer:
         self._given_store = store
         self.clock: Callable[[], int] = WallClock()
         self.server_limits = options.server_limits
-        self._throttle = Throttle(options.throttle)
+        self._throttle = Throttle(options.throttle, self._is_partitioned)
         self.faults = FaultBook(random.random, self._throttle)
         self.wires: set[Wire] = set()
         self.held_wires: set[Wire] = set()
@@ -226,9 +227,14 @@ class NamespaceServer:
 
     async def create_queue(self, path: str, settings: QueueSettings | None = None) -> None:
         """Create a queue; raises `EntityAlreadyExists` if there is one of that name."""
-        reply = await self._admin.ask(CreateQueue(path, settings or QueueSettings()))
+        await self.administer(CreateQueue(path, settings or QueueSettings()))
+
+    async def administer(self, command: AdminCommand) -> Reply:
+        """Carry out what an administrator may ask; raises what it is refused with."""
+        reply = await self._admin.ask(command)
         if isinstance(reply, Refused):
             raise reply.error
+        return reply
 
     async def _create_queues(self) -> None:
         for path in self.options.queues:
@@ -237,6 +243,11 @@ class NamespaceServer:
 
     def queue_names(self) -> list[str]:
         return [queue.row.path for queue in self.seam.machine.registry.queues()]
+
+    def entity_names(self) -> list[str]:
+        """Queues, topics and subscriptions; dead-letter queues go along with theirs."""
+        named = (QUEUE, TOPIC, SUBSCRIPTION)
+        return [entity.row.path for entity in self.seam.machine.registry.all() if entity.row.kind in named]
 
     async def stop(self) -> None:
         """Take nothing more in, write and answer what was taken in, say goodbye, close. Harmless when it is stopped."""
@@ -354,9 +365,12 @@ class NamespaceServer:
             clock=self.clock,
             facts=partial(portrait.facts, self),
             status=partial(portrait.status, self),
-            entity_names=self.queue_names,
+            entity_names=self.entity_names,
             secrets=lambda: [key for rule in self.rules for key in rule.keys],
         )
+
+    def _is_partitioned(self, path: str) -> bool:
+        return self.seam.machine.registry.is_partitioned(path)
 
     # --- around the seam ---
 

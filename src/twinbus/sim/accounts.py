@@ -6,19 +6,23 @@ reply against them, `balance.py` what the disk holds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
 from twinbus.namespace.commands import (
+    AcceptSession,
     CancelScheduled,
     CreateQueue,
-    DeleteQueue,
+    CreateSubscription,
+    CreateTopic,
+    DeleteEntity,
     OpenReceiver,
     Peek,
     ReceiveDeferred,
     ReceiveMode,
     RenewLocks,
+    RenewSessionLock,
     Send,
     Settle,
     Verdict,
@@ -27,7 +31,19 @@ from twinbus.namespace.entities.settings import QueueSettings
 from twinbus.namespace.registry import DEAD_LETTER_SUFFIX
 
 Asking = (
-    CreateQueue | DeleteQueue | Send | CancelScheduled | OpenReceiver | Settle | RenewLocks | Peek | ReceiveDeferred
+    AcceptSession
+    | RenewSessionLock
+    | CreateQueue
+    | CreateTopic
+    | CreateSubscription
+    | DeleteEntity
+    | Send
+    | CancelScheduled
+    | OpenReceiver
+    | Settle
+    | RenewLocks
+    | Peek
+    | ReceiveDeferred
 )
 """The commands that want an answer."""
 
@@ -52,10 +68,14 @@ class Ending(Enum):
 
 @dataclass(slots=True, eq=False)
 class Home:
-    """One life of a queue: a queue that is deleted and created again is another home."""
+    """One life of a queue or subscription: one that is deleted and created again is another home."""
 
     path: str
     settings: QueueSettings
+    wants: Callable[[str, int], bool] | None = None
+    """Of a subscription: whether its rules take a message with this label and this number. None: a queue."""
+    in_force: bool = False
+    """Of a subscription: its creation was asked for and not refused, its deletion not yet asked for."""
     exists: bool = False
     """Its creation was answered, its deletion not yet asked for."""
     is_gone: bool = False
@@ -63,6 +83,10 @@ class Home:
     """The highest sequence that a sender was told."""
     owners: dict[tuple[bool, int], str] = field(default_factory=dict)
     """Which message was seen under a sequence, in the queue (False) or among its dead letters (True)."""
+
+    @property
+    def has_sessions(self) -> bool:
+        return self.settings.requires_session
 
 
 @dataclass(slots=True, eq=False)
@@ -79,6 +103,8 @@ class Lock:
     size: int
     receiver: int | None
     """None: it was asked for by its sequence."""
+    holder: int | None = None
+    """Who has the session it belongs to: it is locked as long as that is."""
     asked: Verdict | None = None
     """What its receiver has asked for; the answer is still to come."""
 
@@ -94,6 +120,9 @@ class Account:
     ttl_ms: int | None
     """Its own time to live, at most the queue's."""
     due_at_ms: int | None
+    is_copy: bool = False
+    """Its topic made it: others may have the same id."""
+    session: str | None = None
     answer: Answer = Answer.NONE
     ending: Ending | None = None
     sequence: int = 0
@@ -109,6 +138,10 @@ class Account:
     dead_letter_asked: bool = False
     deferred_as: int | None = None
     """The sequence it can be received by, if its deferral was answered."""
+
+    @property
+    def key(self) -> str:
+        return key_of(self.message_id, self.home)
 
     @property
     def is_stored(self) -> bool:
@@ -127,6 +160,11 @@ class Account:
         return lock is not None and lock.life == life and lock.asked is None and lock.until_ms > now_ms
 
 
+def key_of(message_id: str | None, home: Home) -> str:
+    """What tells copies of a message apart: where they are."""
+    return f"{message_id}@{home.path}"
+
+
 @dataclass(slots=True, eq=False)
 class Reader:
     """A receiver, as the application sees it."""
@@ -139,6 +177,12 @@ class Reader:
     is_open: bool = True
     is_paused: bool = False
     is_draining: bool = False
+    session: str | None = None
+    """The session it has, in a queue with sessions."""
+    is_waiting: bool = False
+    """It has asked for a session and has none yet."""
+    locked_until_ms: int = 0
+    """The end of its session's lock."""
     received: int = 0
     """Counted as credit is: what a drain gave back counts as received."""
     credit_limit: int = 0
@@ -148,6 +192,9 @@ class Reader:
     @property
     def path(self) -> str:
         return self.home.path + DEAD_LETTER_SUFFIX if self.is_dead else self.home.path
+
+    def has_session(self, now_ms: int) -> bool:
+        return self.is_open and self.session is not None and self.locked_until_ms > now_ms
 
     @property
     def is_hungry(self) -> bool:
@@ -164,6 +211,8 @@ class Question:
     tokens: dict[bytes, Account] = field(default_factory=dict)
     """For a settlement or renewal: the locks that held when it was asked."""
     home: Home | None = None
+    is_repeat: bool = False
+    """A send of something that was stored before."""
 
 
 class Accounts:
@@ -171,27 +220,44 @@ class Accounts:
 
     def __init__(self) -> None:
         self.homes: dict[str, Home] = {}
-        self.by_id: dict[str, Account] = {}
+        self.topic: Home | None = None
+        """Its subscriptions are among the homes."""
+        self.by_key: dict[str, Account] = {}
         self.readers: dict[int, Reader] = {}
         self.questions: dict[int, Question] = {}
+        self.left: set[int] = set()
+        """Questions whose askers are gone: a refusal may still be on its way."""
         self.by_token: dict[bytes, Account] = {}
         """Locks of this life whose receiver has not settled them yet, ended ones too."""
         self.life = 0
         """Counts crashes and failures: locks and receivers end with a life."""
 
     def of(self, home: Home) -> Iterator[Account]:
-        return (account for account in self.by_id.values() if account.home is home)
+        return (account for account in self.by_key.values() if account.home is home)
 
     def lend(self, account: Account, lock: Lock) -> None:
         account.lock = lock
         account.failures = {lock.failures}
         self.by_token[lock.token] = account
 
+    def forget_question(self, receiver: int) -> None:
+        """Who asked for a session is gone: nobody answers."""
+        for origin, question in self.questions.items():
+            if isinstance(question.command, AcceptSession) and question.command.receiver == receiver:
+                del self.questions[origin]
+                self.left.add(origin)
+                return
+
     def give_back(self, account: Account) -> None:
         """Nobody has the message any more."""
         if account.lock is not None:
             self.by_token.pop(account.lock.token, None)
             account.lock = None
+
+    def holder(self, home: Home, session: str | None, now_ms: int) -> Reader | None:
+        """Who has a session of a queue."""
+        readers = (reader for reader in self.open_readers() if reader.home is home and not reader.is_dead)
+        return next((reader for reader in readers if reader.session == session and reader.has_session(now_ms)), None)
 
     def held_bytes(self, receiver: int, now_ms: int) -> int:
         """What a receiver has and has not settled."""
@@ -203,7 +269,7 @@ class Accounts:
 
     def end_life(self, now_ms: int) -> None:
         """The process died or threw its machine away: locks, receivers and credit are gone."""
-        for account in self.by_id.values():
+        for account in self.by_key.values():
             lock = account.lock
             if lock is not None:
                 if lock.asked is not None or lock.until_ms <= now_ms:

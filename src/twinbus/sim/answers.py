@@ -13,23 +13,30 @@ from twinbus.errors import (
     MessageNotFound,
     NamespaceError,
     NotAllowed,
+    OperationTimedOut,
     QuotaExceeded,
+    SessionCannotBeLocked,
+    SessionLockLost,
     StoreUnavailable,
 )
 from twinbus.namespace.commands import (
     Abandon,
+    AcceptSession,
     CancelScheduled,
     Complete,
     CreateQueue,
+    CreateSubscription,
+    CreateTopic,
     DeadLetter,
     Defer,
-    DeleteQueue,
+    DeleteEntity,
     OpenReceiver,
     Peek,
     ReceiveDeferred,
     ReceiveMode,
     Release,
     RenewLocks,
+    RenewSessionLock,
     Send,
     Settle,
     Verdict,
@@ -43,14 +50,41 @@ from twinbus.namespace.replies import (
     QueueFound,
     QueuesFound,
     Refused,
+    RuleFound,
+    RulesFound,
     SenderOpened,
+    SessionAccepted,
+    SessionsFound,
+    SessionStateFound,
     Settled,
+    SubscriptionFound,
+    SubscriptionsFound,
+    TopicFound,
+    TopicsFound,
 )
 from twinbus.namespace.store.api import MessageState
 from twinbus.sim.accounts import Account, Accounts, Answer, Ending, Home, Question
 from twinbus.sim.invariants import MARK, Invariants, Violation, check
 
-Answered = Done | Refused | Settled | LocksRenewed | MessagesFound | QueueFound | QueuesFound | SenderOpened
+Answered = (
+    Done
+    | Refused
+    | Settled
+    | LocksRenewed
+    | MessagesFound
+    | QueueFound
+    | QueuesFound
+    | TopicFound
+    | TopicsFound
+    | SubscriptionFound
+    | SubscriptionsFound
+    | RuleFound
+    | RulesFound
+    | SessionAccepted
+    | SessionStateFound
+    | SessionsFound
+    | SenderOpened
+)
 _NOTE_BYTES = 500
 """What notes on a message may add to its size, at most."""
 
@@ -68,6 +102,8 @@ class Answers:
     def take(self, reply: Answered) -> None:
         """Check an answer, and enter it."""
         question = self._accounts.questions.pop(reply.origin, None)
+        if question is None and isinstance(reply, Refused) and reply.origin in self._accounts.left:
+            return
         if question is None:
             raise Violation(f"an answer to nothing, or a second one: {reply!r:.200}")
         match reply:
@@ -81,8 +117,25 @@ class Answers:
                 self._renewed(question, until_ms)
             case MessagesFound(found=found):
                 self._found(question, found)
+            case SessionAccepted():
+                self._accepted(question, reply)
             case _:
                 raise Violation(f"{question.command!r:.100} was answered with {reply!r:.100}")
+
+    def _accepted(self, question: Question, reply: SessionAccepted) -> None:
+        command, home, now_ms = question.command, question.home, self._now()
+        if not isinstance(command, AcceptSession) or home is None:
+            raise Violation(f"{command!r:.200} was answered with a session")
+        self._count("sessions accepted")
+        name = reply.session_id
+        check(command.session_id in (None, name), f"{command.session_id!r} was asked for and {name!r} given")
+        check(self._accounts.holder(home, name, now_ms) is None, f"the session {name!r} was given to two receivers")
+        check(reply.locked_until_ms == now_ms + home.settings.lock_ms, "a session was locked for another time")
+        if command.session_id is None:
+            known = [each for each in self._accounts.of(home) if each.session == name and each.ending is None]
+            check(bool(known), f"the session {name!r} was given though it never had a message")
+        reader = self._accounts.readers[command.receiver]
+        reader.is_waiting, reader.session, reader.locked_until_ms = False, name, reply.locked_until_ms
 
     def _count(self, what: str) -> None:
         self._invariants.seen[what] += 1
@@ -97,9 +150,9 @@ class Answers:
                 for account in question.accounts:
                     check(account.is_stored, f"message {account.message_id} was cancelled after its end")
                     account.ending = Ending.CANCELLED
-            case CreateQueue() if home is not None:
+            case CreateQueue() | CreateTopic() | CreateSubscription() if home is not None:
                 home.exists = True
-            case DeleteQueue() if home is not None:
+            case DeleteEntity() if home is not None:
                 self.drop(home)
             case OpenReceiver():
                 pass
@@ -107,12 +160,20 @@ class Answers:
                 raise Violation(f"{command!r:.200} was answered with Done")
 
     def _stored(self, question: Question, sequences: tuple[int, ...]) -> None:
-        home = question.accounts[0].home
-        check(len(sequences) == len(question.accounts), "a send was told another number of sequences than it had")
-        for account, sequence in zip(question.accounts, sequences, strict=True):
+        home, command = question.home, question.command
+        sent = len(command.arrivals) if isinstance(command, Send) else 0
+        check(len(sequences) == sent, "a send was told another number of sequences than it had")
+        assert home is not None
+        for sequence in sequences:
             check(sequence > home.last_sequence, f"sequence {sequence} was given after {home.last_sequence}")
             home.last_sequence = sequence
-            account.answer, account.sequence = Answer.STORED, sequence
+        for account in question.accounts:
+            account.answer = Answer.STORED
+            self._invariants.seen["copies"] += account.is_copy
+        self._invariants.seen["repeated"] += question.is_repeat
+        if home is not self._accounts.topic and not question.is_repeat:
+            for account, sequence in zip(question.accounts, sequences, strict=True):
+                account.sequence = sequence
 
     def drop(self, home: Home) -> None:
         """A queue is deleted: with everything in it."""
@@ -136,10 +197,19 @@ class Answers:
             case _, EntityNotFound():
                 check(home is not None and not home.exists, f"{command!r:.100} did not find an existing queue")
                 self._not_done(question)
-            case Send(arrivals=arrivals), QuotaExceeded() if home is not None:
-                known = sum(account.size + _NOTE_BYTES for account in self._accounts.of(home) if account.ending is None)
-                new = sum(len(arrival.payload) for arrival in arrivals)
-                check(known + new > home.settings.size_bytes_max, "a queue that has room refused a message")
+            case Send(), QuotaExceeded():
+                homes = {account.home for account in question.accounts}
+                check(any(map(self._may_be_full, homes)), "a queue that has room refused a message")
+            case AcceptSession(session_id=str(name)), SessionCannotBeLocked() if home is not None:
+                holder = self._accounts.holder(home, name, question.asked_at_ms)
+                check(holder is not None, f"the session {name!r} was refused though it is free")
+                self._not_done(question)
+            case AcceptSession(session_id=None), OperationTimedOut():
+                self._not_done(question)
+            case RenewSessionLock(session_id=name), SessionLockLost() if home is not None:
+                check(self._accounts.holder(home, name, self._now()) is None, "a lock that holds was not renewed")
+            case ReceiveDeferred(session_id=name), SessionLockLost() if home is not None:
+                check(self._accounts.holder(home, name, self._now()) is None, "a session was not recognised")
             case RenewLocks(tokens=tokens), LockLost():
                 check(len(question.tokens) < len(set(tokens)), "a lock that holds was not renewed")
             case CancelScheduled(), MessageNotFound():
@@ -149,11 +219,20 @@ class Answers:
             case _:
                 raise Violation(f"{command!r:.200} was refused: {error}")
 
+    def _may_be_full(self, home: Home) -> bool:
+        """Whether the messages that are in a queue or are on their way there may come to more than it holds."""
+        there = (account for account in self._accounts.of(home) if account.ending is None)
+        return sum(account.size + _NOTE_BYTES for account in there) > home.settings.size_bytes_max
+
     def _not_done(self, question: Question) -> None:
-        if isinstance(question.command, DeleteQueue) and question.home is not None:
-            question.home.exists = True
-        if isinstance(question.command, OpenReceiver):
-            self._accounts.readers[question.command.receiver].is_open = False
+        if isinstance(question.command, DeleteEntity) and question.home is not None:
+            question.home.exists = question.home.in_force = True
+        if isinstance(question.command, CreateSubscription) and question.home is not None:
+            question.home.in_force, question.home.is_gone = False, True
+        if isinstance(question.command, OpenReceiver | AcceptSession):
+            reader = self._accounts.readers.get(question.command.receiver)
+            if reader is not None:
+                reader.is_open = reader.is_waiting = False
         for account in question.tokens.values():
             if account.lock is not None:
                 account.lock.asked = None
@@ -185,6 +264,9 @@ class Answers:
         return len(question.accounts) == len(set(asked)) and others.isdisjoint(question.accounts)
 
     def _renewed(self, question: Question, until_ms: tuple[int, ...]) -> None:
+        if isinstance(question.command, RenewSessionLock):
+            self._session_renewed(question, question.command.session_id, until_ms)
+            return
         tokens = question.command.tokens if isinstance(question.command, RenewLocks) else ()
         check(len(question.tokens) == len(set(tokens)), "a lock that had ended was renewed")
         for token, until in zip(tokens, until_ms, strict=True):
@@ -192,6 +274,17 @@ class Answers:
             if lock is not None and question.home is not None:
                 check(until == question.asked_at_ms + question.home.settings.lock_ms, "a lock got another time")
                 lock.until_ms = until
+
+    def _session_renewed(self, question: Question, name: str, until_ms: tuple[int, ...]) -> None:
+        assert question.home is not None
+        holder = self._accounts.holder(question.home, name, question.asked_at_ms)
+        if holder is None:
+            raise Violation("a session that nobody has was renewed")
+        check(until_ms == (question.asked_at_ms + question.home.settings.lock_ms,), "a session got another time")
+        holder.locked_until_ms = until_ms[0]
+        for account in self._accounts.by_token.values():
+            if account.lock is not None and account.lock.holder == holder.name:
+                account.lock.until_ms = until_ms[0]
 
     def _found(self, question: Question, found: tuple[LentRow, ...]) -> None:
         command, home = question.command, question.home

@@ -13,8 +13,10 @@ from twinbus.namespace.commands import (
     CancelScheduled,
     Complete,
     CreateQueue,
+    CreateSubscription,
+    CreateTopic,
     DeadLetter,
-    DeleteQueue,
+    DeleteEntity,
     ReceiveDeferred,
     ReceiveMode,
     Send,
@@ -46,7 +48,7 @@ class Balance:
         `removed_unseen` are rows whose removal became durable without anybody learning of it. A message that was to
         be handed out and deleted may be among them: that is the price of this way of receiving.
         """
-        by_id = {row.message_id: row for row in self._read()}
+        by_id = {self._key_of(row): row for row in self._read()}
         for question in self._accounts.questions.values():
             self._resolve_question(question, by_id, now_ms)
         self._accounts.questions.clear()
@@ -54,34 +56,44 @@ class Balance:
             reader.home for reader in self._accounts.readers.values() if reader.mode is ReceiveMode.RECEIVE_AND_DELETE
         }
         for row in removed_unseen:
-            account = self._accounts.by_id[row.message_id or ""]
-            if account.home in deleting and account.is_stored and row.message_id not in by_id:
+            account = self._accounts.by_key.get(self._key_of(row))
+            if account is not None and account.home in deleting and account.is_stored and account.key not in by_id:
                 if account.expires_at_ms is None or account.expires_at_ms > now_ms:
                     self._invariants.seen["lost in hand-over"] += 1
                 account.ending = Ending.HANDED_OUT
 
-    def _resolve_question(self, question: Question, by_id: dict[str | None, MessageRow], now_ms: int) -> None:
+    def _resolve_question(self, question: Question, by_id: dict[str, MessageRow], now_ms: int) -> None:
         self._invariants.seen["in doubt"] += 1
         command, home = question.command, question.home
         accounts = question.accounts
-        present = [account.message_id in by_id for account in accounts]
+        present = [account.key in by_id for account in accounts]
         match command:
             case Send():
-                self._check_whole("a send", present)
-                for account in accounts:
-                    account.answer = Answer.STORED if present[0] else Answer.REFUSED
+                self._resolve_send(accounts, by_id)
             case CancelScheduled() if len(set(command.sequences)) == len(accounts):
                 self._end_absent(question, present, Ending.CANCELLED, now_ms)
             case ReceiveDeferred(mode=ReceiveMode.RECEIVE_AND_DELETE):
                 self._end_absent(question, present, Ending.HANDED_OUT, now_ms)
             case Settle(verdict=verdict):
                 for account in question.tokens.values():
-                    if isinstance(verdict, Complete) and account.message_id not in by_id:
+                    if isinstance(verdict, Complete) and account.key not in by_id:
                         account.ending = Ending.COMPLETED
                     elif not isinstance(verdict, Complete):
-                        self._doubt(account, verdict, by_id.get(account.message_id))
-            case CreateQueue() | DeleteQueue() if home is not None:
-                self._resolve_home(home, command)
+                        self._doubt(account, verdict, by_id.get(account.key))
+            case CreateQueue() | CreateTopic() | CreateSubscription() | DeleteEntity() if home is not None:
+                self._resolve_home(home)
+
+    def _key_of(self, row: MessageRow) -> str:
+        path = self._disk.paths[row.entity_id].removesuffix(DEAD_LETTER_SUFFIX)
+        return f"{row.message_id}@{path}"
+
+    def _resolve_send(self, accounts: tuple[Account, ...], by_id: dict[str, MessageRow]) -> None:
+        """All of it is there or nothing; what was for a subscription that was removed since, nobody can tell."""
+        known = [account for account in accounts if account.home.path in self._paths.values()]
+        present = [account.key in by_id for account in known]
+        self._check_whole("a send", present)
+        for account in accounts:
+            account.answer = Answer.STORED if account not in known or present[0] else Answer.REFUSED
 
     def _check_whole(self, what: str, present: list[bool]) -> None:
         check(all(present) or not any(present), f"{what} was written in part: {present}")
@@ -106,9 +118,9 @@ class Balance:
         if isinstance(verdict, DeadLetter):
             account.dead_letter_asked = row is not None and self._is_dead(row)
 
-    def _resolve_home(self, home: Home, command: CreateQueue | DeleteQueue) -> None:
-        home.exists = home.path in self._paths.values()
-        if isinstance(command, DeleteQueue) and not home.exists:
+    def _resolve_home(self, home: Home) -> None:
+        home.exists = home.in_force = home.path in self._paths.values()
+        if not home.exists:
             home.is_gone = True
             for account in self._accounts.of(home):
                 account.ending = account.ending or Ending.DROPPED
@@ -120,11 +132,11 @@ class Balance:
         seen: set[str] = set()
         for row in self._read():
             account = self._account_of(row)
-            check(account.message_id not in seen, f"message {account.message_id} is stored twice")
-            seen.add(account.message_id)
+            check(account.key not in seen, f"message {account.message_id} is stored twice")
+            seen.add(account.key)
             self._check_row(account, row, now_ms)
-        for account in self._accounts.by_id.values():
-            if account.is_stored and account.message_id not in seen:
+        for account in self._accounts.by_key.values():
+            if account.is_stored and account.key not in seen:
                 self._check_absent(account, now_ms)
 
     def _account_of(self, row: MessageRow) -> Account:

@@ -19,8 +19,11 @@ from twinbus.namespace.store.api import (
     EntityRow,
     MessageRow,
     NamedRows,
+    PutEntity,
     RangeRows,
+    Read,
     ReadFailed,
+    ReadRequest,
     Report,
     RowRequest,
     RowsRead,
@@ -43,6 +46,8 @@ class Disk:
         self._rows.load()
         self._rows.start(self._keep)
         self._last: Report | None = None
+        self.paths: dict[int, str] = {}
+        """Of all entities there ever were, by id."""
 
     def _keep(self, report: Report) -> None:
         self._last = report
@@ -51,6 +56,7 @@ class Disk:
         """Make a change set durable; returns the rows it removes."""
         deletes = (change for change in changes if isinstance(change, DeleteMessages))
         removed = [row for each in deletes for row in self.read(NamedRows(each.entity_id, each.sequences)).rows]
+        self.paths |= {change.row.entity_id: change.row.path for change in changes if isinstance(change, PutEntity)}
         self._rows.submit(number, changes)
         self._rows.commit()
         if isinstance(self._last, CommitFailed):
@@ -59,9 +65,16 @@ class Disk:
 
     def read(self, request: RowRequest) -> RowsRead:
         """The rows as of now."""
+        found = self.answer(request)
+        if not isinstance(found, RowsRead):
+            raise BrokenContract(f"{request} was answered with {found}")
+        return found
+
+    def answer(self, request: ReadRequest) -> Report:
+        """The answer to any read, as of now."""
         self._rows.request(request)
-        if not isinstance(self._last, RowsRead):
-            raise BrokenContract(f"{request} was answered with {self._last}")
+        if self._last is None:
+            raise BrokenContract(f"{request} was not answered")
         return self._last
 
     def stored(self) -> StoredNamespace:
@@ -84,7 +97,7 @@ class SimulatedStore:
         self.disk = disk
         self.waiting: deque[tuple[int, tuple[Change, ...]]] = deque()
         """Submitted, not written."""
-        self.asked: list[RowRequest] = []
+        self.asked: list[ReadRequest] = []
         self.reports: deque[Report] = deque()
         """About commits, in order."""
         self.answers: list[Report] = []
@@ -121,7 +134,7 @@ class SimulatedStore:
         if not self.is_broken:
             self.waiting.append((number, changes))
 
-    def request(self, request: RowRequest) -> None:
+    def request(self, request: ReadRequest) -> None:
         self.asked.append(request)
 
     def close(self) -> None:
@@ -155,7 +168,7 @@ class SimulatedStore:
         if self.is_broken:
             self.answers.append(ReadFailed(request, "the simulated store is broken"))
         else:
-            self.answers.append(self.disk.read(request))
+            self.answers.append(self.disk.answer(request))
 
     def fail_read(self, index: int) -> None:
         self.answers.append(ReadFailed(self.asked.pop(index), "a simulated sector cannot be read"))
@@ -180,7 +193,7 @@ class SimulatedStore:
         return bool(self._outdated)
 
     def _arrive(self, report: Report) -> None:
-        known = report.number if isinstance(report, Committed) else report.as_of if isinstance(report, RowsRead) else 0
+        known = report.number if isinstance(report, Committed) else report.as_of if isinstance(report, Read) else 0
         while self.unreported and self.unreported[0][0] <= known:
             self.unreported.popleft()
         if self._report is not None:

@@ -14,7 +14,7 @@ from twinbus.amqp import sections
 from twinbus.namespace.commands import ReceiveMode
 from twinbus.namespace.replies import Delivery, Drained, ReceiverLost
 from twinbus.namespace.store.api import MessageRow, MessageState
-from twinbus.sim.accounts import Account, Accounts, Answer, Ending, Home, Lock, Reader
+from twinbus.sim.accounts import Account, Accounts, Answer, Ending, Home, Lock, Reader, key_of
 
 MARK = "mark"
 
@@ -60,7 +60,9 @@ class Invariants:
                 self._drained(self._accounts.readers[receiver])
             case ReceiverLost(receiver):
                 reader = self._accounts.readers[receiver]
-                check(not reader.home.exists, f"receiver {receiver} lost a queue that exists")
+                is_late = reader.session is not None and reader.locked_until_ms <= self._now()
+                check(is_late or not reader.home.exists, f"receiver {receiver} lost a queue that exists")
+                self.seen["sessions lost"] += is_late
                 reader.is_open = False
 
     # --- receivers ---
@@ -78,6 +80,11 @@ class Invariants:
         check(row.state is MessageState.ACTIVE, f"message {row.message_id} was delivered while {row.state.name}")
         held = self._accounts.held_bytes(reader.name, self._now())
         check(held < self._lent_bytes_max, f"receiver {reader.name} got more though it holds {held} bytes")
+        if reader.home.has_sessions and not reader.is_dead:
+            self.seen["in sessions"] += 1
+            check(row.session_id == reader.session, f"receiver {reader.name} got a message of another session")
+            is_locked = delivery.token is None or reader.has_session(self._now())
+            check(is_locked, f"receiver {reader.name} got a message though its lock had ended")
         account = self.handed(
             row, reader.home, reader.is_dead, delivery.token, delivery.locked_until_ms, receiver=reader.name
         )
@@ -92,6 +99,19 @@ class Invariants:
                 f"receiver {reader.name} got {row.sequence} after {reader.last_fresh_sequence}",
             )
             reader.last_fresh_sequence = row.sequence
+            if reader.session is not None:
+                self._check_first(account, row)
+
+    def _check_first(self, account: Account, row: MessageRow) -> None:
+        """A session is received from its beginning: nothing that could be had is passed over."""
+        for other in self._accounts.of(account.home):
+            is_waiting = other.is_stored and not other.is_dead and other.delivered_in_life != self._accounts.life
+            is_plain = other.due_at_ms is None and other.ttl_ms is None and other.deferred_as is None
+            if is_waiting and is_plain and other.session == account.session:
+                check(
+                    not 0 < other.sequence < row.sequence,
+                    f"message {account.message_id} overtook {other.message_id} in session {account.session!r}",
+                )
 
     def _drained(self, reader: Reader) -> None:
         check(reader.is_draining, f"receiver {reader.name} was drained without asking")
@@ -102,11 +122,11 @@ class Invariants:
 
     def known(self, row: MessageRow, home: Home, is_dead: bool) -> Account:
         """The account of a message that a client sees, which it may only if it is stored."""
-        account = self._accounts.by_id.get(row.message_id or "")
+        account = self._accounts.by_key.get(key_of(row.message_id, home))
         if account is None:
-            raise Violation(f"a message appeared that nobody sent: {row.message_id}")
+            raise Violation(f"a message appeared that nobody sent there: {row.message_id} in {home.path}")
         name = f"message {account.message_id}"
-        check(account.home is home, f"{name} appeared in another queue")
+        check(account.home is home, f"{name} appeared in another life of its queue")
         check(account.answer is Answer.STORED, f"{name} was seen though its sender was told {account.answer.value}")
         check(account.ending is None, f"{name} came back though it was {account.ending and account.ending.value}")
         check(account.message_id.encode() in row.payload, f"{name} has another message's payload")
@@ -158,9 +178,12 @@ class Invariants:
         if token is None or until_ms is None:
             account.ending = Ending.HANDED_OUT
         else:
-            check(until_ms == now_ms + home.settings.lock_ms, f"{name} is locked until {until_ms}")
+            holder = accounts.holder(home, account.session, now_ms) if home.has_sessions and not is_dead else None
+            end_ms = now_ms + home.settings.lock_ms if holder is None else holder.locked_until_ms
+            check(until_ms == end_ms, f"{name} is locked until {until_ms}")
             size = len(row.payload)
             lock = Lock(token, accounts.life, until_ms, row.delivery_count, row.sequence, is_dead, size, receiver)
+            lock.holder = None if holder is None else holder.name
             accounts.lend(account, lock)
         return account
 

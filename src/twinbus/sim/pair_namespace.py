@@ -8,7 +8,7 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from twinbus.namespace.commands import Command, CreateQueue, DeleteQueue, Send, Tick, UpdateQueue
+from twinbus.namespace.commands import Command, CreateQueue, DeleteEntity, Send, Tick, UpdateQueue
 from twinbus.namespace.entities.settings import QueueSettings, QueueStatus
 from twinbus.namespace.machine import NamespaceMachine
 from twinbus.namespace.message import read_arrival
@@ -119,7 +119,7 @@ class SimulatedNamespace:
         self._manage(CreateQueue(path, self.settings[path]))
 
     def delete(self, path: str) -> None:
-        self._manage(DeleteQueue(path))
+        self._manage(DeleteEntity(path))
 
     def set_status(self, path: str, status: QueueStatus) -> None:
         self._change(path, status=status)

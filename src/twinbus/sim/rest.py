@@ -2,31 +2,44 @@
 
 from __future__ import annotations
 
+from twinbus.namespace.commands import AcceptSession
 from twinbus.namespace.entities.queue import Queue
+from twinbus.namespace.entities.session_queue import SessionQueue
+from twinbus.namespace.entities.shelf import Shelf
 from twinbus.namespace.entities.window import WindowLimits
 from twinbus.namespace.machine import NamespaceMachine
+from twinbus.namespace.registry import DEAD_LETTER_SUFFIX
 from twinbus.namespace.store.api import MessageRow, MessageState
-from twinbus.sim.accounts import Accounts, Reader
+from twinbus.sim.accounts import Accounts, Home, Question, Reader, key_of
 from twinbus.sim.disk import Disk
 from twinbus.sim.invariants import check
 
 
 def check_rest(machine: NamespaceMachine, accounts: Accounts, disk: Disk, limits: WindowLimits, now_ms: int) -> None:
-    check(not accounts.questions, f"nobody answers: {accounts.questions!r:.300}")
-    for queue in machine.registry.queues():
-        for each in (queue, queue.dead_letter):
-            if each is not None:
-                _check_counts(each, disk.rows_of(each.entity_id))
-                _check_bounds(each, accounts, limits)
-                _check_room(each, accounts, limits, now_ms)
-                _check_swept(disk.rows_of(each.entity_id), accounts, now_ms)
+    open_questions = [each for each in accounts.questions.values() if not _may_wait(each, accounts)]
+    check(not open_questions, f"nobody answers: {open_questions!r:.300}")
+    for entity in machine.registry.all():
+        rows = disk.rows_of(entity.entity_id)
+        _check_counts(entity, rows)
+        if isinstance(entity, Queue):
+            _check_bounds(entity, accounts, limits)
+            _check_room(entity, accounts, limits, now_ms)
+            _check_swept(rows, accounts.homes[entity.row.path.removesuffix(DEAD_LETTER_SUFFIX)], accounts, now_ms)
     for reader in accounts.open_readers():
         check(not reader.is_draining, f"receiver {reader.name} waits for its drain")
-        if reader.is_hungry and accounts.held_bytes(reader.name, now_ms) < limits.lent_bytes_max:
+        if reader.is_waiting:
+            _check_worth_waiting(reader, accounts, disk, now_ms)
+        elif reader.is_hungry and accounts.held_bytes(reader.name, now_ms) < limits.lent_bytes_max:
             _check_fed(reader, accounts, disk, now_ms)
 
 
-def _check_counts(queue: Queue, rows: tuple[MessageRow, ...]) -> None:
+def _may_wait(question: Question, accounts: Accounts) -> bool:
+    """Whether it is a question for any session, which is answered when there is one."""
+    command = question.command
+    return isinstance(command, AcceptSession) and accounts.readers[command.receiver].is_waiting
+
+
+def _check_counts(queue: Shelf, rows: tuple[MessageRow, ...]) -> None:
     for state, counted in (
         (MessageState.ACTIVE, queue.active),
         (MessageState.DEFERRED, queue.deferred),
@@ -42,8 +55,11 @@ def _check_bounds(queue: Queue, accounts: Accounts, limits: WindowLimits) -> Non
     path = queue.row.path
     check(len(queue.recent) == 0, f"'{path}' remembers {len(queue.recent)} changes that everybody knows")
     check(len(queue.loans) <= queue.active + queue.deferred, f"'{path}' has {len(queue.loans)} loans")
-    lent_before = sum(account.delivered_in_life == accounts.life for account in accounts.by_id.values())
-    check(queue.held_rows <= limits.rows_max + lent_before, f"'{path}' holds {queue.held_rows} rows in memory")
+    lent_before = sum(account.delivered_in_life == accounts.life for account in accounts.by_key.values())
+    sessions = len(queue.sessions) if isinstance(queue, SessionQueue) else 0
+    check(
+        queue.held_rows <= limits.rows_max + sessions + lent_before, f"'{path}' holds {queue.held_rows} rows in memory"
+    )
     check(len(queue.receivers.all) == len(_readers_of(queue, accounts)), f"'{path}' has receivers nobody opened")
 
 
@@ -55,23 +71,35 @@ def _check_room(queue: Queue, accounts: Accounts, limits: WindowLimits, now_ms: 
         check(held == seen, f"receiver {receiver.name} holds {seen} bytes, and {held} are counted")
 
 
-def _check_swept(rows: tuple[MessageRow, ...], accounts: Accounts, now_ms: int) -> None:
+def _check_swept(rows: tuple[MessageRow, ...], home: Home, accounts: Accounts, now_ms: int) -> None:
     """What time has ended is gone, and what it has woken is awake."""
     for row in rows:
         is_over = row.state is MessageState.ACTIVE and row.expires_at_ms is not None and row.expires_at_ms <= now_ms
-        is_lent = accounts.by_id[row.message_id or ""].is_locked(accounts.life, now_ms)
+        is_lent = accounts.by_key[key_of(row.message_id, home)].is_locked(accounts.life, now_ms)
         check(is_lent or not is_over, f"message {row.message_id} has expired and stays")
         check(row.due_at_ms is None or row.due_at_ms > now_ms, f"message {row.message_id} sleeps too long")
 
 
 def _readers_of(queue: Queue, accounts: Accounts) -> list[Reader]:
-    return [reader for reader in accounts.open_readers() if reader.path == queue.row.path]
+    readers = accounts.open_readers()
+    return [reader for reader in readers if reader.path == queue.row.path and not reader.is_waiting]
+
+
+def _check_worth_waiting(reader: Reader, accounts: Accounts, disk: Disk, now_ms: int) -> None:
+    """Who waits for a session waits because there is none."""
+    entities = (entity.entity_id for entity in disk.entities().values() if entity.path == reader.path)
+    for row in disk.rows_of(next(entities)):
+        is_free = accounts.holder(reader.home, row.session_id, now_ms) is None
+        is_visible = row.state is MessageState.ACTIVE and (row.expires_at_ms is None or row.expires_at_ms > now_ms)
+        check(not (is_free and is_visible), f"receiver {reader.name} waits though session {row.session_id} is free")
 
 
 def _check_fed(reader: Reader, accounts: Accounts, disk: Disk, now_ms: int) -> None:
     """A receiver with credit has got everything that could be had."""
     entity_id = next(entity.entity_id for entity in disk.entities().values() if entity.path == reader.path)
     for row in disk.rows_of(entity_id):
-        is_lent = accounts.by_id[row.message_id or ""].is_locked(accounts.life, now_ms)
+        is_lent = accounts.by_key[key_of(row.message_id, reader.home)].is_locked(accounts.life, now_ms)
+        if reader.home.has_sessions and not reader.is_dead and row.session_id != reader.session:
+            continue
         is_visible = row.state is MessageState.ACTIVE and (row.expires_at_ms is None or row.expires_at_ms > now_ms)
         check(is_lent or not is_visible, f"receiver {reader.name} has credit and does not get {row.message_id}")

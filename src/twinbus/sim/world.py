@@ -79,7 +79,10 @@ class World:
         usual: dict[Callable[[], None], float] = {
             clients.create_queue: 2,
             clients.delete_queue: 0.3,
+            clients.create_subscription: 3,
             clients.send: 25,
+            clients.publish: 8,
+            clients.send_again: 4,
             clients.cancel: 2,
             clients.open_reader: 6,
             clients.grant: 20,
@@ -114,6 +117,8 @@ class World:
         """Let things happen, then let the faults stop and see that all accounts balance."""
         for _ in range(self._random.choice((1, 3))):
             self._clients.create_queue()
+        if self._random.random() < 0.4:
+            self._clients.create_topic()
         if self._random.random() < 0.8:
             self.come_to_rest()
         for _ in range(steps):
@@ -249,6 +254,7 @@ class World:
                 break
         self._clients.open_last_readers()
         for _ in range(LAST_ROUNDS_MAX):
+            self._clients.open_last_sessions()
             self.come_to_rest()
             if not any(self.disk.all_rows()):
                 return

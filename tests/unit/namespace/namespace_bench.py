@@ -176,11 +176,11 @@ class Bench:
 
     @property
     def queue(self) -> Queue:
-        return self.seam.machine.registry.find(QUEUE)
+        return self.seam.machine.registry.find_queue(QUEUE)
 
     @property
     def dead_letters(self) -> Queue:
-        return self.seam.machine.registry.find(DEAD_LETTERS)
+        return self.seam.machine.registry.find_queue(DEAD_LETTERS)
 
 
 def names(found: list[Delivery] | list[MessageRow]) -> list[str | None]:

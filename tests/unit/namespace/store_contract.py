@@ -12,6 +12,7 @@ from threading import Condition
 import pytest
 
 from twinbus.namespace.store.api import (
+    AdvanceSequence,
     Change,
     CommitFailed,
     Committed,
@@ -22,19 +23,33 @@ from twinbus.namespace.store.api import (
     EntitySummary,
     ExpiredRows,
     HeadRows,
+    IdsRead,
+    InsertCopies,
     InsertMessages,
+    KnownIds,
+    KnownSessions,
     MessageRow,
     MessageState,
     NamedRows,
+    NoteMessageIds,
     PutEntity,
+    PutSessionState,
     RangeRows,
+    Read,
     ReadFailed,
+    ReadRequest,
     ReplaceMessage,
     Report,
     RowRequest,
     RowsRead,
+    SessionRange,
+    SessionRows,
+    SessionsRead,
+    SessionStateOf,
+    StateRead,
     Store,
     StoredNamespace,
+    WaitingSessions,
 )
 
 ACTIVE, DEFERRED, SCHEDULED = MessageState.ACTIVE, MessageState.DEFERRED, MessageState.SCHEDULED
@@ -101,12 +116,16 @@ class WatchedStore:
 
     def read(self, request: RowRequest) -> RowsRead:
         """Ask for rows and wait for them."""
-        seen = len(self.reports)
-        self.store.request(request)
-        answer = self.wait_for(lambda report: isinstance(report, RowsRead | ReadFailed), since=seen)
+        answer = self.read_any(request)
         assert isinstance(answer, RowsRead), answer
         assert answer.request == request
         return answer
+
+    def read_any(self, request: ReadRequest) -> Report:
+        """Ask for anything and wait for the answer."""
+        seen = len(self.reports)
+        self.store.request(request)
+        return self.wait_for(lambda report: isinstance(report, Read | ReadFailed), since=seen)
 
     def failure(self) -> CommitFailed:
         """Wait for a failed commit."""
@@ -158,6 +177,84 @@ class StoreContract:
         empty.commit(PutEntity(entity()))
         return empty
 
+    # --- sessions
+
+    @pytest.fixture
+    def sessions(self, orders: WatchedStore) -> WatchedStore:
+        """A store with messages in the sessions '', 'a', 'b' (only deferred) and 'c', and some without one."""
+        names = ["a", None, "b", "c", "a", "", "c"]
+        rows = [message(number)._replace(session_id=name) for number, name in enumerate(names, 1)]
+        rows[2] = rows[2]._replace(state=DEFERRED)
+        orders.commit(InsertMessages(tuple(rows)))
+        return orders
+
+    def names(self, watched: WatchedStore, request: WaitingSessions | KnownSessions) -> list[str]:
+        read = watched.read_any(request)
+        assert isinstance(read, SessionsRead)
+        assert (read.request, read.as_of) == (request, watched.number)
+        return list(read.names)
+
+    def state(self, watched: WatchedStore, session_id: str) -> bytes | None:
+        read = watched.read_any(SessionStateOf(1, session_id))
+        assert isinstance(read, StateRead)
+        return read.state
+
+    def test_rows_of_a_session_come_in_order_and_alone(self, sessions: WatchedStore) -> None:
+        assert sequences_of(sessions.read(SessionRows(1, "a", 0, 9, MANY))) == [1, 5]
+        assert sequences_of(sessions.read(SessionRows(1, "a", 2, 9, MANY))) == [5]
+        assert sequences_of(sessions.read(SessionRows(1, "b", 0, 9, MANY))) == []
+        assert sequences_of(sessions.read(SessionRange(1, "b", 0, 9, MANY))) == [3]
+        assert sequences_of(sessions.read(SessionRows(1, "", 0, 9, MANY))) == [6]
+        first = sessions.read(SessionRows(1, "c", 0, 1, MANY))
+        assert (sequences_of(first), first.complete) == ([4], False)
+
+    def test_waiting_sessions_have_active_rows(self, sessions: WatchedStore) -> None:
+        assert self.names(sessions, WaitingSessions(1, None, (), 9)) == ["", "a", "c"]
+        assert self.names(sessions, WaitingSessions(1, "", (), 9)) == ["a", "c"]
+        assert self.names(sessions, WaitingSessions(1, "a", ("x",), 9)) == ["c"]
+        assert self.names(sessions, WaitingSessions(1, None, ("a", ""), 1)) == ["c"]
+        assert self.names(sessions, WaitingSessions(2, None, (), 9)) == []
+
+    def test_known_sessions_have_rows_or_a_state(self, sessions: WatchedStore) -> None:
+        sessions.commit(PutSessionState(1, "z", b"state", 5), PutSessionState(1, "a", b"", 9))
+        assert self.names(sessions, KnownSessions(1, None, 0, 9)) == ["", "a", "b", "c", "z"]
+        assert self.names(sessions, KnownSessions(1, None, 3, 9)) == ["c", "z"]
+        assert self.names(sessions, KnownSessions(1, None, 1, 2)) == ["a", "b"]
+        assert self.names(sessions, KnownSessions(1, 4, 0, 9)) == ["a", "z"]
+        assert self.names(sessions, KnownSessions(1, 5, 0, 9)) == ["a"]
+
+    def test_the_state_of_a_session_is_what_was_put_last(self, orders: WatchedStore) -> None:
+        assert self.state(orders, "a") is None
+        orders.submit(PutSessionState(1, "a", b"one", 1))
+        orders.commit(PutSessionState(1, "a", b"two", 2))
+        assert self.state(orders, "a") == b"two"
+        again = self.reopened(orders)
+        assert self.state(again, "a") == b"two"
+        again.commit(PutSessionState(1, "a", None, 3))
+        assert self.state(again, "a") is None
+        again.commit(PutSessionState(1, "a", b"three", 4))
+        again.commit(DropEntity(1))
+        assert self.state(again, "a") is None
+
+    # --- ids of messages
+
+    def known(self, watched: WatchedStore, *ids: str, now_ms: int = 0) -> set[str]:
+        read = watched.read_any(KnownIds(1, ids, now_ms))
+        assert isinstance(read, IdsRead)
+        assert read.as_of == watched.number
+        return set(read.known)
+
+    def test_ids_are_known_until_their_time_is_over(self, orders: WatchedStore) -> None:
+        orders.submit(NoteMessageIds(1, ("a", "b", ""), 100, 0))
+        orders.commit(NoteMessageIds(1, ("b", "é"), 200, 0))
+        again = self.reopened(orders)
+        assert self.known(again, "a", "b", "", "é", "x", now_ms=99) == {"a", "b", "", "é"}
+        assert self.known(again, "a", "b", "é", now_ms=100) == {"b", "é"}
+        again.commit(NoteMessageIds(1, ("a",), 300, 250))
+        assert self.known(again, "a", "b", now_ms=250) == {"a"}
+        again.commit(DropEntity(1))
+        assert self.known(again, "a") == set()
+
     # --- commits
 
     def test_a_new_store_is_empty_and_starts_at_one(self, empty: WatchedStore) -> None:
@@ -185,6 +282,23 @@ class StoreContract:
         orders.submit(DeleteMessages(1, (3,)), insert(4, 5))
         orders.commit(DeleteMessages(1, (4,)), ReplaceMessage(message(5, state=DEFERRED)))
         assert orders.read(RangeRows(1, 0, MANY, MANY)).rows == (message(1), message(5, state=DEFERRED))
+
+    def test_copies_are_rows_like_others_in_the_order_given(self, orders: WatchedStore) -> None:
+        orders.commit(PutEntity(entity(2, path="other")))
+        copies = tuple(message(1, entity_id=number, payload=b"same") for number in (1, 2))
+        changed = message(1, entity_id=2, payload=b"changed")
+        orders.submit(InsertCopies(copies), DeleteMessages(1, (1,)), ReplaceMessage(changed))
+        orders.commit(InsertCopies(tuple(message(2, entity_id=number, payload=b"both") for number in (1, 2))))
+        assert orders.read(RangeRows(1, 0, MANY, MANY)).rows == (message(2, payload=b"both"),)
+        assert orders.read(RangeRows(2, 0, MANY, MANY)).rows == (changed, message(2, entity_id=2, payload=b"both"))
+        assert self.reopened(orders).loaded.summaries[2].payload_bytes == len(b"changed") + len(b"both")
+
+    def test_sequences_can_be_given_without_rows(self, orders: WatchedStore) -> None:
+        orders.commit(AdvanceSequence(1, 8))
+        orders.commit(AdvanceSequence(1, 5))
+        again = self.reopened(orders)
+        assert again.loaded.summaries[1].next_sequence == 8
+        again.commit(insert(8))
 
     def test_closing_commits_and_reports_what_was_submitted(self, orders: WatchedStore) -> None:
         for sequence in range(1, 100):

@@ -13,7 +13,7 @@ from twinbus.namespace.commands import (
     Command,
     Complete,
     CreateQueue,
-    DeleteQueue,
+    DeleteEntity,
     Grant,
     OpenReceiver,
     Peek,
@@ -162,7 +162,7 @@ def test_a_message_that_was_deleted_for_a_receiver_reaches_it_before_the_word_of
 
 
 def test_a_damaged_queue_can_be_deleted_and_made_again(bench: DamagedBench) -> None:
-    assert isinstance(damaged(bench).ask(DeleteQueue(QUEUE)), Done)
+    assert isinstance(damaged(bench).ask(DeleteEntity(QUEUE)), Done)
     assert isinstance(bench.ask(CreateQueue(QUEUE, QueueSettings())), Done)
     bench.send("new")
     assert names(bench.receive()) == ["new"]
@@ -170,7 +170,7 @@ def test_a_damaged_queue_can_be_deleted_and_made_again(bench: DamagedBench) -> N
 
 def test_damage_of_a_queue_that_was_deleted_meanwhile_refuses_who_waited(bench: DamagedBench) -> None:
     bench.do(Peek(QUEUE, 0, 10, "peek"))
-    bench.ask(DeleteQueue(QUEUE))
+    bench.ask(DeleteEntity(QUEUE))
     bench.take()
     bench.let_read()
     assert [reply.origin for reply in bench.take() if isinstance(reply, Refused)] == ["peek"]

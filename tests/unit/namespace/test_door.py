@@ -204,7 +204,7 @@ def test_a_settlement_is_answered_with_the_same_outcome_when_it_is_durable(
     hall.store.commit()
     (told,) = [event for event in early + hall.exchange() if isinstance(event, DispositionArrived)]
     assert (told.outcome, told.settled) == (answered, True)
-    queue = hall.seam.machine.registry.find("orders")
+    queue = hall.seam.machine.registry.find_queue("orders")
     assert queue.dead_letter is not None
     assert (queue.active, queue.deferred, queue.dead_letter.active) == state
 

@@ -14,7 +14,7 @@ from twinbus.namespace.commands import (
     Complete,
     CreateQueue,
     Defer,
-    DeleteQueue,
+    DeleteEntity,
     FindEntity,
     Grant,
     OpenReceiver,
@@ -63,7 +63,7 @@ def test_a_queue_name_that_is_wrong_is_refused_with_the_reason(bench: Bench) -> 
     "command",
     [
         FindEntity("nowhere"),
-        DeleteQueue("nowhere"),
+        DeleteEntity("nowhere"),
         Send("nowhere", (arrival("a"),)),
         OpenReceiver(1, "nowhere", ReceiveMode.PEEK_LOCK),
         Settle("nowhere", (b"token",), Complete()),
@@ -85,7 +85,7 @@ def test_receivers_of_a_deleted_queue_are_told_and_its_messages_are_gone(bench: 
     bench.open(1, credit=1)
     bench.open(2, path=DEAD_LETTERS)
     bench.take()
-    assert isinstance(bench.ask(DeleteQueue(QUEUE)), Done)
+    assert isinstance(bench.ask(DeleteEntity(QUEUE)), Done)
     assert [each.receiver for each in bench.take() if isinstance(each, ReceiverLost)] == [1, 2]
     bench.ask(CreateQueue(QUEUE, QueueSettings()))
     assert bench.peek() == []
@@ -93,14 +93,14 @@ def test_receivers_of_a_deleted_queue_are_told_and_its_messages_are_gone(bench: 
 
 
 def test_a_deleted_queue_stays_deleted_after_a_restart(bench: Bench) -> None:
-    bench.ask(DeleteQueue(QUEUE))
+    bench.ask(DeleteEntity(QUEUE))
     bench.restart()
     assert isinstance(bench.refusal(FindEntity(QUEUE)), EntityNotFound)
     assert isinstance(bench.refusal(FindEntity(DEAD_LETTERS)), EntityNotFound)
 
 
 def test_a_dead_letter_queue_cannot_be_deleted_alone(bench: Bench) -> None:
-    assert isinstance(bench.refusal(DeleteQueue(DEAD_LETTERS)), NotAllowed)
+    assert isinstance(bench.refusal(DeleteEntity(DEAD_LETTERS)), NotAllowed)
 
 
 def test_settings_survive_a_restart() -> None:
@@ -240,7 +240,7 @@ def test_who_waits_for_a_deferred_message_of_a_queue_that_is_deleted_is_refused(
     (lent,) = bench.receive()
     bench.do(Settle(QUEUE, (lent.token or b"",), Defer()))
     bench.do(ReceiveDeferred(QUEUE, (1,), ReceiveMode.PEEK_LOCK, "receive"))
-    bench.do(DeleteQueue(QUEUE))
+    bench.do(DeleteEntity(QUEUE))
     bench.commit()
     (refused,) = [reply for reply in bench.take() if isinstance(reply, Refused)]
     assert refused.origin == "receive"
@@ -304,6 +304,7 @@ def test_a_command_that_needs_rows_is_answered_when_they_are_there() -> None:
 def test_equal_reads_are_each_answered() -> None:
     machine = new_machine()
     (request,) = machine.apply(Peek(QUEUE, 5, 10, "one"), 0).reads
+    assert isinstance(request, RangeRows)
     machine.apply(Peek(QUEUE, 5, 10, "other"), 0)
     read = RowsRead(request, (), True, None, 1)
     assert answers(machine.apply(read, 0)) == ["one"]
@@ -326,7 +327,7 @@ def test_rows_for_a_queue_that_was_deleted_meanwhile_are_refused() -> None:
     machine = new_machine()
     (request,) = machine.apply(CancelScheduled(QUEUE, (1,), "me"), 0).reads
     assert isinstance(request, NamedRows)
-    machine.apply(DeleteQueue(QUEUE), 0)
+    machine.apply(DeleteEntity(QUEUE), 0)
     (refused,) = machine.apply(RowsRead(request, (), True, None, 1), 0).replies
     assert isinstance(refused, Refused)
     assert isinstance(refused.error, EntityNotFound)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from namespace_bench import QUEUE, START_MS, Bench, arrival, names
@@ -29,8 +30,8 @@ from twinbus.namespace.store.api import (
     CommitFailed,
     Committed,
     ReadFailed,
+    ReadRequest,
     Report,
-    RowRequest,
     RowsRead,
     StoredNamespace,
 )
@@ -153,7 +154,7 @@ class SilentStore:
     def __init__(self) -> None:
         self.number = 0
         self.submitted: list[int] = []
-        self.requests: list[RowRequest] = []
+        self.requests: list[Any] = []
         self.is_usable = True
 
     def load(self) -> StoredNamespace:
@@ -168,7 +169,7 @@ class SilentStore:
     def submit(self, number: int, changes: tuple[Change, ...]) -> None:
         self.submitted.append(number)
 
-    def request(self, request: RowRequest) -> None:
+    def request(self, request: ReadRequest) -> None:
         self.requests.append(request)
 
     def close(self) -> None: ...

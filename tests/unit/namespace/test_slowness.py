@@ -61,7 +61,7 @@ def test_a_receiver_whose_peer_left_before_its_answer_is_never_opened(hall: Hall
     hall.exchange()
     hall.door.leave(NOW_MS)
     heard_after(hall, DELAY_MS)
-    queue = hall.seam.machine.registry.find("orders")
+    queue = hall.seam.machine.registry.find_queue("orders")
     assert queue.receivers.all == {}
     assert len(queue.loans) == 0
 

@@ -18,13 +18,16 @@ from troubled_store import Trouble
 from twinbus.errors import OptionsError, StoreDamaged, StoreError, StoreInUse, StoreTooNew
 from twinbus.namespace.store import reader
 from twinbus.namespace.store.api import (
+    STORE_FORMAT,
     DeleteMessages,
     DropEntity,
     HeadRows,
+    InsertCopies,
     InsertMessages,
     NamedRows,
     PutEntity,
     RangeRows,
+    ReplaceMessage,
 )
 from twinbus.namespace.store.backup import back_up
 from twinbus.namespace.store.connection import Connection, default_connect, execute, first_value
@@ -156,9 +159,10 @@ def test_an_older_store_is_upgraded_step_by_step(path: Path) -> None:
     def paint(store: Connection) -> None:
         execute(store, "update entities set colour = 'red'")
 
-    make_current(connection, path, wanted=3, upgrades={1: add_colour, 2: paint})
+    newest = STORE_FORMAT + 2
+    make_current(connection, path, wanted=newest, upgrades={newest - 2: add_colour, newest - 1: paint})
     assert first_value(connection, "select colour from entities") == "red"
-    assert first_value(connection, "pragma user_version") == 3
+    assert first_value(connection, "pragma user_version") == newest
     with pytest.raises(StoreTooNew):
         make_current(connection, path)
     connection.close()
@@ -173,11 +177,71 @@ def test_an_upgrade_that_fails_leaves_the_store_as_it_was(path: Path) -> None:
         raise sqlite3.OperationalError("disk full")
 
     with pytest.raises(sqlite3.OperationalError):
-        make_current(connection, path, wanted=2, upgrades={1: half})
+        make_current(connection, path, wanted=STORE_FORMAT + 1, upgrades={STORE_FORMAT: half})
     connection.close()
     store = SqliteStore(path)
     assert store.load().summaries[1].active == 199
     store.close()
+
+
+FORMAT_1 = """
+    drop trigger messages_deleted;
+    drop index messages_by_session;
+    drop table bodies;
+    drop table session_states;
+    drop table message_ids;
+    alter table messages drop column body_id;
+    pragma user_version = 1;
+"""
+
+
+def test_a_store_of_the_first_format_is_upgraded_with_what_is_in_it(path: Path, opened: Open) -> None:
+    closed_store(path)
+    older = sqlite3.connect(path)
+    older.executescript(FORMAT_1)
+    older.close()
+    watched = opened()
+    assert watched.load().summaries[1].active == 199
+    watched.commit(PutEntity(entity(2, path="copy")))
+    watched.commit(InsertCopies((message(1_000, payload=b"same"), message(1, entity_id=2, payload=b"same"))))
+    assert watched.read(HeadRows(2, 0, 9, 9)).rows[0].payload == b"same"
+
+
+# --- payloads that are shared
+
+
+def bodies(path: Path) -> list[tuple[int, bytes]]:
+    connection = sqlite3.connect(path)
+    found = connection.execute("select copies, payload from bodies order by body_id").fetchall()
+    connection.close()
+    return found
+
+
+def test_the_payload_of_copies_is_stored_once_and_goes_with_the_last_of_them(path: Path, opened: Open) -> None:
+    watched = opened()
+    watched.commit(*(PutEntity(entity(number, path=f"s{number}")) for number in (1, 2, 3)))
+    watched.commit(InsertCopies(tuple(message(1, entity_id=number, payload=b"shared") for number in (1, 2, 3))))
+    assert bodies(path) == [(3, b"shared")]
+    watched.commit(DeleteMessages(1, (1,)), ReplaceMessage(message(1, entity_id=2, payload=b"own")))
+    assert bodies(path) == [(1, b"shared")]
+    assert [watched.read(HeadRows(number, 0, 9, 9)).rows[0].payload for number in (2, 3)] == [b"own", b"shared"]
+    watched.commit(DeleteMessages(3, (1,)))
+    assert bodies(path) == []
+
+
+def test_the_payload_of_copies_goes_with_the_entities_that_have_them(path: Path, opened: Open) -> None:
+    watched = opened()
+    watched.commit(*(PutEntity(entity(number, path=f"s{number}")) for number in (1, 2)))
+    for sequence in range(1, 30):
+        watched.commit(InsertCopies(tuple(message(sequence, entity_id=number) for number in (1, 2))))
+    watched.commit(DropEntity(1), DropEntity(2))
+    watched.store.close()
+    opened().store.close()  # what is left of dropped entities is cleaned away in quiet moments
+    connection = sqlite3.connect(path)
+    (rows,) = connection.execute("select count(*) from messages").fetchone()
+    (copies,) = connection.execute("select coalesce(sum(copies), 0) from bodies").fetchone()
+    connection.close()
+    assert copies == rows
 
 
 def test_a_store_that_was_cut_off_while_being_made_is_made_again(path: Path, opened: Open) -> None:

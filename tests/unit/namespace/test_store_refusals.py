@@ -13,7 +13,7 @@ from store_contract import MANY, WatchedStore, entity, insert, message, sequence
 
 from twinbus.errors import StoreDamaged, StoreError, StoreTooNew
 from twinbus.namespace.store import soundness
-from twinbus.namespace.store.api import InsertMessages, PutEntity, RangeRows, ReadFailed
+from twinbus.namespace.store.api import STORE_FORMAT, InsertMessages, PutEntity, RangeRows, ReadFailed
 from twinbus.namespace.store.connection import PAGE_BYTES
 from twinbus.namespace.store.header import read_page_one
 from twinbus.namespace.store.sqlite import SqliteStore
@@ -147,7 +147,7 @@ def test_a_format_in_a_transaction_that_was_not_committed_counts_for_nothing(pat
     newer.close()
     for name, content in kept.items():
         (path.parent / name).write_bytes(content)
-    assert read_page_one(path).format == 1
+    assert read_page_one(path).format == STORE_FORMAT
     store = SqliteStore(path)
     assert store.load().summaries[1].active == 199
     store.close()

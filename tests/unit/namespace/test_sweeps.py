@@ -11,7 +11,7 @@ from twinbus.namespace.commands import Abandon, Release, RenewLocks, Send, Tick
 from twinbus.namespace.entities.settings import QueueSettings
 from twinbus.namespace.entities.sweep import Sweep
 from twinbus.namespace.entities.window import WindowLimits
-from twinbus.namespace.store.api import DueRows, ExpiredRows, RowRequest
+from twinbus.namespace.store.api import DueRows, ExpiredRows, ReadRequest
 
 LOCK_MS = 60 * SECOND_MS
 
@@ -21,16 +21,16 @@ class CountedBench(Bench):
 
     def __init__(self, settings: QueueSettings | None = None, limits: WindowLimits | None = None) -> None:
         super().__init__(settings or QueueSettings(lock_ms=LOCK_MS), limits)
-        self.requests: list[RowRequest] = []
+        self.requests: list[ReadRequest] = []
         ask_store = self.store.request
 
-        def request(request: RowRequest) -> None:
+        def request(request: ReadRequest) -> None:
             self.requests.append(request)
             ask_store(request)
 
         self.store.request = request  # type: ignore[method-assign]
 
-    def reads_of(self, kind: type[RowRequest]) -> int:
+    def reads_of(self, kind: type[ReadRequest]) -> int:
         return sum(isinstance(request, kind) for request in self.requests)
 
     def tick_often(self, times: int = 100) -> None:

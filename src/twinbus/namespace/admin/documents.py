@@ -11,9 +11,9 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from twinbus.namespace.admin.durations import write_time
-from twinbus.namespace.admin.fields import FIELDS
+from twinbus.namespace.admin.fields import FIELDS, Field
 from twinbus.namespace.admin.markup import ATOM, INSTANCE, SERVICE_BUS, document, plain, tag
-from twinbus.namespace.entities.settings import AuthorizationRule
+from twinbus.namespace.entities.settings import AuthorizationRule, QueueSettings, TopicSettings
 from twinbus.namespace.replies import QueueDescription
 
 COUNTS = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
@@ -81,28 +81,38 @@ def queue_feed(queues: tuple[QueueDescription, ...], next_query: str | None, let
     """A page of queues; `next_query` (`$skip=100&$top=100&`) leads to the next one, None: there is none."""
     entries = [_queue_entry(queue, letterhead) for queue in queues]
     updated_ms = max((queue.updated_at_ms for queue in queues), default=0)
-    return _feed("Queues", QUEUES_PATH, entries, next_query, updated_ms, letterhead)
-
-
-def topic_feed(letterhead: Letterhead) -> bytes:
-    """No topics: there are none yet."""
-    return _feed("Topics", TOPICS_PATH, [], None, 0, letterhead)
+    return feed("Queues", QUEUES_PATH, entries, next_query, updated_ms, letterhead)
 
 
 def _queue_entry(queue: QueueDescription, letterhead: Letterhead) -> str:
     found = _settings_of(queue) | _state_of(queue)
     description = "".join(found[name] for name in _SERVICE_ORDER if name in found)
     content = tag("QueueDescription", description, xmlns=SERVICE_BUS, xmlns__i=INSTANCE)
-    return _entry(queue.path, queue.path, content, queue.created_at_ms, queue.updated_at_ms, letterhead)
+    return entry(queue.path, queue.path, content, queue.created_at_ms, queue.updated_at_ms, letterhead)
 
 
-def _settings_of(queue: QueueDescription) -> dict[str, str]:
-    found = {"AuthorizationRules": tag("AuthorizationRules", *map(_rule, queue.settings.authorization_rules))}
-    for field in FIELDS:
-        value = getattr(queue.settings, field.setting)
+def settings_elements(settings: QueueSettings | TopicSettings, fields: tuple[Field, ...]) -> dict[str, str]:
+    """The elements of a description that are settings, by name."""
+    found = {}
+    for field in fields:
+        value = getattr(settings, field.setting)
         if value is not None or field.element in _NEVER_LEFT_OUT:
             found[field.element] = tag(field.element, plain(field.form.write(value)))
     return found
+
+
+def authorization_rules(rules: tuple[AuthorizationRule, ...]) -> str:
+    return tag("AuthorizationRules", *map(_rule, rules))
+
+
+def times(created_at_ms: int, updated_at_ms: int, accessed_at_ms: int) -> dict[str, str]:
+    moments = {"CreatedAt": created_at_ms, "UpdatedAt": updated_at_ms, "AccessedAt": accessed_at_ms}
+    return {name: tag(name, write_time(moment)) for name, moment in moments.items()}
+
+
+def _settings_of(queue: QueueDescription) -> dict[str, str]:
+    own = {"AuthorizationRules": authorization_rules(queue.settings.authorization_rules)}
+    return own | settings_elements(queue.settings, FIELDS)
 
 
 def _state_of(queue: QueueDescription) -> dict[str, str]:
@@ -111,24 +121,32 @@ def _state_of(queue: QueueDescription) -> dict[str, str]:
         "SizeInBytes": str(queue.stored_bytes),
         "MessageCount": str(total),
         "IsAnonymousAccessible": "false",
-        "CreatedAt": write_time(queue.created_at_ms),
-        "UpdatedAt": write_time(queue.updated_at_ms),
-        "AccessedAt": write_time(queue.accessed_at_ms),
         "SupportOrdering": "true",
         "EntityAvailabilityStatus": "Available",
     }
-    return {name: tag(name, text) for name, text in simple.items()} | {"CountDetails": _count_details(queue)}
+    # the service counts deferred messages among the active ones
+    counts = count_details(Counts(queue.active + queue.deferred, queue.dead_letters, queue.scheduled))
+    moments = times(queue.created_at_ms, queue.updated_at_ms, queue.accessed_at_ms)
+    return {name: tag(name, text) for name, text in simple.items()} | moments | {"CountDetails": counts}
 
 
-def _count_details(queue: QueueDescription) -> str:
-    counts = {
-        "ActiveMessageCount": queue.active + queue.deferred,  # the service counts deferred messages among these
-        "DeadLetterMessageCount": queue.dead_letters,
-        "ScheduledMessageCount": queue.scheduled,
-        "TransferMessageCount": 0,
-        "TransferDeadLetterMessageCount": 0,
+class Counts(NamedTuple):
+    active: int
+    dead_letters: int
+    scheduled: int
+    transfers: int = 0
+    transfer_dead_letters: int = 0
+
+
+def count_details(counts: Counts) -> str:
+    found = {
+        "ActiveMessageCount": counts.active,
+        "DeadLetterMessageCount": counts.dead_letters,
+        "ScheduledMessageCount": counts.scheduled,
+        "TransferMessageCount": counts.transfers,
+        "TransferDeadLetterMessageCount": counts.transfer_dead_letters,
     }
-    return tag("CountDetails", *(tag(f"d2p1:{name}", str(count)) for name, count in counts.items()), xmlns__d2p1=COUNTS)
+    return tag("CountDetails", *(tag(f"d2p1:{name}", str(count)) for name, count in found.items()), xmlns__d2p1=COUNTS)
 
 
 def _rule(rule: AuthorizationRule) -> str:
@@ -162,14 +180,14 @@ def namespace_entry(info: NamespaceInfo, letterhead: Letterhead) -> bytes:
         xmlns__i=INSTANCE,
     )
     times = (info.created_at_ms, info.created_at_ms)
-    return document(_entry(info.name, NAMESPACE_PATH, content, *times, letterhead))
+    return document(entry(info.name, NAMESPACE_PATH, content, *times, letterhead))
 
 
 def error_document(status: int, text: str) -> bytes:
     return document(tag("Error", tag("Code", str(status)), tag("Detail", plain(text))))
 
 
-def _entry(title: str, path: str, content: str, published_ms: int, updated_ms: int, letterhead: Letterhead) -> str:
+def entry(title: str, path: str, content: str, published_ms: int, updated_ms: int, letterhead: Letterhead) -> str:
     address = letterhead.address(path)
     return tag(
         "entry",
@@ -184,7 +202,7 @@ def _entry(title: str, path: str, content: str, published_ms: int, updated_ms: i
     )
 
 
-def _feed(
+def feed(
     title: str, path: str, entries: list[str], next_query: str | None, updated_ms: int, letterhead: Letterhead
 ) -> bytes:
     address = letterhead.address(path)

@@ -1,4 +1,4 @@
-"""The elements of a QueueDescription that are settings: their names, their form, and where they are kept."""
+"""The elements of descriptions that are settings: their names, their form, and where they are kept."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Form(NamedTuple):
 class Field(NamedTuple):
     element: str
     setting: str
-    """The field of `QueueSettings`."""
+    """The field of `QueueSettings` or `TopicSettings`."""
     form: Form
 
 
@@ -70,6 +70,45 @@ FIELDS = (
     Field("ForwardDeadLetteredMessagesTo", "forward_dead_letters_to", TEXT),
     Field("MaxMessageSizeInKilobytes", "max_message_kb", WHOLE),
 )
+_BY_ELEMENT = {field.element: field for field in FIELDS}
+
+
+def _chosen(*elements: str) -> tuple[Field, ...]:
+    return tuple(_BY_ELEMENT[element] for element in elements)
+
+
+TOPIC_FIELDS = (
+    *_chosen(
+        "DefaultMessageTimeToLive",
+        "MaxSizeInMegabytes",
+        "RequiresDuplicateDetection",
+        "DuplicateDetectionHistoryTimeWindow",
+        "EnableBatchedOperations",
+        "Status",
+        "UserMetadata",
+        "AutoDeleteOnIdle",
+        "EnablePartitioning",
+        "EnableExpress",
+        "MaxMessageSizeInKilobytes",
+    ),
+    Field("SupportOrdering", "support_ordering", FLAG),
+)
+SUBSCRIPTION_FIELDS = (
+    *_chosen(
+        "LockDuration",
+        "RequiresSession",
+        "DefaultMessageTimeToLive",
+        "DeadLetteringOnMessageExpiration",
+        "MaxDeliveryCount",
+        "EnableBatchedOperations",
+        "Status",
+        "ForwardTo",
+        "UserMetadata",
+        "AutoDeleteOnIdle",
+        "ForwardDeadLetteredMessagesTo",
+    ),
+    Field("DeadLetteringOnFilterEvaluationExceptions", "dead_letter_on_filter_errors", FLAG),
+)
 RULES_ELEMENT, RULES_SETTING = "AuthorizationRules", "authorization_rules"
 READ_ONLY = frozenset(
     {
@@ -82,6 +121,9 @@ READ_ONLY = frozenset(
         "SupportOrdering",
         "CountDetails",
         "EntityAvailabilityStatus",
+        "SubscriptionCount",
+        "SqlFilterCount",
+        "CorrelationFilterCount",
     }
 )
 """What clients send back because they got it; the service does not look at it."""

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from aiohttp import web
 
 from twinbus.errors import NamespaceError
-from twinbus.namespace.admin.app import AdminCommand, HangUp
+from twinbus.namespace.admin.asking import HangUp
+from twinbus.namespace.commands import AdminCommand
 from twinbus.namespace.faults.rulings import Drop, Proceed, Refuse, Silence
 from twinbus.namespace.meter import Metered
 from twinbus.namespace.operations import Operation, Right

@@ -12,7 +12,10 @@ from twinbus.errors import ArgumentError
 
 PAGE_MAX = 100
 SKIP_MAX = 1_000_000
-_BELOW_A_TOPIC = re.compile(r"[^/].*?/subscriptions(/.*)?", re.IGNORECASE | re.DOTALL)
+_BELOW_A_TOPIC = re.compile(
+    r"(?P<topic>[^/].*?)/subscriptions(/(?P<subscription>[^/]+)(/rules(/(?P<rule>[^/]+))?)?)?",
+    re.IGNORECASE | re.DOTALL,
+)
 _WHOLE = re.compile(r"[+-]?\d{1,12}", re.ASCII)
 
 
@@ -21,6 +24,11 @@ class Resource(Enum):
     QUEUES = auto()
     TOPICS = auto()
     ENTITY = auto()
+    """A queue or a topic."""
+    SUBSCRIPTIONS = auto()
+    SUBSCRIPTION = auto()
+    RULES = auto()
+    RULE = auto()
     NOTHING = auto()
     """An address of the service's own that it does not have."""
 
@@ -29,16 +37,26 @@ class Place(NamedTuple):
     resource: Resource
     path: str
     """Decoded, without slashes at its ends."""
+    topic: str = ""
+    subscription: str = ""
+    rule: str = ""
 
     @property
     def entity(self) -> str:
         """Whom the request is about, in lower case; empty: the namespace."""
-        return self.path.lower() if self.resource is Resource.ENTITY else ""
+        match self.resource:
+            case Resource.ENTITY:
+                return self.path.lower()
+            case Resource.SUBSCRIPTIONS:
+                return self.topic.lower()
+            case Resource.SUBSCRIPTION | Resource.RULES | Resource.RULE:
+                return self.subscription_path.lower()
+            case _:
+                return ""
 
     @property
-    def is_below_a_topic(self) -> bool:
-        """Whether it looks like a subscription, a rule, or a list of them."""
-        return _BELOW_A_TOPIC.fullmatch(self.path) is not None
+    def subscription_path(self) -> str:
+        return f"{self.topic}/Subscriptions/{self.subscription}"
 
 
 class Page(NamedTuple):
@@ -61,9 +79,21 @@ def place_of(raw_path: str) -> Place:
     """Where a request goes; case does not matter, and an entity's name may have slashes, encoded or not."""
     path = unquote(raw_path, errors="replace").strip("/")
     resource = _OWN_ADDRESSES.get(path.lower())
-    if resource is None:
-        resource = Resource.NOTHING if path.startswith("$") else Resource.ENTITY
-    return Place(resource, path)
+    if resource is not None:
+        return Place(resource, path)
+    if path.startswith("$"):
+        return Place(Resource.NOTHING, path)
+    below = _BELOW_A_TOPIC.fullmatch(path)
+    return Place(Resource.ENTITY, path) if below is None else _place_below(path, **below.groupdict(default=""))
+
+
+def _place_below(path: str, topic: str, subscription: str, rule: str) -> Place:
+    """A place in a topic. No name of a queue or topic goes on like that."""
+    if rule:
+        return Place(Resource.RULE, path, topic, subscription, rule)
+    if path.lower().endswith("/rules"):
+        return Place(Resource.RULES, path, topic, subscription)
+    return Place(Resource.SUBSCRIPTION if subscription else Resource.SUBSCRIPTIONS, path, topic, subscription)
 
 
 def page_of(query: Mapping[str, str]) -> Page:

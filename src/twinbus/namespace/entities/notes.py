@@ -11,7 +11,12 @@ from twinbus.namespace.store.api import MessageRow
 
 def noted(row: MessageRow, reason: str, description: str) -> MessageRow:
     """A message with the reason for its dead-lettering written on it."""
-    return annotated(row, {"DeadLetterReason": reason, "DeadLetterErrorDescription": description})
+    return annotated(row, reasons(reason, description))
+
+
+def reasons(reason: str, description: str) -> dict[str, Any]:
+    """The application properties that say why a message was dead-lettered."""
+    return {"DeadLetterReason": reason, "DeadLetterErrorDescription": description}
 
 
 def annotated(row: MessageRow, properties: dict[str, Any] | None) -> MessageRow:
@@ -20,7 +25,12 @@ def annotated(row: MessageRow, properties: dict[str, Any] | None) -> MessageRow:
     One whose properties cannot be read keeps them: nobody checked them when it was sent, and a message that could
     be neither abandoned nor dead-lettered would stop its queue.
     """
+    return row._replace(payload=with_notes(row.payload, properties))
+
+
+def with_notes(payload: bytes, properties: dict[str, Any] | None) -> bytes:
+    """The same for the encoded message."""
     try:
-        return row._replace(payload=with_properties(row.payload, properties))
+        return with_properties(payload, properties)
     except DecodeError:
-        return row
+        return payload

@@ -9,13 +9,8 @@ A dead-letter queue is a queue too; it has no dead-letter queue of its own, and 
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-
 from twinbus.errors import (
     EntityDisabled,
-    InternalError,
     LockLost,
     MessageTooLarge,
     NamespaceError,
@@ -24,34 +19,27 @@ from twinbus.errors import (
     StoreDamaged,
 )
 from twinbus.namespace.commands import Abandon, Complete, DeadLetter, Defer, ReceiveMode, Release, Verdict
-from twinbus.namespace.entities.afterwards import Afterwards
 from twinbus.namespace.entities.loans import Loan, Loans
 from twinbus.namespace.entities.notes import annotated, noted
 from twinbus.namespace.entities.receivers import Receiver, Receivers
-from twinbus.namespace.entities.recent import RecentChanges
 from twinbus.namespace.entities.settings import QueueSettings, QueueStatus
+from twinbus.namespace.entities.shelf import EntityContext, Shelf, earlier, expiry, woken_at_ms
 from twinbus.namespace.entities.sweep import Sweep
-from twinbus.namespace.entities.window import Window, WindowLimits
+from twinbus.namespace.entities.window import Window
 from twinbus.namespace.message import Arrival, time_to_live_ms
-from twinbus.namespace.replies import Delivery, Drained, Step
+from twinbus.namespace.replies import Delivery, Drained, ReceiverLost, Step
 from twinbus.namespace.store.api import (
-    DeleteMessages,
     DueRows,
     EntityRow,
     EntitySummary,
     ExpiredRows,
     HeadRows,
-    InsertMessages,
     MessageRow,
     MessageState,
-    ReplaceMessage,
     RowsRead,
 )
 
 ENDED_LOCKS_PER_STEP = 500
-ROWS_PER_SWEEP = 100
-LATE_MS = 1_000
-"""A scheduled message that wakes up at most this late counts as enqueued on time."""
 
 _ACTIVE, _DEFERRED, _SCHEDULED = (
     MessageState  # an enum looks its members up at every mention, and these run per message
@@ -60,42 +48,24 @@ _ACTIVE, _DEFERRED, _SCHEDULED = (
 LOCK_LOST = "the lock is unknown, was settled, or has ended; receive the message again"
 
 
-@dataclass(frozen=True, slots=True)
-class QueueContext:
-    """What all queues of a namespace share."""
+class Queue(Shelf):
+    settings: QueueSettings
 
-    new_token: Callable[[], bytes]
-    window_limits: WindowLimits
-
-
-class Queue:
     def __init__(
         self,
         row: EntityRow,
         summary: EntitySummary,
-        context: QueueContext,
+        context: EntityContext,
         *,
         committed: int,
         dead_letter: Queue | None,
     ) -> None:
-        self.configure(row)
-        self.accessed_at_ms = row.updated_at_ms
-        self.damage: str | None = None
-        """What is broken where its messages are stored; then nothing is read from there any more."""
+        super().__init__(row, summary, context, committed=committed)
         self.dead_letter = dead_letter
         self.receivers = Receivers(context.window_limits.lent_bytes_max)
         self.loans = Loans()
-        self.recent = RecentChanges(committed)
-        self.active = summary.active
-        self.deferred = summary.deferred
-        self.scheduled = summary.scheduled
-        self.payload_bytes = summary.payload_bytes
-        self._context = context
         self._window = Window(row.entity_id, context.window_limits, summary.first_active_sequence)
-        self._next_sequence = summary.next_sequence
         self._expiries = Sweep(summary.first_expiry_ms)
-        self._dues = Sweep(summary.first_due_ms)
-        self._afterwards: deque[Afterwards] = deque()
 
     def configure(self, row: EntityRow) -> None:
         """Go by the settings of this row from now on."""
@@ -106,13 +76,21 @@ class Queue:
             raise StoreDamaged(f"'{row.path}': {error}") from error
 
     @property
-    def entity_id(self) -> int:
-        return self.row.entity_id
+    def is_whole(self) -> bool:
+        return self.dead_letter is not None
+
+    @property
+    def is_in_use(self) -> bool:
+        return super().is_in_use or bool(self.receivers.all)
 
     @property
     def stored_bytes(self) -> int:
         """What counts against the queue's maximum size: dead letters too."""
         return self.payload_bytes + (self.dead_letter.payload_bytes if self.dead_letter else 0)
+
+    @property
+    def size_bytes_max(self) -> int:
+        return self.settings.size_bytes_max
 
     @property
     def held_rows(self) -> int:
@@ -123,21 +101,13 @@ class Queue:
         """Raise `EntityDisabled` unless the queue's status lets clients send."""
         status = self.settings.status
         if status is not QueueStatus.ACTIVE and not status.lets_send:
-            raise EntityDisabled(f"the queue '{self.row.path}' has the status {status}: nothing can be sent to it")
+            raise EntityDisabled(f"'{self.row.path}' has the status {status}: nothing can be sent to it")
 
     def check_receivable(self) -> None:
         """Raise `EntityDisabled` unless the queue's status lets clients receive."""
         status = self.settings.status
         if status is not QueueStatus.ACTIVE and not status.lets_receive:
-            raise EntityDisabled(
-                f"the queue '{self.row.path}' has the status {status}: nothing can be received from it"
-            )
-
-    def check_intact(self) -> None:
-        """Raise `InternalError` if its messages cannot be read any more."""
-        if self.damage is not None:
-            text = f"the messages of '{self.row.path}' cannot be read, the store is damaged there: {self.damage}"
-            raise InternalError(text)
+            raise EntityDisabled(f"'{self.row.path}' has the status {status}: nothing can be received from it")
 
     # --- in ---
 
@@ -147,7 +117,7 @@ class Queue:
             return ()
         if self.settings.max_message_kb is not None:
             self._check_sizes(arrivals)
-        self._check_quota(sum(len(arrival.payload) for arrival in arrivals))
+        self.check_quota(sum(len(arrival.payload) for arrival in arrivals))
         rows = tuple([self._row_of(arrival, now_ms) for arrival in arrivals if not arrival.is_ping])
         if rows:
             self.insert(rows, step)
@@ -159,11 +129,12 @@ class Queue:
         if limit is not None and size > limit:
             raise MessageTooLarge(f"the message has {size} bytes, '{self.row.path}' takes at most {limit}")
 
-    def _check_quota(self, new_bytes: int) -> None:
-        limit = self.settings.size_bytes_max
+    def check_quota(self, new_bytes: int) -> None:
+        """Raise `QuotaExceeded` unless there is room for so much more."""
+        limit = self.size_bytes_max
         if self.stored_bytes + new_bytes > limit:
             raise QuotaExceeded(
-                f"the queue '{self.row.path}' is full: it holds {self.stored_bytes} bytes of at most {limit}, "
+                f"'{self.row.path}' is full: it holds {self.stored_bytes} bytes of at most {limit}, "
                 f"and {new_bytes} more were sent; receive messages or raise its maximum size"
             )
 
@@ -177,7 +148,7 @@ class Queue:
             _SCHEDULED if is_scheduled else _ACTIVE,
             sequence,
             now_ms,
-            None if is_scheduled else self._expiry(arrival.ttl_ms, now_ms),
+            None if is_scheduled else expiry(arrival.ttl_ms, self.settings.default_ttl_ms, now_ms),
             due_at_ms if is_scheduled else None,
             0,
             arrival.message_id,
@@ -185,37 +156,6 @@ class Queue:
             None,
             arrival.payload,
         )
-
-    def _expiry(self, ttl_ms: int | None, enqueued_at_ms: int) -> int | None:
-        """A message's own time to live, at most the queue's."""
-        ceiling = self.settings.default_ttl_ms
-        if ttl_ms is None or (ceiling is not None and ceiling < ttl_ms):
-            ttl_ms = ceiling
-        return None if ttl_ms is None else enqueued_at_ms + ttl_ms
-
-    def take_sequence(self) -> int:
-        sequence = self._next_sequence
-        self._next_sequence = sequence + 1
-        return sequence
-
-    def insert(self, rows: tuple[MessageRow, ...], step: Step) -> None:
-        """Write rows that carry this queue's sequences; they appear when committed."""
-        step.changes.append(InsertMessages(rows))
-        self._after(step).appearing.extend(rows)
-        self._count(rows, 1)
-
-    def _count(self, rows: Sequence[MessageRow], by: int) -> None:
-        states = [row.state for row in rows]
-        active, deferred = states.count(_ACTIVE), states.count(_DEFERRED)
-        self.active += by * active
-        self.deferred += by * deferred
-        self.scheduled += by * (len(states) - active - deferred)
-        self.payload_bytes += by * sum([len(row.payload) for row in rows])
-
-    def _after(self, step: Step) -> Afterwards:
-        if not self._afterwards or self._afterwards[-1].number != step.number:
-            self._afterwards.append(Afterwards(step.number))
-        return self._afterwards[-1]
 
     # --- committed ---
 
@@ -231,18 +171,32 @@ class Queue:
                 receiver.undelivered -= 1
                 self.receivers.returned(receiver, size)
         self.recent.committed(number)
+        if self.guard is not None:
+            self.guard.forget()
         self.lend(now_ms, step)
 
     def _appear(self, row: MessageRow, number: int, now_ms: int, step: Step) -> None:
         if row.state is _SCHEDULED:
-            if row.due_at_ms is not None:
-                self._dues.watch(row.due_at_ms, row.sequence)
+            self._watch_due(row)
         elif row.state is _ACTIVE and (row.expires_at_ms is None or self._lives(row, row.expires_at_ms, now_ms, step)):
-            self._window.arrive(row, number)
+            self._show(row, number)
+
+    def _show(self, row: MessageRow, number: int) -> None:
+        """A message is visible from now on."""
+        self._window.arrive(row, number)
 
     def _give_back(self, row: MessageRow, now_ms: int, step: Step) -> None:
         if row.expires_at_ms is None or self._lives(row, row.expires_at_ms, now_ms, step):
-            self._window.give_back(row)
+            self._put_back(row)
+
+    def _put_back(self, row: MessageRow) -> None:
+        """A message that was lent is visible again."""
+        self._window.give_back(row)
+
+    def _discard(self, row: MessageRow) -> None:
+        """A visible message that is not lent is to be forgotten."""
+        if self._window.holds(row.sequence):
+            self._window.discard(row.sequence)
 
     def _lives(self, row: MessageRow, expires_at_ms: int, now_ms: int, step: Step) -> bool:
         """Watch a message that becomes visible; one whose time is over ends here, the sweep may have passed it."""
@@ -283,6 +237,17 @@ class Queue:
         token, until_ms = self.lock(row, now_ms, receiver)
         step.news.append(Delivery(receiver.name, row, token, until_ms))
 
+    def close(self, receiver: Receiver, now_ms: int, step: Step) -> None:
+        """A receiver is gone. Its locks stay until they are settled or end."""
+        self.receivers.remove(receiver.name)
+
+    def dismiss(self, error: NamespaceError, now_ms: int, step: Step) -> None:
+        """End every receiver; locks stay."""
+        for name in list(self.receivers.all):
+            self.receivers.remove(name)
+            step.gone.append(name)
+            step.replies.append(ReceiverLost(name, error))
+
     def lock(self, row: MessageRow, now_ms: int, receiver: Receiver | None = None) -> tuple[bytes, int]:
         """Lend a message under a new lock; returns the token and the lock's end."""
         token, until_ms = self._context.new_token(), now_ms + self.settings.lock_ms
@@ -296,11 +261,15 @@ class Queue:
 
     def _finish_drains(self, step: Step) -> None:
         """Tell draining receivers that nothing more is coming, unless something is: on its way, or on disk."""
-        if not self.receivers.draining or self._window.is_reading:
+        if not self.receivers.draining:
             return
-        for receiver in [each for each in self.receivers.draining.values() if each.undelivered == 0]:
-            self.receivers.drained(receiver)
-            step.news.append(Drained(receiver.name))
+        for receiver in list(self.receivers.draining.values()):
+            if receiver.undelivered == 0 and not self._is_reading_for(receiver):
+                self.receivers.drained(receiver)
+                step.news.append(Drained(receiver.name))
+
+    def _is_reading_for(self, receiver: Receiver) -> bool:
+        return self._window.is_reading
 
     # --- settled ---
 
@@ -311,7 +280,7 @@ class Queue:
         failures: dict[bytes, NamespaceError] = {}
         loans: list[Loan] = []
         for token in dict.fromkeys(tokens):  # one that is named twice is settled once
-            loan = self.loans.find(token, now_ms)
+            loan = self._find_loan(token, now_ms)
             if loan is None:
                 failures[token] = LockLost(LOCK_LOST)
             elif type(verdict) is DeadLetter and self.dead_letter is None:
@@ -326,6 +295,10 @@ class Queue:
             for loan in loans:
                 self._settle_one(loan.row, verdict, now_ms, step)
         return failures
+
+    def _find_loan(self, token: bytes, now_ms: int) -> Loan | None:
+        """The loan of a token, if its lock still holds."""
+        return self.loans.find(token, now_ms)
 
     def _settle_one(self, row: MessageRow, verdict: Verdict, now_ms: int, step: Step) -> None:
         match verdict:
@@ -352,25 +325,6 @@ class Queue:
         self._replace(stored, failed, step)
         if failed.state is _ACTIVE:
             self._after(step).returning.append(failed)
-
-    def _replace(self, old: MessageRow, new: MessageRow, step: Step) -> None:
-        step.changes.append(ReplaceMessage(new))
-        self.recent.note_change(new.sequence, step.number)
-        self._after(step)
-        self._count((old,), -1)
-        self._count((new,), 1)
-
-    def remove(self, row: MessageRow, step: Step) -> None:
-        self._remove_all([row], step)
-
-    def _remove_all(self, rows: list[MessageRow], step: Step) -> None:
-        if not rows:
-            return
-        step.changes.append(DeleteMessages(self.row.entity_id, tuple([row.sequence for row in rows])))
-        self._after(step)
-        for row in rows:
-            self.recent.note_removal(row.sequence, step.number)
-        self._count(rows, -1)
 
     def _bury(self, stored: MessageRow, row: MessageRow, step: Step) -> None:
         """Move a stored message, as changed in `row`, to the dead-letter queue, in one change set."""
@@ -401,11 +355,11 @@ class Queue:
 
     # --- time passes ---
 
-    def next_wake_ms(self) -> int | None:
+    def _next_work_ms(self) -> int | None:
         """When time next changes something here; too early is possible and harmless."""
         if self.damage is not None:
             return self.loans.next_end_ms()
-        return _earlier(_earlier(self.loans.next_end_ms(), self._expiries.next_ms), self._dues.next_ms)
+        return earlier(earlier(self.loans.next_end_ms(), self._expiries.next_ms), self._dues.next_ms)
 
     def tick(self, now_ms: int, step: Step) -> None:
         for loan in self.loans.take_ended(now_ms, ENDED_LOCKS_PER_STEP):
@@ -414,12 +368,6 @@ class Queue:
         self._sweep(self._expiries, ExpiredRows, now_ms, step)
         self._sweep(self._dues, DueRows, now_ms, step)
         self.lend(now_ms, step)
-
-    def _sweep(self, sweep: Sweep, rows: type[ExpiredRows] | type[DueRows], now_ms: int, step: Step) -> None:
-        if sweep.is_due(now_ms) and self.damage is None:
-            sweep.begin()
-            bytes_max = self._context.window_limits.bytes_max
-            step.reads.append(rows(self.entity_id, now_ms, ROWS_PER_SWEEP, bytes_max, *sweep.after))
 
     def _end_lock(self, row: MessageRow, now_ms: int, step: Step) -> None:
         if row.expires_at_ms is not None and row.expires_at_ms <= now_ms:
@@ -451,8 +399,7 @@ class Queue:
                 self._expiries.end(met[0] if met else None, read.next_time_ms)
                 self._expire_from_disk(rows, step)
             case DueRows():
-                met = [(row.due_at_ms or 0, row.sequence) for row in read.rows[-1:]]
-                self._dues.end(met[0] if met else None, read.next_time_ms)
+                self._end_due_sweep(read)
                 self._wake(rows, now_ms, step)
         self.recent.read_ended(read.request)
         self.lend(now_ms, step)
@@ -461,8 +408,7 @@ class Queue:
         for row in rows:
             if self.loans.is_lent(row.sequence):
                 continue
-            if self._window.holds(row.sequence):
-                self._window.discard(row.sequence)
+            self._discard(row)
             self._expire(row, step)
 
     def _wake(self, rows: list[MessageRow], now_ms: int, step: Step) -> None:
@@ -472,20 +418,12 @@ class Queue:
             self.insert(tuple([self._awake(row, now_ms) for row in rows]), step)
 
     def _awake(self, row: MessageRow, now_ms: int) -> MessageRow:
-        sequence = self.take_sequence()
-        due_at_ms = row.due_at_ms or now_ms
-        enqueued_at_ms = due_at_ms if now_ms - due_at_ms <= LATE_MS else now_ms
+        sequence, enqueued_at_ms = self.take_sequence(), woken_at_ms(row, now_ms)
         return row._replace(
             sequence=sequence,
             enqueue_sequence=sequence,
             state=_ACTIVE,
             enqueued_at_ms=enqueued_at_ms,
-            expires_at_ms=self._expiry(time_to_live_ms(row.payload), enqueued_at_ms),
+            expires_at_ms=expiry(time_to_live_ms(row.payload), self.settings.default_ttl_ms, enqueued_at_ms),
             due_at_ms=None,
         )
-
-
-def _earlier(one_ms: int | None, other_ms: int | None) -> int | None:
-    if one_ms is None or other_ms is None:
-        return one_ms if other_ms is None else other_ms
-    return min(one_ms, other_ms)

@@ -90,6 +90,10 @@ class Receivers:
             self._line.popleft()
         return None
 
+    def step_aside(self) -> None:
+        """There is nothing for the first in the line: it is to queue up again when there is."""
+        self._line.popleft().queued = False
+
     def served(self) -> None:
         """The first in the line got a message: the next one's turn."""
         self._line[0].assigned += 1

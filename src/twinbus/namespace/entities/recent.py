@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from twinbus.namespace.store.api import RowRequest
+from twinbus.namespace.store.api import ReadRequest
 
 
 class RecentChanges:
@@ -19,7 +19,7 @@ class RecentChanges:
         self._changed: dict[int, int] = {}
         self._removed: dict[int, int] = {}
         self._order: deque[tuple[int, int]] = deque()
-        self._reads: list[tuple[RowRequest, int]] = []
+        self._reads: list[tuple[ReadRequest, int]] = []
 
     def __len__(self) -> int:
         return len(self._order)
@@ -45,13 +45,13 @@ class RecentChanges:
     def is_removed(self, sequence: int) -> bool:
         return sequence in self._removed
 
-    def read_began(self, requests: Iterable[RowRequest]) -> None:
+    def read_began(self, requests: Iterable[ReadRequest]) -> None:
         self._reads += ((request, self._committed) for request in requests)
 
-    def is_reading(self, request: RowRequest) -> bool:
+    def is_reading(self, request: ReadRequest) -> bool:
         return any(begun == request for begun, _ in self._reads)
 
-    def read_ended(self, request: RowRequest) -> None:
+    def read_ended(self, request: ReadRequest) -> None:
         # Of several equal reads the answer may be to any: the oldest counts as under way until the last one ended.
         for index in reversed(range(len(self._reads))):
             if self._reads[index][0] == request:
@@ -63,8 +63,13 @@ class RecentChanges:
         self._committed = number
         self._forget()
 
+    @property
+    def seen_by_all(self) -> int:
+        """The last change set that every read under way, and every one to come, has seen."""
+        return min((since for _, since in self._reads), default=self._committed)
+
     def _forget(self) -> None:
-        seen_by_all = min((since for _, since in self._reads), default=self._committed)
+        seen_by_all = self.seen_by_all
         while self._order and self._order[0][0] <= seen_by_all:
             number, sequence = self._order.popleft()
             if self._changed.get(sequence) == number:

@@ -1,4 +1,4 @@
-"""The settings of a queue: what they are, what they may be, and how they are written down.
+"""The settings of queues, topics and subscriptions: what they are, what they may be, and how they are written down.
 
 Everything the official administration clients can set has a field. A field whose behaviour this version lacks takes
 only the value that asks for nothing: a setting is honoured or refused, never just kept.
@@ -11,17 +11,23 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from twinbus.errors import OptionsError, StoreDamaged
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 PATH_LENGTH_MAX = 260
+NAME_LENGTH_MAX = 50
+"""Of subscriptions and rules."""
 DELIVERY_COUNT_LIMIT = 2_147_483_647
 LOCK_MS_MIN, LOCK_MS_MAX = 5_000, 300_000
 TTL_MS_MIN = 1_000
 SIZE_MB_MAX = 81_920
 MESSAGE_KB_MAX = 102_400
 DUPLICATE_WINDOW_MS_MIN, DUPLICATE_WINDOW_MS_MAX = 20_000, 7 * 24 * 3_600_000
+IDLE_MS_MIN = 300_000
 METADATA_LENGTH_MAX = 1_024
 RULES_MAX = 12
 CLAIM_LENGTH_MAX = 256
@@ -33,7 +39,7 @@ _KEY_NAME, _KEY = re.compile(r"[\x21-\x3a\x3c\x3e-\x7e]{1,256}"), re.compile(r"[
 
 
 class QueueStatus(StrEnum):
-    """What a queue lets its clients do. Its dead-letter queue goes along."""
+    """What an entity lets its clients do. The dead-letter queue goes along."""
 
     ACTIVE = "Active"
     DISABLED = "Disabled"
@@ -50,7 +56,7 @@ class QueueStatus(StrEnum):
 
 
 class AuthorizationRule(NamedTuple):
-    """A key of the queue's own, as its owner wrote it; what it opens is the business of the rights."""
+    """A key of the entity's own, as its owner wrote it; what it opens is the business of the rights."""
 
     key_name: str
     rights: tuple[str, ...]
@@ -70,9 +76,50 @@ class Problem(NamedTuple):
     what: str
 
 
+class Settings:
+    """What all settings have in common; each kind is a dataclass."""
+
+    __slots__ = ()
+    KIND: ClassVar[str]
+
+    def __post_init__(self: DataclassInstance) -> None:
+        problems = settings_problems({field.name: getattr(self, field.name) for field in fields(self)})
+        if problems:
+            raise OptionsError("; ".join(f"{_LABELS.get(field, field)} {what}" for field, what in problems))
+
+    def to_text(self: DataclassInstance) -> str:
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Read what `to_text` wrote, also an older one: what it does not say has its default.
+
+        Raises `StoreDamaged` for anything else. Settings this version does not know are an error, never dropped.
+        """
+        try:
+            return cls._from_values(json.loads(text))
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            raise StoreDamaged(f"the store has {cls.KIND} settings that cannot be: {error}") from error
+
+    @classmethod
+    def _from_values(cls, values: dict[str, Any]) -> Self:
+        unknown = set(values) - {field.name for field in fields(cls)}  # type: ignore[arg-type]
+        if unknown:
+            names = ", ".join(sorted(unknown))
+            raise StoreDamaged(f"the store has {cls.KIND} settings this version does not know: {names}")
+        values["status"] = QueueStatus(values.get("status", QueueStatus.ACTIVE))
+        if "authorization_rules" in values:
+            values["authorization_rules"] = tuple(
+                AuthorizationRule(name, tuple(rights), *rest) for name, rights, *rest in values["authorization_rules"]
+            )
+        return cls(**values)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueSettings:
-    """How a queue behaves. The defaults are those of the service."""
+class QueueSettings(Settings):
+    """How a queue behaves, or a subscription, which is a queue that its topic fills. The defaults are the service's."""
+
+    KIND: ClassVar[str] = "queue"
 
     lock_ms: int = 60_000
     """How long a receiver may keep a message before others get it."""
@@ -82,6 +129,8 @@ class QueueSettings:
     default_ttl_ms: int | None = None
     """Time to live of messages that bring none, and a ceiling for those that do; None: for ever."""
     dead_letter_on_expiration: bool = False
+    dead_letter_on_filter_errors: bool = True
+    """Of a subscription: whether it keeps messages that a filter of its own cannot be asked about."""
     batched_operations: bool = True
     """Whether writes may share a transaction. They do anyway: every reply waits for its own to be durable."""
     status: QueueStatus = QueueStatus.ACTIVE
@@ -102,10 +151,36 @@ class QueueSettings:
     """None: whatever the namespace allows, which is the ceiling in any case."""
     authorization_rules: tuple[AuthorizationRule, ...] = ()
 
-    def __post_init__(self) -> None:
-        problems = settings_problems({field.name: getattr(self, field.name) for field in fields(self)})
-        if problems:
-            raise OptionsError("; ".join(f"{_LABELS.get(field, field)} {what}" for field, what in problems))
+    @property
+    def size_bytes_max(self) -> int:
+        return self.max_size_mb * 1024 * 1024
+
+    @property
+    def message_bytes_max(self) -> int | None:
+        return None if self.max_message_kb is None else self.max_message_kb * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSettings(Settings):
+    """How a topic behaves. The defaults are those of the service; a field means what it means for a queue."""
+
+    KIND: ClassVar[str] = "topic"
+
+    max_size_mb: int = 1024
+    """What each of its subscriptions may hold, and what may wait to be enqueued."""
+    default_ttl_ms: int | None = None
+    batched_operations: bool = True
+    status: QueueStatus = QueueStatus.ACTIVE
+    user_metadata: str | None = None
+    auto_delete_on_idle_ms: int | None = None
+    requires_duplicate_detection: bool = False
+    duplicate_window_ms: int = 600_000
+    support_ordering: bool = True
+    """Whether messages keep their order. They always do."""
+    partitioned: bool = False
+    express: bool = False
+    max_message_kb: int | None = None
+    authorization_rules: tuple[AuthorizationRule, ...] = ()
 
     @property
     def size_bytes_max(self) -> int:
@@ -115,35 +190,9 @@ class QueueSettings:
     def message_bytes_max(self) -> int | None:
         return None if self.max_message_kb is None else self.max_message_kb * 1024
 
-    def to_text(self) -> str:
-        return json.dumps(asdict(self), separators=(",", ":"))
-
-    @classmethod
-    def from_text(cls, text: str) -> QueueSettings:
-        """Read what `to_text` wrote, also an older one: what it does not say has its default.
-
-        Raises `StoreDamaged` for anything else. Settings this version does not know are an error, never dropped.
-        """
-        try:
-            return cls._from_values(json.loads(text))
-        except (ValueError, TypeError, LookupError, AttributeError) as error:
-            raise StoreDamaged(f"the store has queue settings that cannot be: {error}") from error
-
-    @classmethod
-    def _from_values(cls, values: dict[str, Any]) -> QueueSettings:
-        unknown = set(values) - {field.name for field in fields(cls)}
-        if unknown:
-            raise StoreDamaged(f"the store has queue settings this version does not know: {', '.join(sorted(unknown))}")
-        values["status"] = QueueStatus(values.get("status", QueueStatus.ACTIVE))
-        values["authorization_rules"] = tuple(
-            AuthorizationRule(name, tuple(rights), *rest)
-            for name, rights, *rest in values.get("authorization_rules", ())
-        )
-        return cls(**values)
-
 
 def settings_problems(values: Mapping[str, Any]) -> list[Problem]:
-    """Everything that is wrong with these fields of a `QueueSettings`; empty if they may be used."""
+    """Everything that is wrong with these fields of settings; empty if they may be used."""
     found = []
     for field, value in values.items():
         what = _CHECKS[field](value) if field in _CHECKS else None
@@ -173,6 +222,10 @@ def _lock(value: int) -> str | None:
 
 def _time_to_live(value: int | None) -> str | None:
     return None if value is None or value >= TTL_MS_MIN else f"must be at least 1 s, got {value} ms"
+
+
+def _idle_time(value: int | None) -> str | None:
+    return None if value is None or value >= IDLE_MS_MIN else f"must be at least 5 min, got {value / 1000:g} s"
 
 
 def _duplicate_window(value: int) -> str | None:
@@ -224,13 +277,10 @@ _CHECKS: dict[str, Check] = {
     "max_delivery_count": _in_range(1, DELIVERY_COUNT_LIMIT),
     "default_ttl_ms": _time_to_live,
     "user_metadata": _metadata,
-    "auto_delete_on_idle_ms": _not_yet("set it to infinite"),
-    "requires_session": _not_yet("set it to false"),
-    "requires_duplicate_detection": _not_yet("set it to false"),
+    "auto_delete_on_idle_ms": _idle_time,
     "duplicate_window_ms": _duplicate_window,
     "forward_to": _not_yet("set no entity"),
     "forward_dead_letters_to": _not_yet("set no entity"),
-    "partitioned": _not_yet("set it to false"),
     "max_message_kb": _in_range(1, MESSAGE_KB_MAX, " KB"),
     "authorization_rules": _rules,
 }
@@ -243,14 +293,33 @@ _LABELS = {
 }
 
 
-def check_queue_path(path: str) -> None:
-    """Raise `OptionsError` if a queue cannot be called that."""
-    allowed = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/~")
+_PATH = re.compile(r"[A-Za-z0-9._/~-]+", re.ASCII)
+_NAME = re.compile(r"[A-Za-z0-9._$-]+", re.ASCII)
+_OWN_PARTS = {"subscriptions"}
+"""What a path cannot have between its slashes: there the parts of a topic begin."""
+
+
+def check_entity_path(path: str, kind: str = "queue") -> None:
+    """Raise `OptionsError` if a queue or topic cannot be called that."""
+    parts = path.split("/")
     if not path or len(path) > PATH_LENGTH_MAX:
-        raise OptionsError(f"a queue name has 1 to {PATH_LENGTH_MAX} characters, got {len(path)}")
-    if path.startswith("/") or path.endswith("/") or "//" in path:
-        raise OptionsError(f"a queue name must not begin or end with '/' nor have an empty part, got {path!r}")
-    if any(not part.strip(".") for part in path.split("/")):  # a client on its way here would take them for steps
-        raise OptionsError(f"a queue name must not have a part that is only dots, got {path!r}")
-    if not set(path) <= allowed:
-        raise OptionsError(f"a queue name has letters, digits, '.', '-', '_', '~' and '/', got {path!r}")
+        raise OptionsError(f"a {kind} name has 1 to {PATH_LENGTH_MAX} characters, got {len(path)}")
+    if "" in parts:
+        raise OptionsError(f"a {kind} name must not begin or end with '/' nor have an empty part, got {path!r}")
+    if any(not part.strip(".") for part in parts):  # a client on its way here would take them for steps
+        raise OptionsError(f"a {kind} name must not have a part that is only dots, got {path!r}")
+    if not _PATH.fullmatch(path):
+        raise OptionsError(f"a {kind} name has letters, digits, '.', '-', '_', '~' and '/', got {path!r}")
+    if not _OWN_PARTS.isdisjoint(part.lower() for part in parts[1:]):
+        raise OptionsError(f"a {kind} name must not have a part 'subscriptions' behind others, got {path!r}")
+
+
+check_queue_path = check_entity_path
+
+
+def check_part_name(name: str, kind: str) -> None:
+    """Raise `OptionsError` if a subscription or rule cannot be called that."""
+    if not 1 <= len(name) <= NAME_LENGTH_MAX:
+        raise OptionsError(f"a {kind} name has 1 to {NAME_LENGTH_MAX} characters, got {len(name)}")
+    if not _NAME.fullmatch(name) or not name.strip("."):
+        raise OptionsError(f"a {kind} name has letters, digits, '.', '-', '_' and '$', got {name!r}")

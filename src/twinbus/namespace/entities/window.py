@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from twinbus.namespace.entities.receivers import LENT_BYTES_MAX
-from twinbus.namespace.store.api import HeadRows, MessageRow
+from twinbus.namespace.store.api import HeadRows, MessageRow, SessionRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +26,20 @@ class WindowLimits:
 
 
 class Window:
-    def __init__(self, entity_id: int, limits: WindowLimits, on_disk_from: int | None) -> None:
+    def __init__(
+        self, entity_id: int, limits: WindowLimits, on_disk_from: int | None, session_id: str | None = None
+    ) -> None:
+        """With a session id it is the head of that session."""
         self._entity_id = entity_id
+        self._session_id = session_id
         self._limits = limits
         self.on_disk_from = on_disk_from
         self._fresh: deque[MessageRow] = deque()
         self._returned: list[tuple[int, MessageRow]] = []
         self._discarded: set[int] = set()
         self._bytes = 0
-        self._reading = False
+        self.asked: HeadRows | SessionRows | None = None
+        """The read that is under way."""
         self._last_spill = 0
 
     def __len__(self) -> int:
@@ -83,23 +88,25 @@ class Window:
     @property
     def is_reading(self) -> bool:
         """Whether rows for the window are being read from disk."""
-        return self._reading
+        return self.asked is not None
 
-    def wanted_rows(self) -> HeadRows | None:
+    def wanted_rows(self) -> HeadRows | SessionRows | None:
         """What to read to fill the window again; None if it is full enough, or being filled."""
         limits = self._limits
-        if self.on_disk_from is None or self._reading:
+        if self.on_disk_from is None or self.asked is not None:
             return None
         if len(self._fresh) * 2 > limits.rows_max or self._bytes * 2 > limits.bytes_max:
             return None
-        self._reading = True
-        return HeadRows(
-            self._entity_id, self.on_disk_from, limits.rows_max - len(self._fresh), limits.bytes_max - self._bytes
-        )
+        bounds = (self.on_disk_from, limits.rows_max - len(self._fresh), limits.bytes_max - self._bytes)
+        if self._session_id is None:
+            self.asked = HeadRows(self._entity_id, *bounds)
+        else:
+            self.asked = SessionRows(self._entity_id, self._session_id, *bounds)
+        return self.asked
 
     def refill(self, rows: list[MessageRow], *, read_until: int, complete: bool, as_of: int) -> None:
         """Take in rows that were read from disk; `read_until` is the last sequence the read has seen."""
-        self._reading = False
+        self.asked = None
         self._fresh.extend(rows)
         self._bytes += sum(len(row.payload) for row in rows)
         # What was committed after the read's moment may lie behind it on disk: look there again.

@@ -45,9 +45,15 @@ class Matcher:
         self._pattern = None if scope.pattern is None else re.compile(translate(scope.pattern.lower()))
 
     def covers(self, entity: str | None) -> bool:
-        """Whether an entity, as `entity_of` gives it, is inside; None, the namespace itself, only is if all is."""
+        """Whether an entity, as `entity_of` gives it, is inside; None, the namespace itself, only is if all is.
+
+        With a topic its subscriptions are inside, too.
+        """
         if self._is_namespace:
             return True
         if entity is None:
             return False
+        return self._names(entity) or self._names(entity.partition("/subscriptions/")[0])
+
+    def _names(self, entity: str) -> bool:
         return entity in self._entities or (self._pattern is not None and self._pattern.match(entity) is not None)

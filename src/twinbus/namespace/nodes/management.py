@@ -16,24 +16,45 @@ from twinbus.namespace.commands import (
     Abandon,
     CancelScheduled,
     Complete,
+    CreateRule,
     DeadLetter,
     Defer,
+    DeleteRule,
+    GetSessionState,
+    ListRules,
+    ListSessions,
     Peek,
     ReceiveDeferred,
     ReceiveMode,
     RenewLocks,
+    RenewSessionLock,
     RequestCommand,
     Send,
+    SetSessionState,
     Settle,
     Verdict,
 )
 from twinbus.namespace.message import Arrival, lock_token_from_uuid, lock_token_uuid, outgoing, without_body
 from twinbus.namespace.nodes.requests import Request, write_response
-from twinbus.namespace.replies import Done, LentRow, LocksRenewed, MessagesFound, Refused, Reply, Settled
+from twinbus.namespace.nodes.rule_requests import read_rule, rule_name, written_rule
+from twinbus.namespace.replies import (
+    Done,
+    LentRow,
+    LocksRenewed,
+    MessagesFound,
+    Refused,
+    Reply,
+    RulesFound,
+    SessionsFound,
+    SessionStateFound,
+    Settled,
+)
 
 MANAGEMENT_SUFFIX = "/$management"
 _PREFIX = "com.microsoft:"
-_LONG_CODE, _TIMESTAMP_CODE = 0x81, 0x83
+_LONG_CODE, _TIMESTAMP_CODE, _STRING_CODE = 0x81, 0x83, 0xB1
+_ANY_TIME_MS = 253_402_300_800_000
+"""The end of the calendar: who names that as the time since when sessions were updated wants all of them."""
 LIST_LENGTH_MAX = 1_000
 _LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
 
@@ -68,13 +89,21 @@ def response_for(request: Request, reply: Reply) -> bytes:
             return failure_response(request, error)
         case Settled(failures=failures) if failures:
             return failure_response(request, next(iter(failures.values())))
+        case LocksRenewed(until_ms=(end,)) if request.operation.endswith("renew-session-lock"):
+            return _success(request, {"expiration": Timestamp(end)})
         case LocksRenewed(until_ms=ends):
             return _success(request, {"expirations": Array([Timestamp(end) for end in ends], _TIMESTAMP_CODE)})
-        case MessagesFound(found=()):
+        case MessagesFound(found=()) | RulesFound(rules=()) | SessionsFound(names=()):
             return _response(request, 204, "No Content", None, {})
         case MessagesFound(found=found):
             without = isinstance(request.body, dict) and request.body.get("omit-message-body") is True
             return _success(request, {"messages": [_lent(each, is_bare=without) for each in found]})
+        case SessionStateFound(state=state):
+            return _success(request, {"session-state": state})
+        case SessionsFound(names=names, skip=skip):
+            return _success(request, {"skip": Int(skip), "sessions-ids": Array(names, _STRING_CODE)})
+        case RulesFound(rules=rules):
+            return _success(request, {"rules": [{"rule-description": written_rule(rule)} for rule in rules]})
         case Done(sequences=sequences) if sequences:
             return _success(request, {"sequence-numbers": Array(sequences, _LONG_CODE)})
         case _:
@@ -137,7 +166,7 @@ def _peek_message(body: dict[Any, Any], path: str, origin: Any) -> RequestComman
     most = _whole_number(body, "message-count")
     if most < 1:
         raise ArgumentError(f"message-count must be 1 or more, got {most}")
-    return Peek(path, _whole_number(body, "from-sequence-number"), most, origin)
+    return Peek(path, _whole_number(body, "from-sequence-number"), most, origin, _session_or_none(body))
 
 
 def _cancel_scheduled_message(body: dict[Any, Any], path: str, origin: Any) -> RequestCommand:
@@ -148,9 +177,8 @@ def _receive_by_sequence_number(body: dict[Any, Any], path: str, origin: Any) ->
     mode = body.get("receiver-settle-mode", UInt(1))
     if mode not in (0, 1):
         raise ArgumentError(f"receiver-settle-mode must be 0 (delete) or 1 (lock), got {mode!r}")
-    return ReceiveDeferred(
-        path, _sequences(body), ReceiveMode.PEEK_LOCK if mode else ReceiveMode.RECEIVE_AND_DELETE, origin
-    )
+    chosen = ReceiveMode.PEEK_LOCK if mode else ReceiveMode.RECEIVE_AND_DELETE
+    return ReceiveDeferred(path, _sequences(body), chosen, origin, _session_or_none(body))
 
 
 def _update_disposition(body: dict[Any, Any], path: str, origin: Any) -> RequestCommand:
@@ -170,7 +198,7 @@ def _update_disposition(body: dict[Any, Any], path: str, origin: Any) -> Request
             verdict = DeadLetter(properties | _dead_letter_notes(body))
         case other:
             raise ArgumentError(f"disposition-status must be completed, abandoned, defered or suspended, got {other!r}")
-    return Settle(path, _tokens(body), verdict, origin)
+    return Settle(path, _tokens(body), verdict, origin, _session_or_none(body))
 
 
 def _dead_letter_notes(body: dict[Any, Any]) -> dict[str, Any]:
@@ -181,12 +209,58 @@ def _dead_letter_notes(body: dict[Any, Any]) -> dict[str, Any]:
     return {name: text for name, text in notes.items() if text is not None}
 
 
+def _renew_session_lock(body: dict[Any, Any], path: str, origin: Any) -> RequestCommand:
+    return RenewSessionLock(path, _session(body), origin)
+
+
+def _get_session_state(body: dict[Any, Any], path: str, origin: Any) -> RequestCommand:
+    return GetSessionState(path, _session(body), origin)
+
+
+def _set_session_state(body: dict[Any, Any], path: str, origin: Any) -> RequestCommand:
+    state = body.get("session-state")
+    if state is not None and not isinstance(state, bytes):
+        raise ArgumentError(f"session-state must be binary or null, got {type(state).__name__}")
+    return SetSessionState(path, _session(body), state, origin)
+
+
+def _get_message_sessions(body: dict[Any, Any], path: str, origin: Any) -> RequestCommand:
+    since, skip, top = body.get("last-updated-time"), _whole_number(body, "skip"), _whole_number(body, "top")
+    if not isinstance(since, Timestamp):
+        raise ArgumentError(f"last-updated-time must be a timestamp, got {type(since).__name__}")
+    if skip < 0 or top < 1:
+        raise ArgumentError(f"skip must be 0 or more and top 1 or more, got {skip} and {top}")
+    return ListSessions(path, None if since >= _ANY_TIME_MS else int(since), skip, top, origin)
+
+
+def _add_rule(body: dict[Any, Any], path: str, origin: Any) -> RequestCommand:
+    return CreateRule(path, read_rule(body), origin)
+
+
+def _remove_rule(body: dict[Any, Any], path: str, origin: Any) -> RequestCommand:
+    return DeleteRule(path, rule_name(body), origin)
+
+
+def _enumerate_rules(body: dict[Any, Any], path: str, origin: Any) -> RequestCommand:
+    skip, top = _whole_number(body, "skip"), _whole_number(body, "top")
+    if skip < 0 or top < 1:
+        raise ArgumentError(f"skip must be 0 or more and top 1 or more, got {skip} and {top}")
+    return ListRules(path, skip, min(top, LIST_LENGTH_MAX), origin)
+
+
 _COMMANDS: dict[str, Callable[[dict[Any, Any], str, Any], RequestCommand]] = {
     "renew-lock": _renew_lock,
     "peek-message": _peek_message,
     "cancel-scheduled-message": _cancel_scheduled_message,
     "receive-by-sequence-number": _receive_by_sequence_number,
     "update-disposition": _update_disposition,
+    "renew-session-lock": _renew_session_lock,
+    "get-session-state": _get_session_state,
+    "set-session-state": _set_session_state,
+    "get-message-sessions": _get_message_sessions,
+    "add-rule": _add_rule,
+    "remove-rule": _remove_rule,
+    "enumerate-rules": _enumerate_rules,
 }
 
 
@@ -212,6 +286,20 @@ def _sequences(body: dict[Any, Any]) -> tuple[int, ...]:
     if not all(isinstance(number, int) and _LONG_MIN <= number <= _LONG_MAX for number in numbers):
         raise ArgumentError("sequence-numbers must be whole numbers of at most 64 bits")
     return tuple(dict.fromkeys(int(number) for number in numbers))
+
+
+def _session(body: dict[Any, Any]) -> str:
+    session_id = _session_or_none(body)
+    if session_id is None:
+        raise ArgumentError("session-id must be a string")
+    return session_id
+
+
+def _session_or_none(body: dict[Any, Any]) -> str | None:
+    session_id = body.get("session-id")
+    if session_id is not None and not isinstance(session_id, str):
+        raise ArgumentError(f"session-id must be a string, got {type(session_id).__name__}")
+    return None if session_id is None else str(session_id)
 
 
 def _whole_number(body: dict[Any, Any], field: str) -> int:

@@ -1,9 +1,9 @@
 """What somebody has proved: the rights to a part of the namespace, until a time.
 
 Resources are paths: `orders` stands for the entity and everything below it (`orders/$deadletterqueue`,
-`orders/$management`, and for keys of the namespace also other entities, as `orders/eu`), the empty path for the whole
-namespace. Case does not matter. The host in an address does not
-matter either: a key belongs to one namespace, and a namespace is reached under more names than it knows.
+`orders/$management`, a topic's `events/subscriptions/audit`, and for keys of the namespace also other entities, as
+`orders/eu`), the empty path for the whole namespace. Case does not matter. The host in an address does not matter
+either: a key belongs to one namespace, and a namespace is reached under more names than it knows.
 """
 
 from __future__ import annotations
@@ -77,8 +77,11 @@ def resource_path(uri: str) -> str:
 
 
 def owner_of(path: str) -> str:
-    """The entity a plain path belongs to: `a/b` for `a/b` and `a/b/$deadletterqueue`. Names have no part with a `$`."""
-    return path.partition("/$")[0]
+    """The entity a plain path belongs to: `a/b` for `a/b`, `a/b/$deadletterqueue` and `a/b/subscriptions/c`.
+
+    Names of queues and topics have no part with a `$`, and none that is called `subscriptions`.
+    """
+    return path.partition("/$")[0].partition("/subscriptions/")[0].removesuffix("/subscriptions")
 
 
 def missing_right(path: str, right: Right) -> str:

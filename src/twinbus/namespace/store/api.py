@@ -10,7 +10,7 @@ it never waits: it hands over a numbered set of changes and goes on; later the s
 * `Committed(n)` says that every set up to n is durable. Reports come in order; several sets may share one.
 * After `CommitFailed(n, reason)` no set numbered n or higher was written, and none will be: the store
   refuses further work until `load()` is called again.
-* `RowsRead` shows one moment: the effect of the sets 1..as_of, neither more nor less.
+* A `Read` shows one moment: the effect of the sets 1..as_of, neither more nor less.
 
 Times are whole milliseconds since 1970. Rows are tuples because a queue handles very many of them, and
 because a tuple is what the database takes.
@@ -22,7 +22,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
-STORE_FORMAT = 1
+STORE_FORMAT = 2
 """Written into every store. A store with a higher number was made by a newer twinbus and is refused untouched."""
 
 
@@ -62,7 +62,7 @@ class EntityRow(NamedTuple):
     path: str
     kind: str
     parent_id: int | None
-    """The queue a dead-letter queue belongs to."""
+    """What it belongs to: the queue of a dead-letter queue, the topic of a subscription, the subscription of a rule."""
     settings: str
     created_at_ms: int
     updated_at_ms: int
@@ -103,6 +103,19 @@ class InsertMessages(NamedTuple):
     rows: tuple[MessageRow, ...]
 
 
+class InsertCopies(NamedTuple):
+    """Store new rows, all with the same payload, most of them of different entities. It is stored once for all."""
+
+    rows: tuple[MessageRow, ...]
+
+
+class AdvanceSequence(NamedTuple):
+    """Count sequences of an entity as given, though no row has them: the next one is at least this."""
+
+    entity_id: int
+    next_sequence: int
+
+
 class ReplaceMessage(NamedTuple):
     """Overwrite the row with the same key (delivery count, state, payload ...)."""
 
@@ -114,6 +127,24 @@ class DeleteMessages(NamedTuple):
 
     entity_id: int
     sequences: tuple[int, ...]
+
+
+class PutSessionState(NamedTuple):
+    """Keep what an application says about one of its sessions, in place of what it said before; None: nothing."""
+
+    entity_id: int
+    session_id: str
+    state: bytes | None
+    updated_at_ms: int
+
+
+class NoteMessageIds(NamedTuple):
+    """Remember ids of messages until a time, and forget some of those whose time is over."""
+
+    entity_id: int
+    ids: tuple[str, ...]
+    until_ms: int
+    now_ms: int
 
 
 class PutEntity(NamedTuple):
@@ -128,7 +159,17 @@ class DropEntity(NamedTuple):
     entity_id: int
 
 
-Change = InsertMessages | ReplaceMessage | DeleteMessages | PutEntity | DropEntity
+Change = (
+    InsertMessages
+    | InsertCopies
+    | AdvanceSequence
+    | ReplaceMessage
+    | DeleteMessages
+    | PutSessionState
+    | NoteMessageIds
+    | PutEntity
+    | DropEntity
+)
 
 
 # --- reads -----------------------------------------------------------------------------------------
@@ -185,7 +226,64 @@ class DueRows(NamedTuple):
     after_sequence: int = 0
 
 
-RowRequest = HeadRows | RangeRows | NamedRows | ExpiredRows | DueRows
+class SessionRows(NamedTuple):
+    """ACTIVE rows of one session of an entity from a sequence upwards."""
+
+    entity_id: int
+    session_id: str
+    from_sequence: int
+    rows_max: int
+    bytes_max: int
+
+
+class SessionRange(NamedTuple):
+    """Rows of one session of an entity in any state from a sequence upwards."""
+
+    entity_id: int
+    session_id: str
+    from_sequence: int
+    rows_max: int
+    bytes_max: int
+
+
+class WaitingSessions(NamedTuple):
+    """Sessions of an entity that have ACTIVE rows, by name: `SessionsRead`."""
+
+    entity_id: int
+    after: str | None
+    """Only names behind this one; None: all. The empty name is one, too."""
+    excluded: tuple[str, ...]
+    most: int
+
+
+class KnownSessions(NamedTuple):
+    """Sessions of an entity that have rows or a state, by name: `SessionsRead`."""
+
+    entity_id: int
+    updated_after_ms: int | None
+    """Only those whose state was put later than that, rows or not; None: all of them."""
+    skip: int
+    most: int
+
+
+class SessionStateOf(NamedTuple):
+    """What is kept about a session: `StateRead`."""
+
+    entity_id: int
+    session_id: str
+
+
+class KnownIds(NamedTuple):
+    """Those of these ids that were noted for longer than a time: `IdsRead`."""
+
+    entity_id: int
+    ids: tuple[str, ...]
+    now_ms: int
+
+
+RowRequest = HeadRows | RangeRows | NamedRows | ExpiredRows | DueRows | SessionRows | SessionRange
+SessionRequest = WaitingSessions | KnownSessions | SessionStateOf
+ReadRequest = RowRequest | SessionRequest | KnownIds
 
 
 # --- reports ---------------------------------------------------------------------------------------
@@ -212,16 +310,37 @@ class RowsRead(NamedTuple):
     as_of: int
 
 
-class ReadFailed(NamedTuple):
-    """The rows could not be read. Unless it is for damage, the machine stops trusting its index and is rebuilt."""
+class SessionsRead(NamedTuple):
+    request: WaitingSessions | KnownSessions
+    names: tuple[str, ...]
+    as_of: int
 
-    request: RowRequest
+
+class StateRead(NamedTuple):
+    request: SessionStateOf
+    state: bytes | None
+    as_of: int
+
+
+class IdsRead(NamedTuple):
+    request: KnownIds
+    known: frozenset[str]
+    as_of: int
+
+
+Read = RowsRead | SessionsRead | StateRead | IdsRead
+
+
+class ReadFailed(NamedTuple):
+    """Nothing could be read. Unless it is for damage, the machine stops trusting its index and is rebuilt."""
+
+    request: ReadRequest
     reason: str
     is_damage: bool = False
     """What is stored there is broken and will be the next time; the rest of the store may be in order."""
 
 
-Report = Committed | CommitFailed | RowsRead | ReadFailed
+Report = Committed | CommitFailed | Read | ReadFailed
 
 
 class Store(Protocol):
@@ -242,8 +361,8 @@ class Store(Protocol):
     def submit(self, number: int, changes: tuple[Change, ...]) -> None:
         """Queue a change set; `Committed` or `CommitFailed` follows."""
 
-    def request(self, request: RowRequest) -> None:
-        """Queue a read; `RowsRead` or `ReadFailed` follows."""
+    def request(self, request: ReadRequest) -> None:
+        """Queue a read; a `Read` of its kind or `ReadFailed` follows."""
 
     def close(self) -> None:
         """Commit what was submitted, report it, release files and locks. Closing twice is harmless."""

@@ -12,13 +12,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from twinbus.namespace.store.api import (
+    AdvanceSequence,
     Change,
     DeleteMessages,
     DropEntity,
     EntityRow,
+    InsertCopies,
     InsertMessages,
     MessageRow,
+    NoteMessageIds,
     PutEntity,
+    PutSessionState,
     ReplaceMessage,
 )
 
@@ -49,27 +53,42 @@ class Counters:
 
 
 class NetEffect:
-    """Collects changes. To write them: remove `removed`, store `rows`, put `entities`, drop `dropped`."""
+    """Collects changes.
+
+    To write them: remove `removed`, store `rows`, put `states`, `noted` and `entities`, drop `dropped`.
+    """
 
     __slots__ = (
         "_before",
+        "copies",
         "doubtful",
         "dropped",
         "entities",
         "next_entity_id",
         "next_sequences",
+        "noted",
+        "noted_at_ms",
         "removed",
         "rows",
         "size",
+        "states",
     )
 
     def __init__(self, before: Counters) -> None:
         self._before = before
         self.rows: dict[Key, MessageRow] = {}
+        self.copies: list[tuple[MessageRow, ...]] = []
+        """Rows that came with the same payload. Some may have been removed or replaced since."""
         self.removed: set[Key] = set()
         """Rows that must be in the store now."""
         self.doubtful: list[Key] = []
         """Keys in `rows` below their entity's next sequence: whoever writes must see that they are free."""
+        self.states: dict[tuple[int, str], PutSessionState] = {}
+        """The last one of each session."""
+        self.noted: dict[tuple[int, str], int] = {}
+        """Until when which ids are remembered."""
+        self.noted_at_ms: dict[int, int] = {}
+        """By entity: when that was, so that what is over by then can be forgotten."""
         self.entities: dict[int, EntityRow] = {}
         self.dropped: set[int] = set()
         self.next_sequences: dict[int, int] = {}
@@ -93,6 +112,20 @@ class NetEffect:
                 self._replace(change.row)
             elif isinstance(change, PutEntity):
                 self._put(change.row)
+            elif isinstance(change, InsertCopies):
+                self._insert(change.rows)
+                self.size -= (len(change.rows) - 1) * len(change.rows[0].payload)
+                self.copies.append(change.rows)
+            elif isinstance(change, PutSessionState):
+                self._next_sequence(change.entity_id)
+                self.states[change.entity_id, change.session_id] = change
+                self.size += len(change.state or b"")
+            elif isinstance(change, NoteMessageIds):
+                self._next_sequence(change.entity_id)
+                self.noted |= {(change.entity_id, one): change.until_ms for one in change.ids}
+                self.noted_at_ms[change.entity_id] = change.now_ms
+            elif isinstance(change, AdvanceSequence):
+                self.next_sequences[change.entity_id] = max(self._next_sequence(change.entity_id), change.next_sequence)
             else:
                 self._drop(change)
 
@@ -148,6 +181,11 @@ class NetEffect:
         self.dropped.add(change.entity_id)
         self.entities.pop(change.entity_id, None)
         self.next_sequences.pop(change.entity_id, None)
+
+    def shared(self) -> list[list[Key]]:
+        """The keys of rows, in groups of at least two, that are stored with one payload."""
+        groups = ([row[:2] for row in rows if self.rows.get(row[:2]) is row] for rows in self.copies)
+        return [group for group in groups if len(group) > 1]
 
     def _next_sequence(self, entity_id: int) -> int:
         known = self.next_sequences.get(entity_id) or self._before.next_sequences.get(entity_id)

@@ -17,8 +17,18 @@ from twinbus.namespace.store.header import APPLICATION_ID, refuse_newer
 
 Upgrade = Callable[[Connection], None]
 
-UPGRADES: Mapping[int, Upgrade] = {}
-"""By format number: turns a store of that format into one of the next. None yet: format 1 is the first."""
+
+def _to_format_2(connection: Connection) -> None:
+    """Payloads that are shared, session states, ids of messages."""
+    execute(connection, "alter table messages add column body_id integer")
+    there = {name for (name,) in execute(connection, "select name from sqlite_schema")}
+    for statement in _schema():
+        if _made_by(statement) not in there:
+            execute(connection, statement)
+
+
+UPGRADES: Mapping[int, Upgrade] = {1: _to_format_2}
+"""By format number: turns a store of that format into one of the next."""
 
 
 def make_current(
@@ -59,7 +69,7 @@ def found_format(connection: Connection, path: Path) -> int:
 
 def _refuse_incomplete(connection: Connection, path: Path) -> None:
     there = {name for (name,) in execute(connection, "select name from sqlite_schema")}
-    missing = {statement.split()[2] for statement in _schema()} - there
+    missing = set(map(_made_by, _schema())) - there
     if missing:
         raise StoreDamaged(f"the store {path} is damaged: it has no {', '.join(sorted(missing))}")
 
@@ -71,7 +81,12 @@ def _create(connection: Connection) -> None:
 
 
 def _schema() -> list[str]:
-    """The statements that make a store; the third word of each is what it makes."""
+    """The statements that make a store."""
     script = resources.files("twinbus.namespace.store").joinpath("schema.sql").read_text(encoding="utf-8")
     without_comments = "\n".join(line for line in script.splitlines() if not line.startswith("--"))
-    return [statement for statement in map(str.strip, without_comments.split(";")) if statement]
+    return [statement for statement in map(str.strip, without_comments.split("\n\n")) if statement]
+
+
+def _made_by(statement: str) -> str:
+    """The name of what a statement of the schema makes: its third word."""
+    return statement.split()[2]

@@ -22,14 +22,26 @@ from twinbus.namespace.store.api import (
     EntitySummary,
     ExpiredRows,
     HeadRows,
+    IdsRead,
+    KnownIds,
+    KnownSessions,
     MessageRow,
     MessageState,
     NamedRows,
+    PutSessionState,
     RangeRows,
+    Read,
+    ReadRequest,
     Report,
     RowRequest,
     RowsRead,
+    SessionRange,
+    SessionRows,
+    SessionsRead,
+    SessionStateOf,
+    StateRead,
     StoredNamespace,
+    WaitingSessions,
 )
 from twinbus.namespace.store.effect import ChangeRefused, Counters, NetEffect
 
@@ -114,6 +126,8 @@ class MemoryStore:
         self._counters = Counters()
         self._entities: dict[int, EntityRow] = {}
         self._rows: dict[int, _Rows] = {}
+        self._states: dict[int, dict[str, PutSessionState]] = {}
+        self._ids: dict[int, dict[str, int]] = {}
         self._waiting: deque[tuple[int, tuple[Change, ...]]] = deque()
         self._next_number = 1
         self._failed = False
@@ -146,7 +160,7 @@ class MemoryStore:
         if not self._by_hand:
             self.commit()
 
-    def request(self, request: RowRequest) -> None:
+    def request(self, request: ReadRequest) -> None:
         """Read and report."""
         self._tell(self._read(request))
 
@@ -198,15 +212,58 @@ class MemoryStore:
         for row in effect.rows.values():
             if row.entity_id not in effect.dropped:
                 self._rows[row.entity_id].add(row)
+        for (entity_id, session_id), change in effect.states.items():
+            states = self._states.setdefault(entity_id, {})
+            states[session_id] = change
+            if change.state is None:
+                del states[session_id]
+        for (entity_id, message_id), until_ms in effect.noted.items():
+            self._ids.setdefault(entity_id, {})[message_id] = until_ms
+        for entity_id, now_ms in effect.noted_at_ms.items():
+            ids = self._ids[entity_id]
+            if len(ids) > 2 * len(effect.noted) + 16:  # now and then: to look at all of them takes a while
+                self._ids[entity_id] = {one: until_ms for one, until_ms in ids.items() if until_ms > now_ms}
         self._entities.update(effect.entities)
         for entity_id in effect.dropped:
             self._entities.pop(entity_id, None)
             self._rows.pop(entity_id, None)
+            self._states.pop(entity_id, None)
+            self._ids.pop(entity_id, None)
 
-    def _read(self, request: RowRequest) -> RowsRead:
+    def _read(self, request: ReadRequest) -> Read:
+        as_of = self._counters.last_number
+        match request:
+            case WaitingSessions() | KnownSessions():
+                return SessionsRead(request, self._sessions(request), as_of)
+            case SessionStateOf():
+                put = self._states.get(request.entity_id, {}).get(request.session_id)
+                return StateRead(request, None if put is None else put.state, as_of)
+            case KnownIds(entity_id, wanted, now_ms):
+                ids = self._ids.get(entity_id, {})
+                return IdsRead(request, frozenset(one for one in wanted if ids.get(one, 0) > now_ms), as_of)
+            case _:
+                return self._read_rows(request)
+
+    def _sessions(self, request: WaitingSessions | KnownSessions) -> tuple[str, ...]:
+        rows = self._rows[request.entity_id].by_sequence.values() if request.entity_id in self._rows else ()
+        states = self._states.get(request.entity_id, {})
+        if isinstance(request, WaitingSessions):
+            waiting = {
+                row.session_id for row in rows if row.state == MessageState.ACTIVE and row.session_id is not None
+            }
+            free = waiting - set(request.excluded)
+            fitting = (name for name in free if request.after is None or name > request.after)
+            return tuple(sorted(fitting))[: request.most]
+        if request.updated_after_ms is not None:
+            known = {name for name, put in states.items() if put.updated_at_ms > request.updated_after_ms}
+        else:
+            known = {row.session_id for row in rows if row.session_id is not None} | states.keys()
+        return tuple(sorted(known))[request.skip : request.skip + request.most]
+
+    def _read_rows(self, request: RowRequest) -> RowsRead:
         rows = self._rows.get(request.entity_id) or _Rows()
         as_of = self._counters.last_number
-        if isinstance(request, HeadRows | RangeRows):
+        if isinstance(request, HeadRows | RangeRows | SessionRows | SessionRange):
             chosen, complete = _cut(_from_sequence(rows, request), request.rows_max, request.bytes_max)
             return RowsRead(request, chosen, complete, None, as_of)
         if isinstance(request, NamedRows):
@@ -230,10 +287,12 @@ class MemoryStore:
             self._reporting = False
 
 
-def _from_sequence(rows: _Rows, request: HeadRows | RangeRows) -> Iterator[MessageRow]:
+def _from_sequence(rows: _Rows, request: HeadRows | RangeRows | SessionRows | SessionRange) -> Iterator[MessageRow]:
     found = (rows.by_sequence[at] for at in rows.sequences.since(request.from_sequence))
-    if isinstance(request, HeadRows):
-        return (row for row in found if row.state == MessageState.ACTIVE)
+    if isinstance(request, HeadRows | SessionRows):
+        found = (row for row in found if row.state == MessageState.ACTIVE)
+    if isinstance(request, SessionRows | SessionRange):
+        found = (row for row in found if row.session_id == request.session_id)
     return found
 
 

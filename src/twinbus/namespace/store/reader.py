@@ -18,16 +18,25 @@ from typing import Any, NamedTuple
 from twinbus.namespace.store.api import (
     ExpiredRows,
     HeadRows,
+    KnownIds,
+    KnownSessions,
     MessageRow,
     MessageState,
     NamedRows,
     RangeRows,
+    Read,
     ReadFailed,
+    ReadRequest,
     Report,
     RowRequest,
     RowsRead,
+    SessionRange,
+    SessionRows,
+    SessionStateOf,
+    WaitingSessions,
 )
 from twinbus.namespace.store.connection import Connection, damage_of, execute, is_damage, one_line, roll_back
+from twinbus.namespace.store.session_tables import read_ids, read_sessions, read_state
 
 log = logging.getLogger(__name__)
 
@@ -46,11 +55,26 @@ class _Page(NamedTuple):
     as_of: int
 
 
-def read_rows(connection: Connection, request: RowRequest) -> RowsRead:
+def read(connection: Connection, request: ReadRequest) -> Read:
     """Answer a request from one moment of the store."""
+    if isinstance(request, WaitingSessions | KnownSessions):
+        return read_sessions(connection, request)
+    if isinstance(request, SessionStateOf):
+        return read_state(connection, request)
+    if isinstance(request, KnownIds):
+        return read_ids(connection, request)
+    return read_rows(connection, request)
+
+
+def read_rows(connection: Connection, request: RowRequest) -> RowsRead:
+    """Answer a request for rows from one moment of the store."""
     if isinstance(request, NamedRows):
         return _read_named(connection, request)
     most = (max(request.rows_max, 1), min(request.bytes_max, PAGE_PAYLOAD_BYTES))
+    if isinstance(request, SessionRows | SessionRange):
+        found = _FOUND_SESSION if isinstance(request, SessionRows) else _FOUND_SESSION_RANGE
+        page = _read_page(connection, found, (request.entity_id, request.from_sequence, *most, request.session_id))
+        return RowsRead(request, *page)
     if isinstance(request, HeadRows | RangeRows):
         found = _FOUND_HEAD if isinstance(request, HeadRows) else _FOUND_RANGE
         page = _read_page(connection, found, (request.entity_id, request.from_sequence, *most))
@@ -94,6 +118,10 @@ def _as_rows(columns: list[list[Any]], payloads: bytes) -> tuple[MessageRow, ...
     return tuple(rows)
 
 
+_SHARED = "select shared.payload from bodies as shared where shared.body_id = messages.body_id"
+_PAYLOAD = f"iif(messages.body_id is null, payload, ({_SHARED}))"
+
+
 def _statement(found: str, chosen: str, left: str) -> str:
     """The statement for one kind of request.
 
@@ -119,16 +147,16 @@ def _statement(found: str, chosen: str, left: str) -> str:
                 entity_id, sequence, state, enqueue_sequence, enqueued_at_ms, expires_at_ms, due_at_ms,
                 delivery_count, message_id, session_id, dead_letter_source, size
             )),
-            cast(group_concat(payload, '') as blob)
+            cast(group_concat({_PAYLOAD}, '') as blob)
         from judged cross join messages on messages.rowid = id
         where chosen
     """  # noqa: S608 - made of constants only
 
 
-def _by_sequence(condition: str) -> str:
+def _by_sequence(condition: str, index: str = "messages_by_key") -> str:
     """For requests in the order of sequences. A dropped entity has no rows, cleaned away or not."""
     found = f"""
-        select rowid as id, size, null as time from messages indexed by messages_by_key
+        select rowid as id, size, null as time from messages indexed by {index}
         where entity_id = ?1 and {condition} and exists (select 1 from entities where entity_id = ?1)
         order by sequence
     """  # noqa: S608
@@ -148,6 +176,8 @@ def _by_time(column: str, index: str, condition: str) -> str:
 
 _FOUND_HEAD = _by_sequence("state = 0 and sequence >= ?2")
 _FOUND_RANGE = _by_sequence("sequence >= ?2")
+_FOUND_SESSION = _by_sequence("session_id = ?5 and state = 0 and sequence >= ?2", "messages_by_session")
+_FOUND_SESSION_RANGE = _by_sequence("session_id = ?5 and sequence >= ?2", "messages_by_session")
 _FOUND_NAMED = _by_sequence("sequence in (select value from json_each(?2))")
 _FOUND_EXPIRED = _by_time("expires_at_ms", "messages_by_expiry", "state = 0 and expires_at_ms is not null")
 _FOUND_DUE = _by_time("due_at_ms", "messages_by_due", "state = 2")
@@ -159,13 +189,13 @@ class Reader:
     def __init__(self, connection: Connection, report: Callable[[Report], None]) -> None:
         self._connection = connection
         self._report = report
-        self._waiting: SimpleQueue[RowRequest | None] = SimpleQueue()
+        self._waiting: SimpleQueue[ReadRequest | None] = SimpleQueue()
         self._thread = Thread(target=self._run, name="twinbus-store-reader", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
-    def request(self, request: RowRequest) -> None:
+    def request(self, request: ReadRequest) -> None:
         """Queue a read."""
         self._waiting.put(request)
 
@@ -179,9 +209,9 @@ class Reader:
         while (request := self._waiting.get()) is not None:
             self._report(self._answer(request))
 
-    def _answer(self, request: RowRequest) -> RowsRead | ReadFailed:
+    def _answer(self, request: ReadRequest) -> Read | ReadFailed:
         try:
-            return read_rows(self._connection, request)
+            return read(self._connection, request)
         except Exception as error:  # somebody waits for an answer, whatever went wrong
             if is_damage(error):  # whoever asked knows better what that means, and says so
                 return ReadFailed(request, damage_of(error), True)

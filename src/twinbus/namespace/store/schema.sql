@@ -1,7 +1,8 @@
--- One namespace, store format 1. Times are milliseconds since 1970.
+-- One namespace, store format 2. Times are milliseconds since 1970. A blank line ends each statement.
 
 -- Rows are appended in the order of arrival and found through messages_by_key. The payload comes last, so that reading
--- the other columns never follows a long payload through its overflow pages.
+-- the columns before it never follows a long payload through its overflow pages. A row with a body_id has an empty
+-- payload: what it stands for is in bodies.
 create table messages (
     entity_id integer not null,
     sequence integer not null,
@@ -15,7 +16,8 @@ create table messages (
     session_id text,
     dead_letter_source text,
     size integer not null,
-    payload blob not null
+    payload blob not null,
+    body_id integer
 ) strict;
 
 -- The one index every row enters. State and size are in it so that counting a million rows at start, and choosing which
@@ -23,11 +25,49 @@ create table messages (
 -- the writer knows every entity's next sequence and looks a key up only when it is lower.
 create index messages_by_key on messages (entity_id, sequence, state, size);
 
--- Most rows enter neither of these.
+-- Most rows enter none of these.
 create index messages_by_expiry on messages (entity_id, expires_at_ms, sequence)
     where state = 0 and expires_at_ms is not null;
+
 create index messages_by_due on messages (entity_id, due_at_ms, sequence)
     where state = 2;
+
+create index messages_by_session on messages (entity_id, session_id, sequence, state, size)
+    where session_id is not null;
+
+-- Payloads that several rows share: copies of one message in the subscriptions of a topic.
+create table bodies (
+    body_id integer primary key,
+    copies integer not null,
+    payload blob not null
+) strict;
+
+create trigger messages_deleted after delete on messages when old.body_id is not null
+begin
+    update bodies set copies = copies - 1 where body_id = old.body_id;
+    delete from bodies where body_id = old.body_id and copies = 0;
+end;
+
+-- What applications keep about their sessions; a session without a state has no row.
+create table session_states (
+    entity_id integer not null,
+    session_id text not null,
+    updated_at_ms integer not null,
+    state blob not null,
+    primary key (entity_id, session_id)
+) strict;
+
+create index session_states_by_time on session_states (entity_id, updated_at_ms, session_id);
+
+-- Ids of messages that were sent, for as long as a second one with the same id is a duplicate.
+create table message_ids (
+    entity_id integer not null,
+    message_id text not null,
+    until_ms integer not null,
+    primary key (entity_id, message_id)
+) strict, without rowid;
+
+create index message_ids_by_end on message_ids (entity_id, until_ms);
 
 create table entities (
     entity_id integer primary key,

@@ -27,7 +27,7 @@ from pathlib import Path
 from threading import Lock
 
 from twinbus.errors import OptionsError, StoreError
-from twinbus.namespace.store.api import Change, Report, RowRequest, StoredNamespace
+from twinbus.namespace.store.api import Change, ReadRequest, Report, StoredNamespace
 from twinbus.namespace.store.backup import back_up
 from twinbus.namespace.store.connection import (
     Connect,
@@ -131,7 +131,7 @@ class SqliteStore:
         self._next_number += 1
         writer.submit(number, changes)
 
-    def request(self, request: RowRequest) -> None:
+    def request(self, request: ReadRequest) -> None:
         """Queue a read. One asked for after `close` is never answered."""
         if not self._closed:
             _, reader = self._opened()

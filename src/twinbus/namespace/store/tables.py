@@ -7,12 +7,12 @@ row, 2048 inserts beside a busy loop took 5.5 s; in statements of 256 rows 0.08 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
 from twinbus.errors import StoreDamaged
-from twinbus.namespace.store.api import EntityRow, EntitySummary, MessageRow, StoredNamespace
+from twinbus.namespace.store.api import EntityRow, EntitySummary, MessageRow, PutSessionState, StoredNamespace
 from twinbus.namespace.store.connection import Connection, execute, first_value, roll_back
 from twinbus.namespace.store.effect import ChangeRefused, Counters, Key, NetEffect
 
@@ -32,20 +32,32 @@ class BulkStatement:
 
     def run(self, connection: Connection, rows: Sequence[Sequence[Any]]) -> int:
         """Run over all rows, in few large pieces; the sum of the numbers that the pieces returned."""
-        start = total = 0
-        for size, text in self._by_size:
-            while len(rows) - start >= size:
-                piece = tuple(chain.from_iterable(rows[start : start + size]))
-                total += sum(found for (found,) in connection.execute(text, piece))
-                start += size
+        pieces = self._pieces(rows)
+        return sum(found for text, piece in pieces for (found,) in connection.execute(text, piece))
+
+    def run_counting(self, connection: Connection, rows: Sequence[Sequence[Any]]) -> int:
+        """Run over all rows; how many the pieces changed. What triggers changed is not counted."""
+        total = 0
+        for text, piece in self._pieces(rows):
+            execute(connection, text, piece)
+            total += first_value(connection, "select changes()")
         return total
 
+    def _pieces(self, rows: Sequence[Sequence[Any]]) -> Iterator[tuple[str, tuple[Any, ...]]]:
+        start = 0
+        for size, text in self._by_size:
+            while len(rows) - start >= size:
+                yield text, tuple(chain.from_iterable(rows[start : start + size]))
+                start += size
 
-_INSERT = BulkStatement("insert into messages values {rows}", columns=13)
+
+_INSERT = BulkStatement("insert into messages values {rows}", columns=14)
+_INSERT_BODIES = BulkStatement("insert into bodies values {rows}", columns=3)
 # The cross join keeps SQLite from turning the search around and walking all messages.
 _FOUND = "from (values {rows}) as wanted cross join messages as m on m.entity_id = column1 and m.sequence = column2"
 _DELETE = BulkStatement(f"delete from messages where rowid in (select m.rowid {_FOUND})", columns=2)  # noqa: S608
 _COUNT = BulkStatement(f"select count(*) {_FOUND}", columns=2)
+_NOTE = BulkStatement("insert or replace into message_ids values {rows}", columns=3)
 _COUNTERS = BulkStatement(
     "insert into counters values {rows} on conflict (name) do update set value = excluded.value", columns=2
 )
@@ -57,7 +69,12 @@ def write(connection: Connection, number: int, effect: NetEffect) -> None:
         _delete(connection, sorted(effect.removed))
     if effect.doubtful and _COUNT.run(connection, effect.doubtful):
         raise ChangeRefused("a row to be stored has the key of one that is stored already")
-    _INSERT.run(connection, _as_columns(effect.rows.values()))
+    body_ids = _share(connection, effect) if effect.copies else {}
+    _INSERT.run(connection, _as_columns(effect.rows.items(), body_ids))
+    for state in effect.states.values():
+        _put_state(connection, state)
+    if effect.noted:
+        _note(connection, effect)
     for row in effect.entities.values():
         _put(connection, row)
     for entity_id in effect.dropped:
@@ -72,6 +89,12 @@ def sweep(connection: Connection, entity_id: int, rows_max: int) -> bool:
     execute(connection, some, (entity_id, rows_max))
     if execute(connection, "select 1 from messages where entity_id = ? limit 1", (entity_id,)):
         return False
+    for table in ("session_states", "message_ids"):
+        which = "rowid" if table == "session_states" else "message_id"
+        some = f"select {which} from {table} where entity_id = ?1 limit ?2"  # noqa: S608 - made of constants
+        text = f"delete from {table} where entity_id = ?1 and {which} in ({some}) returning 1"  # noqa: S608
+        if execute(connection, text, (entity_id, rows_max)):
+            return False
     execute(connection, "delete from dropped where entity_id = ?", (entity_id,))
     return True
 
@@ -143,15 +166,27 @@ def _check_counted(entities: Sequence[EntityRow], counters: Counters) -> None:
         raise StoreDamaged(f"its tables contradict each other (entities and counters differ in {named})")
 
 
-def _as_columns(rows: Iterable[MessageRow]) -> list[tuple[Any, ...]]:
+def _as_columns(rows: Iterable[tuple[Key, MessageRow]], body_ids: dict[Key, int]) -> list[tuple[Any, ...]]:
     # int(): sqlite3 looks for an adapter for anything that is not exactly an int, and that look is slow
-    return [(*row[:2], int(row[2]), *row[3:11], len(row[11]), row[11]) for row in rows]
+    if not body_ids:
+        return [(*row[:2], int(row[2]), *row[3:11], len(row[11]), row[11], None) for _, row in rows]
+    return [
+        (*row[:2], int(row[2]), *row[3:11], len(row[11]), b"" if key in body_ids else row[11], body_ids.get(key))
+        for key, row in rows
+    ]
+
+
+def _share(connection: Connection, effect: NetEffect) -> dict[Key, int]:
+    """Store payloads that several rows have, once each; the id of its body for each of those rows."""
+    groups = effect.shared()
+    last = first_value(connection, "select coalesce(max(body_id), 0) from bodies")
+    bodies = [(body_id, len(keys), effect.rows[keys[0]].payload) for body_id, keys in enumerate(groups, last + 1)]
+    _INSERT_BODIES.run(connection, bodies)
+    return {key: body_id for body_id, keys in enumerate(groups, last + 1) for key in keys}
 
 
 def _delete(connection: Connection, keys: list[Key]) -> None:
-    before = first_value(connection, "select total_changes()")
-    _DELETE.run(connection, keys)
-    missing = len(keys) - (first_value(connection, "select total_changes()") - before)
+    missing = len(keys) - _DELETE.run_counting(connection, keys)
     if missing:
         raise ChangeRefused(f"{missing} of {len(keys)} rows to be removed or replaced are not stored")
 
@@ -160,6 +195,28 @@ def _put(connection: Connection, row: EntityRow) -> None:
     if first_value(connection, "select 1 from dropped where entity_id = ?", (row.entity_id,)):
         raise ChangeRefused(f"entity {row.entity_id} is gone and its id cannot be used again")
     execute(connection, "insert or replace into entities values (?, ?, ?, ?, ?, ?, ?)", row)
+
+
+def _put_state(connection: Connection, change: PutSessionState) -> None:
+    entity_id, session_id, state, updated_at_ms = change
+    if state is None:
+        text = "delete from session_states where entity_id = ? and session_id = ?"
+        execute(connection, text, (entity_id, session_id))
+    else:
+        text = "insert or replace into session_states values (?, ?, ?, ?)"
+        execute(connection, text, (entity_id, session_id, updated_at_ms, state))
+
+
+def _note(connection: Connection, effect: NetEffect) -> None:
+    _NOTE.run(connection, [(*key, until_ms) for key, until_ms in effect.noted.items()])
+    text = """
+        delete from message_ids where entity_id = ?1 and message_id in (
+            select message_id from message_ids indexed by message_ids_by_end
+            where entity_id = ?1 and until_ms <= ?2 order by until_ms limit ?3
+        )
+    """
+    for entity_id, now_ms in effect.noted_at_ms.items():  # twice as many as came: the table shrinks to what is needed
+        execute(connection, text, (entity_id, now_ms, 2 * len(effect.noted) + 16))
 
 
 def _drop(connection: Connection, entity_id: int) -> None:

@@ -18,8 +18,9 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from twinbus.errors import ConditionError, InternalError, NamespaceError, QuotaExceeded, ServerBusy, StoreUnavailable
 from twinbus.namespace.admin import app as admin_app
-from twinbus.namespace.admin.app import AdminCommand, make_admin_app
-from twinbus.namespace.commands import CreateQueue
+from twinbus.namespace.admin.app import make_admin_app
+from twinbus.namespace.admin.asking import HangUp
+from twinbus.namespace.commands import AdminCommand, CreateQueue
 from twinbus.namespace.entities.settings import QueueSettings
 from twinbus.namespace.meter import Metered
 from twinbus.namespace.operations import Operation
@@ -88,7 +89,7 @@ async def test_a_queue_is_made_found_changed_and_deleted(client: Client, namespa
     assert (await ask(client, "GET", "/ORDERS?api-version=2099-01&enrich=false"))[0] == 200
     body = description("<MaxDeliveryCount>3</MaxDeliveryCount>")
     assert (await ask(client, "PUT", "/Orders", data=body, headers={"If-Match": "*"}))[0] == 200
-    assert namespace.seam.machine.registry.find("orders").settings.max_delivery_count == 3
+    assert namespace.seam.machine.registry.find_queue("orders").settings.max_delivery_count == 3
     assert await ask(client, "DELETE", "/orders/") == (200, None)
     assert names(namespace) == []
 
@@ -105,7 +106,7 @@ async def test_a_name_may_have_slashes_encoded_or_not(client: Client, namespace:
 async def test_what_an_update_leaves_out_gets_its_default_again(client: Client, namespace: MemoryNamespace) -> None:
     namespace.ask(CreateQueue("orders", QueueSettings(user_metadata="notes")))
     await ask(client, "PUT", "/orders", data=description(), headers={"If-Match": "*"})
-    assert namespace.seam.machine.registry.find("orders").settings == QueueSettings()
+    assert namespace.seam.machine.registry.find_queue("orders").settings == QueueSettings()
 
 
 @pytest.mark.parametrize("path", ["/$Resources/queues", "/$resources/Queues", "/%24Resources/queues"])
@@ -165,7 +166,7 @@ async def test_other_routes_can_stand_beside_it(house: AdminBooth) -> None:
 async def test_what_exists_is_not_made_again(client: Client, namespace: MemoryNamespace) -> None:
     namespace.ask(CreateQueue("orders", QueueSettings(lock_ms=5_000)))
     assert (await refusal(client, "PUT", "/ORDERS", data=description()))[0] == 409
-    assert namespace.seam.machine.registry.find("orders").settings.lock_ms == 5_000
+    assert namespace.seam.machine.registry.find_queue("orders").settings.lock_ms == 5_000
 
 
 @pytest.mark.parametrize(("method", "headers"), [("GET", {}), ("DELETE", {}), ("PUT", {"If-Match": "*"})])
@@ -204,16 +205,17 @@ async def test_no_name_is_refused(client: Client, method: str) -> None:
         ("PUT", "/orders/subscriptions/s1"),
     ],
 )
-async def test_subscriptions_and_rules_are_not_supported_yet(client: Client, method: str, path: str) -> None:
-    status, text = await refusal(client, method, path, data=description())
-    assert status == 400
-    assert "not supported yet" in text
+async def test_what_belongs_to_a_topic_that_is_not_there_is_not_found(client: Client, method: str, path: str) -> None:
+    status, text = await refusal(client, method, path, data=description(name="SubscriptionDescription"))
+    assert status == 404
+    assert "could not be found" in text
 
 
-async def test_topics_cannot_be_made_yet(client: Client, namespace: MemoryNamespace) -> None:
-    status, text = await refusal(client, "PUT", "/events", data=description(name="TopicDescription"))
-    assert (status, names(namespace)) == (400, [])
-    assert "topics are not supported yet" in text
+async def test_a_queue_has_no_subscriptions(client: Client, namespace: MemoryNamespace) -> None:
+    namespace.ask(CreateQueue("orders", QueueSettings()))
+    body = description(name="SubscriptionDescription")
+    assert (await refusal(client, "PUT", "/orders/subscriptions/s1", data=body))[0] == 404
+    assert (await refusal(client, "PUT", "/orders/subscriptions/s1", data=description()))[0] == 400
 
 
 async def test_a_bad_description_makes_nothing_and_changes_nothing(client: Client, namespace: MemoryNamespace) -> None:
@@ -225,7 +227,7 @@ async def test_a_bad_description_makes_nothing_and_changes_nothing(client: Clien
         assert "LockDuration must be from 5 s to 5 min, got 600 s" in text
         assert "MaxDeliveryCount must be from 1 to 2147483647, got 0" in text
     assert names(namespace) == ["orders"]
-    assert namespace.seam.machine.registry.find("orders").settings == QueueSettings()
+    assert namespace.seam.machine.registry.find_queue("orders").settings == QueueSettings()
 
 
 @pytest.mark.parametrize("query", ["$skip=-1", "$top=-1", "$top=0", "$skip=x", "$skip=1.5", "$top=9999999999999999"])
@@ -324,7 +326,7 @@ async def test_an_answer_that_does_not_come_is_not_waited_for_for_ever(
 
 async def test_who_is_to_be_hung_up_on_gets_no_answer(house: AdminBooth, client: Client) -> None:
     async def hang_up(operation: Operation, path: str, now_ms: int) -> None:
-        raise admin_app.HangUp
+        raise HangUp
 
     house.admit = hang_up  # type: ignore[method-assign]
     with pytest.raises(ServerDisconnectedError):

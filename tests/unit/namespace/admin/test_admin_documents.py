@@ -23,7 +23,6 @@ from twinbus.namespace.admin.documents import (
     namespace_entry,
     queue_entry,
     queue_feed,
-    topic_feed,
 )
 from twinbus.namespace.admin.durations import (
     INFINITE,
@@ -35,6 +34,7 @@ from twinbus.namespace.admin.durations import (
     write_time,
 )
 from twinbus.namespace.admin.markup import plain, tag
+from twinbus.namespace.admin.topic_documents import topic_feed
 from twinbus.namespace.admin.validation import Circumstances, read_queue_settings
 from twinbus.namespace.entities.settings import (
     DELIVERY_COUNT_LIMIT,
@@ -43,6 +43,7 @@ from twinbus.namespace.entities.settings import (
     AuthorizationRule,
     QueueSettings,
     QueueStatus,
+    TopicSettings,
 )
 from twinbus.namespace.replies import QueueDescription
 
@@ -122,9 +123,12 @@ def test_the_official_python_model_reads_what_is_written(settings: QueueSettings
 
 
 def test_every_setting_has_an_element() -> None:
-    from twinbus.namespace.admin.fields import FIELDS, RULES_SETTING
+    from twinbus.namespace.admin.fields import FIELDS, RULES_SETTING, SUBSCRIPTION_FIELDS, TOPIC_FIELDS
 
-    assert {field.setting for field in FIELDS} | {RULES_SETTING} == {field.name for field in fields(QueueSettings)}
+    queues = {field.setting for field in FIELDS + SUBSCRIPTION_FIELDS}
+    topics = {field.setting for field in TOPIC_FIELDS}
+    assert queues | {RULES_SETTING} == {field.name for field in fields(QueueSettings)}
+    assert topics | {RULES_SETTING} == {field.name for field in fields(TopicSettings)}
 
 
 # --- the rules of the JavaScript client ---
@@ -190,7 +194,7 @@ def test_a_page_with_a_next_one_has_exactly_two_links_the_second_with_skip_and_t
 
 
 def test_the_last_page_has_one_link() -> None:
-    for document in (queue_feed((queue(),), None, LETTERHEAD), topic_feed(LETTERHEAD)):
+    for document in (queue_feed((queue(),), None, LETTERHEAD), topic_feed((), None, LETTERHEAD)):
         assert len(fromstring(document).findall(f"{ATOM}link")) == 1
 
 
@@ -353,15 +357,15 @@ def refusal(body: bytes) -> str:
 def test_all_problems_are_told_in_one_message() -> None:
     text = refusal(
         entry(
-            "<LockDuration>PT10M</LockDuration><MaxDeliveryCount>many</MaxDeliveryCount><RequiresSession>true"
-            "</RequiresSession><Status>Renaming</Status><Colour>red</Colour><EnableExpress>maybe</EnableExpress>"
+            "<LockDuration>PT10M</LockDuration><MaxDeliveryCount>many</MaxDeliveryCount><ForwardTo>x"
+            "</ForwardTo><Status>Renaming</Status><Colour>red</Colour><EnableExpress>maybe</EnableExpress>"
             "<MaxMessageSizeInKilobytes>1024</MaxMessageSizeInKilobytes>"
         )
     )
     for part in (
         "LockDuration must be from 5 s to 5 min, got 600 s",
         "MaxDeliveryCount must be a whole number, got 'many'",
-        "RequiresSession is not supported yet",
+        "ForwardTo is not supported yet",
         "Status must be one of Active, Disabled, SendDisabled, ReceiveDisabled, got 'Renaming'",
         "'Colour' is not a setting",
         "EnableExpress must be true or false, got 'maybe'",
@@ -381,11 +385,9 @@ def test_all_problems_are_told_in_one_message() -> None:
         ("MaxDeliveryCount", "2147483648", "from 1 to 2147483647"),
         ("DefaultMessageTimeToLive", "PT0S", "at least 1 s"),
         ("DuplicateDetectionHistoryTimeWindow", "P25D", "20 s to 7 days"),
-        ("RequiresDuplicateDetection", "true", "not supported yet"),
-        ("EnablePartitioning", "true", "not supported yet"),
         ("ForwardTo", "sb://h/other", "not supported yet"),
         ("ForwardDeadLetteredMessagesTo", "sb://h/other", "not supported yet"),
-        ("AutoDeleteOnIdle", "PT5M", "not supported yet"),
+        ("AutoDeleteOnIdle", "PT4M", "at least 5 min"),
         ("UserMetadata", "x" * 1025, "at most 1024"),
     ],
 )
@@ -440,8 +442,7 @@ BOMB = b'<!DOCTYPE a [<!ENTITY x "lol"><!ENTITY y "&x;&x;&x;&x;&x;&x;&x;&x;&x;&x
         (b"<a>" + b"<b/>" * 10_000 + b"</a>", "more than 2000"),
         (b"<entry/>", "Atom entry"),
         (b'<entry xmlns="http://www.w3.org/2005/Atom"/>', "Atom entry"),
-        (entry("", "TopicDescription"), "topics are not supported yet"),
-        (entry("", "SubscriptionDescription"), "subscriptions are not supported yet"),
+        (entry("", "TopicDescription"), "must be a QueueDescription"),
         (entry("", "Other"), "must be a QueueDescription"),
     ],
 )

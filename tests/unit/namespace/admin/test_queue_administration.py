@@ -24,8 +24,8 @@ from twinbus.namespace.commands import (
     Command,
     Complete,
     CreateQueue,
-    DeleteQueue,
-    GetQueue,
+    DeleteEntity,
+    GetEntity,
     Grant,
     ListQueues,
     OpenReceiver,
@@ -79,7 +79,7 @@ def update(namespace: MemoryNamespace, **settings: Any) -> None:
 
 
 def describe(namespace: MemoryNamespace, path: str = "orders") -> QueueDescription:
-    found = namespace.ask(GetQueue(path))
+    found = namespace.ask(GetEntity(path))
     assert isinstance(found, QueueFound)
     return found.queue
 
@@ -139,12 +139,9 @@ def test_every_setting_survives_being_written_down() -> None:
         ("user_metadata", "x" * 1025, "at most 1024 characters, got 1025"),
         ("user_metadata", "\x00", "control characters"),
         ("max_message_kb", 0, "from 1 to"),
-        ("requires_session", True, "not supported yet"),
-        ("requires_duplicate_detection", True, "not supported yet"),
-        ("partitioned", True, "not supported yet"),
         ("forward_to", "other", "not supported yet"),
         ("forward_dead_letters_to", "other", "not supported yet"),
-        ("auto_delete_on_idle_ms", 300_000, "not supported yet"),
+        ("auto_delete_on_idle_ms", 299_999, "at least 5 min"),
         ("authorization_rules", (RULE,) * 13, "at most 12 rules, got 13"),
         ("authorization_rules", (RULE, RULE._replace(key_name="APP")), "different key names"),
         ("authorization_rules", (RULE._replace(key_name=""),), "key names of 1 to 256"),
@@ -171,7 +168,7 @@ def test_an_update_is_described_and_changes_the_dead_letter_queue_too(namespace:
     queue = describe(namespace)
     assert (queue.path, queue.settings.user_metadata) == ("orders", "new")
     assert queue.updated_at_ms == queue.accessed_at_ms == queue.created_at_ms + 5
-    assert namespace.seam.machine.registry.find(DEAD_LETTERS).settings.lock_ms == 7_000
+    assert namespace.seam.machine.registry.find_queue(DEAD_LETTERS).settings.lock_ms == 7_000
 
 
 def test_an_update_is_there_after_a_restart() -> None:
@@ -186,11 +183,11 @@ def test_an_update_is_there_after_a_restart() -> None:
 
 def test_what_is_missing_cannot_be_updated_or_described(namespace: MemoryNamespace) -> None:
     assert isinstance(refusal(namespace, UpdateQueue("typo", QueueSettings())), EntityNotFound)
-    assert isinstance(refusal(namespace, GetQueue("typo")), EntityNotFound)
+    assert isinstance(refusal(namespace, GetEntity("typo")), EntityNotFound)
     assert isinstance(refusal(namespace, CreateQueue("ORDERS", QueueSettings())), EntityAlreadyExists)
 
 
-@pytest.mark.parametrize("command", [GetQueue, DeleteQueue, lambda path: UpdateQueue(path, QueueSettings())])
+@pytest.mark.parametrize("command", [GetEntity, DeleteEntity, lambda path: UpdateQueue(path, QueueSettings())])
 def test_a_dead_letter_queue_is_not_administered_by_itself(namespace: MemoryNamespace, command: Any) -> None:
     assert isinstance(refusal(namespace, command(DEAD_LETTERS)), NotAllowed)
 

@@ -1,0 +1,302 @@
+"""A topic: what is sent to it goes to those of its subscriptions whose rules say so.
+
+A topic keeps no messages but scheduled ones, which are handed on when they wake, by the rules that are in force then.
+All copies of a message are written in the same change set, and those that are the same share one payload.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from twinbus.errors import DecodeError, EntityDisabled, MessageTooLarge, QuotaExceeded, StoreDamaged
+from twinbus.namespace import sql
+from twinbus.namespace.entities.matching import Entry, Matcher
+from twinbus.namespace.entities.notes import reasons, with_notes
+from twinbus.namespace.entities.queue import Queue
+from twinbus.namespace.entities.session_queue import SessionQueue
+from twinbus.namespace.entities.settings import TopicSettings
+from twinbus.namespace.entities.shelf import EntityContext, Shelf, expiry, woken_at_ms
+from twinbus.namespace.entities.subscription import StoredRule, Subscription
+from twinbus.namespace.message import Arrival, read_arrival, time_to_live_ms
+from twinbus.namespace.replies import Step
+from twinbus.namespace.store.api import (
+    AdvanceSequence,
+    DueRows,
+    EntityRow,
+    EntitySummary,
+    InsertCopies,
+    InsertMessages,
+    MessageRow,
+    MessageState,
+    RowsRead,
+)
+from twinbus.namespace.view import TopicMessage
+
+FILTER_FAILED = "FilterEvaluationException"
+SESSION_NEEDED = "Session ID is null."
+
+
+class Published(NamedTuple):
+    """A message on its way to the subscriptions."""
+
+    payload: bytes
+    message_id: str | None
+    session_id: str | None
+    ttl_ms: int | None
+    enqueued_at_ms: int
+
+
+class Copy(NamedTuple):
+    """A message for one subscription, or for its dead letters."""
+
+    queue: Queue
+    subscription: Subscription
+    message: Published
+
+
+class Topic(Shelf):
+    settings: TopicSettings
+
+    def __init__(self, row: EntityRow, summary: EntitySummary, context: EntityContext, *, committed: int) -> None:
+        super().__init__(row, summary, context, committed=committed)
+        self.matcher = Matcher()
+        self.subscriptions: dict[str, Subscription] = {}
+        """By name in lower case."""
+
+    def configure(self, row: EntityRow) -> None:
+        self.row = row
+        try:
+            self.settings = TopicSettings.from_text(row.settings)
+        except StoreDamaged as error:
+            raise StoreDamaged(f"'{row.path}': {error}") from error
+
+    @property
+    def is_in_use(self) -> bool:
+        return super().is_in_use or any(each.is_in_use for each in self.subscriptions.values())
+
+    # --- rules ---
+
+    def put_rule(self, row: EntityRow, entry: Entry) -> None:
+        """Put a rule in force, in place of the one of that name if there is one."""
+        rules = entry.subscription.rules
+        if entry.rule.name.lower() in rules:
+            self.matcher.remove(entry.key)
+        rules[entry.rule.name.lower()] = StoredRule(row, entry.rule)
+        self.matcher.add(entry)
+
+    def remove_rule(self, subscription: Subscription, name: str) -> None:
+        del subscription.rules[name.lower()]
+        self.matcher.remove((subscription.entity_id, name.lower()))
+
+    # --- in ---
+
+    def check_sendable(self) -> None:
+        """Raise `EntityDisabled` unless the topic's status lets clients send."""
+        if not self.settings.status.lets_send:
+            text = f"the topic '{self.row.path}' has the status {self.settings.status}: nothing can be sent to it"
+            raise EntityDisabled(text)
+
+    def send(self, arrivals: tuple[Arrival, ...], now_ms: int, step: Step) -> tuple[int, ...]:
+        """Number messages and hand them on, all or none; returns the topic's numbers. Pings pass the checks only."""
+        self._check_sizes(arrivals)
+        self._check_quota(sum(len(arrival.payload) for arrival in arrivals if _is_scheduled(arrival, now_ms)))
+        sequences: list[int] = []
+        first = self._next_sequence
+        publishing: list[tuple[int, Published]] = []
+        scheduled: list[MessageRow] = []
+        for arrival in arrivals:
+            if arrival.is_ping:
+                continue
+            sequences.append(sequence := first + len(sequences))
+            if _is_scheduled(arrival, now_ms):
+                scheduled.append(self._scheduled_row(arrival, sequence, now_ms))
+            else:
+                publishing.append((sequence, self._published(arrival, now_ms)))
+        self._publish(publishing, step, is_checked=True)
+        self._next_sequence = first + len(sequences)
+        if scheduled:
+            self.insert(tuple(scheduled), step)
+        if publishing:
+            self._advance(step)
+        return tuple(sequences)
+
+    def _published(self, arrival: Arrival, now_ms: int) -> Published:
+        return Published(arrival.payload, arrival.message_id, arrival.session_id, self._lowered(arrival.ttl_ms), now_ms)
+
+    def _lowered(self, ttl_ms: int | None) -> int | None:
+        """A time to live, at most the topic's."""
+        return expiry(ttl_ms, self.settings.default_ttl_ms, 0)
+
+    def _advance(self, step: Step) -> None:
+        self._after(step)
+        step.changes.append(AdvanceSequence(self.entity_id, self._next_sequence))
+
+    def _check_sizes(self, arrivals: tuple[Arrival, ...]) -> None:
+        limit = self.settings.message_bytes_max
+        size = max((len(arrival.payload) for arrival in arrivals), default=0)
+        if limit is not None and size > limit:
+            raise MessageTooLarge(f"the message has {size} bytes, '{self.row.path}' takes at most {limit}")
+
+    def _check_quota(self, new_bytes: int) -> None:
+        limit = self.settings.size_bytes_max
+        if self.payload_bytes + new_bytes > limit:
+            raise QuotaExceeded(
+                f"the topic '{self.row.path}' is full: {self.payload_bytes} bytes of at most {limit} wait for their "
+                f"time in it, and {new_bytes} more were sent; cancel some or raise its maximum size"
+            )
+
+    def _scheduled_row(self, arrival: Arrival, sequence: int, now_ms: int) -> MessageRow:
+        return MessageRow(
+            self.entity_id,
+            sequence,
+            MessageState.SCHEDULED,
+            sequence,
+            now_ms,
+            None,
+            arrival.due_at_ms,
+            0,
+            arrival.message_id,
+            arrival.session_id,
+            None,
+            arrival.payload,
+        )
+
+    # --- out ---
+
+    def _publish(self, messages: Iterable[tuple[int, Published]], step: Step, *, is_checked: bool) -> None:
+        """Give each subscription its copies; raises `QuotaExceeded`, with nothing done, if one of them is full."""
+        plans = [(sequence, message, *self._plan(sequence, message)) for sequence, message in messages]
+        if is_checked:
+            self._check_room([copy for *_, plain, others in plans for copy in (*plain, *others)])
+        for sequence, _message, plain, others in plans:
+            if plain:
+                self._write(plain, sequence, step)
+            for copy in others:
+                self._write([copy], sequence, step)
+
+    def _plan(self, sequence: int, message: Published) -> tuple[list[Copy], list[Copy]]:
+        """The copies that are the same, and those that are not."""
+        view = TopicMessage(message.payload, sequence, message.enqueued_at_ms, message.ttl_ms)
+        selection = self.matcher.select(view)
+        others: list[Copy] = []
+        plain = []
+        for subscription in selection.plain.values():
+            if _lacks_session(subscription, message):
+                others += _one_copy(subscription, message)
+            else:
+                plain.append(Copy(subscription, subscription, message))
+        failed = dict(selection.failed)
+        for entry in selection.changed:
+            try:
+                changed = _changed(entry, view, message)
+                others += _one_copy(entry.subscription, changed)
+            except (DecodeError, sql.FilterError) as error:
+                text = f"The action of rule '{entry.rule.name}' cannot be done: {error}"
+                failed.setdefault(entry.subscription.entity_id, (entry.subscription, text))
+        for subscription, text in failed.values():
+            if subscription.settings.dead_letter_on_filter_errors:
+                others += _buried(subscription, message, FILTER_FAILED, text)
+        return plain, others
+
+    def _check_room(self, copies: Iterable[Copy]) -> None:
+        added: Counter[Subscription] = Counter()
+        for _, subscription, message in copies:
+            added[subscription] += len(message.payload)
+        for subscription, new_bytes in added.items():
+            subscription.check_quota(new_bytes)
+
+    def _write(self, copies: list[Copy], sequence: int, step: Step) -> None:
+        rows = [self._row_of(copy, sequence) for copy in copies]
+        step.changes.append(InsertMessages(tuple(rows)) if len(rows) == 1 else InsertCopies(tuple(rows)))
+        for copy, row in zip(copies, rows, strict=True):
+            copy.queue.expect((row,), step)
+
+    def _row_of(self, copy: Copy, sequence: int) -> MessageRow:
+        queue, subscription, message = copy
+        is_dead = queue is not subscription
+        ends_ms = expiry(message.ttl_ms, subscription.settings.default_ttl_ms, message.enqueued_at_ms)
+        return MessageRow(
+            queue.entity_id,
+            queue.take_sequence(),
+            MessageState.ACTIVE,
+            sequence,
+            message.enqueued_at_ms,
+            None if is_dead else ends_ms,
+            None,
+            0,
+            message.message_id,
+            message.session_id,
+            subscription.row.path if is_dead else None,
+            message.payload,
+        )
+
+    # --- time ---
+
+    def committed(self, number: int, now_ms: int, step: Step) -> None:
+        while self._afterwards and self._afterwards[0].number <= number:
+            for row in self._afterwards.popleft().appearing:
+                self._watch_due(row)
+        self.recent.committed(number)
+        if self.guard is not None:
+            self.guard.forget()
+
+    def _next_work_ms(self) -> int | None:
+        return None if self.damage is not None else self._dues.next_ms
+
+    def tick(self, now_ms: int, step: Step) -> None:
+        self._sweep(self._dues, DueRows, now_ms, step)
+
+    def rows_read(self, read: RowsRead, now_ms: int, step: Step) -> None:
+        """Scheduled messages whose time has come are handed on as if they had been sent now."""
+        if self.damage is None:
+            rows = [row for row in read.rows if not self.recent.changed_since(row.sequence, read.as_of)]
+            self._end_due_sweep(read)
+            self._wake(rows, now_ms, step)
+        self.recent.read_ended(read.request)
+
+    def _wake(self, rows: list[MessageRow], now_ms: int, step: Step) -> None:
+        if not rows:
+            return
+        self._remove_all(rows, step)
+        # A full subscription gets them all the same: nobody is left who could be told.
+        woken = [(self.take_sequence(), self._awake(row, now_ms)) for row in rows]
+        self._publish(woken, step, is_checked=False)
+        self._advance(step)
+
+    def _awake(self, row: MessageRow, now_ms: int) -> Published:
+        ttl_ms = self._lowered(time_to_live_ms(row.payload))
+        return Published(row.payload, row.message_id, row.session_id, ttl_ms, woken_at_ms(row, now_ms))
+
+
+def _is_scheduled(arrival: Arrival, now_ms: int) -> bool:
+    return arrival.due_at_ms is not None and arrival.due_at_ms > now_ms and not arrival.is_ping
+
+
+def _lacks_session(subscription: Subscription, message: Published) -> bool:
+    return message.session_id is None and isinstance(subscription, SessionQueue)
+
+
+def _one_copy(subscription: Subscription, message: Published) -> list[Copy]:
+    """A copy for a subscription; for its dead letters if it lacks the session that it needs there."""
+    if _lacks_session(subscription, message):
+        return _buried(subscription, message, SESSION_NEEDED, "The subscription has sessions.")
+    return [Copy(subscription, subscription, message)]
+
+
+def _buried(subscription: Subscription, message: Published, reason: str, text: str) -> list[Copy]:
+    """A copy for the dead letters of a subscription."""
+    grave = subscription.dead_letter
+    payload = with_notes(message.payload, reasons(reason, text))
+    return [] if grave is None else [Copy(grave, subscription, message._replace(payload=payload))]
+
+
+def _changed(entry: Entry, view: TopicMessage, message: Published) -> Published:
+    """The message as a rule's action leaves it; raises `FilterError` or `DecodeError`."""
+    if entry.action is None:
+        return message
+    payload = view.changed(entry.action.apply(view), entry.rule.name)
+    arrival = read_arrival(payload, lambda: message.message_id or "")
+    ttl_ms = message.ttl_ms if arrival.ttl_ms is None else arrival.ttl_ms
+    return Published(payload, arrival.message_id, arrival.session_id, ttl_ms, message.enqueued_at_ms)

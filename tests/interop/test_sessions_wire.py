@@ -1,0 +1,141 @@
+"""Sessions over AMQP, where the official clients do not go: what is said on links, and requests about sessions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from engine_client import EngineClient
+
+from twinbus.amqp import sections
+from twinbus.amqp.link import ReceivingLink, SendingLink
+from twinbus.amqp.performatives import Error, Source
+from twinbus.amqp.sections import PropertyField
+from twinbus.amqp.types import Int, Symbol, Timestamp, UInt
+from twinbus.connection_string import ROOT_KEY_NAME
+from twinbus.testing import LocalNamespace
+
+FILTER = "com.microsoft:session-filter"
+EVER = Timestamp(253_402_300_800_000)
+
+
+@pytest.fixture
+def namespace() -> Iterator[LocalNamespace]:
+    with LocalNamespace(key="secret") as namespace:
+        namespace.create_queue("orders", requires_session=True)
+        yield namespace
+
+
+@pytest.fixture
+def client(namespace: LocalNamespace) -> Iterator[EngineClient]:
+    with EngineClient(namespace.port, ROOT_KEY_NAME, "secret") as client:
+        yield client
+
+
+def send(client: EngineClient, *sessions: str) -> None:
+    link = client.sender("orders")
+    assert isinstance(link, SendingLink)
+    for session in sessions:
+        properties = {PropertyField.MESSAGE_ID: session, PropertyField.GROUP_ID: session}
+        client.send(link, sections.encode_message(properties=properties, data=b"x"))
+
+
+def session_receiver(client: EngineClient, session: Any, wait_ms: int = 1_000) -> ReceivingLink | Error:
+    source = Source("orders", filter={Symbol(FILTER): session})
+    properties = {Symbol("com.microsoft:timeout"): UInt(wait_ms)}
+    return client.receiver_from(source, properties)
+
+
+def ask(client: EngineClient, operation: str, body: dict[str, Any]) -> tuple[int, Any]:
+    properties, answer = client.ask_fully("orders/$management", {"operation": f"com.microsoft:{operation}"}, body)
+    return int(properties["statusCode"]), answer
+
+
+def names(client: EngineClient, since: Timestamp = EVER, skip: int = 0, top: int = 100) -> list[str]:
+    body = {"last-updated-time": since, "skip": Int(skip), "top": Int(top)}
+    status, answer = ask(client, "get-message-sessions", body)
+    return [] if status == 204 else list(answer["sessions-ids"])
+
+
+def test_an_accepted_link_is_told_its_session_and_how_long_it_is_locked(client: EngineClient) -> None:
+    send(client, "a")
+    link = session_receiver(client, None)
+    assert isinstance(link, ReceivingLink)
+    assert link.source is not None
+    assert (link.source.address, link.source.filter) == ("orders", {FILTER: "a"})
+    assert link.properties is not None
+    ticks = link.properties["com.microsoft:locked-until-utc"]
+    seconds = (ticks - 621_355_968_000_000_000) / 10_000_000 - time.time()
+    assert 50 < seconds <= 61
+
+
+@pytest.mark.parametrize("session", [5, True, b"a", ["a"]])
+def test_a_session_that_is_not_named_by_a_string_is_refused(client: EngineClient, session: Any) -> None:
+    refusal = session_receiver(client, session)
+    assert isinstance(refusal, Error)
+    assert refusal.condition == "amqp:not-allowed"
+
+
+def test_waiting_for_a_session_ends_in_time(client: EngineClient) -> None:
+    refusal = session_receiver(client, None, wait_ms=200)
+    assert isinstance(refusal, Error)
+    assert refusal.condition == "com.microsoft:timeout"
+
+
+def test_a_session_is_free_when_its_connection_is_gone(namespace: LocalNamespace, client: EngineClient) -> None:
+    with EngineClient(namespace.port, ROOT_KEY_NAME, "secret") as other:
+        assert isinstance(session_receiver(other, "a"), ReceivingLink)
+        refusal = session_receiver(client, "a")
+        assert isinstance(refusal, Error)
+        assert refusal.condition == "com.microsoft:session-cannot-be-locked"
+    deadline = time.monotonic() + 5
+    while isinstance(link := session_receiver(client, "a"), Error) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert isinstance(link, ReceivingLink)
+
+
+def test_a_wait_ends_with_its_connection(namespace: LocalNamespace, client: EngineClient) -> None:
+    with EngineClient(namespace.port, ROOT_KEY_NAME, "secret") as other:
+        other.ask_for_session("orders", FILTER)
+    time.sleep(0.2)  # the server has to notice
+    send(client, "a")
+    assert isinstance(session_receiver(client, "a"), ReceivingLink)
+
+
+def test_sessions_are_listed_in_pages(client: EngineClient) -> None:
+    assert names(client) == []
+    send(client, "b", "a", "c")
+    assert names(client) == ["a", "b", "c"]
+    assert names(client, skip=1, top=1) == ["b"]
+    before = Timestamp(int(time.time() * 1000) - 1)
+    assert isinstance(session_receiver(client, "c"), ReceivingLink)
+    assert ask(client, "set-session-state", {"session-id": "c", "session-state": b"x"})[0] == 200
+    assert names(client, since=before) == ["c"]
+
+
+def test_requests_about_a_session(client: EngineClient) -> None:
+    assert isinstance(session_receiver(client, "a"), ReceivingLink)
+    assert ask(client, "get-session-state", {"session-id": "a"}) == (200, {"session-state": None})
+    assert ask(client, "set-session-state", {"session-id": "a", "session-state": b"x"})[0] == 200
+    assert ask(client, "get-session-state", {"session-id": "a"}) == (200, {"session-state": b"x"})
+    status, answer = ask(client, "renew-session-lock", {"session-id": "a"})
+    assert (status, type(answer["expiration"])) == (200, Timestamp)
+
+
+@pytest.mark.parametrize(
+    ("operation", "body", "status"),
+    [
+        ("renew-session-lock", {"session-id": "nobody"}, 410),
+        ("get-session-state", {"session-id": "nobody"}, 410),
+        ("set-session-state", {"session-id": "nobody", "session-state": None}, 410),
+        ("set-session-state", {"session-id": "nobody", "session-state": "text"}, 400),
+        ("get-session-state", {"session-id": 5}, 400),
+        ("get-session-state", {}, 400),
+        ("get-message-sessions", {"last-updated-time": 5, "skip": Int(0), "top": Int(1)}, 400),
+        ("get-message-sessions", {"last-updated-time": EVER, "skip": Int(-1), "top": Int(1)}, 400),
+    ],
+)
+def test_what_cannot_be_is_told(client: EngineClient, operation: str, body: dict[str, Any], status: int) -> None:
+    assert ask(client, operation, body)[0] == status

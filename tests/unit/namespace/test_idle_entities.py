@@ -1,0 +1,167 @@
+"""Entities that remove themselves when nobody uses them, and partitioned ones."""
+
+from __future__ import annotations
+
+import pytest
+from namespace_bench import DEAD_LETTERS, QUEUE, START_MS, Bench, arrival, names
+
+from twinbus.amqp import sections
+from twinbus.amqp.sections import PropertyField
+from twinbus.errors import EntityNotFound, MessageTooLarge, NotAllowed, QuotaExceeded
+from twinbus.namespace import registry
+from twinbus.namespace.commands import (
+    CloseReceiver,
+    CreateQueue,
+    CreateSubscription,
+    CreateTopic,
+    GetEntity,
+    Peek,
+    Send,
+    UpdateQueue,
+)
+from twinbus.namespace.entities.settings import QueueSettings, TopicSettings
+from twinbus.namespace.message import HEADER_BYTES_MAX, read_arrival
+from twinbus.namespace.replies import Done, Refused, Reply
+
+IDLE_MS = 300_000
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench(QueueSettings(auto_delete_on_idle_ms=IDLE_MS))
+
+
+def exists(bench: Bench, path: str = QUEUE) -> bool:
+    """Looking at the settings of an entity is no use of it."""
+    return not isinstance(bench.ask(GetEntity(path)), Refused)
+
+
+def test_what_nobody_uses_is_removed_with_everything_in_it(bench: Bench) -> None:
+    bench.send("a")
+    bench.pass_time(IDLE_MS - 1)
+    assert exists(bench)
+    bench.pass_time(1)
+    assert not exists(bench)
+    assert isinstance(bench.refusal(Peek(DEAD_LETTERS, 0, 1)), EntityNotFound)
+    bench.restart()
+    assert bench.store.load().entities == ()
+
+
+@pytest.mark.parametrize("use", ["send", "peek", "update", "receive"])
+def test_every_use_begins_the_time_anew(bench: Bench, use: str) -> None:
+    bench.send("a")
+    bench.pass_time(IDLE_MS - 1)
+    match use:
+        case "send":
+            bench.send("b")
+        case "peek":
+            bench.peek()
+        case "update":
+            bench.ask(UpdateQueue(QUEUE, QueueSettings(auto_delete_on_idle_ms=IDLE_MS)))
+        case "receive":
+            bench.receive()
+            bench.do(CloseReceiver(1_001))
+    bench.pass_time(IDLE_MS - 1)
+    assert exists(bench)
+
+
+def test_a_receiver_that_waits_is_use_enough(bench: Bench) -> None:
+    bench.open(1, credit=1)
+    bench.pass_time(3 * IDLE_MS)
+    assert exists(bench)
+    bench.do(CloseReceiver(1))
+    bench.pass_time(IDLE_MS)
+    assert not exists(bench)
+
+
+def test_a_scheduled_message_keeps_its_queue(bench: Bench) -> None:
+    bench.send(arrival("later", due_at_ms=START_MS + 2 * IDLE_MS))
+    bench.pass_time(2 * IDLE_MS)
+    assert names(bench.peek()) == ["later"]
+
+
+def test_after_a_restart_the_time_runs_from_the_beginning(bench: Bench) -> None:
+    bench.send("a")
+    bench.pass_time(IDLE_MS - 1)
+    bench.restart()
+    bench.pass_time(0)
+    bench.pass_time(IDLE_MS - 1)
+    assert exists(bench)
+    bench.pass_time(1)
+    assert not exists(bench)
+
+
+def test_a_topic_is_used_when_its_subscriptions_are_and_goes_with_them(bench: Bench) -> None:
+    bench.ask(CreateTopic("events", TopicSettings(auto_delete_on_idle_ms=IDLE_MS)))
+    bench.ask(CreateSubscription("events", "s", QueueSettings()))
+    bench.pass_time(IDLE_MS - 1)
+    bench.peek(path="events/subscriptions/s")
+    bench.pass_time(IDLE_MS - 1)
+    assert exists(bench, "events")
+    bench.pass_time(1)
+    assert not exists(bench, "events")
+    assert not exists(bench, "events/subscriptions/s")
+
+
+def test_a_subscription_may_go_alone(bench: Bench) -> None:
+    bench.ask(CreateTopic("events", TopicSettings()))
+    bench.ask(CreateSubscription("events", "s", QueueSettings(auto_delete_on_idle_ms=IDLE_MS)))
+    bench.pass_time(1)
+    bench.ask(Send("events", (arrival("a"),)))
+    bench.pass_time(IDLE_MS)
+    assert exists(bench, "events")
+    assert not exists(bench, "events/subscriptions/s")
+    assert isinstance(bench.ask(Send("events", (arrival("b"),))), Done)
+
+
+# --- partitioned ---
+
+
+def sent(bench: Bench, key: str | None, session: str | None) -> Reply:
+    return bench.ask(Send("parts", (arrival("a")._replace(partition_key=key, session_id=session),)))
+
+
+def test_a_message_belongs_to_one_partition(bench: Bench) -> None:
+    bench.ask(CreateQueue("parts", QueueSettings(partitioned=True)))
+    assert isinstance(sent(bench, "a", "a"), Done)
+    assert isinstance(sent(bench, "a", None), Done)
+    refusal = sent(bench, "a", "b")
+    assert isinstance(refusal, Refused)
+    assert isinstance(refusal.error, NotAllowed)
+    bench.ask(CreateTopic("events", TopicSettings(partitioned=True)))
+    bench.ask(CreateSubscription("events", "s", QueueSettings()))
+    known = bench.seam.machine.registry
+    assert [known.is_partitioned(path) for path in ("Parts", "events", "events/subscriptions/s", QUEUE, "x")] == [
+        True, True, True, False, False,
+    ]  # fmt: skip
+
+
+def test_messages_of_a_partition_keep_their_order(bench: Bench) -> None:
+    bench.ask(CreateQueue("parts", QueueSettings(partitioned=True)))
+    for number in range(6):
+        bench.ask(Send("parts", (arrival(str(number))._replace(partition_key="ab"[number % 2]),)))
+    assert names(bench.receive(6, path="parts")) == ["0", "1", "2", "3", "4", "5"]
+
+
+def test_there_is_a_bound_to_partitioned_entities(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "PARTITIONED_MAX", 1)
+    bench.ask(CreateQueue("parts", QueueSettings(partitioned=True)))
+    assert isinstance(bench.refusal(CreateTopic("more", TopicSettings(partitioned=True))), QuotaExceeded)
+    assert isinstance(bench.ask(CreateQueue("plain", QueueSettings())), Done)
+
+
+def test_whether_it_is_partitioned_is_decided_when_it_is_made(bench: Bench) -> None:
+    assert "cannot be changed" in str(bench.refusal(UpdateQueue(QUEUE, QueueSettings(partitioned=True))))
+
+
+# --- headers ---
+
+
+def test_properties_have_a_bound() -> None:
+    def encoded(size: int) -> bytes:
+        properties = {PropertyField.MESSAGE_ID: "a"}
+        return sections.encode_message(properties=properties, application_properties={"x": "y" * size}, data=b"")
+
+    assert read_arrival(encoded(HEADER_BYTES_MAX - 100), lambda: "").message_id == "a"
+    with pytest.raises(MessageTooLarge):
+        read_arrival(encoded(HEADER_BYTES_MAX), lambda: "")
