@@ -5,21 +5,19 @@ The connection lives on a thread of its own, is made when it is first needed and
 
 from __future__ import annotations
 
-import asyncio
-import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, TypeVar
 
 from twinbus.dial import Dial
 from twinbus.errors import TwinbusError
 from twinbus.pairing.failure import Failure
+from twinbus.spark.loop_thread import LoopThread
 from twinbus.syphon.line import Line
 from twinbus.syphon.linked import LineFailed
 from twinbus.syphon.look import last_sequence, left_in, peek, sequence_of
 
 Result = TypeVar("Result")
-ANSWER_S_MAX = 600
 
 
 class Extent(NamedTuple):
@@ -54,9 +52,7 @@ class Browser:
         self._dial = dial
         self._attempt_s = attempt_s
         self._line: Line | None = None
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="twinbus-browser", daemon=True)
-        self._thread.start()
+        self._loop = LoopThread("twinbus-browser")
 
     def __enter__(self) -> Browser:
         return self
@@ -66,13 +62,8 @@ class Browser:
 
     def close(self) -> None:
         """Leave nothing behind; harmless when it is closed."""
-        if self._loop.is_closed():
-            return
-        if self._line is not None:
-            self._wait_for(self._line.close())
-        self._wait_for(self._loop.shutdown_default_executor())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        if not self._loop.is_closed and self._line is not None:
+            self._loop.run(self._line.close())
         self._loop.close()
 
     # --- looks ---
@@ -99,7 +90,7 @@ class Browser:
     def _ask(self, path: str, question: Callable[[Line], Awaitable[Result]]) -> Result:
         """Raises `Unreachable`. A connection that was lost since the last question is made again."""
         try:
-            return self._wait_for(self._asked(question))
+            return self._loop.run(self._asked(question))
         except LineFailed as error:
             where = f"{self._dial.hostname or self._dial.host}:{self._dial.port}"
             raise Unreachable(f"{path} of {where}: {error.failure}", error.failure) from None
@@ -119,9 +110,6 @@ class Browser:
             await line.open()
             self._line = line
         return self._line
-
-    def _wait_for(self, work: Coroutine[Any, Any, Result]) -> Result:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(ANSWER_S_MAX)
 
 
 async def _extent(line: Line, path: str, from_sequence: int) -> Extent | None:
