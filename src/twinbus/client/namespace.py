@@ -120,6 +120,13 @@ class Namespace:
         address = _joined(host, port)
         return cls(address, _credential_in(parts), name=name or parts.get("twinbusnamespace"), **options | sdk_options)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled and copied: with the credential and the SDK's options, as far as those can be."""
+        return self.__dict__ | {"sdk_options": dict(self.sdk_options)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._set(**state | {"sdk_options": MappingProxyType(state["sdk_options"])})
+
     def __repr__(self) -> str:
         name = f" {self.name}" if self.name else ""
         return f"<Namespace{name} at {self.address}>"
