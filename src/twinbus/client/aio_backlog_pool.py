@@ -10,7 +10,7 @@ from time import monotonic
 from azure.servicebus.aio import ServiceBusClient
 
 from twinbus.client.aio_links import AioSenderLink
-from twinbus.client.backlog_pool import IDLE_S, LINKS_MAX
+from twinbus.client.backlog_pool import IDLE_S, LINKS_MAX, NoFreeLink
 from twinbus.client.failures import LinkFailed
 from twinbus.client.messages import batch_of
 from twinbus.client.parcel import STANDARD_BATCH_BYTES
@@ -76,8 +76,7 @@ class AioBacklogPool:
             async with asyncio.timeout(timeout_s):
                 await room.acquire()
         except TimeoutError:
-            text = f"all {LINKS_MAX} links to {self._path_of(queue)} were in use"
-            raise LinkFailed(Failure(FailureKind.NO_ANSWER, text)) from None
+            raise NoFreeLink(self._path_of(queue)) from None
         try:
             yield
         finally:

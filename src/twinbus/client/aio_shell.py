@@ -19,6 +19,7 @@ from twinbus.client.aio_links import AioSenderLink, all_closed
 from twinbus.client.aio_receivers import receiving
 from twinbus.client.aio_secretary import AioSecretary
 from twinbus.client.asks import Answer, Ask, Flow, Pause, Probe, Result, WaitTurn, Woke
+from twinbus.client.backlog_pool import NoFreeLink
 from twinbus.client.failures import LinkFailed, describe
 from twinbus.client.homecoming import Homecoming, HomecomingTask, news_of, reason_of
 from twinbus.client.keeper import LOGGER, WORKERS_MAX
@@ -202,7 +203,11 @@ class TaskShell:
         self.standing.check_side("secondary")
         try:
             await self.pool.send(queue, letters, timeout_s)
+        except NoFreeLink as crowd:
+            return answers.crowded(crowd.failure)
         except LinkFailed as problem:
+            if self._closing.is_set():
+                return answers.woke(is_closing=True, failure=problem.failure)
             return answers.failed(problem.failure)
         self.standing.queue_sent[queue] = self.standing.queue_sent.get(queue, 0) + len(letters)
         return answers.stored()

@@ -92,9 +92,22 @@ class Woke:
     at: float
     chance: float
     is_closing: bool = False
+    failure: Failure | None = None
+    """What became of an attempt that was cut short by the end."""
+    reason: str = "the client was closed"
 
 
-Answer = Stored | Failed | Packed | Woke
+@dataclass(frozen=True, slots=True)
+class Crowded:
+    """Nothing was attempted: others of this process took all the time. That says nothing of the namespace."""
+
+    at: float
+    chance: float
+    failure: Failure
+    """To be raised if there is no time to wait any longer; it counts for nothing."""
+
+
+Answer = Stored | Failed | Packed | Woke | Crowded
 
 Result = TypeVar("Result")
 Flow = Generator[Ask, Answer, Result]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 
 from azure.servicebus import ServiceBusClient
+from azure.servicebus.exceptions import OperationTimeoutError
 
 from twinbus.client.failures import LinkFailed
 from twinbus.client.links import SenderLink
@@ -16,10 +17,18 @@ from twinbus.client.parcel import STANDARD_BATCH_BYTES
 from twinbus.client.watchdog import Watchdog
 from twinbus.pairing.failure import Failure, FailureKind
 
-LINKS_MAX = 4
+LINKS_MAX = 8
 """Links to one backlog queue; further senders wait for one."""
 IDLE_S = 30.0
 """A link that nobody used for longer is closed."""
+
+
+class NoFreeLink(LinkFailed):
+    """All links to a backlog queue were in use, all the time: that is no trouble of the queue's."""
+
+    def __init__(self, path: str) -> None:
+        text = f"all {LINKS_MAX} links to {path} were in use"
+        super().__init__(Failure(FailureKind.NO_ANSWER, text, error=OperationTimeoutError(message=text)))
 
 
 class BacklogPool:
@@ -94,7 +103,7 @@ class BacklogPool:
         return [link for since, link in links if (since, link) not in kept]
 
     def _wait_for_link(self, queue: int, until: float) -> SenderLink | None:
-        """An idle link; None: there is room for a new one. Raises `LinkFailed` when neither comes in time."""
+        """An idle link; None: there is room for a new one. Raises `NoFreeLink` when neither comes in time."""
         while not self._is_closed:
             if self._idle.get(queue):
                 return self._idle[queue].pop()[1]
@@ -103,8 +112,7 @@ class BacklogPool:
                 return None
             left_s = until - monotonic()
             if left_s <= 0:
-                text = f"all {LINKS_MAX} links to {self._path_of(queue)} were in use"
-                raise LinkFailed(Failure(FailureKind.NO_ANSWER, text))
+                raise NoFreeLink(self._path_of(queue))
             self._changed.wait(left_s)
         raise LinkFailed(Failure(FailureKind.UNREACHABLE, "the client is closed"))
 

@@ -9,6 +9,7 @@ from typing import NoReturn, Protocol
 
 from twinbus.client.asks import (
     Answer,
+    Crowded,
     Failed,
     Flow,
     Pack,
@@ -21,7 +22,7 @@ from twinbus.client.asks import (
     WaitTurn,
     Woke,
 )
-from twinbus.errors import BothNamespacesUnavailable, NotSent, SendError
+from twinbus.errors import BothNamespacesUnavailable, NotSent, PairClosed, SendError
 from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.pairing.effects import Tell
 from twinbus.pairing.entity import Entity
@@ -30,7 +31,7 @@ from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.machine import Suspect
 from twinbus.pairing.pair import Pair
 from twinbus.pairing.receipt import SendReceipt, Side
-from twinbus.pairing.retry import Tries
+from twinbus.pairing.retry import Tries, longest_s
 from twinbus.pairing.rules import Rules
 from twinbus.pairing.verdict import Role, Verdict, verdict
 
@@ -141,15 +142,35 @@ class Sending:
             else:
                 epoch = self._entity.epoch
                 timeout_s = self._tries.attempt_s(self._at, keep_back_s=self._keep_back_s)
-                answer = yield ToPrimary(max(timeout_s, TIMEOUT_LEAST_S))
+                answer = yield from self._attempt(ToPrimary(max(timeout_s, TIMEOUT_LEAST_S)), Side.PRIMARY)
             self._heard(answer)
             if isinstance(answer, Stored):
                 return self._stored_on_primary(answer, epoch)
+            if isinstance(answer, Crowded):
+                self._check_patience(answer, self._keep_back_s)
+                continue
             pause_s = self._after_failure(_failure_in(answer), epoch)
             if pause_s is None:
                 return None
             yield from self._pause(pause_s)
         return None
+
+    def _attempt(self, ask: ToPrimary | ToBacklog, side: Side) -> Flow[Answer]:
+        """Have it done; if the caller is interrupted meanwhile, nobody knows whether it was."""
+        try:
+            return (yield ask)
+        except PairClosed as error:
+            self._raise_not_sent(str(error))
+        except BaseException as error:
+            self._note(Failure(FailureKind.NO_ANSWER, "the caller did not wait for the answer", in_doubt=True), side)
+            _attach(error, self._unsent())
+            raise
+
+    def _check_patience(self, answer: Crowded, keep_back_s: float = 0.0) -> None:
+        """Raise unless there is time to wait for another turn."""
+        is_over = self._at - self._started_at > longest_s(self._rules)
+        if is_over or not self._tries.has_time_for(keep_back_s, self._at):
+            self._raise(answer.failure)
 
     def _stored_on_primary(self, answer: Stored, epoch: int) -> SendReceipt:
         self._tries.attempted()
@@ -214,12 +235,16 @@ class Sending:
             timeout_s = self._tries.attempt_s(self._at)
             if timeout_s <= 0:
                 self._raise_both("the time that the caller gave is over")
-            answer = yield ToBacklog(queue, batch, timeout_s)
-            self._heard(answer)
+            answer = yield from self._attempt(ToBacklog(queue, batch, timeout_s), Side.BACKLOG)
+            self._heard(answer, Side.BACKLOG)
             if isinstance(answer, Stored):
                 self._tries.attempted()
                 self._pair.queue_took(self._entity, queue, len(batch))
                 return queue
+            if isinstance(answer, Crowded):
+                self._check_patience(answer)
+                self._choice.queue = self._pair.rotation.pick(None, self._at, self._chance, avoid=queue) or queue
+                continue
             yield from self._after_queue_failure(queue, _failure_in(answer), search)
 
     def _pick(self, search: Search) -> int | None:
@@ -292,10 +317,12 @@ class Sending:
 
     # --- what is said ---
 
-    def _heard(self, answer: Answer) -> None:
+    def _heard(self, answer: Answer, side: Side = Side.PRIMARY) -> None:
         self._at, self._chance = answer.at, answer.chance
         if isinstance(answer, Woke) and answer.is_closing:
-            self._raise_not_sent("the client was closed")
+            if answer.failure is not None:
+                self._note(answer.failure, side)
+            self._raise_not_sent(answer.reason)
 
     def _note(self, failure: Failure, side: Side) -> None:
         self._tries.note(failure)

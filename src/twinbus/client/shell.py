@@ -15,7 +15,7 @@ from azure.servicebus import ServiceBusClient
 
 from twinbus.client import answers, drive, flows
 from twinbus.client.asks import Answer, Ask, Flow, Pause, Probe, Result, WaitTurn, Woke
-from twinbus.client.backlog_pool import BacklogPool
+from twinbus.client.backlog_pool import BacklogPool, NoFreeLink
 from twinbus.client.failures import LinkFailed, describe
 from twinbus.client.homecoming import Homecoming, HomecomingThread, news_of, reason_of
 from twinbus.client.keeper import Keeper
@@ -44,7 +44,7 @@ class ThreadShell:
         self.standing = standing
         self.pair = standing.pair
         self.rules = standing.pair.rules
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()  # a classifier of the application runs under it, and may ask for the status
         self.news = NewsDesk()
         self._settling = threading.Lock()
         self._pairing = threading.Lock()
@@ -162,7 +162,7 @@ class ThreadShell:
 
     def call_at(self, key: str, at: float, job: Callable[[], None]) -> None:
         """Do this at that time, on a thread of the shell's own."""
-        self._keeper.call_at(key, at, job)
+        self._keeper.call_at(key, at, job, is_short=True)
 
     def cancel(self, key: str) -> None:
         self._keeper.cancel(key)
@@ -199,7 +199,11 @@ class ThreadShell:
         self.standing.check_side("secondary")
         try:
             self.pool.send(queue, letters, timeout_s)
+        except NoFreeLink as crowd:
+            return answers.crowded(crowd.failure)
         except LinkFailed as problem:
+            if self._closing.is_set():
+                return answers.woke(is_closing=True, failure=problem.failure)
             return answers.failed(problem.failure)
         with self.lock:
             self.standing.queue_sent[queue] = self.standing.queue_sent.get(queue, 0) + len(letters)
@@ -274,34 +278,27 @@ class ThreadShell:
         with self._settling:
             with self.lock:
                 orders = self.pair.take_orders()
-            news = [(entity, effect) for entity, effect in orders if not self._carry_out(entity, effect)]
-        for entity, effect in news:
-            assert isinstance(effect, Tell)
-            self.standing.told(entity, effect)
-            self.news.tell(
-                effect.name,
-                effect.text,
-                entity=None if entity is None else entity.path,
-                namespace=self.standing.secondary.name if entity is None else self.pair.name,
-                details=effect.details,
-            )
+            for entity, effect in orders:
+                self._carry_out(entity, effect)
 
-    def _carry_out(self, entity: Entity | None, effect: Effect) -> bool:
-        """Whether that was all; news are for later, when no lock is held."""
+    def _carry_out(self, entity: Entity | None, effect: Effect) -> None:
         match effect:
-            case Tell():
-                return False
+            case Tell(name, text, details):
+                # Told here and not later, so that news, log and ledger have the order of the events.
+                whose = self.standing.secondary.name if entity is None else self.pair.name
+                path = None if entity is None else entity.path
+                self.standing.told(entity, effect)
+                self.news.tell(name, text, entity=path, namespace=whose, details=details)
             case Rouse(ticket) if entity is not None and ticket in entity.line:
                 self._turns.setdefault(ticket, threading.Event()).set()
             case WakeMe(at) if entity is not None:
-                self._keeper.call_at(("wake", entity.path), at, lambda: self._wake(entity))
+                self._keeper.call_at(("wake", entity.path), at, lambda: self._wake(entity), is_short=True)
             case ForgetWake() if entity is not None:
                 self._keeper.cancel(("wake", entity.path))
             case PingPrimary(at) if entity is not None:
                 self._keeper.call_at(("ping", entity.path), at, lambda: self._ping(entity))
             case StopPings() if entity is not None:
                 self._keeper.cancel(("ping", entity.path))
-        return True
 
     def _wake(self, entity: Entity) -> None:
         self.feed(entity, lambda at, epoch: TimeCame(at, epoch, answers.chance()))
