@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage
+from azure.servicebus.exceptions import ServiceBusError
 from paired import Heard, Stage
 
 from twinbus import PairedMessageBatch, Side, receipt_of
@@ -208,3 +209,47 @@ def test_a_batch_cannot_be_scheduled_as_in_the_sdk(both: Stage) -> None:
         bus.force_failover(both.orders, stay=True)
         with pytest.raises(TypeError):
             sender.schedule_messages(batch, LATER)
+
+
+@pytest.mark.parametrize("is_over", [False, True], ids=["healthy", "failed over"])
+def test_nothing_is_scheduled_at_no_time_nor_is_what_is_no_message(both: Stage, is_over: bool) -> None:
+    with both.bus() as bus:
+        sender = bus.get_queue_sender(both.orders)
+        sender.send_messages(ServiceBusMessage("first"))
+        if is_over:
+            bus.force_failover(both.orders, stay=True)
+        for when in (None, "tomorrow", 7):
+            with pytest.raises(TypeError, match="must be a datetime, got"):
+                sender.schedule_messages(ServiceBusMessage("1"), when)  # type: ignore[arg-type]
+        with both.primary.sending(both.orders) as plain:
+            wrongs: tuple[Any, ...] = ({}, sender.create_message_batch(), 7)
+            for wrong in wrongs:
+                with pytest.raises(TypeError, match="are supported") as of_the_sdk:
+                    plain.schedule_messages(wrong, LATER)
+                with pytest.raises(TypeError) as ours:
+                    sender.schedule_messages(wrong, LATER)
+                assert str(ours.value) == str(of_the_sdk.value)
+        assert sender.schedule_messages([], LATER) == []
+        assert len(sender.schedule_messages({"body": "2"}, LATER)) == 1
+    both.primary.heal()
+    assert both.primary.texts(both.orders) == (["first"] if is_over else ["first", "2"])
+
+
+def test_scheduling_a_ping_is_the_callers_mistake_and_no_outage(both: Stage) -> None:
+    with both.bus() as bus:
+        sender = bus.get_queue_sender(both.orders)
+        ping = ServiceBusMessage(b"", content_type="application/vnd.ms-servicebus-ping")
+        with pytest.raises(ServiceBusError, match="sequence-numbers"):
+            sender.schedule_messages(ping, LATER)
+        (entity,) = bus.status().entities
+        assert (entity.state, entity.failovers, entity.copies_in_doubt) == ("healthy", 0, 0)
+        assert sender.send_messages(ServiceBusMessage("after")).side is Side.PRIMARY
+    assert both.in_backlog() == []
+
+
+def test_what_is_no_sequence_number_is_not_cancelled(both: Stage) -> None:
+    with both.bus() as bus:
+        sender = bus.get_queue_sender(both.orders)
+        for wrong in (["1"], "12", None, [1, 2.0]):
+            with pytest.raises(TypeError, match="sequence numbers are whole numbers"):
+                sender.cancel_scheduled_messages(wrong)  # type: ignore[arg-type]

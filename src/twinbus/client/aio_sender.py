@@ -16,10 +16,10 @@ from twinbus.client.any_sender import NOT_TRIED, REST_S, AnySender, spoils_link
 from twinbus.client.asks import Answer, Ask, Pack, Pause, ToBacklog, ToPrimary, WaitTurn
 from twinbus.client.failures import LinkFailed
 from twinbus.client.flows import receipt_of
-from twinbus.client.messages import PairedMessageBatch, Prepared, light_id, room_in, rough_sizes
+from twinbus.client.messages import PairedMessageBatch, Prepared, light_id, room_in, rough_sizes, schedulable
 from twinbus.client.ordered_sending import sending_of
 from twinbus.client.parcel import SdkParcel
-from twinbus.client.schedule_tokens import check_cancellable, tokens_for
+from twinbus.client.schedule_tokens import check_cancellable, numbers_of, tokens_for
 from twinbus.errors import SendError
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.failure import Failure, FailureKind
@@ -80,7 +80,7 @@ class PairedServiceBusSender(AnySender):
         While the entity is failed over they go to the backlog at once, schedule and all, and there are only tokens for
         them that cannot be cancelled.
         """
-        prepared = self._prepare(messages, timeout, kwargs)
+        prepared = self._prepare(schedulable(messages, schedule_time_utc), timeout, kwargs)
         if not prepared.ids:
             return []
         parcel = SdkParcel(prepared, self.entity.path, schedule_time_utc)
@@ -91,7 +91,7 @@ class PairedServiceBusSender(AnySender):
         self, sequence_numbers: int | Iterable[int], *, timeout: float | None = None, **kwargs: Any
     ) -> None:
         """Cancel scheduled messages on the primary; refuses, before doing anything, tokens of messages in a backlog."""
-        numbers = [sequence_numbers] if isinstance(sequence_numbers, int) else list(sequence_numbers)
+        numbers = numbers_of(sequence_numbers)
         check_cancellable(numbers)
         self._check(timeout, kwargs)
         if not numbers:

@@ -65,6 +65,16 @@ def prepare(message: object) -> Prepared:
     return Prepared(one, (_id_of(_raw(one)),))
 
 
+def schedulable(message: object, when: object) -> object:
+    """What `prepare` is to be given for messages that are to be enqueued at a time.
+
+    Raises what the SDK raises for what it cannot schedule, and `TypeError` for what is no time: without one the message
+    would be enqueued at once.
+    """
+    _check_time(when)
+    return _one(message) if isinstance(message, ServiceBusMessageBatch | Mapping) else message
+
+
 def _prepare_many(messages: list[Any]) -> Prepared:
     try:
         return Prepared(messages, tuple([_id_of(each._raw_amqp_message) for each in messages]))
@@ -174,9 +184,13 @@ def for_schedule(prepared: Prepared, when: datetime) -> list[bytes]:
     return [rewrite(letter, set_annotations=due_at) for letter in letters_of(prepared)]
 
 
-def _milliseconds(when: datetime) -> int:
+def _check_time(when: object) -> None:
     if not isinstance(when, datetime):
         raise TypeError(f"the time to enqueue at must be a datetime, got {type(when).__name__}")
+
+
+def _milliseconds(when: datetime) -> int:
+    _check_time(when)
     aware = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
     return (aware - _EPOCH) // timedelta(milliseconds=1)
 
