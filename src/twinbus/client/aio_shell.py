@@ -28,7 +28,7 @@ from twinbus.client.order_witness import OrderWitness
 from twinbus.client.pings import ping_message
 from twinbus.client.shell import CLOSE_PATIENCE_S, SWEEP_S
 from twinbus.client.side import AioSides
-from twinbus.client.standing import RECHECK_S, Standing
+from twinbus.client.standing import FIRST_RECHECK_S, RECHECK_S, Standing
 from twinbus.client.status import Phase
 from twinbus.pairing.closing import SIDES, SideName
 from twinbus.pairing.effects import Effect, ForgetWake, PingPrimary, Rouse, StopPings, Tell, WakeMe
@@ -70,12 +70,12 @@ class TaskShell:
             homecoming = self._homecoming()
             async with self._secretary() as secretary:
                 found = await secretary.prepare(self.standing.plan)
+            self.standing.open_ledger()  # before anything that would have to be ended if this cannot be
             attempt_s = self.rules.attempt_s
             self._primary = self.standing.primary.aio_client(attempt_s=attempt_s)
             self.receiving = receiving(self.standing.primary.aio_client(attempt_s=attempt_s))
             self._secondary = self.standing.secondary.aio_client(attempt_s=attempt_s)
             self._pool = AioBacklogPool(self._secondary, self.standing.queue_path)
-            self.standing.open_ledger()
             self.standing.prepared(found, monotonic())
             if self.standing.chronicle is not None:
                 self.standing.chronicle.paired(found)
@@ -84,7 +84,7 @@ class TaskShell:
             self._warm_queue = self.pair.rotation.pick(None, monotonic(), answers.chance())
             self._warm_up(self._warm_queue)
             self._call_at("sweep", monotonic() + SWEEP_S, self._sweep)
-            self._call_at("recheck", monotonic() + RECHECK_S, lambda: self._begin(self.recheck()))
+            self._call_at("recheck", monotonic() + FIRST_RECHECK_S, lambda: self._begin(self.recheck()))
             self.settle()
             if homecoming is not None:
                 self._syphon = HomecomingTask(homecoming, sorted(found.found))

@@ -245,7 +245,7 @@ class Sending:
                 self._check_patience(answer)
                 self._choice.queue = self._pair.rotation.pick(None, self._at, self._chance, avoid=queue) or queue
                 continue
-            yield from self._after_queue_failure(queue, _failure_in(answer), search)
+            yield from self._after_queue_failure(queue, _failure_in(answer), search, len(batch))
 
     def _pick(self, search: Search) -> int | None:
         if search.connection_failures >= CONNECTION_FAILURES_MAX:
@@ -257,8 +257,8 @@ class Sending:
         self._choice.queue = queue
         return queue
 
-    def _after_queue_failure(self, queue: int, failure: Failure, search: Search) -> Flow[None]:
-        self._note(failure, Side.BACKLOG)
+    def _after_queue_failure(self, queue: int, failure: Failure, search: Search, messages: int) -> Flow[None]:
+        self._note(failure, Side.BACKLOG, messages)
         opinion = verdict(failure, Role.BACKLOG)
         if opinion is Verdict.RAISE:
             self._raise(failure)
@@ -324,8 +324,8 @@ class Sending:
                 self._note(answer.failure, side)
             self._raise_not_sent(answer.reason)
 
-    def _note(self, failure: Failure, side: Side) -> None:
-        self._tries.note(failure)
+    def _note(self, failure: Failure, side: Side, messages: int | None = None) -> None:
+        self._tries.note(failure, len(self._parcel.message_ids) if messages is None else messages)
         if failure.in_doubt:
             self._pair.doubted(self._entity, failure, self._parcel.message_ids, side.value)
 

@@ -137,7 +137,7 @@ class OrderedSending(Sending):
                 self._check_patience(answer)
                 continue
             assert isinstance(answer, Failed)
-            yield from self._after_crossing_failed(queue, answer.failure)
+            yield from self._after_crossing_failed(queue, answer.failure, len(letters))
 
     def _cross(self, queue: int, letters: list[bytes], timeout_s: float) -> Flow[Answer]:
         """One attempt, of which the fences know."""
@@ -162,8 +162,8 @@ class OrderedSending(Sending):
         for crossing in crossings:
             self._pair.not_arrived(crossing, in_doubt=in_doubt)
 
-    def _after_crossing_failed(self, queue: int, failure: Failure) -> Flow[None]:
-        self._note(failure, Side.BACKLOG)
+    def _after_crossing_failed(self, queue: int, failure: Failure, messages: int) -> Flow[None]:
+        self._note(failure, Side.BACKLOG, messages)
         opinion = verdict(failure, Role.BACKLOG)
         if opinion is Verdict.RAISE:
             self._raise(failure)

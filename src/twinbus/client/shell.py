@@ -26,7 +26,7 @@ from twinbus.client.pings import ping_message
 from twinbus.client.receivers import receiving
 from twinbus.client.secretary import Secretary
 from twinbus.client.side import Sides
-from twinbus.client.standing import RECHECK_S, Standing
+from twinbus.client.standing import FIRST_RECHECK_S, RECHECK_S, Standing
 from twinbus.client.status import Phase
 from twinbus.client.watchdog import Watchdog
 from twinbus.pairing.closing import SIDES, SideName
@@ -73,12 +73,12 @@ class ThreadShell:
             homecoming = self._homecoming()
             with self._secretary() as secretary:
                 found = secretary.prepare(self.standing.plan)
+            self.standing.open_ledger()  # before anything that would have to be ended if this cannot be
             self._primary = self.standing.primary.sync_client(attempt_s=self.rules.attempt_s)
             self.receiving = receiving(self.standing.primary.sync_client(attempt_s=self.rules.attempt_s))
             client = self.standing.secondary.sync_client(attempt_s=self.rules.attempt_s)
             self._pool = BacklogPool(client, self.standing.queue_path, self.watchdog)
             self._keeper.start()
-            self.standing.open_ledger()
             with self.lock:
                 self.standing.prepared(found, monotonic())
             if self.standing.chronicle is not None:
@@ -88,7 +88,7 @@ class ThreadShell:
             self._warm_queue = self._pick_queue(None)
             self._warm_up(self._warm_queue)
             self._keeper.call_at("sweep", monotonic() + SWEEP_S, self._sweep)
-            self._keeper.call_at("recheck", monotonic() + RECHECK_S, self.recheck)
+            self._keeper.call_at("recheck", monotonic() + FIRST_RECHECK_S, self.recheck)
             self.settle()
             if homecoming is not None:
                 self._syphon = HomecomingThread(homecoming, sorted(found.found), self.pair.name)
