@@ -24,7 +24,7 @@ test-entities: setup ## pairing with every kind of entity, on threads and on tas
 	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -m entities tests/interop
 
 conformance: setup ## the official SDK's own tests against our server; writes docs/sdk-suite.md
-	@$(BIN)/python tests/sdk_suite/run.py
+	@$(BIN)/python -m tests.sdk_suite.run
 
 lint: setup ## ruff and mypy --strict over src, tests and bench
 	@$(BIN)/ruff check --quiet .
