@@ -236,7 +236,7 @@ def can_take_detour(prepared: Prepared, limit_bytes: int) -> bool:
     room = room_in(limit_bytes)
     message = prepared.message
     if type(message) is PairedMessageBatch:
-        return not message.reserved_names and message.largest_bytes <= room
+        return not message.reserved_names and (message._size <= room or message.largest_bytes <= room)
     if type(message) is not list:
         return light_id(message, room) is not None
     return all(light_id(each, room) is not None for each in message)
@@ -344,13 +344,15 @@ class PairedMessageBatch(ServiceBusMessageBatch):
 
     def _add(self, add_message: Any) -> None:
         message_id = light_id(add_message, self._max_size_in_bytes)
-        if message_id is None:
-            add_message = _one(add_message)
-            message_id = _id_of(_raw(add_message))
-        ServiceBusMessageBatch._add(self, add_message)
+        if message_id is not None:
+            ServiceBusMessageBatch._add(self, add_message)
+            self._ids.append(message_id)
+            return
+        message = _one(add_message)
+        message_id = _id_of(_raw(message))
+        ServiceBusMessageBatch._add(self, message)
         self._ids.append(message_id)
-        if add_message.application_properties:
-            self._reserved.update(_reserved_in(_raw(add_message)))
+        self._reserved.update(_reserved_in(_raw(message)))
 
 
 class _LetterBatch(ServiceBusMessageBatch):
