@@ -286,6 +286,7 @@ def _host_and_port(text: object) -> tuple[str, int | None]:
         host, port = found.hostname, found.port
     except ValueError:
         host, port = None, None
+    host = (host or "").removesuffix(".")  # a dot at its end only says that nothing is to be added to it
     if not host or found.username is not None or not re.fullmatch(r"[A-Za-z0-9._:-]+", host):
         raise OptionsError(f"the fully qualified namespace must be HOST or HOST:PORT, got {text!r}")
     return host, None if port == _HTTPS_PORT else port
