@@ -11,7 +11,7 @@ from weakref import WeakSet, ref
 from twinbus.client.aio_receivers import PairedServiceBusReceiver, queue_receiver, subscription_receiver
 from twinbus.client.aio_sender import PairedServiceBusSender
 from twinbus.client.aio_shell import TaskShell
-from twinbus.client.any_client import checked_path, options_from, refuse_sender_options, sent_straight
+from twinbus.client.any_client import checked_path, known_entity, options_from, refuse_sender_options, sent_straight
 from twinbus.client.namespace import Namespace
 from twinbus.client.news_desk import AioCallback, Unsubscribe
 from twinbus.client.options import SendAvailabilityPairedNamespaceOptions
@@ -118,7 +118,7 @@ class PairedServiceBusClient:
     def _sender(self, path: str, kwargs: dict[str, Any]) -> PairedServiceBusSender:
         refuse_sender_options(kwargs)
         self._standing.check_not_ended()
-        entity = self._entity(path)
+        entity = self._standing.pair.entity(checked_path(path))
         sender = PairedServiceBusSender(self._shell, entity)
         self._shell.lend_warm_queue(sender.choice)
         self._senders.add(sender)
@@ -156,7 +156,8 @@ class PairedServiceBusClient:
 
     def status(self) -> Status:
         """How the pair is doing: every entity, every backlog queue. Prints as a table."""
-        return self._standing.status(monotonic(), self._straight, self._shell.news.dropped)
+        straight = sent_straight(tuple(self._senders))
+        return self._standing.status(monotonic(), straight.__getitem__, self._shell.news.dropped)
 
     def metrics_text(self) -> str:
         """The numbers of this client as Prometheus scrapes them."""
@@ -167,7 +168,4 @@ class PairedServiceBusClient:
         return f"PairedServiceBusClient({standing.primary!r}, {standing.secondary!r}, {standing.phase.value})"
 
     def _entity(self, path: str) -> Entity:
-        return self._standing.pair.entity(checked_path(path))
-
-    def _straight(self, entity: Entity) -> int:
-        return sent_straight(tuple(self._senders), entity)
+        return known_entity(self._standing.pair, path)

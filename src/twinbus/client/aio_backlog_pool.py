@@ -27,6 +27,7 @@ class AioBacklogPool:
         self._room: dict[int, asyncio.Semaphore] = {}
         self._open: dict[int, int] = {}
         self._is_closed = False
+        self._stored_at = 0.0
         self.batch_bytes = STANDARD_BATCH_BYTES
         """What a backlog queue takes at once, as its links say."""
 
@@ -40,6 +41,7 @@ class AioBacklogPool:
             except BaseException:
                 self._drop(queue, link)
                 raise
+            self._stored_at = monotonic()
             self._give_back(queue, link)
 
     @property
@@ -71,12 +73,12 @@ class AioBacklogPool:
 
     @contextlib.asynccontextmanager
     async def _turn(self, queue: int, timeout_s: float) -> AsyncIterator[None]:
-        room = self._room.setdefault(queue, asyncio.Semaphore(LINKS_MAX))
+        room, since = self._room.setdefault(queue, asyncio.Semaphore(LINKS_MAX)), monotonic()
         try:
             async with asyncio.timeout(timeout_s):
                 await room.acquire()
         except TimeoutError:
-            raise NoFreeLink(self._path_of(queue)) from None
+            raise NoFreeLink(self._path_of(queue), is_moving=self._stored_at >= since) from None
         try:
             yield
         finally:

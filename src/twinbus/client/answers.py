@@ -28,9 +28,9 @@ def packed(batches: tuple[tuple[bytes, ...], ...]) -> Packed:
     return Packed(monotonic(), chance(), batches)
 
 
-def woke(*, is_closing: bool, failure: Failure | None = None) -> Woke:
-    return Woke(monotonic(), chance(), is_closing, failure)
+def woke(*, is_closing: bool, failure: Failure | None = None, reason: str = "the client was closed") -> Woke:
+    return Woke(monotonic(), chance(), is_closing, failure, reason)
 
 
-def crowded(failure: Failure) -> Crowded:
-    return Crowded(monotonic(), chance(), failure)
+def crowded(failure: Failure, *, is_moving: bool) -> Crowded:
+    return Crowded(monotonic(), chance(), failure, is_moving)

@@ -20,6 +20,8 @@ class ToPrimary:
     """Send this flow's messages to the entity on the primary, within so many seconds."""
 
     timeout_s: float
+    is_patient: bool = True
+    """The caller gave no time-out: waiting for others of this process need not count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,8 @@ class Crowded:
     chance: float
     failure: Failure
     """To be raised if there is no time to wait any longer; it counts for nothing."""
+    is_moving: bool = False
+    """Those others got something done meanwhile: it is worth waiting."""
 
 
 Answer = Stored | Failed | Packed | Woke | Crowded

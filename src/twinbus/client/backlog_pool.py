@@ -26,7 +26,9 @@ IDLE_S = 30.0
 class NoFreeLink(LinkFailed):
     """All links to a backlog queue were in use, all the time: that is no trouble of the queue's."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, is_moving: bool) -> None:
+        """`is_moving`: they got something done meanwhile."""
+        self.is_moving = is_moving
         text = f"all {LINKS_MAX} links to {path} were in use"
         super().__init__(Failure(FailureKind.NO_ANSWER, text, error=OperationTimeoutError(message=text)))
 
@@ -40,6 +42,7 @@ class BacklogPool:
         self._idle: dict[int, list[tuple[float, SenderLink]]] = {}
         self._open: dict[int, int] = {}
         self._is_closed = False
+        self._stored_at = 0.0
         self.batch_bytes = STANDARD_BATCH_BYTES
         """What a backlog queue takes at once, as its links say."""
 
@@ -52,6 +55,7 @@ class BacklogPool:
         except BaseException:
             self._drop(queue, link)
             raise
+        self._stored_at = monotonic()
         self._give_back(queue, link)
 
     @property
@@ -104,6 +108,7 @@ class BacklogPool:
 
     def _wait_for_link(self, queue: int, until: float) -> SenderLink | None:
         """An idle link; None: there is room for a new one. Raises `NoFreeLink` when neither comes in time."""
+        since = monotonic()
         while not self._is_closed:
             if self._idle.get(queue):
                 return self._idle[queue].pop()[1]
@@ -112,7 +117,7 @@ class BacklogPool:
                 return None
             left_s = until - monotonic()
             if left_s <= 0:
-                raise NoFreeLink(self._path_of(queue))
+                raise NoFreeLink(self._path_of(queue), is_moving=self._stored_at >= since)
             self._changed.wait(left_s)
         raise LinkFailed(Failure(FailureKind.UNREACHABLE, "the client is closed"))
 

@@ -142,7 +142,8 @@ class Sending:
             else:
                 epoch = self._entity.epoch
                 timeout_s = self._tries.attempt_s(self._at, keep_back_s=self._keep_back_s)
-                answer = yield from self._attempt(ToPrimary(max(timeout_s, TIMEOUT_LEAST_S)), Side.PRIMARY)
+                ask = ToPrimary(max(timeout_s, TIMEOUT_LEAST_S), self._tries.deadline is None)
+                answer = yield from self._attempt(ask, Side.PRIMARY)
             self._heard(answer)
             if isinstance(answer, Stored):
                 return self._stored_on_primary(answer, epoch)
@@ -163,12 +164,12 @@ class Sending:
             self._raise_not_sent(str(error))
         except BaseException as error:
             self._note(Failure(FailureKind.NO_ANSWER, "the caller did not wait for the answer", in_doubt=True), side)
-            _attach(error, self._unsent())
+            attach_receipt(error, self._unsent())
             raise
 
     def _check_patience(self, answer: Crowded, keep_back_s: float = 0.0) -> None:
         """Raise unless there is time to wait for another turn."""
-        is_over = self._at - self._started_at > longest_s(self._rules)
+        is_over = not answer.is_moving and self._at - self._started_at > longest_s(self._rules)
         if is_over or not self._tries.has_time_for(keep_back_s, self._at):
             self._raise(answer.failure)
 
@@ -214,7 +215,7 @@ class Sending:
             packed = yield Pack()
         except Exception as error:  # it cannot take the detour; what became of it before is to be said all the same
             self._entity.tally.raised += 1
-            _attach(error, self._unsent())
+            attach_receipt(error, self._unsent())
             raise
         self._heard(packed)
         assert isinstance(packed, Packed)
@@ -396,13 +397,14 @@ def with_receipt(failure: Failure, receipt: SendReceipt) -> BaseException:
     error = failure.error
     if error is None:
         return SendError(str(failure), receipt)
-    _attach(error, receipt)
+    attach_receipt(error, receipt)
     doubt = f"; {receipt.copies_in_doubt} of them in doubt: the message may be stored" if receipt.in_doubt else ""
     error.add_note(f"twinbus: {receipt.entity}: {receipt.attempts} attempts{doubt}")
     return error
 
 
-def _attach(error: BaseException, receipt: SendReceipt) -> None:
+def attach_receipt(error: BaseException, receipt: SendReceipt) -> None:
+    """Have an exception know what is known about its messages."""
     if isinstance(error, SendError):
         error.receipt = receipt
     else:

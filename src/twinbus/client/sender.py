@@ -245,14 +245,14 @@ class PairedServiceBusSender(AnySender):
         if ending is not None:
             return ending
         if not self._lock.acquire(timeout=timeout_s):
-            return self._shared_failure(since) or self._no_turn()
+            return self._shared_failure(since) or self._no_turn(since)
         try:
             shared = self._shared_failure(since)
             if shared is not None:
                 return shared
             until = monotonic() + timeout_s if is_patient else since + timeout_s
             if self.entity.epoch != epoch or until - monotonic() < TURN_LEAST_S:
-                return self._no_turn()
+                return self._no_turn(since)
             return answers.stored(tuple(self._send_on(self._ready_link(until), parcel, until)))
         except LinkFailed as problem:
             self._note_failure(problem.failure)
@@ -295,7 +295,7 @@ class PairedServiceBusSender(AnySender):
     def _turn(self, until: float) -> Iterator[None]:
         """The lock, waited for no longer than until then."""
         if not self._lock.acquire(timeout=max(0.0, until - monotonic())):
-            raise OperationTimeoutError(message=self._no_turn().failure.text)
+            raise OperationTimeoutError(message=self._no_turn(until).failure.text)
         try:
             yield
         finally:

@@ -33,6 +33,7 @@ from twinbus.pairing.closing import SIDES, SideName
 from twinbus.pairing.effects import Effect, ForgetWake, PingPrimary, Rouse, StopPings, Tell, WakeMe
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.events import Event, SendSucceeded, TimeCame
+from twinbus.pairing.failure import Failure
 from twinbus.syphon import Alert
 
 SWEEP_S = 30.0
@@ -200,7 +201,7 @@ class ThreadShell:
         try:
             self.pool.send(queue, letters, timeout_s)
         except NoFreeLink as crowd:
-            return answers.crowded(crowd.failure)
+            return answers.crowded(crowd.failure, is_moving=crowd.is_moving)
         except LinkFailed as problem:
             if self._closing.is_set():
                 return answers.woke(is_closing=True, failure=problem.failure)
@@ -265,6 +266,12 @@ class ThreadShell:
     def succeeded(self, entity: Entity, epoch: int) -> None:
         """The primary took something on the straight way."""
         self.feed(entity, lambda at, _: SendSucceeded(at, epoch))
+
+    def doubted(self, entity: Entity, failure: Failure, message_ids: tuple[str, ...]) -> None:
+        """An attempt on the straight way was given up in the middle."""
+        with self.lock:
+            self.pair.doubted(entity, failure, message_ids, "primary")
+        self.settle()
 
     def warn_once(self, entity: Entity, name: str, text: str, **details: object) -> None:
         with self.lock:

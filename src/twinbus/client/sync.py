@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 from weakref import WeakSet, ref
 
-from twinbus.client.any_client import checked_path, options_from, refuse_sender_options, sent_straight
+from twinbus.client.any_client import checked_path, known_entity, options_from, refuse_sender_options, sent_straight
 from twinbus.client.namespace import Namespace
 from twinbus.client.news_desk import Callback, Unsubscribe
 from twinbus.client.options import SendAvailabilityPairedNamespaceOptions
@@ -157,7 +157,8 @@ class PairedServiceBusClient:
     def status(self) -> Status:
         """How the pair is doing: every entity, every backlog queue. Prints as a table."""
         with self._shell.lock:
-            return self._standing.status(monotonic(), self._straight, self._shell.news.dropped)
+            straight = sent_straight(tuple(self._senders))
+            return self._standing.status(monotonic(), straight.__getitem__, self._shell.news.dropped)
 
     def metrics_text(self) -> str:
         """The numbers of this client as Prometheus scrapes them."""
@@ -169,7 +170,4 @@ class PairedServiceBusClient:
 
     def _entity(self, path: str) -> Entity:
         with self._shell.lock:
-            return self._standing.pair.entity(checked_path(path))
-
-    def _straight(self, entity: Entity) -> int:
-        return sent_straight(tuple(self._senders), entity)
+            return known_entity(self._standing.pair, path)
