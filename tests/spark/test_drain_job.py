@@ -78,6 +78,8 @@ def test_a_killed_task_loses_nothing_and_repeats_at_most_its_window(spark: Spark
     assert ids_in(backlog.secondary, backlog.path(0)).total() == 0
     assert done.books is not None
     assert done.books.killed == 1
+    assert done.count("moved") == 3_000, "the ledger knows what the dead task did"
+    assert done.count("repeated") <= arrived.total() - 3_000, "what it had sent without an answer, nobody knows"
     assert done.count("moved") > sum(report.moved for report in done.reports), "Spark forgot what the dead task did"
 
 

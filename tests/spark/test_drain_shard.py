@@ -14,12 +14,12 @@ from spark_backlog import SparkBacklog, ids_in
 from twinbus.amqp.events import TransferArrived
 from twinbus.client.namespace import Namespace
 from twinbus.errors import OptionsError
-from twinbus.ledger import Ledger
+from twinbus.ledger import Event, Kind, Ledger
 from twinbus.spark.access import Access
 from twinbus.spark.drain.books import books_of
 from twinbus.spark.drain.options import DrainOptions
 from twinbus.spark.drain.plan import Shard
-from twinbus.spark.drain.shard import drain_shard
+from twinbus.spark.drain.shard import drain_shard, program_of
 from twinbus.syphon.line import Line
 from twinbus.syphon.linked import Linked
 from twinbus.testing import NamespacePair
@@ -155,3 +155,19 @@ def test_all_mistakes_in_the_options_are_told_at_once() -> None:
     wrong = ("primary: the credential", "secondary: identity needs", "primary_name", "queue_count", "tasks", "order")
     assert all(part in text for part in wrong)
     assert "hush" not in text
+
+
+def test_books_know_what_a_killed_attempt_moved_and_what_came_twice(tmp_path: Path) -> None:
+    """The first attempt stored five, said of two that they left the backlog, and died; two of the others came again."""
+    stored = ("a", "b", "c", "d", "e")
+    dead = Ledger.at(tmp_path, program_of("r", 0, 0))
+    dead.record(Event(Kind.SENT_HOME, "orders", message_ids=stored))
+    dead.record(Event(Kind.COMPLETED, "orders", message_ids=("a", "b")))
+    assert dead.flush()
+    with Ledger.at(tmp_path, program_of("r", 0, 1)) as second:
+        second.record(Event(Kind.SENT_HOME, "orders", message_ids=("d", "e", "f")))
+        second.record(Event(Kind.COMPLETED, "orders", message_ids=("d", "e", "f")))
+    books = books_of(str(tmp_path), "r")
+    assert books is not None
+    assert (books.attempts, books.killed, books.stored, books.moved, books.repeated) == (2, 1, 8, 6, 2)
+    dead.close()
