@@ -200,6 +200,7 @@ def test_each_ping_of_an_entity_with_sessions_has_a_session_that_nobody_knows(st
     entity = kind.made_in(stage)
     with stage.bus(pings_to_return=3) as bus:
         heard = Heard(bus)
+        entity.sender(bus)
         bus.force_failover(entity.path)
         heard.wait_for("recovered")
         assert pings(stage, entity.path) == 3
