@@ -143,13 +143,13 @@ def with_proton(string: str) -> Mail:
         senders[to].send(Message(body, id=number, group_id=session, properties={"amount": amount}))
     found: Mail = {}
     for source, mail in MAIL.items():
-        session: Any = {symbol("com.microsoft:session-filter"): source.session} if source.session else {}
-        receiver = connection.create_receiver(source.path, credit=len(mail), options=Filter(session))
+        only: Any = {symbol("com.microsoft:session-filter"): source.session} if source.session else {}
+        receiver = connection.create_receiver(source.path, credit=len(mail), options=Filter(only))
         for _ in mail:
             found.setdefault(source, []).append(str(receiver.receive(WAIT_S).body))
             receiver.accept()
-        receiver.close()
-    connection.close()  # type: ignore[no-untyped-call]
+        receiver.close()  # type: ignore[no-untyped-call]
+    connection.close()
     return found
 
 
