@@ -129,12 +129,15 @@ class HomeWorld:
     def _at_home(self, message_id: str) -> list[Copy]:
         return list(self.primary.archive.copies.get(message_id, ()))
 
+    def _dead_copies(self, message_id: str) -> list[Copy]:
+        copies = self.secondary.archive.copies.get(message_id, ())
+        return [copy for copy in copies if copy.path.endswith(DEAD_LETTER_SUFFIX)]
+
     def _check_arrived(self, application: Application) -> None:
         for message_id, _ in (each for sent in application.accepted.values() for each in sent):
             if self._at_home(message_id):
                 continue
-            copies = self.secondary.archive.copies.get(message_id, ())
-            dead = [copy for copy in copies if copy.path.endswith(DEAD_LETTER_SUFFIX)]
+            dead = self._dead_copies(message_id)
             check(bool(dead), f"{message_id} was accepted and is nowhere")
             reason = b"TwinbusExpired" in dead[-1].row.payload
             check(reason and message_id in application.ttls, f"{message_id} is a dead letter for no good reason")
@@ -147,7 +150,7 @@ class HomeWorld:
                 copies = [copy for copy in copies if copy.row.payload != application.letters[message_id]]
             for copy in copies:
                 away = self.secondary.archive.copies.get(message_id)
-                began_ms = min([each.row.enqueued_at_ms for each in away or [copy]])
+                began_ms = max([each.row.enqueued_at_ms for each in away or [copy]])  # the youngest of its copies
                 ends_ms = copy.row.expires_at_ms
                 check(ends_ms is not None, f"{message_id} lost its time to live")
                 late_ms = (ends_ms or 0) - began_ms - TTL_MS
@@ -158,7 +161,7 @@ class HomeWorld:
             places = [
                 (min((copy.row.entity_id, copy.row.sequence) for copy in self._at_home(each)), each)
                 for each, _ in sent
-                if self._at_home(each)
+                if self._at_home(each) and not self._dead_copies(each)  # else it comes by a later, younger copy
             ]
             for (before, earlier), (after, later) in pairwise(places):
                 check(before < after, f"{later} overtook {earlier} of session {session} of {application.path}")
