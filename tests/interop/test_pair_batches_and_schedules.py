@@ -27,8 +27,8 @@ def alias(message: Any, name: str) -> Any:
 
 def test_everything_the_sdk_takes_takes_the_detour_in_order(both: Stage) -> None:
     with both.bus() as bus:
-        bus.force_failover(both.orders, stay=True)
         sender = bus.get_queue_sender(both.orders)
+        bus.force_failover(both.orders, stay=True)
         batch = sender.create_message_batch()
         assert isinstance(batch, PairedMessageBatch)
         batch.add_message(ServiceBusMessage("6"))
@@ -105,8 +105,8 @@ def test_a_batch_filled_while_all_was_well_is_saved(both: Stage) -> None:
 
 def test_large_messages_take_as_few_batches_as_fit(both: Stage) -> None:
     with both.bus() as bus:
-        bus.force_failover(both.orders, stay=True)
         sender = bus.get_queue_sender(both.orders)
+        bus.force_failover(both.orders, stay=True)
         sizes = (150_000, 100_000, 10_000, 200_000, 50_000, 60_000)
         receipt = sender.send_messages([ServiceBusMessage(b"x" * size) for size in sizes])
         assert (receipt.accepted, receipt.attempts) == (6, 3)
@@ -116,10 +116,11 @@ def test_large_messages_take_as_few_batches_as_fit(both: Stage) -> None:
 def test_when_only_a_part_is_accepted_the_receipt_says_which(both: Stage) -> None:
     both.secondary.admin.create_queue(both.backlog(0), max_size_in_megabytes=1)
     with both.bus(backlog_queue_count=1) as bus:
+        sender = bus.get_queue_sender(both.orders)
         bus.force_failover(both.orders, stay=True)
         messages = [ServiceBusMessage(b"x" * LARGE, message_id=str(number)) for number in range(8)]
         with pytest.raises(BothNamespacesUnavailable) as raised:
-            bus.get_queue_sender(both.orders).send_messages(messages)
+            sender.send_messages(messages)
         receipt = receipt_of(raised.value)
         assert receipt is not None
         assert 0 < receipt.accepted < 8
