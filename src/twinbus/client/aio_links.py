@@ -104,9 +104,14 @@ class AioSenderLink:
         self._keeping_alive = _keep_alive(sender)
 
     @classmethod
-    async def open(cls, client: ServiceBusClient, entity: str, *, deadline_s: float) -> AioSenderLink:
-        """A link that is ready to send, within this time; raises `LinkFailed`."""
-        sender = client.get_queue_sender(entity, keep_alive=NO_KEEP_ALIVE)
+    async def open(
+        cls, client: ServiceBusClient, entity: str, *, deadline_s: float, name: str | None = None
+    ) -> AioSenderLink:
+        """A link that is ready to send, within this time; raises `LinkFailed`.
+
+        `name` is what the SDK calls a client identifier.
+        """
+        sender = client.get_queue_sender(entity, client_identifier=name, keep_alive=NO_KEEP_ALIVE)
         return cls(entity, sender, await _open_within(sender, entity, deadline_s))
 
     @property

@@ -34,8 +34,8 @@ new, PRIMARY = tuple.__new__, Side.PRIMARY  # a third of the way to a receipt
 class PairedServiceBusSender(AnySender):
     """Sends to one queue or topic of the primary, or to the backlog while that is down. Tasks may share it."""
 
-    def __init__(self, shell: TaskShell, entity: Entity) -> None:
-        super().__init__(shell, entity)
+    def __init__(self, shell: TaskShell, entity: Entity, client_identifier: str | None = None) -> None:
+        super().__init__(shell, entity, client_identifier)
         self._shell = shell
         self._lock = asyncio.Lock()
         self._link: AioSenderLink | None = None
@@ -276,7 +276,7 @@ class PairedServiceBusSender(AnySender):
             return link
         if link is not None:
             self._forget(link)
-        link = await self._shell.open_primary(self.entity.path, max(0.001, until - monotonic()))
+        link = await self._shell.open_primary(self.entity.path, max(0.001, until - monotonic()), self.client_identifier)
         self._link, self._link_epoch = link, epoch
         self._room_bytes = room_in(self._shell.pool.batch_bytes)
         self._chronicle = self._standing.chronicle

@@ -193,10 +193,10 @@ class TaskShell:
         assert self._pool is not None, "senders are used only after pairing"
         return self._pool
 
-    async def open_primary(self, path: str, deadline_s: float) -> AioSenderLink:
+    async def open_primary(self, path: str, deadline_s: float, name: str | None = None) -> AioSenderLink:
         assert self._primary is not None, "senders are used only after pairing"
         self.standing.check_side("primary")
-        return await AioSenderLink.open(self._primary, path, deadline_s=deadline_s)
+        return await AioSenderLink.open(self._primary, path, deadline_s=deadline_s, name=name)
 
     async def to_backlog(self, queue: int, letters: Sequence[bytes], timeout_s: float) -> Answer:
         if self._closing.is_set():

@@ -45,10 +45,13 @@ def known_entity(pair: Pair, path: object) -> Entity:
     raise OptionsError(f"no queue or topic {name!r} is known here, {told}: get a sender first, or name it in entities=")
 
 
-def refuse_sender_options(kwargs: dict[str, Any]) -> None:
+def check_sender_options(client_identifier: object, kwargs: dict[str, Any]) -> None:
+    """Raise `OptionsError` for what cannot be said of one sender alone."""
     if kwargs:
         names = ", ".join(kwargs)
-        raise OptionsError(f"a paired sender takes no options of its own, got {names}: give them to Namespace")
+        raise OptionsError(f"a paired sender takes client_identifier only, got {names}: give them to Namespace")
+    if client_identifier is not None and not isinstance(client_identifier, str):
+        raise OptionsError(f"client_identifier is text, got {client_identifier!r}")
 
 
 def sent_straight(senders: Iterable[AnySender]) -> Counter[Entity]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 import warnings
 import weakref
 from dataclasses import replace
@@ -53,8 +54,10 @@ class Shell(Protocol):
 
 
 class AnySender:
-    def __init__(self, shell: Shell, entity: Entity) -> None:
+    def __init__(self, shell: Shell, entity: Entity, client_identifier: str | None = None) -> None:
         self.entity = entity
+        self.client_identifier = client_identifier or f"SBSender-{uuid.uuid4()}"
+        """What its links to the primary are called there, as senders of the SDK have it."""
         self.choice = Choice()
         self._straight = [0]
         # When it is closed or forgotten, what it sent on the straight way counts among what its entity has seen.

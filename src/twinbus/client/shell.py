@@ -188,9 +188,9 @@ class ThreadShell:
         assert self._pool is not None, "senders are used only after pairing"
         return self._pool
 
-    def open_primary(self, path: str, deadline_s: float) -> SenderLink:
+    def open_primary(self, path: str, deadline_s: float, name: str | None = None) -> SenderLink:
         self.standing.check_side("primary")
-        link = SenderLink.open(self.primary, path, deadline_s=deadline_s, watchdog=self.watchdog)
+        link = SenderLink.open(self.primary, path, deadline_s=deadline_s, watchdog=self.watchdog, name=name)
         self._primary_links.add(link)
         return link
 
