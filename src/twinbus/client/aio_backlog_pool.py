@@ -10,7 +10,7 @@ from time import monotonic
 from azure.servicebus.aio import ServiceBusClient
 
 from twinbus.client.aio_links import AioSenderLink
-from twinbus.client.backlog_pool import IDLE_S, LINKS_MAX, NoFreeLink
+from twinbus.client.backlog_pool import IDLE_S, LINKS_MAX, NoFreeLink, fair_end
 from twinbus.client.failures import LinkFailed
 from twinbus.client.messages import batch_of
 from twinbus.client.parcel import STANDARD_BATCH_BYTES
@@ -31,11 +31,18 @@ class AioBacklogPool:
         self.batch_bytes = STANDARD_BATCH_BYTES
         """What a backlog queue takes at once, as its links say."""
 
-    async def send(self, queue: int, letters: Sequence[bytes], timeout_s: float) -> None:
-        """Store the letters in a backlog queue; raises `LinkFailed`."""
-        until = monotonic() + timeout_s
+    async def send(self, queue: int, letters: Sequence[bytes], timeout_s: float, *, is_patient: bool = True) -> None:
+        """Store the letters in a backlog queue; raises `LinkFailed`.
+
+        For who is patient the time runs from when there is a link.
+        """
+        since = monotonic()
         async with self._turn(queue, timeout_s):
-            link = await self._borrow(queue, until)
+            link = await self._borrow(queue, monotonic() + timeout_s if is_patient else since + timeout_s)
+            until = fair_end(since, timeout_s, is_patient=is_patient)
+            if until is None:
+                self._give_back(queue, link)
+                raise NoFreeLink(self._path_of(queue), is_moving=self._stored_at >= since)
             try:
                 await link.send(batch_of(letters), max(0.001, until - monotonic()))
             except BaseException:

@@ -6,7 +6,7 @@ The twin of `shell`. Steps of flows never await, so the core needs no lock here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from contextlib import nullcontext
 from time import monotonic
 from typing import Any
@@ -18,7 +18,7 @@ from twinbus.client.aio_backlog_pool import AioBacklogPool
 from twinbus.client.aio_links import AioSenderLink, all_closed
 from twinbus.client.aio_receivers import receiving
 from twinbus.client.aio_secretary import AioSecretary
-from twinbus.client.asks import Answer, Ask, Flow, Pause, Probe, Result, WaitTurn, Woke
+from twinbus.client.asks import Answer, Ask, Flow, Pause, Probe, Result, ToBacklog, WaitTurn, Woke
 from twinbus.client.backlog_pool import NoFreeLink
 from twinbus.client.failures import LinkFailed, describe
 from twinbus.client.homecoming import Homecoming, HomecomingTask, news_of, reason_of
@@ -198,19 +198,19 @@ class TaskShell:
         self.standing.check_side("primary")
         return await AioSenderLink.open(self._primary, path, deadline_s=deadline_s, name=name)
 
-    async def to_backlog(self, queue: int, letters: Sequence[bytes], timeout_s: float) -> Answer:
+    async def to_backlog(self, ask: ToBacklog) -> Answer:
         if self._closing.is_set():
             return self.woke()
         self.standing.check_side("secondary")
         try:
-            await self.pool.send(queue, letters, timeout_s)
+            await self.pool.send(ask.queue, ask.letters, ask.timeout_s, is_patient=ask.is_patient)
         except NoFreeLink as crowd:
             return answers.crowded(crowd.failure, is_moving=crowd.is_moving)
         except LinkFailed as problem:
             if self._closing.is_set():
                 return answers.woke(is_closing=True, failure=problem.failure)
             return answers.failed(problem.failure)
-        self.standing.queue_sent[queue] = self.standing.queue_sent.get(queue, 0) + len(letters)
+        self.standing.count_sent(ask.queue, len(ask.letters))
         return answers.stored()
 
     # --- warm links ---

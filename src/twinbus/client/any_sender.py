@@ -33,9 +33,6 @@ is no outage. To look is cheap, but not so cheap as to do it between sends that 
 NOT_TRIED = Failure(FailureKind.UNREACHABLE, "another send closed the link first")
 """Nothing was attempted, and nothing counts."""
 
-TURN_LEAST_S = 0.01
-"""With less time than this nothing is begun."""
-
 
 class Pool(Protocol):
     batch_bytes: int

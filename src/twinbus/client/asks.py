@@ -36,6 +36,8 @@ class ToBacklog:
     queue: int
     letters: tuple[bytes, ...]
     timeout_s: float
+    is_patient: bool = True
+    """As for `ToPrimary`."""
 
 
 @dataclass(frozen=True, slots=True)

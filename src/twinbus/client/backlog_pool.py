@@ -46,10 +46,17 @@ class BacklogPool:
         self.batch_bytes = STANDARD_BATCH_BYTES
         """What a backlog queue takes at once, as its links say."""
 
-    def send(self, queue: int, letters: Sequence[bytes], timeout_s: float) -> None:
-        """Store the letters in a backlog queue; raises `LinkFailed`."""
-        until = monotonic() + timeout_s
-        link = self._borrow(queue, until)
+    def send(self, queue: int, letters: Sequence[bytes], timeout_s: float, *, is_patient: bool = True) -> None:
+        """Store the letters in a backlog queue; raises `LinkFailed`.
+
+        For who is patient the time runs from when there is a link.
+        """
+        since = monotonic()
+        link = self._borrow(queue, since + timeout_s)
+        until = fair_end(since, timeout_s, is_patient=is_patient)
+        if until is None:
+            self._give_back(queue, link)
+            raise NoFreeLink(self._path_of(queue), is_moving=self._stored_at >= since)
         try:
             link.send(batch_of(letters), max(0.001, until - monotonic()))
         except BaseException:
@@ -147,3 +154,11 @@ class BacklogPool:
         with self._changed:
             self._open[queue] -= 1
             self._changed.notify()
+
+
+def fair_end(since: float, timeout_s: float, *, is_patient: bool) -> float | None:
+    """Until when a send may last that waited for a link since then; None: it would have no fair time to be answered."""
+    now = monotonic()
+    if is_patient:
+        return now + timeout_s
+    return since + timeout_s if since + timeout_s - now >= timeout_s / 2 else None

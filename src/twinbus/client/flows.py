@@ -94,6 +94,7 @@ class Sending:
         self._keep_back_s = kept_back_s(pair.rules, timeout_s)
         self.ticket: int | None = None
         self._hold_until = 0.0
+        self._was_crowded = False
         self._queues: list[str] = []
 
     @property
@@ -169,6 +170,7 @@ class Sending:
 
     def _check_patience(self, answer: Crowded, keep_back_s: float = 0.0) -> None:
         """Raise unless there is time to wait for another turn."""
+        self._was_crowded = True
         is_over = not answer.is_moving and self._at - self._started_at > longest_s(self._rules)
         if is_over or not self._tries.has_time_for(keep_back_s, self._at):
             self._raise(answer.failure)
@@ -184,6 +186,8 @@ class Sending:
         self._note(failure, Side.PRIMARY)
         if failure.error is None and self._entity.side is Side.BACKLOG:
             return None  # the primary was not even asked: this send only waited for one that found it down
+        if self._was_crowded and failure.kind is FailureKind.NO_ANSWER and self._tries.deadline is not None:
+            self._raise(failure)  # it had no fair time to answer
         opinion = self._pair.judge(self._entity, failure)
         if opinion is Verdict.RAISE:
             self._raise(failure)
@@ -236,7 +240,8 @@ class Sending:
             timeout_s = self._tries.attempt_s(self._at)
             if timeout_s <= 0:
                 self._raise_both("the time that the caller gave is over")
-            answer = yield from self._attempt(ToBacklog(queue, batch, timeout_s), Side.BACKLOG)
+            ask = ToBacklog(queue, batch, timeout_s, self._tries.deadline is None)
+            answer = yield from self._attempt(ask, Side.BACKLOG)
             self._heard(answer, Side.BACKLOG)
             if isinstance(answer, Stored):
                 self._tries.attempted()

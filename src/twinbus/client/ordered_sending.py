@@ -146,7 +146,8 @@ class OrderedSending(Sending):
             marks.setdefault(self._key_of(letter), []).append(mark_of(letter))
         crossings = [self._pair.depart(self._entity, key, found) for key, found in marks.items()]
         try:
-            answer = yield from self._attempt(ToBacklog(queue, tuple(letters), timeout_s), Side.BACKLOG)
+            ask = ToBacklog(queue, tuple(letters), timeout_s, self._tries.deadline is None)
+            answer = yield from self._attempt(ask, Side.BACKLOG)
             self._heard(answer, Side.BACKLOG)
         except BaseException as error:  # closed, or interrupted in the middle: then nobody knows
             self._not_arrived(crossings, in_doubt=not isinstance(error, SendError))

@@ -17,7 +17,7 @@ from typing import Any
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from twinbus.client import answers
-from twinbus.client.any_sender import NOT_TRIED, REST_S, TURN_LEAST_S, AnySender, spoils_link
+from twinbus.client.any_sender import NOT_TRIED, REST_S, AnySender, spoils_link
 from twinbus.client.asks import Answer, Ask, Pack, Pause, ToBacklog, ToPrimary, WaitTurn
 from twinbus.client.failures import LinkFailed
 from twinbus.client.flows import receipt_of
@@ -228,8 +228,8 @@ class PairedServiceBusSender(AnySender):
                 return self._to_primary(parcel, timeout_s, is_patient=is_patient)
             case Pack():
                 return answers.packed(parcel.batches(self._shell.pool.batch_bytes))
-            case ToBacklog(queue, letters, timeout_s):
-                return self._shell.to_backlog(queue, letters, timeout_s)
+            case ToBacklog():
+                return self._shell.to_backlog(ask)
             case Pause() | WaitTurn():
                 return self._shell.wait(ask)
         raise AssertionError(f"a send never asks for {ask}")
@@ -251,7 +251,7 @@ class PairedServiceBusSender(AnySender):
             if shared is not None:
                 return shared
             until = monotonic() + timeout_s if is_patient else since + timeout_s
-            if self.entity.epoch != epoch or until - monotonic() < TURN_LEAST_S:
+            if self.entity.epoch != epoch or until - monotonic() < timeout_s / 2:  # no fair time to answer
                 return self._no_turn(since)
             return answers.stored(tuple(self._send_on(self._ready_link(until), parcel, until)))
         except LinkFailed as problem:

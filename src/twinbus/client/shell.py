@@ -7,14 +7,14 @@ released, under a lock of their own so that they keep their order.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from time import monotonic
 from weakref import WeakSet
 
 from azure.servicebus import ServiceBusClient
 
 from twinbus.client import answers, drive, flows
-from twinbus.client.asks import Answer, Ask, Flow, Pause, Probe, Result, WaitTurn, Woke
+from twinbus.client.asks import Answer, Ask, Flow, Pause, Probe, Result, ToBacklog, WaitTurn, Woke
 from twinbus.client.backlog_pool import BacklogPool, NoFreeLink
 from twinbus.client.failures import LinkFailed, describe
 from twinbus.client.homecoming import Homecoming, HomecomingThread, news_of, reason_of
@@ -194,12 +194,12 @@ class ThreadShell:
         self._primary_links.add(link)
         return link
 
-    def to_backlog(self, queue: int, letters: Sequence[bytes], timeout_s: float) -> Answer:
+    def to_backlog(self, ask: ToBacklog) -> Answer:
         if self._closing.is_set():
             return self.woke()
         self.standing.check_side("secondary")
         try:
-            self.pool.send(queue, letters, timeout_s)
+            self.pool.send(ask.queue, ask.letters, ask.timeout_s, is_patient=ask.is_patient)
         except NoFreeLink as crowd:
             return answers.crowded(crowd.failure, is_moving=crowd.is_moving)
         except LinkFailed as problem:
@@ -207,7 +207,7 @@ class ThreadShell:
                 return answers.woke(is_closing=True, failure=problem.failure)
             return answers.failed(problem.failure)
         with self.lock:
-            self.standing.queue_sent[queue] = self.standing.queue_sent.get(queue, 0) + len(letters)
+            self.standing.count_sent(ask.queue, len(ask.letters))
         return answers.stored()
 
     # --- warm links ---

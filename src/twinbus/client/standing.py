@@ -142,6 +142,10 @@ class Standing:
         self.phase, self.fault, self.is_usable = phase, reason, False
         return True
 
+    def count_sent(self, queue: int, messages: int) -> None:
+        """A backlog queue took messages."""
+        self.queue_sent[queue] = self.queue_sent.get(queue, 0) + messages
+
     @property
     def has_ended(self) -> bool:
         return self.phase in (Phase.CLOSED, Phase.FAULTED)
