@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusReceiveMode
 from azure.servicebus.exceptions import MessagingEntityNotFoundError
-from paired import Heard, OnLoop, Stage
+from paired import Heard, OnLoop, Stage, wait_until
 from wire_relay import Relay
 
 from twinbus import Namespace, PairedServiceBusReceiver, Side
@@ -159,3 +159,16 @@ def test_sessions_are_listed_as_the_sdk_lists_them(both: Stage) -> None:
         bus.close()
         with pytest.raises(PairClosed):
             bus.list_queue_sessions(queue)
+
+
+def test_a_list_of_sessions_that_nobody_reads_to_its_end_ends_with_the_client(stage: Stage) -> None:
+    queue = f"{stage.orders}-sessions"
+    stage.primary.admin.create_queue(queue, requires_session=True)
+    with stage.bus() as bus:
+        sender = bus.get_queue_sender(queue)
+        sender.send_messages([ServiceBusMessage("x", session_id=f"s{number}") for number in range(101)])
+        sender.close()
+        sessions = iter(bus.list_queue_sessions(queue))
+        assert next(sessions).startswith("s")
+        wait_until(lambda: stage.primary.connections == 1)
+    wait_until(lambda: stage.primary.connections == 0)

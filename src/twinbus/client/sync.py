@@ -89,6 +89,10 @@ class PairedServiceBusClient:
         for receiver in tuple(self._receivers):
             with contextlib.suppress(Exception):  # whatever it is about, the others have to be closed too
                 receiver.close()
+        receiving = getattr(self._shell, "receiving", None)
+        if receiving is not None:
+            with contextlib.suppress(Exception):
+                receiving.close()  # and with it lists of sessions that nobody read to their end
         self._watch.stop()
         self._shell.finish()
 
