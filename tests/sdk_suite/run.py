@@ -29,7 +29,7 @@ FILES = (
 )
 WORKERS = "8"
 """More than there are cores: these tests sleep most of the time."""
-TEST_S = 300
+TEST_S = 420
 SETTINGS = "[pytest]\nasyncio_default_fixture_loop_scope = function\n"
 
 

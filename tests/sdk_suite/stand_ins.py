@@ -32,6 +32,7 @@ from twinbus.testing import LocalNamespace
 
 ISSUER, SECRET = "https://issuer.test", "a secret that only this issuer and the namespaces know"
 ROOT_RULE = "RootManageSharedAccessKey"
+EMULATOR = "UseDevelopmentEmulator=true"
 TOKEN_S = 3600
 
 Test = Callable[..., Any]
@@ -164,7 +165,7 @@ class QueueRulePreparer(Preparer):
             client.update_queue(client.get_queue(queue), authorization_rules=[rule])
         host = host_of(_running[-1])
         string = f"Endpoint=sb://{host}/;SharedAccessKeyName={self.name};SharedAccessKey={key};EntityPath={queue}"
-        return {f"{self.parameter_name}_connection_string": string}
+        return {f"{self.parameter_name}_connection_string": f"{string};{EMULATOR}"}
 
 
 class EnvironmentPreparer:
@@ -183,7 +184,8 @@ class EnvironmentPreparer:
                     "servicebus_sas_key": key_of(namespace),
                 }
                 wanted = inspect.signature(test).parameters
-                test(case, **{name: value for name, value in found.items() if name in wanted})
+                takes_all = any(each.kind is each.VAR_KEYWORD for each in wanted.values())
+                test(case, **{name: value for name, value in found.items() if takes_all or name in wanted})
 
         prepared.__name__, prepared.__doc__ = test.__name__, test.__doc__
         return prepared
@@ -240,6 +242,16 @@ def _plain_connections(kind: type[Any]) -> None:
     kind.__init__ = initialised
 
 
+def _keeping_ports(kind: type[Any]) -> None:
+    """A port in a connection string is only taken for that of an emulator."""
+    original = kind.from_connection_string.__func__
+
+    def made(cls: type[Any], /, string: str, **options: Any) -> Any:
+        return original(cls, f"{string.rstrip(';')};{EMULATOR}" if EMULATOR not in string else string, **options)
+
+    kind.from_connection_string = classmethod(made)
+
+
 def _trusting(kind: type[Any]) -> None:
     original = kind.__init__
 
@@ -293,4 +305,5 @@ def pytest_configure(config: pytest.Config) -> None:
     for marker in ("liveTest", "live_test_only", "playback_test_only"):
         config.addinivalue_line("markers", f"{marker}: a mark of the SDK's tests")
     _plain_connections(ServiceBusClient)
+    _keeping_ports(ServiceBusClient)
     _trusting(ServiceBusAdministrationClient)
