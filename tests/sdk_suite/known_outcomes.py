@@ -6,20 +6,18 @@ _TLS = "about the TLS of the client; the stand-ins have it connect without TLS (
 
 NOT_APPLICABLE: dict[str, str] = {
     "test_custom_endpoint_connection_verify_exception": _TLS,
-    "test_message_property": "the SDK's decoder refuses the decimal that its own encoder wrote, also without any server",
+    "test_message_property": "the SDK cannot decode the decimal that it encoded itself, also without any server",
     "test_next_available_session_timeout_value": (
         "the released SDK gives up by itself when the time of `receive_messages` is over; the test waits for the server"
     ),
-    "test_queue_operation_negative": "replaces a method of the SDK by one without an argument that the released SDK gives",
+    "test_queue_operation_negative": "replaces a method of the SDK by one that lacks an argument of the released one",
     "test_sb_client_with_ssl_context[amqp-pyamqp]": _TLS,
     "test_sb_client_with_ssl_context[ws-pyamqp]": _TLS,
 }
 """About something that is not the server."""
 
 _WEB_SOCKET = "goes over a WebSocket, which our server does not speak (all before that passes)"
-_ANNOTATIONS = (
-    "every delivery of ours also says `x-opt-enqueue-sequence-number` and `x-opt-message-state`, and it counts"
-)
+_ANNOTATIONS = "our deliveries also say `x-opt-enqueue-sequence-number` and `x-opt-message-state`, and it counts"
 
 FAILS: dict[str, str] = {
     "test_message_backcompat_peek_lock_databody": f"{_ANNOTATIONS} bytes",
