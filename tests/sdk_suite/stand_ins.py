@@ -246,8 +246,8 @@ def _keeping_ports(kind: type[Any]) -> None:
     """A port in a connection string is only taken for that of an emulator."""
     original = kind.from_connection_string.__func__
 
-    def made(cls: type[Any], /, string: str, **options: Any) -> Any:
-        return original(cls, f"{string.rstrip(';')};{EMULATOR}" if EMULATOR not in string else string, **options)
+    def made(cls: type[Any], /, conn_str: str, **options: Any) -> Any:
+        return original(cls, f"{conn_str.rstrip(';')};{EMULATOR}" if EMULATOR not in conn_str else conn_str, **options)
 
     kind.from_connection_string = classmethod(made)
 
