@@ -14,16 +14,16 @@ REASON_CHARS = 160
 
 HEAD = """# The official SDK's own tests
 
-`make conformance` downloads the source of `{release}`, whose tests ship inside, and runs its live tests of the sync
-clients against our server. Their files are not changed: small stand-ins (`tests/sdk_suite/stand_ins.py`) take the
-place of what would make namespaces and queues in the cloud, and every test gets a namespace of its own. This page is
-written by that command.
+`make conformance` downloads the source of `{release}`, whose tests ship inside, and runs its live tests
+of the sync clients against our server. Their files are not changed: small stand-ins (`tests/sdk_suite/stand_ins.py`)
+take the place of what would make namespaces and queues in the cloud, and every test gets a namespace of its own. This
+page is written by that command.
 
 {summary}
 
 * **passed**: as it is, against our server.
 * **failed**: and why.
-* **not applicable**: the SDK skips it, or it is about something that is not the server; and why.
+* **not applicable**: the SDK skips it or expects it to fail, or it is about something that is not the server; and why.
 
 """
 
@@ -64,12 +64,14 @@ def _result(case: ElementTree.Element) -> Result:
     for tag, outcome in (("failure", FAILED), ("error", FAILED), ("skipped", SKIPPED)):
         found = case.find(tag)
         if found is not None:
-            return Result(file, name, outcome, _in_a_line(found.attrib.get("message", "")))
+            return Result(file, name, outcome, _said(found))
     return Result(file, name, PASSED, "")
 
 
-def _in_a_line(message: str) -> str:
-    return " ".join(message.split())[:REASON_CHARS].replace("|", "/")
+def _said(found: ElementTree.Element) -> str:
+    if found.tag == "skipped":
+        return "the SDK expects it to fail" if found.attrib.get("type") == "pytest.xfail" else "the SDK skips it itself"
+    return " ".join(found.attrib.get("message", "").split())[:REASON_CHARS].replace("|", "/")
 
 
 def written_page(release: str, results: list[Result]) -> str:
