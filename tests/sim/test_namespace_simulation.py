@@ -254,7 +254,7 @@ def count_in_memory_only(self: Topic, step: Step) -> None:
         (Sweep, "_step_back", never_look_back),
         (Matcher, "select", forget_somebody),
         (Matcher, "_found", find_everything),
-        (Topic, "_advance", count_in_memory_only),
+        (Topic, "count_sequences", count_in_memory_only),
         (SessionQueue, "_is_held", give_to_anybody),
         (DuplicateGuard, "new_ones", trust_the_disk),
         (DuplicateGuard, "note", note_nothing),

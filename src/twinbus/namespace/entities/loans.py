@@ -40,6 +40,14 @@ class Loans:
         self._lent.add(row.sequence)
         heappush(self._ends, (until_ms, token))
 
+    def set_aside(self, sequence: int) -> None:
+        """Nobody can have the message for now: it is about to go elsewhere."""
+        self._lent.add(sequence)
+
+    def take_back(self, sequence: int) -> None:
+        """It is not about to go any more, or is gone."""
+        self._lent.discard(sequence)
+
     def find(self, token: bytes, now_ms: int) -> Loan | None:
         """The loan of a token, if its lock still holds."""
         loan = self._by_token.get(token)
