@@ -183,7 +183,7 @@ def test_whoever_forwards_must_be_allowed_to_manage_both(
     admin: ServiceBusAdministrationClient, namespace: LocalNamespace
 ) -> None:
     def owner(path: str) -> AuthorizationRule:
-        rights = [AccessRights.MANAGE, AccessRights.SEND, AccessRights.LISTEN]
+        rights: list[str | AccessRights] = [AccessRights.MANAGE, AccessRights.SEND, AccessRights.LISTEN]
         return AuthorizationRule(rights=rights, key_name="own", primary_key=path * 5, secondary_key=path * 6)
 
     for path in ("mine", "yours"):
