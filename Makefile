@@ -7,7 +7,7 @@ WORKERS ?= 5
 # More workers than cores: the official clients spend most of their time asleep.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench chaos-syphon clean
+.PHONY: help setup demo test test-entities conformance lint bench chaos-syphon clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,6 +19,12 @@ demo: setup ## kill a namespace in the middle of sending, see sends go on and no
 
 test: lint ## lint, then all tests
 	@$(BIN)/pytest -n $(WORKERS) --dist worksteal
+
+test-entities: setup ## pairing with every kind of entity, on threads and on tasks
+	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -m entities tests/interop
+
+conformance: setup ## the official SDK's own tests against our server; writes docs/sdk-suite.md
+	@$(BIN)/python -m tests.sdk_suite.run
 
 lint: setup ## ruff and mypy --strict over src, tests and bench
 	@$(BIN)/ruff check --quiet .

@@ -42,7 +42,8 @@ TwinbusError
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+import copyreg
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from twinbus.pairing.receipt import SendReceipt
@@ -50,6 +51,10 @@ if TYPE_CHECKING:
 
 class TwinbusError(Exception):
     """Anything twinbus raises on purpose; its text is one line that a person can act on."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # As it is, text and attributes: to be built anew most of these would need more than the text.
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
 class OptionsError(TwinbusError, ValueError):

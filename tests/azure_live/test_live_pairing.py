@@ -200,8 +200,9 @@ def test_a_message_in_the_backlog_keeps_everything_and_is_addressed(live: LiveSt
     )
     message.time_to_live, message.scheduled_enqueue_time_utc = timedelta(minutes=90), due_at
     with live.bus(flavour) as bus:
+        sender = bus.get_queue_sender(live.orders)
         bus.force_failover(live.orders, stay=True)
-        assert bus.get_queue_sender(live.orders).send_messages(message).side is Side.BACKLOG
+        assert sender.send_messages(message).side is Side.BACKLOG
     (found,) = live.taken_from_backlog()
     properties = found.application_properties
     assert b"".join(cast(Any, found.body)) == b"\x00\xff"
@@ -225,6 +226,7 @@ def test_our_receivers_do_not_show_pings(live: LiveStage, record_property: Any) 
     """Whether the service itself drops them is not promised anywhere: it is looked at, and told."""
     with live.bus("threads") as bus:
         heard = Heard(bus)
+        bus.get_queue_sender(live.orders)
         bus.force_failover(live.orders)
         heard.wait_for("recovered", within_s=PATIENCE_S)  # a ping was accepted
         with bus.get_queue_receiver(live.orders) as receiver:

@@ -74,6 +74,7 @@ def test_queues_that_are_there_stay_as_they_are_and_further_ones_are_not_used(st
     admin.create_queue(stage.backlog(7))
     with stage.bus() as bus:
         assert bus.backlog_queue_count == 2
+        bus.get_queue_sender(stage.orders)
         bus.force_failover(stage.orders, stay=True)
         for _ in range(12):
             bus.get_queue_sender(stage.orders).send_messages(ServiceBusMessage("42"))
@@ -187,8 +188,9 @@ def test_a_backlog_queue_that_takes_nothing_is_known_before_it_is_needed(both: S
         lost, good = bus.status().backlog_queues
         assert (lost.in_rotation, good.in_rotation) == (False, True)
         assert "disabled" in lost.reason
+        sender = bus.get_queue_sender(both.orders)
         bus.force_failover(both.orders, stay=True)
-        receipt = bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("42"))
+        receipt = sender.send_messages(ServiceBusMessage("42"))
         assert receipt.backlog_queues == (both.backlog(1),)
         assert receipt.attempts == 1, "the lost queue was not tried"
 

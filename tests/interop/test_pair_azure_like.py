@@ -239,7 +239,8 @@ def test_the_trace_context_takes_the_detour_too(both: Stage) -> None:
 def test_a_context_that_the_application_wrote_itself_is_kept(both: Stage) -> None:
     written: dict[str | bytes, Any] = {"traceparent": "00-mine-01", "Diagnostic-Id": "00-mine-01"}
     with both.bus() as bus:
+        sender = bus.get_queue_sender(both.orders)
         bus.force_failover(both.orders, stay=True)
-        bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("1", application_properties=written))
+        sender.send_messages(ServiceBusMessage("1", application_properties=written))
     (message,) = both.in_backlog()
     assert context_in(message.application_properties) == written

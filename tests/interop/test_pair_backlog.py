@@ -22,8 +22,9 @@ LIMIT_BYTES = 262_144
 
 def down(stage: Stage, bus: PairedServiceBusClient, queue: str | None = None) -> Any:
     """A sender for an entity that is failed over and stays so."""
+    sender = bus.get_queue_sender(queue or stage.orders)
     bus.force_failover(queue or stage.orders, stay=True)
-    return bus.get_queue_sender(queue or stage.orders)
+    return sender
 
 
 def plain(properties: Any) -> dict[str, Any]:
@@ -47,6 +48,7 @@ def saved(stage: Stage, message: Any) -> ServiceBusReceivedMessage:
 
 def test_each_sender_chooses_by_chance_and_keeps_its_choice(both: Stage) -> None:
     with both.bus(backlog_queue_count=4) as bus:
+        bus.get_queue_sender(both.orders)
         bus.force_failover(both.orders, stay=True)
         choices: Counter[str] = Counter()
         for _ in range(40):
@@ -63,6 +65,7 @@ def test_each_sender_chooses_by_chance_and_keeps_its_choice(both: Stage) -> None
 def test_a_queue_that_fails_leaves_the_rotation_for_all_senders_at_once(both: Stage, how: str) -> None:
     with both.bus(probation=timedelta(minutes=10)) as bus:
         heard = Heard(bus)
+        bus.get_queue_sender(both.orders)
         bus.force_failover(both.orders, stay=True)
         senders = [bus.get_queue_sender(both.orders) for _ in range(12)]
         first = [sender.send_messages(ServiceBusMessage("1")).backlog_queues[0] for sender in senders]
@@ -87,11 +90,12 @@ def test_a_lost_queue_is_tried_again_after_its_probation(both: Stage) -> None:
     with both.bus(backlog_queue_count=2, probation=timedelta(seconds=1)) as bus:
         heard = Heard(bus)
         both.secondary.break_("no-send", both.backlog(0), length_ms=800)
+        sender = bus.get_queue_sender(both.orders)
         bus.force_failover(both.orders, stay=True)
         wait_until(lambda: bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("1")).attempts == 2)
         both.secondary.break_("no-send", both.backlog(1))
         wait_until(lambda: bus.status().backlog_queues[0].in_rotation)
-        receipt = bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("2"))
+        receipt = sender.send_messages(ServiceBusMessage("2"))
         assert receipt.backlog_queues == (both.backlog(0),)
         heard.wait_for("backlog_queue_back")
 
@@ -252,8 +256,9 @@ def test_entities_and_primaries_share_a_secondary(both: Stage) -> None:
     with both.bus() as one, both.bus(primary_name=other) as two:
         for bus in (one, two):
             for queue in (both.orders, both.invoices):
+                sender = bus.get_queue_sender(queue)
                 bus.force_failover(queue, stay=True)
-                bus.get_queue_sender(queue).send_messages(ServiceBusMessage(queue))
+                sender.send_messages(ServiceBusMessage(queue))
     paths = sorted(plain(message.application_properties)["x-ms-path"] for message in both.in_backlog())
     assert paths == sorted((both.orders, both.invoices))
     theirs = [

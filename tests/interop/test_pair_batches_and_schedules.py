@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage
+from azure.servicebus.exceptions import ServiceBusError
 from paired import Heard, Stage
 
 from twinbus import PairedMessageBatch, Side, receipt_of
@@ -26,8 +27,8 @@ def alias(message: Any, name: str) -> Any:
 
 def test_everything_the_sdk_takes_takes_the_detour_in_order(both: Stage) -> None:
     with both.bus() as bus:
-        bus.force_failover(both.orders, stay=True)
         sender = bus.get_queue_sender(both.orders)
+        bus.force_failover(both.orders, stay=True)
         batch = sender.create_message_batch()
         assert isinstance(batch, PairedMessageBatch)
         batch.add_message(ServiceBusMessage("6"))
@@ -104,8 +105,8 @@ def test_a_batch_filled_while_all_was_well_is_saved(both: Stage) -> None:
 
 def test_large_messages_take_as_few_batches_as_fit(both: Stage) -> None:
     with both.bus() as bus:
-        bus.force_failover(both.orders, stay=True)
         sender = bus.get_queue_sender(both.orders)
+        bus.force_failover(both.orders, stay=True)
         sizes = (150_000, 100_000, 10_000, 200_000, 50_000, 60_000)
         receipt = sender.send_messages([ServiceBusMessage(b"x" * size) for size in sizes])
         assert (receipt.accepted, receipt.attempts) == (6, 3)
@@ -115,10 +116,11 @@ def test_large_messages_take_as_few_batches_as_fit(both: Stage) -> None:
 def test_when_only_a_part_is_accepted_the_receipt_says_which(both: Stage) -> None:
     both.secondary.admin.create_queue(both.backlog(0), max_size_in_megabytes=1)
     with both.bus(backlog_queue_count=1) as bus:
+        sender = bus.get_queue_sender(both.orders)
         bus.force_failover(both.orders, stay=True)
         messages = [ServiceBusMessage(b"x" * LARGE, message_id=str(number)) for number in range(8)]
         with pytest.raises(BothNamespacesUnavailable) as raised:
-            bus.get_queue_sender(both.orders).send_messages(messages)
+            sender.send_messages(messages)
         receipt = receipt_of(raised.value)
         assert receipt is not None
         assert 0 < receipt.accepted < 8
@@ -208,3 +210,47 @@ def test_a_batch_cannot_be_scheduled_as_in_the_sdk(both: Stage) -> None:
         bus.force_failover(both.orders, stay=True)
         with pytest.raises(TypeError):
             sender.schedule_messages(batch, LATER)
+
+
+@pytest.mark.parametrize("is_over", [False, True], ids=["healthy", "failed over"])
+def test_nothing_is_scheduled_at_no_time_nor_is_what_is_no_message(both: Stage, is_over: bool) -> None:
+    with both.bus() as bus:
+        sender = bus.get_queue_sender(both.orders)
+        sender.send_messages(ServiceBusMessage("first"))
+        if is_over:
+            bus.force_failover(both.orders, stay=True)
+        for when in (None, "tomorrow", 7):
+            with pytest.raises(TypeError, match="must be a datetime, got"):
+                sender.schedule_messages(ServiceBusMessage("1"), when)  # type: ignore[arg-type]
+        with both.primary.sending(both.orders) as plain:
+            wrongs: tuple[Any, ...] = ({}, sender.create_message_batch(), 7)
+            for wrong in wrongs:
+                with pytest.raises(TypeError, match="are supported") as of_the_sdk:
+                    plain.schedule_messages(wrong, LATER)
+                with pytest.raises(TypeError) as ours:
+                    sender.schedule_messages(wrong, LATER)
+                assert str(ours.value) == str(of_the_sdk.value)
+        assert sender.schedule_messages([], LATER) == []
+        assert len(sender.schedule_messages({"body": "2"}, LATER)) == 1
+    both.primary.heal()
+    assert both.primary.texts(both.orders) == (["first"] if is_over else ["first", "2"])
+
+
+def test_scheduling_a_ping_is_the_callers_mistake_and_no_outage(both: Stage) -> None:
+    with both.bus() as bus:
+        sender = bus.get_queue_sender(both.orders)
+        ping = ServiceBusMessage(b"", content_type="application/vnd.ms-servicebus-ping")
+        with pytest.raises(ServiceBusError, match="sequence-numbers"):
+            sender.schedule_messages(ping, LATER)
+        (entity,) = bus.status().entities
+        assert (entity.state, entity.failovers, entity.copies_in_doubt) == ("healthy", 0, 0)
+        assert sender.send_messages(ServiceBusMessage("after")).side is Side.PRIMARY
+    assert both.in_backlog() == []
+
+
+def test_what_is_no_sequence_number_is_not_cancelled(both: Stage) -> None:
+    with both.bus() as bus:
+        sender = bus.get_queue_sender(both.orders)
+        for wrong in (["1"], "12", None, [1, 2.0]):
+            with pytest.raises(TypeError, match="sequence numbers are whole numbers"):
+                sender.cancel_scheduled_messages(wrong)  # type: ignore[arg-type]

@@ -43,10 +43,10 @@ def test_both_down_says_both_reasons(both: Stage, how: str) -> None:
 
 def test_no_queue_left_says_why_each_was_lost(both: Stage) -> None:
     with both.bus() as bus:
+        sender = bus.get_queue_sender(both.orders)
         bus.force_failover(both.orders, reason="drill", stay=True)
         both.secondary.change_queue(both.backlog(0), status=EntityStatus.SEND_DISABLED)
         both.secondary.break_("no-send", both.backlog(1))
-        sender = bus.get_queue_sender(both.orders)
         with pytest.raises(BothNamespacesUnavailable) as raised:
             sender.send_messages(ServiceBusMessage("1"))
         assert raised.value.primary_reason == "drill"
@@ -61,10 +61,11 @@ def test_no_queue_left_says_why_each_was_lost(both: Stage) -> None:
 
 def test_with_a_single_queue_there_is_no_second_try(both: Stage) -> None:
     with both.bus(backlog_queue_count=1) as bus:
+        sender = bus.get_queue_sender(both.orders)
         bus.force_failover(both.orders, stay=True)
         both.secondary.break_("no-send", both.backlog(0))
         with pytest.raises(BothNamespacesUnavailable) as raised:
-            bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("1"))
+            sender.send_messages(ServiceBusMessage("1"))
         receipt = receipt_of(raised.value)
         assert receipt is not None
         assert receipt.attempts == 1
@@ -73,8 +74,8 @@ def test_with_a_single_queue_there_is_no_second_try(both: Stage) -> None:
 def test_an_unanswered_detour_is_in_doubt_and_said(both: Stage) -> None:
     with both.bus(attempt_timeout=QUICK) as bus:
         heard = Heard(bus)
-        bus.force_failover(both.orders, stay=True)
         sender = bus.get_queue_sender(both.orders)
+        bus.force_failover(both.orders, stay=True)
         (first,) = sender.send_messages(ServiceBusMessage("1")).backlog_queues
         both.secondary.break_("unanswered", first)
         receipt = sender.send_messages(ServiceBusMessage("2", message_id="two"))
@@ -111,11 +112,12 @@ def test_the_primary_back_before_the_secondary_takes_the_message(both: Stage) ->
     """A send that finds no backlog queue goes home if the entity is well again by then."""
     with both.bus(attempt_timeout=timedelta(seconds=5)) as bus:
         heard = Heard(bus)
+        sender = bus.get_queue_sender(both.orders)
         bus.force_failover(both.orders)
         both.secondary.break_("slow", delay_ms=1_500)
         for index in (0, 1):
             both.secondary.break_("no-send", both.backlog(index))
-        receipt = bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("1"))
+        receipt = sender.send_messages(ServiceBusMessage("1"))
         heard.wait_for("recovered")
         assert receipt.side is Side.PRIMARY
     assert both.primary.texts(both.orders) == ["1"]

@@ -68,8 +68,8 @@ def test_a_key_without_manage_is_one_line_and_no_key(
 def test_the_same_namespace_twice_is_one_line(
     spaces: NamespacePair, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
-    assert run([command, "--secondary", spaces.primary.connection_string]) == 1
-    assert "the same namespace" in capsys.readouterr().err
+    assert run([command, "--secondary", spaces.primary.connection_string]) == 2
+    assert "TWINBUS_PRIMARY and --secondary are the same namespace" in capsys.readouterr().err
 
 
 def test_a_namespace_without_a_name_asks_for_one(spaces: NamespacePair, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,8 +11,9 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from paired import Heard, Stage, wait_until
 from prometheus_client.parser import text_string_to_metric_families
+from wire_relay import Relay
 
-from twinbus import News, PairedServiceBusClient, Side
+from twinbus import Namespace, News, PairedServiceBusClient, Side
 from twinbus.client.status import EntityState, Phase
 from twinbus.errors import OptionsError
 
@@ -85,15 +86,64 @@ def test_names_that_cannot_be_are_refused(both: Stage) -> None:
                 call("")
         with pytest.raises(OptionsError, match="no news is called 'failed'"):
             bus.on("failed", print)
-        with pytest.raises(OptionsError, match="no options of its own"):
-            bus.get_queue_sender(both.orders, client_identifier="me")
+        with pytest.raises(OptionsError, match="takes client_identifier only, got keep_alive: give them to Namespace"):
+            bus.get_queue_sender(both.orders, keep_alive=5)
+        with pytest.raises(OptionsError, match="client_identifier is text, got 7"):
+            bus.get_topic_sender(both.orders, client_identifier=7)  # type: ignore[arg-type]
+
+
+def test_the_primary_is_told_what_a_sender_is_called(both: Stage) -> None:
+    with Relay(both.primary.port) as relay:
+        through = both.primary.connection_string.replace(f":{both.primary.port}", f":{relay.port}")
+        with both.client_of(Namespace.from_connection_string(through), both.secondary.namespace) as bus:
+            sender = bus.get_queue_sender(both.orders, client_identifier="till-seven")
+            assert sender.client_identifier == "till-seven"
+            sender.send_messages(ServiceBusMessage("1"))
+            unnamed = [bus.get_queue_sender(both.orders).client_identifier for _ in range(2)]
+        assert b"till-seven" in bytes(relay.said)
+    assert all(name.startswith("SBSender-") for name in unnamed)
+    assert len(set(unnamed)) == 2
 
 
 def test_an_entity_is_the_same_in_any_case(both: Stage) -> None:
     with both.bus() as bus:
+        sender = bus.get_queue_sender(both.orders)
         bus.force_failover(both.orders.upper(), stay=True)
-        assert bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("1")).side is Side.BACKLOG
+        assert sender.send_messages(ServiceBusMessage("1")).side is Side.BACKLOG
         assert len(bus.status().entities) == 1
+
+
+def test_slashes_around_a_name_do_not_make_it_another_one(both: Stage) -> None:
+    queue = f"eu/{both.orders}"
+    both.primary.admin.create_queue(queue)
+    with both.bus(entities=(f"/{queue}/",)) as bus:
+        for written in (queue, f"/{queue}", f"{queue}/"):
+            sender = bus.get_queue_sender(written)
+            assert sender.entity_name == queue
+            assert sender.send_messages(ServiceBusMessage("primary")).entity == queue
+        bus.force_failover(f"{queue}/", stay=True)
+        assert sender.send_messages(ServiceBusMessage("backlog")).side is Side.BACKLOG
+        (entity,) = bus.status().entities
+        assert (entity.entity, entity.sent_to_primary, entity.duplicate_detection) == (queue, 3, "off")
+    (saved,) = both.in_backlog()
+    assert saved.application_properties is not None
+    assert saved.application_properties[b"x-ms-path"] == queue.encode()
+
+
+def test_a_typing_error_moves_nothing(both: Stage) -> None:
+    with both.bus(entities=(both.invoices,)) as bus:
+        bus.get_queue_sender(both.orders)
+        for call in (bus.force_failover, bus.mark_healthy):
+            with pytest.raises(OptionsError, match=f"'ordres'.* known are {both.invoices}, {both.orders}:"):
+                call("ordres")
+        bus.force_failover(both.invoices)
+        states = {entity.entity: entity.state for entity in bus.status().entities}
+        assert states == {both.invoices: EntityState.FAILED_OVER, both.orders: EntityState.HEALTHY}
+
+
+def test_where_nothing_is_known_it_is_said_how_to_make_it_known(both: Stage) -> None:
+    with both.bus() as bus, pytest.raises(OptionsError, match="none is known: get a sender first, or name it in"):
+        bus.force_failover(both.orders)
 
 
 # --- sight ---
@@ -189,9 +239,10 @@ def test_a_callback_that_fails_harms_nobody(both: Stage) -> None:
     with both.bus() as bus:
         bus.on("*", fail)
         heard = Heard(bus)
+        sender = bus.get_queue_sender(both.orders)
         bus.force_failover(both.orders)
         heard.wait_for("recovered")
-        assert bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("1")).side is Side.PRIMARY
+        assert sender.send_messages(ServiceBusMessage("1")).side is Side.PRIMARY
 
 
 def test_every_news_is_a_line_to_grep(both: Stage, caplog: pytest.LogCaptureFixture) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusMessage
+from paired import wait_until
 
 from twinbus import PairedServiceBusClient, Retry
 from twinbus.aio import PairedServiceBusClient as AioPairedServiceBusClient
-from twinbus.errors import BothNamespacesUnavailable
+from twinbus.errors import BothNamespacesUnavailable, OptionsError
 from twinbus.ledger import LedgerReader, verify
 from twinbus.ledger.events import Record
 from twinbus.testing import NamespacePair
@@ -102,3 +104,19 @@ def test_a_scheduled_message_and_its_cancellation_are_in_the_ledger(
     (accepted,) = [record for record in found if record.kind == "accepted"]
     (cancelled,) = [record for record in found if record.kind == "cancelled"]
     assert list(accepted.sequence_numbers) == list(cancelled.sequence_numbers) == numbers
+
+
+def test_a_folder_that_cannot_hold_a_ledger_is_told_when_pairing_and_leaves_nothing(
+    namespace_pair: NamespacePair, tmp_path: Path
+) -> None:
+    primary, secondary = namespace_pair
+    no_folder = tmp_path / "file"
+    no_folder.write_text("not a folder")
+    bus = PairedServiceBusClient.from_connection_strings(
+        primary.connection_string, secondary.connection_string, ledger=no_folder, **QUICK
+    )
+    before = set(threading.enumerate())
+    with pytest.raises(OptionsError):
+        bus.pair()
+    wait_until(lambda: not [one for one in threading.enumerate() if one not in before and one.is_alive()])
+    bus.close()

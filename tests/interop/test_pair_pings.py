@@ -38,6 +38,7 @@ def test_a_ping_is_an_empty_message_that_lives_for_a_second(both: Stage) -> None
         here = Namespace.from_connection_string(through)
         with both.client_of(here, both.secondary.namespace, pings_to_return=2) as bus:
             heard = Heard(bus)
+            bus.get_queue_sender(both.orders)
             bus.force_failover(both.orders)
             heard.wait_for("recovered")
         letters = [frame[frame.index(HEADER_SECTION) :] for frame in frames(bytes(relay.said)) if PING in frame]
@@ -117,9 +118,10 @@ def test_whatever_a_ping_meets_the_entity_stays_failed_over(stage: Stage, condit
     with stage.bus() as bus:
         heard = Heard(bus)
         stage.primary.break_("refuse", stage.orders, condition=condition, on="sends", text="so it is")
+        sender = bus.get_queue_sender(stage.orders)
         bus.force_failover(stage.orders)
         assert "so it is" in heard.wait_for("ping_failed").text
-        assert bus.get_queue_sender(stage.orders).send_messages(ServiceBusMessage("1")).side is Side.BACKLOG
+        assert sender.send_messages(ServiceBusMessage("1")).side is Side.BACKLOG
         stage.primary.clear()
         heard.wait_for("recovered")
 
@@ -128,11 +130,12 @@ def test_a_ping_that_nobody_answers_ends_in_time_and_the_next_one_comes(both: St
     with both.bus(attempt_timeout=timedelta(seconds=0.8)) as bus:
         heard = Heard(bus)
         both.primary.break_("unreachable", how="silent")
+        sender = bus.get_queue_sender(both.orders)
         bus.force_failover(both.orders)
         assert heard.wait_for("ping_failed", 2).text.startswith("no answer in time")
         both.primary.clear()
         heard.wait_for("recovered")
-        assert bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("1")).side is Side.PRIMARY
+        assert sender.send_messages(ServiceBusMessage("1")).side is Side.PRIMARY
 
 
 def test_back_within_one_interval_and_a_tenth(both: Stage) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusReceiveMode
 from azure.servicebus.exceptions import MessagingEntityNotFoundError
-from paired import Heard, Stage
+from paired import Heard, OnLoop, Stage, wait_until
 from wire_relay import Relay
 
 from twinbus import Namespace, PairedServiceBusReceiver, Side
 from twinbus.aio import PairedServiceBusReceiver as AioPairedServiceBusReceiver
-from twinbus.errors import TwinbusError
+from twinbus.errors import PairClosed, TwinbusError
 
 WAIT_S = 30
 """Upper bound; what is there comes at once."""
@@ -128,3 +130,45 @@ def test_an_error_of_a_receiver_is_its_own_and_fails_nothing_over(both: Stage) -
             receiver.receive_messages(1, max_wait_time=WAIT_S)
         assert bus.status().is_healthy
         assert bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("1")).side is Side.PRIMARY
+
+
+# --- sessions ---
+
+
+def listed(bus: Any, found: Any) -> list[str]:
+    """What is in a list of the SDK's, of either kind."""
+
+    async def collect() -> list[str]:
+        return [session async for session in found]
+
+    return cast(list[str], bus._loop.run(collect()) if isinstance(bus, OnLoop) else list(found))
+
+
+def test_sessions_are_listed_as_the_sdk_lists_them(both: Stage) -> None:
+    queue, topic = f"{both.orders}-sessions", f"{both.orders}-topic"
+    both.primary.admin.create_queue(queue, requires_session=True)
+    both.primary.admin.create_topic(topic)
+    both.primary.admin.create_subscription(topic, "all", requires_session=True)
+    with both.bus() as bus:
+        for sender in (bus.get_queue_sender(queue), bus.get_topic_sender(topic)):
+            sender.send_messages([ServiceBusMessage("x", session_id=session) for session in ("a", "b", "a")])
+        assert sorted(listed(bus, bus.list_queue_sessions(queue, timeout=WAIT_S))) == ["a", "b"]
+        assert sorted(listed(bus, bus.list_subscription_sessions(topic, "all"))) == ["a", "b"]
+        with pytest.raises(ValueError, match="timeout must be greater than 0"):
+            bus.list_queue_sessions(queue, timeout=0)
+        bus.close()
+        with pytest.raises(PairClosed):
+            bus.list_queue_sessions(queue)
+
+
+def test_a_list_of_sessions_that_nobody_reads_to_its_end_ends_with_the_client(stage: Stage) -> None:
+    queue = f"{stage.orders}-sessions"
+    stage.primary.admin.create_queue(queue, requires_session=True)
+    with stage.bus() as bus:
+        sender = bus.get_queue_sender(queue)
+        sender.send_messages([ServiceBusMessage("x", session_id=f"s{number}") for number in range(101)])
+        sender.close()
+        sessions = iter(bus.list_queue_sessions(queue))
+        assert next(sessions).startswith("s")
+        wait_until(lambda: stage.primary.connections == 1)
+    wait_until(lambda: stage.primary.connections == 0)

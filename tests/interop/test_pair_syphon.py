@@ -167,6 +167,7 @@ def test_without_a_syphon_a_closed_secondary_ends_only_the_detour(both: Stage) -
 
 def test_without_a_syphon_a_closed_primary_ends_only_what_needs_it(both: Stage) -> None:
     with both.bus() as bus:
+        bus.get_queue_sender(both.invoices)
         bus.force_failover(both.invoices, stay=True)
         sender = bus.get_queue_sender(both.orders)
         sender.send_messages(ServiceBusMessage("before"))

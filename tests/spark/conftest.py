@@ -23,7 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """Made for little data; what is compiled for much gives the same results, and `bench` runs it."""
+    """Made for little data, so without compiled stages; `bench.analytics` checks those against DuckDB."""
     from twinbus.spark.session import FOR_LITTLE_DATA, ensure_session
 
     session = ensure_session("local[2,4]", settings=FOR_LITTLE_DATA)

@@ -70,6 +70,11 @@ class Diary:
     def __init__(self) -> None:
         self.letters: list[Came] = []
         self.times_empty = 0
+        self.is_waiting = False
+
+    def waits_for(self, queue: int) -> bool:
+        assert queue == 0
+        return self.is_waiting
 
     def came(self, queue: int, letters: list[Came]) -> None:
         assert queue == 0

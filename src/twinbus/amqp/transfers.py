@@ -23,6 +23,9 @@ _U32 = struct.Struct(">I").unpack_from
 _SIZE_AND_COUNT = struct.Struct(">II").unpack_from
 _NULL, _TRUE, _FALSE, _UINT_ZERO, _SMALL_UINT, _UINT = 0x40, 0x41, 0x42, 0x43, 0x52, 0x70
 
+_TRANSACTIONAL = (b"\x00\x53\x34", b"\x00\xa3\x1damqp:transactional-state:list", b"\x00\x80\0\0\0\0\0\0\0\x34")
+"""The state of a delivery that is part of a transaction, in all its spellings."""
+
 # What follows `more` when there is nothing to act upon: settle mode, state, resume, aborted, batchable.
 _PLAIN_TAILS = frozenset(
     bytes(tail[:length])
@@ -152,6 +155,8 @@ def _read_tail(buffer: bytes, at: int, count: int) -> tuple[int, bool]:
     """Step over the fields from the settle mode on; the answer says where they end and whether `aborted` is set."""
     aborted = False
     for index in range(6, count):
+        if index == 7 and buffer.startswith(_TRANSACTIONAL, at):  # stored at once, it could not be rolled back
+            raise DecodeError("a transfer belongs to a transaction, and transactions are not offered")
         if index == 9:
             aborted = buffer[at] == _TRUE or (buffer[at] == 0x56 and buffer[at + 1] == 1)
         at = skip(buffer, at)

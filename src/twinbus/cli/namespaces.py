@@ -93,6 +93,9 @@ def both(primary: str | None, secondary: str | None, config: Path | None) -> tup
         options = " and ".join(f"--{side} (or TWINBUS_{side.upper()})" for side in missing)
         raise OptionsError(f"which namespaces? give {options}, or a {CONFIG_FILE} with [primary] and [secondary]")
     here, there = (reach(choice) for choice in choices.values() if choice is not None)
+    if here.address == there.address:
+        origins = " and ".join(choice.origin for choice in choices.values() if choice is not None)
+        raise OptionsError(f"{origins} are the same namespace, {here.address}: pair two different ones")
     return here, there
 
 

@@ -10,7 +10,7 @@ from time import monotonic
 from azure.servicebus.aio import ServiceBusClient
 
 from twinbus.client.aio_links import AioSenderLink
-from twinbus.client.backlog_pool import IDLE_S, LINKS_MAX
+from twinbus.client.backlog_pool import IDLE_S, LINKS_MAX, NoFreeLink, fair_end
 from twinbus.client.failures import LinkFailed
 from twinbus.client.messages import batch_of
 from twinbus.client.parcel import STANDARD_BATCH_BYTES
@@ -27,19 +27,28 @@ class AioBacklogPool:
         self._room: dict[int, asyncio.Semaphore] = {}
         self._open: dict[int, int] = {}
         self._is_closed = False
+        self._stored_at = 0.0
         self.batch_bytes = STANDARD_BATCH_BYTES
         """What a backlog queue takes at once, as its links say."""
 
-    async def send(self, queue: int, letters: Sequence[bytes], timeout_s: float) -> None:
-        """Store the letters in a backlog queue; raises `LinkFailed`."""
-        until = monotonic() + timeout_s
+    async def send(self, queue: int, letters: Sequence[bytes], timeout_s: float, *, is_patient: bool = True) -> None:
+        """Store the letters in a backlog queue; raises `LinkFailed`.
+
+        For who is patient the time runs from when there is a link.
+        """
+        since = monotonic()
         async with self._turn(queue, timeout_s):
-            link = await self._borrow(queue, until)
+            link = await self._borrow(queue, monotonic() + timeout_s if is_patient else since + timeout_s)
+            until = fair_end(since, timeout_s, is_patient=is_patient)
+            if until is None:
+                self._give_back(queue, link)
+                raise NoFreeLink(self._path_of(queue), is_moving=self._stored_at >= since)
             try:
                 await link.send(batch_of(letters), max(0.001, until - monotonic()))
             except BaseException:
                 self._drop(queue, link)
                 raise
+            self._stored_at = monotonic()
             self._give_back(queue, link)
 
     @property
@@ -71,13 +80,12 @@ class AioBacklogPool:
 
     @contextlib.asynccontextmanager
     async def _turn(self, queue: int, timeout_s: float) -> AsyncIterator[None]:
-        room = self._room.setdefault(queue, asyncio.Semaphore(LINKS_MAX))
+        room, since = self._room.setdefault(queue, asyncio.Semaphore(LINKS_MAX)), monotonic()
         try:
             async with asyncio.timeout(timeout_s):
                 await room.acquire()
         except TimeoutError:
-            text = f"all {LINKS_MAX} links to {self._path_of(queue)} were in use"
-            raise LinkFailed(Failure(FailureKind.NO_ANSWER, text)) from None
+            raise NoFreeLink(self._path_of(queue), is_moving=self._stored_at >= since) from None
         try:
             yield
         finally:

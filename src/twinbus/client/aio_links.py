@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import datetime
+from time import monotonic
 from typing import Any, TypeVar
 
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
@@ -32,22 +33,29 @@ _closings: set[asyncio.Task[None]] = set()
 """Tasks that close what nobody waits for: the event loop alone would let them be collected half-way."""
 
 
+NEVER = float("inf")
+
+
 class Guard:
     """A timer that is set for every call and nearly never goes off; so it is one timer that is late to notice.
 
     To set and cancel a timer of the event loop for each of them would cost a hundredth of a send.
     """
 
-    def __init__(self, act: Callable[[], None], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, act: Callable[[], None], loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = monotonic
+    ) -> None:
         self._act = act
         self._loop = loop
+        self._clock = clock
         self._due: float | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_due = NEVER
 
     def start(self, seconds: float) -> None:
         """Act when this time has passed, unless cancelled before."""
-        self._due = due = self._loop.time() + seconds
-        if self._timer is None or due < self._timer.when():
+        self._due = due = self._clock() + seconds
+        if due < self._timer_due:
             self._set(due)
 
     def cancel(self) -> None:
@@ -58,18 +66,18 @@ class Guard:
         self._due = None
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+            self._timer, self._timer_due = None, NEVER
 
     def _set(self, due: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_at(due, self._look)
+        self._timer, self._timer_due = self._loop.call_later(due - self._clock(), self._look), due
 
     def _look(self) -> None:
-        self._timer = None
+        self._timer, self._timer_due = None, NEVER
         if self._due is None:
             return
-        if self._due > self._loop.time():
+        if self._due > self._clock():
             self._set(self._due)
         else:
             self._due = None
@@ -96,9 +104,14 @@ class AioSenderLink:
         self._keeping_alive = _keep_alive(sender)
 
     @classmethod
-    async def open(cls, client: ServiceBusClient, entity: str, *, deadline_s: float) -> AioSenderLink:
-        """A link that is ready to send, within this time; raises `LinkFailed`."""
-        sender = client.get_queue_sender(entity, keep_alive=NO_KEEP_ALIVE)
+    async def open(
+        cls, client: ServiceBusClient, entity: str, *, deadline_s: float, name: str | None = None
+    ) -> AioSenderLink:
+        """A link that is ready to send, within this time; raises `LinkFailed`.
+
+        `name` is what the SDK calls a client identifier.
+        """
+        sender = client.get_queue_sender(entity, client_identifier=name, keep_alive=NO_KEEP_ALIVE)
         return cls(entity, sender, await _open_within(sender, entity, deadline_s))
 
     @property

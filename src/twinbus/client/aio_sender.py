@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import contextlib
+from collections.abc import AsyncIterator, Iterable
 from datetime import datetime
 from time import monotonic
 from types import TracebackType
 from typing import Any
+
+from azure.servicebus.exceptions import OperationTimeoutError
 
 from twinbus.client import answers
 from twinbus.client.aio_links import AioSenderLink
@@ -16,10 +19,10 @@ from twinbus.client.any_sender import NOT_TRIED, REST_S, AnySender, spoils_link
 from twinbus.client.asks import Answer, Ask, Pack, Pause, ToBacklog, ToPrimary, WaitTurn
 from twinbus.client.failures import LinkFailed
 from twinbus.client.flows import receipt_of
-from twinbus.client.messages import PairedMessageBatch, Prepared, light_id, room_in, rough_sizes
+from twinbus.client.messages import PairedMessageBatch, Prepared, light_id, room_in, rough_sizes, schedulable
 from twinbus.client.ordered_sending import sending_of
 from twinbus.client.parcel import SdkParcel
-from twinbus.client.schedule_tokens import check_cancellable, tokens_for
+from twinbus.client.schedule_tokens import check_cancellable, numbers_of, tokens_for
 from twinbus.errors import SendError
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.failure import Failure, FailureKind
@@ -31,8 +34,8 @@ new, PRIMARY = tuple.__new__, Side.PRIMARY  # a third of the way to a receipt
 class PairedServiceBusSender(AnySender):
     """Sends to one queue or topic of the primary, or to the backlog while that is down. Tasks may share it."""
 
-    def __init__(self, shell: TaskShell, entity: Entity) -> None:
-        super().__init__(shell, entity)
+    def __init__(self, shell: TaskShell, entity: Entity, client_identifier: str | None = None) -> None:
+        super().__init__(shell, entity, client_identifier)
         self._shell = shell
         self._lock = asyncio.Lock()
         self._link: AioSenderLink | None = None
@@ -56,8 +59,8 @@ class PairedServiceBusSender(AnySender):
             message, ids = self._prepare(message, timeout, kwargs)
         first: tuple[Answer, int] | None = None
         epoch = entity.plain_epoch
-        if link is not None and epoch == self._link_epoch:
-            failure = await self._send_straight(link, message, len(ids), timeout)
+        if link is not None and epoch == self._link_epoch and not self._lock.locked():
+            failure = await self._send_straight(link, message, ids, timeout)
             if failure is None:
                 if entity.plain_epoch != epoch:
                     self._shell.succeeded(entity, epoch)  # somebody began to doubt meanwhile
@@ -66,7 +69,7 @@ class PairedServiceBusSender(AnySender):
                     self._chronicle.accepted(entity.path, ids, rough_sizes(message), seconds)
                 return new(SendReceipt, (entity.path, ids, PRIMARY, len(ids), (), 1, 0, seconds, ()))
             if failure is not NOT_TRIED:
-                first = answers.failed(failure), epoch
+                first = self._came_to(failure), epoch
                 self._shell.expect_detour(self.choice)
         if not ids:
             return SendReceipt(entity.path, (), entity.side, 0, attempts=0)
@@ -80,7 +83,7 @@ class PairedServiceBusSender(AnySender):
         While the entity is failed over they go to the backlog at once, schedule and all, and there are only tokens for
         them that cannot be cancelled.
         """
-        prepared = self._prepare(messages, timeout, kwargs)
+        prepared = self._prepare(schedulable(messages, schedule_time_utc), timeout, kwargs)
         if not prepared.ids:
             return []
         parcel = SdkParcel(prepared, self.entity.path, schedule_time_utc)
@@ -91,14 +94,14 @@ class PairedServiceBusSender(AnySender):
         self, sequence_numbers: int | Iterable[int], *, timeout: float | None = None, **kwargs: Any
     ) -> None:
         """Cancel scheduled messages on the primary; refuses, before doing anything, tokens of messages in a backlog."""
-        numbers = [sequence_numbers] if isinstance(sequence_numbers, int) else list(sequence_numbers)
+        numbers = numbers_of(sequence_numbers)
         check_cancellable(numbers)
         self._check(timeout, kwargs)
         if not numbers:
             return
         self._check_can_cancel()
         until = monotonic() + (self._attempt_s if timeout is None else min(timeout, self._attempt_s))
-        async with self._lock:
+        async with self._turn(until):
             await self._cancel(numbers, until)
 
     async def create_message_batch(self, max_size_in_bytes: int | None = None) -> PairedMessageBatch:
@@ -131,25 +134,27 @@ class PairedServiceBusSender(AnySender):
     # --- the straight way ---
 
     async def _send_straight(
-        self, link: AioSenderLink, message: Any, count: int, timeout: float | None
+        self, link: AioSenderLink, message: Any, message_ids: tuple[str, ...], timeout: float | None
     ) -> Failure | None:
         """The SDK's own send, with the connection taken away if it does not end."""
         attempt_s = self._attempt_s if timeout is None else self._straight_s(timeout)
-        await self._lock.acquire()
+        started_at = monotonic()
+        await self._lock.acquire()  # at once: nobody has it
         try:
             if self._link is not link or (monotonic() - self._used_at > REST_S and self._has_died(link)):
                 return NOT_TRIED
             guard = link.guard(attempt_s)
             try:
                 await link.sender.send_messages(message, timeout=attempt_s)
-                self._straight[0] += count
+                self._straight[0] += len(message_ids)
                 self._used_at = monotonic()
             except Exception as error:
                 failure = link.failure_of(error)
                 self._after_failure(link, failure)
                 return failure
-            except BaseException:
-                self._forget(link)  # cancelled in the middle: nobody knows what the link is waiting for
+            except BaseException as error:  # cancelled in the middle
+                self._forget(link)
+                self._interrupted(error, message_ids, started_at)
                 raise
             finally:
                 guard.cancel()
@@ -162,7 +167,8 @@ class PairedServiceBusSender(AnySender):
     async def _send_by_flow(
         self, parcel: SdkParcel, started_at: float, timeout: float | None, first: tuple[Answer, int] | None
     ) -> SendReceipt:
-        self._standing.check_usable()
+        if first is None:
+            self._standing.check_usable()
         sending = sending_of(parcel, self._shell.pair, self.entity, self.choice, started_at, timeout)
         try:
             receipt = await self._shell.run(sending.run(first), lambda ask: self._perform(ask, parcel))
@@ -178,63 +184,62 @@ class PairedServiceBusSender(AnySender):
 
     async def _perform(self, ask: Ask, parcel: SdkParcel) -> Answer:
         match ask:
-            case ToPrimary(timeout_s):
-                return await self._to_primary(parcel, timeout_s)
+            case ToPrimary(timeout_s, is_patient):
+                return await self._to_primary(parcel, timeout_s, is_patient=is_patient)
             case Pack():
                 return answers.packed(parcel.batches(self._shell.pool.batch_bytes))
-            case ToBacklog(queue, letters, timeout_s):
-                return await self._shell.to_backlog(queue, letters, timeout_s)
+            case ToBacklog():
+                return await self._shell.to_backlog(ask)
             case Pause() | WaitTurn():
                 return await self._shell.wait(ask)
         raise AssertionError(f"a send never asks for {ask}")
 
-    async def _to_primary(self, parcel: SdkParcel, timeout_s: float) -> Answer:
-        """One attempt: open a link if there is none, and send, within the time."""
-        epoch = self.entity.epoch
-        if self._shell.is_closing:
-            return self._shell.woke()
-        until = await self._wait_for_turn(timeout_s)
-        if until is None:
-            return answers.failed(Failure(FailureKind.NO_ANSWER, "other sends on this sender took all the time"))
+    async def _to_primary(self, parcel: SdkParcel, timeout_s: float, *, is_patient: bool) -> Answer:
+        """One attempt: open a link if there is none, and send, within the time.
+
+        Who waits for a turn learns what others find out meanwhile: their failure is this attempt's too, and their
+        successes are no reason to call the primary down.
+        """
+        since, epoch = monotonic(), self.entity.epoch
+        ending = self._ending()
+        if ending is not None:
+            return ending
         try:
-            if self.entity.epoch != epoch:
-                return answers.failed(Failure(FailureKind.UNREACHABLE, "its side changed while this send waited"))
+            async with asyncio.timeout(timeout_s):
+                await self._lock.acquire()
+        except TimeoutError:
+            return self._shared_failure(since) or self._no_turn(since)
+        try:
+            shared = self._shared_failure(since)
+            if shared is not None:
+                return shared
+            until = monotonic() + timeout_s if is_patient else since + timeout_s
+            if self.entity.epoch != epoch or until - monotonic() < timeout_s / 2:  # no fair time to answer
+                return self._no_turn(since)
             return answers.stored(tuple(await self._send_on(await self._ready_link(until), parcel, until)))
         except LinkFailed as problem:
+            self._note_failure(problem.failure)
             self._shell.expect_detour(self.choice)
-            return answers.failed(problem.failure)
+            return self._came_to(problem.failure)
         finally:
             self._lock.release()
-
-    async def _wait_for_turn(self, timeout_s: float) -> float | None:
-        """Take the lock; until when the attempt may last. None: nothing came of any send of this sender meanwhile.
-
-        A queue of tasks at a primary that works is no outage: who is not in a hurry waits as long as others succeed.
-        """
-        while True:
-            since = monotonic()
-            try:
-                async with asyncio.timeout(timeout_s):
-                    await self._lock.acquire()
-            except TimeoutError:
-                if timeout_s < self._attempt_s or self._used_at < since or self.entity.plain_epoch != self._link_epoch:
-                    return None
-            else:
-                return max(since + timeout_s, monotonic() + timeout_s / 2)
 
     async def _send_on(self, link: AioSenderLink, parcel: SdkParcel, until: float) -> list[int]:
         left_s = max(0.001, until - monotonic())
         try:
             if parcel.when is not None:
-                return await link.schedule(parcel.prepared.message, parcel.when, left_s)
-            await link.send(parcel.prepared.message, left_s)
+                numbers = await link.schedule(parcel.prepared.message, parcel.when, left_s)
+            else:
+                await link.send(parcel.prepared.message, left_s)
+                numbers = []
+            self._used_at = monotonic()
         except LinkFailed as problem:
             self._after_failure(link, problem.failure)
             raise
         except BaseException:
             self._forget(link)
             raise
-        return []
+        return numbers
 
     async def _cancel(self, numbers: list[int], until: float) -> None:
         try:
@@ -249,6 +254,19 @@ class PairedServiceBusSender(AnySender):
         except LinkFailed as problem:
             raise (problem.failure.error or SendError(str(problem))) from None
 
+    @contextlib.asynccontextmanager
+    async def _turn(self, until: float) -> AsyncIterator[None]:
+        """The lock, waited for no longer than until then."""
+        try:
+            async with asyncio.timeout(until - monotonic()):
+                await self._lock.acquire()
+        except TimeoutError:
+            raise OperationTimeoutError(message=self._no_turn(until).failure.text) from None
+        try:
+            yield
+        finally:
+            self._lock.release()
+
     # --- the link ---
 
     async def _ready_link(self, until: float) -> AioSenderLink:
@@ -258,7 +276,7 @@ class PairedServiceBusSender(AnySender):
             return link
         if link is not None:
             self._forget(link)
-        link = await self._shell.open_primary(self.entity.path, max(0.001, until - monotonic()))
+        link = await self._shell.open_primary(self.entity.path, max(0.001, until - monotonic()), self.client_identifier)
         self._link, self._link_epoch = link, epoch
         self._room_bytes = room_in(self._shell.pool.batch_bytes)
         self._chronicle = self._standing.chronicle
@@ -276,6 +294,7 @@ class PairedServiceBusSender(AnySender):
         return True
 
     def _after_failure(self, link: AioSenderLink, failure: Failure) -> None:
+        self._note_failure(failure)
         if spoils_link(failure) or not link.is_usable:
             self._forget(link)
 
@@ -287,8 +306,9 @@ class PairedServiceBusSender(AnySender):
     async def _batch_bytes(self) -> int:
         if self.entity.side is Side.PRIMARY:
             try:
-                async with self._lock:
-                    return (await self._ready_link(monotonic() + self._attempt_s)).max_batch_bytes
-            except LinkFailed:
+                until = monotonic() + self._attempt_s
+                async with self._turn(until):
+                    return (await self._ready_link(until)).max_batch_bytes
+            except (LinkFailed, OperationTimeoutError):
                 pass  # the send will tell; a batch for the detour fits the primary too
         return self._shell.pool.batch_bytes

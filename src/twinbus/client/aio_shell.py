@@ -6,7 +6,7 @@ The twin of `shell`. Steps of flows never await, so the core needs no lock here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from contextlib import nullcontext
 from time import monotonic
 from typing import Any
@@ -18,7 +18,8 @@ from twinbus.client.aio_backlog_pool import AioBacklogPool
 from twinbus.client.aio_links import AioSenderLink, all_closed
 from twinbus.client.aio_receivers import receiving
 from twinbus.client.aio_secretary import AioSecretary
-from twinbus.client.asks import Answer, Ask, Flow, Pause, Probe, Result, WaitTurn, Woke
+from twinbus.client.asks import Answer, Ask, Flow, Pause, Probe, Result, ToBacklog, WaitTurn, Woke
+from twinbus.client.backlog_pool import NoFreeLink
 from twinbus.client.failures import LinkFailed, describe
 from twinbus.client.homecoming import Homecoming, HomecomingTask, news_of, reason_of
 from twinbus.client.keeper import LOGGER, WORKERS_MAX
@@ -27,12 +28,13 @@ from twinbus.client.order_witness import OrderWitness
 from twinbus.client.pings import ping_message
 from twinbus.client.shell import CLOSE_PATIENCE_S, SWEEP_S
 from twinbus.client.side import AioSides
-from twinbus.client.standing import RECHECK_S, Standing
+from twinbus.client.standing import FIRST_RECHECK_S, RECHECK_S, Standing
 from twinbus.client.status import Phase
 from twinbus.pairing.closing import SIDES, SideName
 from twinbus.pairing.effects import Effect, ForgetWake, PingPrimary, Rouse, StopPings, Tell, WakeMe
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.events import Event, SendSucceeded, TimeCame
+from twinbus.pairing.failure import Failure
 from twinbus.syphon import Alert
 
 
@@ -69,12 +71,12 @@ class TaskShell:
             homecoming = self._homecoming()
             async with self._secretary() as secretary:
                 found = await secretary.prepare(self.standing.plan)
+            self.standing.open_ledger()  # before anything that would have to be ended if this cannot be
             attempt_s = self.rules.attempt_s
             self._primary = self.standing.primary.aio_client(attempt_s=attempt_s)
             self.receiving = receiving(self.standing.primary.aio_client(attempt_s=attempt_s))
             self._secondary = self.standing.secondary.aio_client(attempt_s=attempt_s)
             self._pool = AioBacklogPool(self._secondary, self.standing.queue_path)
-            self.standing.open_ledger()
             self.standing.prepared(found, monotonic())
             if self.standing.chronicle is not None:
                 self.standing.chronicle.paired(found)
@@ -83,7 +85,7 @@ class TaskShell:
             self._warm_queue = self.pair.rotation.pick(None, monotonic(), answers.chance())
             self._warm_up(self._warm_queue)
             self._call_at("sweep", monotonic() + SWEEP_S, self._sweep)
-            self._call_at("recheck", monotonic() + RECHECK_S, lambda: self._begin(self.recheck()))
+            self._call_at("recheck", monotonic() + FIRST_RECHECK_S, lambda: self._begin(self.recheck()))
             self.settle()
             if homecoming is not None:
                 self._syphon = HomecomingTask(homecoming, sorted(found.found))
@@ -191,20 +193,24 @@ class TaskShell:
         assert self._pool is not None, "senders are used only after pairing"
         return self._pool
 
-    async def open_primary(self, path: str, deadline_s: float) -> AioSenderLink:
+    async def open_primary(self, path: str, deadline_s: float, name: str | None = None) -> AioSenderLink:
         assert self._primary is not None, "senders are used only after pairing"
         self.standing.check_side("primary")
-        return await AioSenderLink.open(self._primary, path, deadline_s=deadline_s)
+        return await AioSenderLink.open(self._primary, path, deadline_s=deadline_s, name=name)
 
-    async def to_backlog(self, queue: int, letters: Sequence[bytes], timeout_s: float) -> Answer:
+    async def to_backlog(self, ask: ToBacklog) -> Answer:
         if self._closing.is_set():
             return self.woke()
         self.standing.check_side("secondary")
         try:
-            await self.pool.send(queue, letters, timeout_s)
+            await self.pool.send(ask.queue, ask.letters, ask.timeout_s, is_patient=ask.is_patient)
+        except NoFreeLink as crowd:
+            return answers.crowded(crowd.failure, is_moving=crowd.is_moving)
         except LinkFailed as problem:
+            if self._closing.is_set():
+                return answers.woke(is_closing=True, failure=problem.failure)
             return answers.failed(problem.failure)
-        self.standing.queue_sent[queue] = self.standing.queue_sent.get(queue, 0) + len(letters)
+        self.standing.count_sent(ask.queue, len(ask.letters))
         return answers.stored()
 
     # --- warm links ---
@@ -259,6 +265,11 @@ class TaskShell:
     def succeeded(self, entity: Entity, epoch: int) -> None:
         """The primary took something on the straight way."""
         self.feed(entity, lambda at, _: SendSucceeded(at, epoch))
+
+    def doubted(self, entity: Entity, failure: Failure, message_ids: tuple[str, ...]) -> None:
+        """An attempt on the straight way was given up in the middle."""
+        self.pair.doubted(entity, failure, message_ids, "primary")
+        self.settle()
 
     def warn_once(self, entity: Entity, name: str, text: str, **details: object) -> None:
         self.pair.warn_once(entity, name, text, **details)

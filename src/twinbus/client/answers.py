@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from time import monotonic
 
-from twinbus.client.asks import Failed, Packed, Stored, Woke
+from twinbus.client.asks import Crowded, Failed, Packed, Stored, Woke
 from twinbus.pairing.failure import Failure
 
 _dice = Random()  # noqa: S311 - it spreads pings and senders, and keeps no secret
@@ -28,5 +28,9 @@ def packed(batches: tuple[tuple[bytes, ...], ...]) -> Packed:
     return Packed(monotonic(), chance(), batches)
 
 
-def woke(*, is_closing: bool) -> Woke:
-    return Woke(monotonic(), chance(), is_closing)
+def woke(*, is_closing: bool, failure: Failure | None = None, reason: str = "the client was closed") -> Woke:
+    return Woke(monotonic(), chance(), is_closing, failure, reason)
+
+
+def crowded(failure: Failure, *, is_moving: bool) -> Crowded:
+    return Crowded(monotonic(), chance(), failure, is_moving)

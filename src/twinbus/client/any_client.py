@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,6 +11,9 @@ from twinbus.client.namespace import Namespace
 from twinbus.client.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.errors import OptionsError
 from twinbus.pairing.entity import Entity
+from twinbus.pairing.pair import Pair
+
+NAMES_TOLD_MAX = 10
 
 
 def options_from(secondary: str, options: dict[str, Any]) -> SendAvailabilityPairedNamespaceOptions:
@@ -23,18 +27,36 @@ def options_from(secondary: str, options: dict[str, Any]) -> SendAvailabilityPai
 
 
 def checked_path(path: object) -> str:
-    """The name of a queue or topic."""
-    if not isinstance(path, str) or not path.strip():
+    """The name of a queue or topic; slashes around it do not count, neither here nor in the service."""
+    if not isinstance(path, str) or not path.strip("/ "):
         raise OptionsError(f"a queue or topic has a name, got {path!r}")
-    return path
+    return path.strip("/")
 
 
-def refuse_sender_options(kwargs: dict[str, Any]) -> None:
+def known_entity(pair: Pair, path: object) -> Entity:
+    """A queue or topic that was declared or has had a sender; raises `OptionsError` with those for any other one."""
+    name = checked_path(path)
+    for entity in pair.entities:
+        if entity.path.lower() == name.lower():
+            return entity
+    known = [entity.path for entity in pair.entities]
+    more = f" and {len(known) - NAMES_TOLD_MAX} more" if len(known) > NAMES_TOLD_MAX else ""
+    told = f"known are {', '.join(known[:NAMES_TOLD_MAX])}{more}" if known else "none is known"
+    raise OptionsError(f"no queue or topic {name!r} is known here, {told}: get a sender first, or name it in entities=")
+
+
+def check_sender_options(client_identifier: object, kwargs: dict[str, Any]) -> None:
+    """Raise `OptionsError` for what cannot be said of one sender alone."""
     if kwargs:
         names = ", ".join(kwargs)
-        raise OptionsError(f"a paired sender takes no options of its own, got {names}: give them to Namespace")
+        raise OptionsError(f"a paired sender takes client_identifier only, got {names}: give them to Namespace")
+    if client_identifier is not None and not isinstance(client_identifier, str):
+        raise OptionsError(f"client_identifier is text, got {client_identifier!r}")
 
 
-def sent_straight(senders: Iterable[AnySender], entity: Entity) -> int:
-    """How many messages senders of an entity have sent on the straight way."""
-    return sum(sender.straight for sender in senders if sender.entity is entity)
+def sent_straight(senders: Iterable[AnySender]) -> Counter[Entity]:
+    """How many messages the senders have sent on the straight way, by entity."""
+    counts: Counter[Entity] = Counter()
+    for sender in senders:
+        counts[sender.entity] += sender.straight
+    return counts

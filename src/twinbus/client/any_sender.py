@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import uuid
 import warnings
 import weakref
+from dataclasses import replace
+from time import monotonic
 from typing import Any, Protocol
 
+from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError
+
+from twinbus.client import answers
+from twinbus.client.asks import Answer, Crowded, Woke
 from twinbus.client.chronicle import Chronicle
-from twinbus.client.flows import Choice, kept_back_s
+from twinbus.client.flows import Choice, attach_receipt, kept_back_s
 from twinbus.client.messages import Prepared, can_take_detour, might_not_fit, prepare, reserved_names
 from twinbus.client.parcel import SdkParcel
 from twinbus.client.standing import Standing
@@ -40,11 +47,14 @@ class Shell(Protocol):
     def pool(self) -> Pool: ...
 
     def warn_once(self, entity: Entity, name: str, text: str, **details: object) -> None: ...
+    def doubted(self, entity: Entity, failure: Failure, message_ids: tuple[str, ...]) -> None: ...
 
 
 class AnySender:
-    def __init__(self, shell: Shell, entity: Entity) -> None:
+    def __init__(self, shell: Shell, entity: Entity, client_identifier: str | None = None) -> None:
         self.entity = entity
+        self.client_identifier = client_identifier or f"SBSender-{uuid.uuid4()}"
+        """What its links to the primary are called there, as senders of the SDK have it."""
         self.choice = Choice()
         self._straight = [0]
         # When it is closed or forgotten, what it sent on the straight way counts among what its entity has seen.
@@ -55,6 +65,8 @@ class AnySender:
         self._chronicle: Chronicle | None = None
         self._is_closed = False
         self._used_at = 0.0
+        self._failed_at = 0.0
+        self._last_failure = NOT_TRIED
         self._room_bytes = 0
         """What surely fits a backlog queue; nothing does before there is a link."""
 
@@ -96,6 +108,46 @@ class AnySender:
             raise PairClosed(f"the sender of {self.entity.path} is closed: nothing was sent")
         self._standing.check_usable()
 
+    # --- what an attempt comes to ---
+
+    def _ending(self, failure: Failure | None = None) -> Woke | None:
+        """The answer to everything once the sender or the client is closed; None before. No news of the primary."""
+        if self._is_closed:
+            return answers.woke(is_closing=True, failure=failure, reason="the sender was closed")
+        if self._standing.has_ended:
+            return answers.woke(is_closing=True, failure=failure)
+        return None
+
+    def _came_to(self, failure: Failure) -> Answer:
+        """The answer after a failed attempt."""
+        return self._ending(failure) or answers.failed(failure)
+
+    def _note_failure(self, failure: Failure) -> None:
+        """What an attempt has shown is known to those who wait for their turn."""
+        if spoils_link(failure):
+            self._failed_at, self._last_failure = monotonic(), failure
+
+    def _shared_failure(self, since: float) -> Answer | None:
+        """What others found out about the primary while this send waited for its turn; None: nothing, or it works."""
+        if self._failed_at < since or self._failed_at < self._used_at:
+            return None
+        found = self._last_failure
+        return self._came_to(replace(found, in_doubt=False, error=_twin_of(found)))
+
+    def _no_turn(self, since: float) -> Crowded:
+        """Others of this process took all the time: that is no trouble of the primary's."""
+        text = f"other sends to {self.entity.path} on this sender took all the time"
+        failure = Failure(FailureKind.NO_ANSWER, text, error=OperationTimeoutError(message=text))
+        return answers.crowded(failure, is_moving=self._used_at >= since)
+
+    def _interrupted(self, error: BaseException, message_ids: tuple[str, ...], started_at: float) -> None:
+        """A caller did not wait for the answer: nobody knows what became of the messages, and that is said."""
+        count = len(message_ids)
+        receipt = SendReceipt(self.entity.path, message_ids, Side.PRIMARY, 0, (), 1, count, monotonic() - started_at)
+        attach_receipt(error, receipt)
+        failure = Failure(FailureKind.NO_ANSWER, "the caller did not wait for the answer", in_doubt=True)
+        self._home.doubted(self.entity, failure, message_ids)
+
     def _straight_s(self, timeout: float | None) -> float:
         """How long a send may take on the straight way."""
         if timeout is None:
@@ -135,6 +187,17 @@ class AnySender:
 def _fold(straight: list[int], entity: Entity) -> None:
     entity.tally.to_primary += straight[0]
     straight[0] = 0
+
+
+def _twin_of(failure: Failure) -> BaseException:
+    """An exception like the failure's, for another caller: each of them learns something else about its messages."""
+    error = failure.error
+    if error is None:
+        return ServiceBusConnectionError(message=failure.text)
+    twin = type(error).__new__(type(error))
+    twin.args = error.args
+    twin.__dict__.update({name: value for name, value in vars(error).items() if name != "__notes__"})
+    return twin
 
 
 def spoils_link(failure: Failure) -> bool:

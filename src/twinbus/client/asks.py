@@ -20,6 +20,8 @@ class ToPrimary:
     """Send this flow's messages to the entity on the primary, within so many seconds."""
 
     timeout_s: float
+    is_patient: bool = True
+    """The caller gave no time-out: waiting for others of this process need not count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,8 @@ class ToBacklog:
     queue: int
     letters: tuple[bytes, ...]
     timeout_s: float
+    is_patient: bool = True
+    """As for `ToPrimary`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +96,24 @@ class Woke:
     at: float
     chance: float
     is_closing: bool = False
+    failure: Failure | None = None
+    """What became of an attempt that was cut short by the end."""
+    reason: str = "the client was closed"
 
 
-Answer = Stored | Failed | Packed | Woke
+@dataclass(frozen=True, slots=True)
+class Crowded:
+    """Nothing was attempted: others of this process took all the time. That says nothing of the namespace."""
+
+    at: float
+    chance: float
+    failure: Failure
+    """To be raised if there is no time to wait any longer; it counts for nothing."""
+    is_moving: bool = False
+    """Those others got something done meanwhile: it is worth waiting."""
+
+
+Answer = Stored | Failed | Packed | Woke | Crowded
 
 Result = TypeVar("Result")
 Flow = Generator[Ask, Answer, Result]

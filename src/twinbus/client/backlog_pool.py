@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 
 from azure.servicebus import ServiceBusClient
+from azure.servicebus.exceptions import OperationTimeoutError
 
 from twinbus.client.failures import LinkFailed
 from twinbus.client.links import SenderLink
@@ -16,10 +17,20 @@ from twinbus.client.parcel import STANDARD_BATCH_BYTES
 from twinbus.client.watchdog import Watchdog
 from twinbus.pairing.failure import Failure, FailureKind
 
-LINKS_MAX = 4
+LINKS_MAX = 8
 """Links to one backlog queue; further senders wait for one."""
 IDLE_S = 30.0
 """A link that nobody used for longer is closed."""
+
+
+class NoFreeLink(LinkFailed):
+    """All links to a backlog queue were in use, all the time: that is no trouble of the queue's."""
+
+    def __init__(self, path: str, *, is_moving: bool) -> None:
+        """`is_moving`: they got something done meanwhile."""
+        self.is_moving = is_moving
+        text = f"all {LINKS_MAX} links to {path} were in use"
+        super().__init__(Failure(FailureKind.NO_ANSWER, text, error=OperationTimeoutError(message=text)))
 
 
 class BacklogPool:
@@ -31,18 +42,27 @@ class BacklogPool:
         self._idle: dict[int, list[tuple[float, SenderLink]]] = {}
         self._open: dict[int, int] = {}
         self._is_closed = False
+        self._stored_at = 0.0
         self.batch_bytes = STANDARD_BATCH_BYTES
         """What a backlog queue takes at once, as its links say."""
 
-    def send(self, queue: int, letters: Sequence[bytes], timeout_s: float) -> None:
-        """Store the letters in a backlog queue; raises `LinkFailed`."""
-        until = monotonic() + timeout_s
-        link = self._borrow(queue, until)
+    def send(self, queue: int, letters: Sequence[bytes], timeout_s: float, *, is_patient: bool = True) -> None:
+        """Store the letters in a backlog queue; raises `LinkFailed`.
+
+        For who is patient the time runs from when there is a link.
+        """
+        since = monotonic()
+        link = self._borrow(queue, since + timeout_s)
+        until = fair_end(since, timeout_s, is_patient=is_patient)
+        if until is None:
+            self._give_back(queue, link)
+            raise NoFreeLink(self._path_of(queue), is_moving=self._stored_at >= since)
         try:
             link.send(batch_of(letters), max(0.001, until - monotonic()))
         except BaseException:
             self._drop(queue, link)
             raise
+        self._stored_at = monotonic()
         self._give_back(queue, link)
 
     @property
@@ -94,7 +114,8 @@ class BacklogPool:
         return [link for since, link in links if (since, link) not in kept]
 
     def _wait_for_link(self, queue: int, until: float) -> SenderLink | None:
-        """An idle link; None: there is room for a new one. Raises `LinkFailed` when neither comes in time."""
+        """An idle link; None: there is room for a new one. Raises `NoFreeLink` when neither comes in time."""
+        since = monotonic()
         while not self._is_closed:
             if self._idle.get(queue):
                 return self._idle[queue].pop()[1]
@@ -103,8 +124,7 @@ class BacklogPool:
                 return None
             left_s = until - monotonic()
             if left_s <= 0:
-                text = f"all {LINKS_MAX} links to {self._path_of(queue)} were in use"
-                raise LinkFailed(Failure(FailureKind.NO_ANSWER, text))
+                raise NoFreeLink(self._path_of(queue), is_moving=self._stored_at >= since)
             self._changed.wait(left_s)
         raise LinkFailed(Failure(FailureKind.UNREACHABLE, "the client is closed"))
 
@@ -134,3 +154,11 @@ class BacklogPool:
         with self._changed:
             self._open[queue] -= 1
             self._changed.notify()
+
+
+def fair_end(since: float, timeout_s: float, *, is_patient: bool) -> float | None:
+    """Until when a send may last that waited for a link since then; None: it would have no fair time to be answered."""
+    now = monotonic()
+    if is_patient:
+        return now + timeout_s
+    return since + timeout_s if since + timeout_s - now >= timeout_s / 2 else None

@@ -69,6 +69,9 @@ _CLIENT_SIDE = {"amqp:unknown-error", "amqp:client-error", "amqp:vendor-error"}
 _NO_MESSAGE = (TypeError, ValueError, OverflowError, struct.error)
 """What encoding something raises that cannot be encoded."""
 
+_NUMBERS = b"sequence-numbers"
+"""What the SDK misses in an answer that says "done" of messages which a server drops: whoever schedules pings."""
+
 _WRITE_FAILED = "Can not send frame out"
 
 _CONDITION_IN_TEXT = re.compile(r"\s*Error condition: [^\s]+\.?(?=\s|$)")
@@ -180,6 +183,8 @@ def _kind(layers: list[BaseException], condition: str | None, *, is_encoding: bo
             return found
     if condition is not None and condition not in _CLIENT_SIDE:
         return KINDS.get(condition, FailureKind.INTERNAL)
+    if isinstance(layers[-1], KeyError) and layers[-1].args == (_NUMBERS,):
+        return FailureKind.REJECTED
     is_ours = isinstance(layers[0], _NO_MESSAGE) and not isinstance(layers[0], ServiceBusError)
     if is_ours or (is_encoding and isinstance(layers[-1], _NO_MESSAGE)):
         return _kind_of_argument(layers[0])

@@ -9,6 +9,7 @@ from typing import NoReturn, Protocol
 
 from twinbus.client.asks import (
     Answer,
+    Crowded,
     Failed,
     Flow,
     Pack,
@@ -21,7 +22,7 @@ from twinbus.client.asks import (
     WaitTurn,
     Woke,
 )
-from twinbus.errors import BothNamespacesUnavailable, NotSent, SendError
+from twinbus.errors import BothNamespacesUnavailable, NotSent, PairClosed, SendError
 from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.pairing.effects import Tell
 from twinbus.pairing.entity import Entity
@@ -30,7 +31,7 @@ from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.machine import Suspect
 from twinbus.pairing.pair import Pair
 from twinbus.pairing.receipt import SendReceipt, Side
-from twinbus.pairing.retry import Tries
+from twinbus.pairing.retry import Tries, longest_s
 from twinbus.pairing.rules import Rules
 from twinbus.pairing.verdict import Role, Verdict, verdict
 
@@ -93,6 +94,7 @@ class Sending:
         self._keep_back_s = kept_back_s(pair.rules, timeout_s)
         self.ticket: int | None = None
         self._hold_until = 0.0
+        self._was_crowded = False
         self._queues: list[str] = []
 
     @property
@@ -141,15 +143,37 @@ class Sending:
             else:
                 epoch = self._entity.epoch
                 timeout_s = self._tries.attempt_s(self._at, keep_back_s=self._keep_back_s)
-                answer = yield ToPrimary(max(timeout_s, TIMEOUT_LEAST_S))
+                ask = ToPrimary(max(timeout_s, TIMEOUT_LEAST_S), self._tries.deadline is None)
+                answer = yield from self._attempt(ask, Side.PRIMARY)
             self._heard(answer)
             if isinstance(answer, Stored):
                 return self._stored_on_primary(answer, epoch)
+            if isinstance(answer, Crowded):
+                self._check_patience(answer, self._keep_back_s)
+                continue
             pause_s = self._after_failure(_failure_in(answer), epoch)
             if pause_s is None:
                 return None
             yield from self._pause(pause_s)
         return None
+
+    def _attempt(self, ask: ToPrimary | ToBacklog, side: Side) -> Flow[Answer]:
+        """Have it done; if the caller is interrupted meanwhile, nobody knows whether it was."""
+        try:
+            return (yield ask)
+        except PairClosed as error:
+            self._raise_not_sent(str(error))
+        except BaseException as error:
+            self._note(Failure(FailureKind.NO_ANSWER, "the caller did not wait for the answer", in_doubt=True), side)
+            attach_receipt(error, self._unsent())
+            raise
+
+    def _check_patience(self, answer: Crowded, keep_back_s: float = 0.0) -> None:
+        """Raise unless there is time to wait for another turn."""
+        self._was_crowded = True
+        is_over = not answer.is_moving and self._at - self._started_at > longest_s(self._rules)
+        if is_over or not self._tries.has_time_for(keep_back_s, self._at):
+            self._raise(answer.failure)
 
     def _stored_on_primary(self, answer: Stored, epoch: int) -> SendReceipt:
         self._tries.attempted()
@@ -162,6 +186,8 @@ class Sending:
         self._note(failure, Side.PRIMARY)
         if failure.error is None and self._entity.side is Side.BACKLOG:
             return None  # the primary was not even asked: this send only waited for one that found it down
+        if self._was_crowded and failure.kind is FailureKind.NO_ANSWER and self._tries.deadline is not None:
+            self._raise(failure)  # it had no fair time to answer
         opinion = self._pair.judge(self._entity, failure)
         if opinion is Verdict.RAISE:
             self._raise(failure)
@@ -193,7 +219,7 @@ class Sending:
             packed = yield Pack()
         except Exception as error:  # it cannot take the detour; what became of it before is to be said all the same
             self._entity.tally.raised += 1
-            _attach(error, self._unsent())
+            attach_receipt(error, self._unsent())
             raise
         self._heard(packed)
         assert isinstance(packed, Packed)
@@ -214,13 +240,18 @@ class Sending:
             timeout_s = self._tries.attempt_s(self._at)
             if timeout_s <= 0:
                 self._raise_both("the time that the caller gave is over")
-            answer = yield ToBacklog(queue, batch, timeout_s)
-            self._heard(answer)
+            ask = ToBacklog(queue, batch, timeout_s, self._tries.deadline is None)
+            answer = yield from self._attempt(ask, Side.BACKLOG)
+            self._heard(answer, Side.BACKLOG)
             if isinstance(answer, Stored):
                 self._tries.attempted()
                 self._pair.queue_took(self._entity, queue, len(batch))
                 return queue
-            yield from self._after_queue_failure(queue, _failure_in(answer), search)
+            if isinstance(answer, Crowded):
+                self._check_patience(answer)
+                self._choice.queue = self._pair.rotation.pick(None, self._at, self._chance, avoid=queue) or queue
+                continue
+            yield from self._after_queue_failure(queue, _failure_in(answer), search, len(batch))
 
     def _pick(self, search: Search) -> int | None:
         if search.connection_failures >= CONNECTION_FAILURES_MAX:
@@ -232,8 +263,8 @@ class Sending:
         self._choice.queue = queue
         return queue
 
-    def _after_queue_failure(self, queue: int, failure: Failure, search: Search) -> Flow[None]:
-        self._note(failure, Side.BACKLOG)
+    def _after_queue_failure(self, queue: int, failure: Failure, search: Search, messages: int) -> Flow[None]:
+        self._note(failure, Side.BACKLOG, messages)
         opinion = verdict(failure, Role.BACKLOG)
         if opinion is Verdict.RAISE:
             self._raise(failure)
@@ -292,13 +323,15 @@ class Sending:
 
     # --- what is said ---
 
-    def _heard(self, answer: Answer) -> None:
+    def _heard(self, answer: Answer, side: Side = Side.PRIMARY) -> None:
         self._at, self._chance = answer.at, answer.chance
         if isinstance(answer, Woke) and answer.is_closing:
-            self._raise_not_sent("the client was closed")
+            if answer.failure is not None:
+                self._note(answer.failure, side)
+            self._raise_not_sent(answer.reason)
 
-    def _note(self, failure: Failure, side: Side) -> None:
-        self._tries.note(failure)
+    def _note(self, failure: Failure, side: Side, messages: int | None = None) -> None:
+        self._tries.note(failure, len(self._parcel.message_ids) if messages is None else messages)
         if failure.in_doubt:
             self._pair.doubted(self._entity, failure, self._parcel.message_ids, side.value)
 
@@ -369,13 +402,14 @@ def with_receipt(failure: Failure, receipt: SendReceipt) -> BaseException:
     error = failure.error
     if error is None:
         return SendError(str(failure), receipt)
-    _attach(error, receipt)
+    attach_receipt(error, receipt)
     doubt = f"; {receipt.copies_in_doubt} of them in doubt: the message may be stored" if receipt.in_doubt else ""
     error.add_note(f"twinbus: {receipt.entity}: {receipt.attempts} attempts{doubt}")
     return error
 
 
-def _attach(error: BaseException, receipt: SendReceipt) -> None:
+def attach_receipt(error: BaseException, receipt: SendReceipt) -> None:
+    """Have an exception know what is known about its messages."""
     if isinstance(error, SendError):
         error.receipt = receipt
     else:

@@ -34,8 +34,8 @@ class Homecoming:
         self._dials: tuple[Dial, Dial] = standing.primary.dial(attempt_s), standing.secondary.dial(attempt_s)
         self._name = standing.pair.name
         self._options = SyphonOptions(ttl=standing.options.ttl, attempt_s=attempt_s, order=standing.options.order)
-        folder = standing.options.ledger
-        self._ledger = None if folder is None else Ledger.at(folder, "syphon")
+        self._ledger_folder = standing.options.ledger
+        self._ledger: Ledger | None = None
         self._on_alert = on_alert
         self.on_broken = on_broken
         self.syphon: Syphon | None = None
@@ -45,6 +45,8 @@ class Homecoming:
     def make(self, queues: list[int]) -> Syphon:
         """The syphon for the backlog queues that were found."""
         primary, secondary = self._dials
+        if self._ledger_folder is not None:
+            self._ledger = Ledger.at(self._ledger_folder, "syphon")
         if self.witness is not None:
             self.witness.queues = queues
         self.syphon = Syphon(

@@ -28,7 +28,7 @@ class Keeper:
         self._name = name
         self._changed = threading.Condition()
         self._dates: list[tuple[float, int, Hashable]] = []
-        self._jobs: dict[Hashable, tuple[int, Job]] = {}  # key -> the number of its latest date, what to do
+        self._jobs: dict[Hashable, tuple[int, Job, bool]] = {}  # key -> number of its latest date, what to do, is short
         self._numbers = count()
         self._due: deque[Job] = deque()
         self._workers = 0
@@ -39,11 +39,14 @@ class Keeper:
     def start(self) -> None:
         self._begin(self._keep_time, "clock")
 
-    def call_at(self, key: Hashable, at: float, job: Job) -> None:
-        """Do this at that time (monotonic); replaces what was ordered under the same key."""
+    def call_at(self, key: Hashable, at: float, job: Job, *, is_short: bool = False) -> None:
+        """Do this at that time (monotonic); replaces what was ordered under the same key.
+
+        A short job, which waits for nobody, is done on the clock's own thread: no ping that hangs can delay it.
+        """
         with self._changed:
             number = next(self._numbers)
-            self._jobs[key] = (number, job)
+            self._jobs[key] = (number, job, is_short)
             heapq.heappush(self._dates, (at, number, key))
             if len(self._dates) > 2 * len(self._jobs) + STALE_DATES_MAX:
                 self._drop_stale_dates()
@@ -87,25 +90,39 @@ class Keeper:
             self._threads.discard(threading.current_thread())
 
     def _keep_time(self) -> None:
+        while (short := self._wait_for_due()) is not None:
+            for job in short:  # without the lock: what they do may order something new
+                _do(job)
+
+    def _wait_for_due(self) -> list[Job] | None:
+        """Hand out what is due; the short jobs among it, for the clock itself. None: it is over."""
         with self._changed:
             while not self._is_stopped:
                 now = monotonic()
+                short: list[Job] = []
                 while self._dates and self._dates[0][0] <= now:
                     _, number, key = heapq.heappop(self._dates)
-                    self._when_due(number, key)
+                    self._when_due(number, key, short)
+                if short:
+                    return short
                 self._changed.wait(self._dates[0][0] - now if self._dates else None)
+        return None
 
     def _drop_stale_dates(self) -> None:
         """Dates that were cancelled or ordered anew lie in the heap until their time; there may be many of them."""
-        latest = {key: number for key, (number, _) in self._jobs.items()}
+        latest = {key: number for key, (number, _, _) in self._jobs.items()}
         self._dates = [date for date in self._dates if latest.get(date[2]) == date[1]]
         heapq.heapify(self._dates)
 
-    def _when_due(self, number: int, key: Hashable) -> None:
+    def _when_due(self, number: int, key: Hashable, short: list[Job]) -> None:
         ordered = self._jobs.get(key)
         if ordered is not None and ordered[0] == number:  # else it was cancelled, or ordered anew
             del self._jobs[key]
-            self._hand_out(ordered[1])
+            _, job, is_short = ordered
+            if is_short:
+                short.append(job)
+            else:
+                self._hand_out(job)
 
     def _hand_out(self, job: Job) -> None:
         if self._is_stopped:
@@ -113,15 +130,15 @@ class Keeper:
         self._due.append(job)
         if self._idle < len(self._due) and self._workers < WORKERS_MAX:
             self._workers += 1
-            self._begin(self._work, f"worker-{self._workers}")
+            try:
+                self._begin(self._work, f"worker-{self._workers}")
+            except RuntimeError:  # no further thread can be had: the others will come to it
+                self._workers -= 1
         self._changed.notify_all()
 
     def _work(self) -> None:
         while (job := self._next_job()) is not None:
-            try:
-                job()
-            except Exception:  # one broken job must not end the pings of all entities
-                LOGGER.exception("event=internal_error reason=%r", "a background job failed")
+            _do(job)
 
     def _next_job(self) -> Job | None:
         """The next job; None when there was none for a while, or it is over: the worker may go."""
@@ -135,3 +152,10 @@ class Keeper:
                 return self._due.popleft()
             self._workers -= 1
             return None
+
+
+def _do(job: Job) -> None:
+    try:
+        job()
+    except Exception:  # one broken job must not end the pings of all entities
+        LOGGER.exception("event=internal_error reason=%r", "a background job failed")

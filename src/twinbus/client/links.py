@@ -63,9 +63,20 @@ class SenderLink:
         watchdog.watch(self)
 
     @classmethod
-    def open(cls, client: ServiceBusClient, entity: str, *, deadline_s: float, watchdog: Watchdog) -> SenderLink:
-        """A link that is ready to send, within this time or a little more; raises `LinkFailed`."""
-        sender = client.get_queue_sender(entity, keep_alive=NO_KEEP_ALIVE)
+    def open(
+        cls,
+        client: ServiceBusClient,
+        entity: str,
+        *,
+        deadline_s: float,
+        watchdog: Watchdog,
+        name: str | None = None,
+    ) -> SenderLink:
+        """A link that is ready to send, within this time or a little more; raises `LinkFailed`.
+
+        `name` is what the SDK calls a client identifier.
+        """
+        sender = client.get_queue_sender(entity, client_identifier=name, keep_alive=NO_KEEP_ALIVE)
         wire = _open_within(sender, entity, deadline_s, watchdog)
         return cls(entity, sender, wire, watchdog)
 

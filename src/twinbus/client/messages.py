@@ -65,6 +65,16 @@ def prepare(message: object) -> Prepared:
     return Prepared(one, (_id_of(_raw(one)),))
 
 
+def schedulable(message: object, when: object) -> object:
+    """What `prepare` is to be given for messages that are to be enqueued at a time.
+
+    Raises what the SDK raises for what it cannot schedule, and `TypeError` for what is no time: without one the message
+    would be enqueued at once.
+    """
+    _check_time(when)
+    return _one(message) if isinstance(message, ServiceBusMessageBatch | Mapping) else message
+
+
 def _prepare_many(messages: list[Any]) -> Prepared:
     try:
         return Prepared(messages, tuple([_id_of(each._raw_amqp_message) for each in messages]))
@@ -174,9 +184,13 @@ def for_schedule(prepared: Prepared, when: datetime) -> list[bytes]:
     return [rewrite(letter, set_annotations=due_at) for letter in letters_of(prepared)]
 
 
-def _milliseconds(when: datetime) -> int:
+def _check_time(when: object) -> None:
     if not isinstance(when, datetime):
         raise TypeError(f"the time to enqueue at must be a datetime, got {type(when).__name__}")
+
+
+def _milliseconds(when: datetime) -> int:
+    _check_time(when)
     aware = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
     return (aware - _EPOCH) // timedelta(milliseconds=1)
 
@@ -222,7 +236,7 @@ def can_take_detour(prepared: Prepared, limit_bytes: int) -> bool:
     room = room_in(limit_bytes)
     message = prepared.message
     if type(message) is PairedMessageBatch:
-        return not message.reserved_names and message.largest_bytes <= room
+        return not message.reserved_names and (message._size <= room or message.largest_bytes <= room)
     if type(message) is not list:
         return light_id(message, room) is not None
     return all(light_id(each, room) is not None for each in message)
@@ -330,13 +344,15 @@ class PairedMessageBatch(ServiceBusMessageBatch):
 
     def _add(self, add_message: Any) -> None:
         message_id = light_id(add_message, self._max_size_in_bytes)
-        if message_id is None:
-            add_message = _one(add_message)
-            message_id = _id_of(_raw(add_message))
-        ServiceBusMessageBatch._add(self, add_message)
+        if message_id is not None:
+            ServiceBusMessageBatch._add(self, add_message)
+            self._ids.append(message_id)
+            return
+        message = _one(add_message)
+        message_id = _id_of(_raw(message))
+        ServiceBusMessageBatch._add(self, message)
         self._ids.append(message_id)
-        if add_message.application_properties:
-            self._reserved.update(_reserved_in(_raw(add_message)))
+        self._reserved.update(_reserved_in(_raw(message)))
 
 
 class _LetterBatch(ServiceBusMessageBatch):

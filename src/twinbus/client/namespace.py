@@ -120,6 +120,13 @@ class Namespace:
         address = _joined(host, port)
         return cls(address, _credential_in(parts), name=name or parts.get("twinbusnamespace"), **options | sdk_options)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled and copied: with the credential and the SDK's options, as far as those can be."""
+        return self.__dict__ | {"sdk_options": dict(self.sdk_options)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._set(**state | {"sdk_options": MappingProxyType(state["sdk_options"])})
+
     def __repr__(self) -> str:
         name = f" {self.name}" if self.name else ""
         return f"<Namespace{name} at {self.address}>"
@@ -279,6 +286,7 @@ def _host_and_port(text: object) -> tuple[str, int | None]:
         host, port = found.hostname, found.port
     except ValueError:
         host, port = None, None
+    host = (host or "").removesuffix(".")  # a dot at its end only says that nothing is to be added to it
     if not host or found.username is not None or not re.fullmatch(r"[A-Za-z0-9._:-]+", host):
         raise OptionsError(f"the fully qualified namespace must be HOST or HOST:PORT, got {text!r}")
     return host, None if port == _HTTPS_PORT else port

@@ -138,6 +138,9 @@ class News:
         object.__setattr__(self, "name", name_for(self.name))
         object.__setattr__(self, "details", MappingProxyType(dict(self.details)))
 
+    def __reduce__(self) -> tuple[type[News], tuple[object, ...]]:
+        return News, (self.name, self.text, self.at, self.entity, self.namespace, dict(self.details))
+
     def __str__(self) -> str:
         """One line to grep in: `event=failed_over entity=orders namespace=contoso epoch=1 reason="unreachable"`."""
         words: dict[str, object] = {"event": self.name.value, "entity": self.entity, "namespace": self.namespace}

@@ -156,7 +156,7 @@ class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
     def __post_init__(self) -> None:
         given: object = self.entities
         if isinstance(given, Iterable) and not isinstance(given, str):
-            object.__setattr__(self, "entities", tuple(given))
+            object.__setattr__(self, "entities", tuple(map(_without_slashes, given)))
         _refuse(self._problems())
 
     def _problems(self) -> list[str]:
@@ -279,6 +279,11 @@ def _name_problems(options: SendAvailabilityPairedNamespaceOptions) -> Iterator[
     wrong = [entity for entity in options.entities if not _is_entity_name(entity)]
     if wrong:
         yield f"entities must be names of 1 to {ENTITY_NAME_LENGTH_MAX} characters, got {wrong!r}"
+
+
+def _without_slashes(entity: object) -> object:
+    """A name as the service knows it: slashes around it do not count."""
+    return entity.strip("/") if isinstance(entity, str) else entity
 
 
 def _is_entity_name(entity: object) -> bool:

@@ -27,6 +27,11 @@ class OrderWitness:
             self._pair.came_home(self.queues[queue], letters)
         self._settle()
 
+    def waits_for(self, queue: int) -> bool:
+        """Whether anything would change if the queue was seen empty."""
+        with self._lock:
+            return self._pair.fences is not None and self._pair.fences.waits_for(self.queues[queue])
+
     def look_begins(self, _queue: int) -> int:
         """A look at whether a queue is empty begins: when, in the time of the fences."""
         with self._lock:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import NoReturn, Protocol
 
-from twinbus.client.asks import Answer, Failed, Flow, Stored, ToBacklog, WaitTurn
+from twinbus.client.asks import Answer, Crowded, Failed, Flow, Stored, ToBacklog, WaitTurn
 from twinbus.client.flows import Choice, Parcel, Sending
 from twinbus.errors import BothNamespacesUnavailable, SendError
 from twinbus.pairing.backlog_queues import backlog_path
@@ -120,9 +120,9 @@ class OrderedSending(Sending):
         """Put letters into their queue, which no other can stand in for; False if they need not go there any more."""
         self._tries.new_round()
         while True:
+            if not self._queues and not self._is_detoured():
+                return False
             if not self._pair.rotation.is_available(queue, self._at):
-                if not self._queues and not self._is_detoured():
-                    return False
                 yield from self._wait_for_queue(queue)
                 continue
             timeout_s = self._tries.attempt_s(self._at)
@@ -133,22 +133,26 @@ class OrderedSending(Sending):
                 self._tries.attempted()
                 self._pair.queue_took(self._entity, queue, len(letters))
                 return True
+            if isinstance(answer, Crowded):
+                self._check_patience(answer)
+                continue
             assert isinstance(answer, Failed)
-            yield from self._after_crossing_failed(queue, answer.failure)
+            yield from self._after_crossing_failed(queue, answer.failure, len(letters))
 
     def _cross(self, queue: int, letters: list[bytes], timeout_s: float) -> Flow[Answer]:
         """One attempt, of which the fences know."""
         marks: dict[Key, list[Mark]] = {}
         for letter in letters:
             marks.setdefault(self._key_of(letter), []).append(mark_of(letter))
-        crossings = [self._fences.depart(key, found) for key, found in marks.items()]
+        crossings = [self._pair.depart(self._entity, key, found) for key, found in marks.items()]
         try:
-            answer = yield ToBacklog(queue, tuple(letters), timeout_s)
-            self._heard(answer)
+            ask = ToBacklog(queue, tuple(letters), timeout_s, self._tries.deadline is None)
+            answer = yield from self._attempt(ask, Side.BACKLOG)
+            self._heard(answer, Side.BACKLOG)
         except BaseException as error:  # closed, or interrupted in the middle: then nobody knows
             self._not_arrived(crossings, in_doubt=not isinstance(error, SendError))
             raise
-        if isinstance(answer, Failed):
+        if isinstance(answer, Failed | Crowded):
             self._not_arrived(crossings, in_doubt=answer.failure.in_doubt)
         else:
             for crossing in crossings:
@@ -159,8 +163,8 @@ class OrderedSending(Sending):
         for crossing in crossings:
             self._pair.not_arrived(crossing, in_doubt=in_doubt)
 
-    def _after_crossing_failed(self, queue: int, failure: Failure) -> Flow[None]:
-        self._note(failure, Side.BACKLOG)
+    def _after_crossing_failed(self, queue: int, failure: Failure, messages: int) -> Flow[None]:
+        self._note(failure, Side.BACKLOG, messages)
         opinion = verdict(failure, Role.BACKLOG)
         if opinion is Verdict.RAISE:
             self._raise(failure)

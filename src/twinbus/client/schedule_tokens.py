@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import count
+from typing import Any
 
 from twinbus.errors import ScheduledInBacklog
 
@@ -22,6 +23,15 @@ class BacklogToken(int):
 
 def tokens_for(messages: int) -> list[int]:
     return [BacklogToken(-next(_numbers)) for _ in range(messages)]
+
+
+def numbers_of(given: Any) -> list[int]:
+    """What is to be cancelled: a sequence number or several; raises `TypeError` for anything else."""
+    numbers = list(given) if isinstance(given, Iterable) and not isinstance(given, str | bytes) else [given]
+    wrong = [number for number in numbers if not isinstance(number, int)]
+    if wrong:
+        raise TypeError(f"sequence numbers are whole numbers, as schedule_messages returns them, got {wrong[0]!r}")
+    return numbers
 
 
 def check_cancellable(numbers: Iterable[int]) -> None:

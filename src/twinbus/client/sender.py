@@ -6,12 +6,15 @@ and a receipt added. Everything else is a flow.
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from time import monotonic
 from types import TracebackType
 from typing import Any
+
+from azure.servicebus.exceptions import OperationTimeoutError
 
 from twinbus.client import answers
 from twinbus.client.any_sender import NOT_TRIED, REST_S, AnySender, spoils_link
@@ -19,10 +22,10 @@ from twinbus.client.asks import Answer, Ask, Pack, Pause, ToBacklog, ToPrimary, 
 from twinbus.client.failures import LinkFailed
 from twinbus.client.flows import receipt_of
 from twinbus.client.links import SenderLink
-from twinbus.client.messages import PairedMessageBatch, Prepared, light_id, room_in, rough_sizes
+from twinbus.client.messages import PairedMessageBatch, Prepared, light_id, room_in, rough_sizes, schedulable
 from twinbus.client.ordered_sending import sending_of
 from twinbus.client.parcel import SdkParcel
-from twinbus.client.schedule_tokens import check_cancellable, tokens_for
+from twinbus.client.schedule_tokens import check_cancellable, numbers_of, tokens_for
 from twinbus.client.shell import ThreadShell
 from twinbus.errors import SendError
 from twinbus.pairing.entity import Entity
@@ -35,8 +38,8 @@ new, PRIMARY = tuple.__new__, Side.PRIMARY  # a third of the way to a receipt
 class PairedServiceBusSender(AnySender):
     """Sends to one queue or topic of the primary, or to the backlog while that is down. Threads may share it."""
 
-    def __init__(self, shell: ThreadShell, entity: Entity) -> None:
-        super().__init__(shell, entity)
+    def __init__(self, shell: ThreadShell, entity: Entity, client_identifier: str | None = None) -> None:
+        super().__init__(shell, entity, client_identifier)
         self._shell = shell
         self._lock = threading.Lock()
         self._link: SenderLink | None = None
@@ -50,36 +53,35 @@ class PairedServiceBusSender(AnySender):
         `timeout` bounds the whole call. Raises what the SDK raises while the entity is not failed over,
         `BothNamespacesUnavailable` if no side takes the messages.
         """
-        started_at, link, entity = monotonic(), self._link, self.entity
-        message_id = (
-            light_id(message, self._room_bytes) if link is not None and timeout is None and not kwargs else None
-        )
-        if message_id is not None:  # nearly always; who has a link is not closed
-            ids: tuple[str, ...] = (message_id,)
-        else:
-            message, ids = self._prepare(message, timeout, kwargs)
-        first: tuple[Answer, int] | None = None
-        epoch = entity.plain_epoch
-        lock = self._lock
-        if (
-            link is not None
-            and epoch == self._link_epoch
-            and (lock.acquire(False) or lock.acquire(True, timeout or self._attempt_s))
-        ):
-            failure = self._send_straight(link, message, len(ids), timeout)
-            if failure is None:
-                if entity.plain_epoch != epoch:
-                    self._shell.succeeded(entity, epoch)  # somebody began to doubt meanwhile
-                seconds = monotonic() - started_at
-                if self._chronicle is not None:
-                    self._chronicle.accepted(entity.path, ids, rough_sizes(message), seconds)
-                return new(SendReceipt, (entity.path, ids, PRIMARY, len(ids), (), 1, 0, seconds, ()))
-            if failure is not NOT_TRIED:
-                first = answers.failed(failure), epoch
-                self._shell.expect_detour(self.choice)
-        if not ids:
-            return SendReceipt(entity.path, (), entity.side, 0, attempts=0)
-        return self._send_by_flow(SdkParcel(Prepared(message, ids), entity.path), started_at, timeout, first)
+        if timeout is not None or kwargs or self._lock.locked():
+            return self._send(self._prepare(message, timeout, kwargs), timeout)
+        # Nearly always. All in one piece: whatever is called or looked at here has left the processor's caches while
+        # the last send waited for its answer, and to fetch it costs more than to do it.
+        link, entity, epoch, started_at = self._link, self.entity, self._link_epoch, monotonic()
+        message_id = failure = None
+        with self._lock:  # not acquire(): an interrupt between that and a try would keep it for ever
+            try:
+                is_fresh = started_at - self._used_at < REST_S
+                if link is not None and link is self._link and is_fresh and entity.plain_epoch == epoch:
+                    message_id = light_id(message, self._room_bytes)  # who has a link is not closed
+                    if message_id is not None:
+                        link.busy_until = started_at + self._attempt_s
+                        link.sender.send_messages(message, timeout=self._attempt_s)
+                        link.busy_until = None
+                        self._straight[0] += 1
+                        self._used_at = monotonic()
+            except BaseException as error:
+                failure = self._failure_on(link, error, (message_id,) if message_id else (), started_at)
+        if message_id is None:
+            return self._send(self._prepare(message, timeout, kwargs), timeout)
+        if failure is not None:
+            return self._send_anew(Prepared(message, (message_id,)), failure, epoch, started_at, timeout)
+        if entity.plain_epoch != epoch:
+            self._shell.succeeded(entity, epoch)  # somebody began to doubt meanwhile
+        seconds = monotonic() - started_at
+        if self._chronicle is not None:
+            self._chronicle.accepted(entity.path, (message_id,), rough_sizes(message), seconds)
+        return new(SendReceipt, (entity.path, (message_id,), PRIMARY, 1, (), 1, 0, seconds, ()))
 
     def schedule_messages(
         self, messages: Any, schedule_time_utc: datetime, *, timeout: float | None = None, **kwargs: Any
@@ -89,7 +91,7 @@ class PairedServiceBusSender(AnySender):
         While the entity is failed over they go to the backlog at once, schedule and all, and there are only tokens for
         them that cannot be cancelled.
         """
-        prepared = self._prepare(messages, timeout, kwargs)
+        prepared = self._prepare(schedulable(messages, schedule_time_utc), timeout, kwargs)
         if not prepared.ids:
             return []
         parcel = SdkParcel(prepared, self.entity.path, schedule_time_utc)
@@ -100,14 +102,14 @@ class PairedServiceBusSender(AnySender):
         self, sequence_numbers: int | Iterable[int], *, timeout: float | None = None, **kwargs: Any
     ) -> None:
         """Cancel scheduled messages on the primary; refuses, before doing anything, tokens of messages in a backlog."""
-        numbers = [sequence_numbers] if isinstance(sequence_numbers, int) else list(sequence_numbers)
+        numbers = numbers_of(sequence_numbers)
         check_cancellable(numbers)
         self._check(timeout, kwargs)
         if not numbers:
             return
         self._check_can_cancel()
         until = monotonic() + (self._attempt_s if timeout is None else min(timeout, self._attempt_s))
-        with self._lock:
+        with self._turn(until):
             self._cancel(numbers, until)
 
     def create_message_batch(self, max_size_in_bytes: int | None = None) -> PairedMessageBatch:
@@ -140,37 +142,73 @@ class PairedServiceBusSender(AnySender):
 
     # --- the straight way ---
 
-    def _send_straight(self, link: SenderLink, message: Any, count: int, timeout: float | None) -> Failure | None:
-        """The SDK's own send; called with the lock held, which it releases."""
-        attempt_s = self._attempt_s if timeout is None else self._straight_s(timeout)
+    def _send(self, prepared: Prepared, timeout: float | None) -> SendReceipt:
+        """The same for everything else: several messages, unusual ones, a caller in a hurry, a link that rested."""
+        started_at, link, entity, ids = monotonic(), self._link, self.entity, prepared.ids
+        epoch = entity.plain_epoch
+        failure: Failure | None = NOT_TRIED
+        if link is not None and epoch == self._link_epoch and not self._lock.locked():
+            with self._lock:
+                failure = self._send_straight(link, prepared, timeout)
+        if failure is not None:
+            return self._send_anew(prepared, failure, epoch, started_at, timeout)
+        if entity.plain_epoch != epoch:
+            self._shell.succeeded(entity, epoch)
+        seconds = monotonic() - started_at
+        if self._chronicle is not None:
+            self._chronicle.accepted(entity.path, ids, rough_sizes(prepared.message), seconds)
+        return SendReceipt(entity.path, ids, PRIMARY, len(ids), seconds=seconds)
+
+    def _send_straight(self, link: SenderLink, prepared: Prepared, timeout: float | None) -> Failure | None:
+        """The SDK's own send; called with the lock held."""
+        attempt_s = self._straight_s(timeout)
+        message: Any = prepared.message
+        now = monotonic()
         try:
-            now = monotonic()
             if self._link is not link or (now - self._used_at > REST_S and self._has_died(link)):
                 return NOT_TRIED
             link.busy_until = now + attempt_s
-            try:
-                link.sender.send_messages(message, timeout=attempt_s)
-            finally:
-                link.busy_until = None
-            self._straight[0] += count
+            link.sender.send_messages(message, timeout=attempt_s)
+            link.busy_until = None
+            self._straight[0] += len(prepared.ids)
             self._used_at = monotonic()
-        except Exception as error:
-            failure = link.failure_of(error)
-            self._after_failure(link, failure)
-            return failure
-        except BaseException:
-            self._forget(link)  # interrupted in the middle: nobody knows what the link is waiting for
-            raise
-        finally:
-            self._lock.release()
+        except BaseException as error:
+            return self._failure_on(link, error, prepared.ids, now)
         return None
+
+    def _failure_on(
+        self, link: SenderLink | None, error: BaseException, message_ids: tuple[str, ...], started_at: float
+    ) -> Failure:
+        """What went wrong on the straight way; called while the error is handled, and raises it if it is no failure."""
+        assert link is not None, "only a send on a link can fail"
+        link.busy_until = None
+        if not isinstance(error, Exception):
+            self._forget(link)  # interrupted in the middle: nobody knows what the link is waiting for
+            self._interrupted(error, message_ids, started_at)
+            raise error
+        failure = link.failure_of(error)
+        self._after_failure(link, failure)
+        return failure
+
+    def _send_anew(
+        self, prepared: Prepared, failure: Failure, epoch: int, started_at: float, timeout: float | None
+    ) -> SendReceipt:
+        """By a flow, after the straight way was tried, or could not be."""
+        first: tuple[Answer, int] | None = None
+        if failure is not NOT_TRIED:
+            first = self._came_to(failure), epoch
+            self._shell.expect_detour(self.choice)
+        if not prepared.ids:
+            return SendReceipt(self.entity.path, (), self.entity.side, 0, attempts=0)
+        return self._send_by_flow(SdkParcel(prepared, self.entity.path), started_at, timeout, first)
 
     # --- flows ---
 
     def _send_by_flow(
         self, parcel: SdkParcel, started_at: float, timeout: float | None, first: tuple[Answer, int] | None
     ) -> SendReceipt:
-        self._standing.check_usable()
+        if first is None:
+            self._standing.check_usable()
         sending = sending_of(parcel, self._shell.pair, self.entity, self.choice, started_at, timeout)
         try:
             receipt = self._shell.run(sending.run(first), lambda ask: self._perform(ask, parcel))
@@ -186,59 +224,59 @@ class PairedServiceBusSender(AnySender):
 
     def _perform(self, ask: Ask, parcel: SdkParcel) -> Answer:
         match ask:
-            case ToPrimary(timeout_s):
-                return self._to_primary(parcel, timeout_s)
+            case ToPrimary(timeout_s, is_patient):
+                return self._to_primary(parcel, timeout_s, is_patient=is_patient)
             case Pack():
                 return answers.packed(parcel.batches(self._shell.pool.batch_bytes))
-            case ToBacklog(queue, letters, timeout_s):
-                return self._shell.to_backlog(queue, letters, timeout_s)
+            case ToBacklog():
+                return self._shell.to_backlog(ask)
             case Pause() | WaitTurn():
                 return self._shell.wait(ask)
         raise AssertionError(f"a send never asks for {ask}")
 
-    def _to_primary(self, parcel: SdkParcel, timeout_s: float) -> Answer:
-        """One attempt: open a link if there is none, and send, within the time."""
-        epoch = self.entity.epoch
-        if self._shell.is_closing:
-            return self._shell.woke()
-        until = self._wait_for_turn(timeout_s)
-        if until is None:
-            return answers.failed(Failure(FailureKind.NO_ANSWER, "other sends on this sender took all the time"))
+    def _to_primary(self, parcel: SdkParcel, timeout_s: float, *, is_patient: bool) -> Answer:
+        """One attempt: open a link if there is none, and send, within the time.
+
+        Who waits for a turn learns what others find out meanwhile: their failure is this attempt's too, and their
+        successes are no reason to call the primary down.
+        """
+        since, epoch = monotonic(), self.entity.epoch
+        ending = self._ending()
+        if ending is not None:
+            return ending
+        if not self._lock.acquire(timeout=timeout_s):
+            return self._shared_failure(since) or self._no_turn(since)
         try:
-            if self.entity.epoch != epoch:
-                return answers.failed(Failure(FailureKind.UNREACHABLE, "its side changed while this send waited"))
+            shared = self._shared_failure(since)
+            if shared is not None:
+                return shared
+            until = monotonic() + timeout_s if is_patient else since + timeout_s
+            if self.entity.epoch != epoch or until - monotonic() < timeout_s / 2:  # no fair time to answer
+                return self._no_turn(since)
             return answers.stored(tuple(self._send_on(self._ready_link(until), parcel, until)))
         except LinkFailed as problem:
+            self._note_failure(problem.failure)
             self._shell.expect_detour(self.choice)
-            return answers.failed(problem.failure)
+            return self._came_to(problem.failure)
         finally:
             self._lock.release()
-
-    def _wait_for_turn(self, timeout_s: float) -> float | None:
-        """Take the lock; until when the attempt may last. None: nothing came of any send of this sender meanwhile.
-
-        A queue of threads at a primary that works is no outage: who is not in a hurry waits as long as others succeed.
-        """
-        while True:
-            since = monotonic()
-            if self._lock.acquire(timeout=timeout_s):
-                return max(since + timeout_s, monotonic() + timeout_s / 2)
-            if timeout_s < self._attempt_s or self._used_at < since or self.entity.plain_epoch != self._link_epoch:
-                return None
 
     def _send_on(self, link: SenderLink, parcel: SdkParcel, until: float) -> list[int]:
         left_s = max(0.001, until - monotonic())
         try:
             if parcel.when is not None:
-                return link.schedule(parcel.prepared.message, parcel.when, left_s)
-            link.send(parcel.prepared.message, left_s)
+                numbers = link.schedule(parcel.prepared.message, parcel.when, left_s)
+            else:
+                link.send(parcel.prepared.message, left_s)
+                numbers = []
+            self._used_at = monotonic()
         except LinkFailed as problem:
             self._after_failure(link, problem.failure)
             raise
         except BaseException:
             self._forget(link)
             raise
-        return []
+        return numbers
 
     def _cancel(self, numbers: list[int], until: float) -> None:
         try:
@@ -253,6 +291,16 @@ class PairedServiceBusSender(AnySender):
         except LinkFailed as problem:
             raise (problem.failure.error or SendError(str(problem))) from None
 
+    @contextlib.contextmanager
+    def _turn(self, until: float) -> Iterator[None]:
+        """The lock, waited for no longer than until then."""
+        if not self._lock.acquire(timeout=max(0.0, until - monotonic())):
+            raise OperationTimeoutError(message=self._no_turn(until).failure.text)
+        try:
+            yield
+        finally:
+            self._lock.release()
+
     # --- the link ---
 
     def _ready_link(self, until: float) -> SenderLink:
@@ -262,7 +310,7 @@ class PairedServiceBusSender(AnySender):
             return link
         if link is not None:
             self._forget(link)
-        link = self._shell.open_primary(self.entity.path, max(0.001, until - monotonic()))
+        link = self._shell.open_primary(self.entity.path, max(0.001, until - monotonic()), self.client_identifier)
         self._link, self._link_epoch = link, epoch
         self._room_bytes = room_in(self._shell.pool.batch_bytes)
         self._chronicle = self._standing.chronicle
@@ -280,6 +328,7 @@ class PairedServiceBusSender(AnySender):
         return True
 
     def _after_failure(self, link: SenderLink, failure: Failure) -> None:
+        self._note_failure(failure)
         if spoils_link(failure) or not link.is_usable:
             self._forget(link)
 
@@ -289,10 +338,14 @@ class PairedServiceBusSender(AnySender):
         link.discard()
 
     def _batch_bytes(self) -> int:
+        link = self._link
+        if link is not None and self._link_epoch == self.entity.plain_epoch:
+            return link.max_batch_bytes
         if self.entity.side is Side.PRIMARY:
             try:
-                with self._lock:
-                    return self._ready_link(monotonic() + self._attempt_s).max_batch_bytes
-            except LinkFailed:
+                until = monotonic() + self._attempt_s
+                with self._turn(until):
+                    return self._ready_link(until).max_batch_bytes
+            except (LinkFailed, OperationTimeoutError):
                 pass  # the send will tell; a batch for the detour fits the primary too
         return self._shell.pool.batch_bytes

@@ -7,15 +7,15 @@ released, under a lock of their own so that they keep their order.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from time import monotonic
 from weakref import WeakSet
 
 from azure.servicebus import ServiceBusClient
 
 from twinbus.client import answers, drive, flows
-from twinbus.client.asks import Answer, Ask, Flow, Pause, Probe, Result, WaitTurn, Woke
-from twinbus.client.backlog_pool import BacklogPool
+from twinbus.client.asks import Answer, Ask, Flow, Pause, Probe, Result, ToBacklog, WaitTurn, Woke
+from twinbus.client.backlog_pool import BacklogPool, NoFreeLink
 from twinbus.client.failures import LinkFailed, describe
 from twinbus.client.homecoming import Homecoming, HomecomingThread, news_of, reason_of
 from twinbus.client.keeper import Keeper
@@ -26,13 +26,14 @@ from twinbus.client.pings import ping_message
 from twinbus.client.receivers import receiving
 from twinbus.client.secretary import Secretary
 from twinbus.client.side import Sides
-from twinbus.client.standing import RECHECK_S, Standing
+from twinbus.client.standing import FIRST_RECHECK_S, RECHECK_S, Standing
 from twinbus.client.status import Phase
 from twinbus.client.watchdog import Watchdog
 from twinbus.pairing.closing import SIDES, SideName
 from twinbus.pairing.effects import Effect, ForgetWake, PingPrimary, Rouse, StopPings, Tell, WakeMe
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.events import Event, SendSucceeded, TimeCame
+from twinbus.pairing.failure import Failure
 from twinbus.syphon import Alert
 
 SWEEP_S = 30.0
@@ -44,7 +45,7 @@ class ThreadShell:
         self.standing = standing
         self.pair = standing.pair
         self.rules = standing.pair.rules
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()  # a classifier of the application runs under it, and may ask for the status
         self.news = NewsDesk()
         self._settling = threading.Lock()
         self._pairing = threading.Lock()
@@ -73,12 +74,12 @@ class ThreadShell:
             homecoming = self._homecoming()
             with self._secretary() as secretary:
                 found = secretary.prepare(self.standing.plan)
+            self.standing.open_ledger()  # before anything that would have to be ended if this cannot be
             self._primary = self.standing.primary.sync_client(attempt_s=self.rules.attempt_s)
             self.receiving = receiving(self.standing.primary.sync_client(attempt_s=self.rules.attempt_s))
             client = self.standing.secondary.sync_client(attempt_s=self.rules.attempt_s)
             self._pool = BacklogPool(client, self.standing.queue_path, self.watchdog)
             self._keeper.start()
-            self.standing.open_ledger()
             with self.lock:
                 self.standing.prepared(found, monotonic())
             if self.standing.chronicle is not None:
@@ -88,7 +89,7 @@ class ThreadShell:
             self._warm_queue = self._pick_queue(None)
             self._warm_up(self._warm_queue)
             self._keeper.call_at("sweep", monotonic() + SWEEP_S, self._sweep)
-            self._keeper.call_at("recheck", monotonic() + RECHECK_S, self.recheck)
+            self._keeper.call_at("recheck", monotonic() + FIRST_RECHECK_S, self.recheck)
             self.settle()
             if homecoming is not None:
                 self._syphon = HomecomingThread(homecoming, sorted(found.found), self.pair.name)
@@ -162,7 +163,7 @@ class ThreadShell:
 
     def call_at(self, key: str, at: float, job: Callable[[], None]) -> None:
         """Do this at that time, on a thread of the shell's own."""
-        self._keeper.call_at(key, at, job)
+        self._keeper.call_at(key, at, job, is_short=True)
 
     def cancel(self, key: str) -> None:
         self._keeper.cancel(key)
@@ -187,22 +188,26 @@ class ThreadShell:
         assert self._pool is not None, "senders are used only after pairing"
         return self._pool
 
-    def open_primary(self, path: str, deadline_s: float) -> SenderLink:
+    def open_primary(self, path: str, deadline_s: float, name: str | None = None) -> SenderLink:
         self.standing.check_side("primary")
-        link = SenderLink.open(self.primary, path, deadline_s=deadline_s, watchdog=self.watchdog)
+        link = SenderLink.open(self.primary, path, deadline_s=deadline_s, watchdog=self.watchdog, name=name)
         self._primary_links.add(link)
         return link
 
-    def to_backlog(self, queue: int, letters: Sequence[bytes], timeout_s: float) -> Answer:
+    def to_backlog(self, ask: ToBacklog) -> Answer:
         if self._closing.is_set():
             return self.woke()
         self.standing.check_side("secondary")
         try:
-            self.pool.send(queue, letters, timeout_s)
+            self.pool.send(ask.queue, ask.letters, ask.timeout_s, is_patient=ask.is_patient)
+        except NoFreeLink as crowd:
+            return answers.crowded(crowd.failure, is_moving=crowd.is_moving)
         except LinkFailed as problem:
+            if self._closing.is_set():
+                return answers.woke(is_closing=True, failure=problem.failure)
             return answers.failed(problem.failure)
         with self.lock:
-            self.standing.queue_sent[queue] = self.standing.queue_sent.get(queue, 0) + len(letters)
+            self.standing.count_sent(ask.queue, len(ask.letters))
         return answers.stored()
 
     # --- warm links ---
@@ -262,6 +267,12 @@ class ThreadShell:
         """The primary took something on the straight way."""
         self.feed(entity, lambda at, _: SendSucceeded(at, epoch))
 
+    def doubted(self, entity: Entity, failure: Failure, message_ids: tuple[str, ...]) -> None:
+        """An attempt on the straight way was given up in the middle."""
+        with self.lock:
+            self.pair.doubted(entity, failure, message_ids, "primary")
+        self.settle()
+
     def warn_once(self, entity: Entity, name: str, text: str, **details: object) -> None:
         with self.lock:
             self.pair.warn_once(entity, name, text, **details)
@@ -274,34 +285,27 @@ class ThreadShell:
         with self._settling:
             with self.lock:
                 orders = self.pair.take_orders()
-            news = [(entity, effect) for entity, effect in orders if not self._carry_out(entity, effect)]
-        for entity, effect in news:
-            assert isinstance(effect, Tell)
-            self.standing.told(entity, effect)
-            self.news.tell(
-                effect.name,
-                effect.text,
-                entity=None if entity is None else entity.path,
-                namespace=self.standing.secondary.name if entity is None else self.pair.name,
-                details=effect.details,
-            )
+            for entity, effect in orders:
+                self._carry_out(entity, effect)
 
-    def _carry_out(self, entity: Entity | None, effect: Effect) -> bool:
-        """Whether that was all; news are for later, when no lock is held."""
+    def _carry_out(self, entity: Entity | None, effect: Effect) -> None:
         match effect:
-            case Tell():
-                return False
+            case Tell(name, text, details):
+                # Told here and not later, so that news, log and ledger have the order of the events.
+                whose = self.standing.secondary.name if entity is None else self.pair.name
+                path = None if entity is None else entity.path
+                self.standing.told(entity, effect)
+                self.news.tell(name, text, entity=path, namespace=whose, details=details)
             case Rouse(ticket) if entity is not None and ticket in entity.line:
                 self._turns.setdefault(ticket, threading.Event()).set()
             case WakeMe(at) if entity is not None:
-                self._keeper.call_at(("wake", entity.path), at, lambda: self._wake(entity))
+                self._keeper.call_at(("wake", entity.path), at, lambda: self._wake(entity), is_short=True)
             case ForgetWake() if entity is not None:
                 self._keeper.cancel(("wake", entity.path))
             case PingPrimary(at) if entity is not None:
                 self._keeper.call_at(("ping", entity.path), at, lambda: self._ping(entity))
             case StopPings() if entity is not None:
                 self._keeper.cancel(("ping", entity.path))
-        return True
 
     def _wake(self, entity: Entity) -> None:
         self.feed(entity, lambda at, epoch: TimeCame(at, epoch, answers.chance()))

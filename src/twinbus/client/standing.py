@@ -34,8 +34,8 @@ from twinbus.pairing.machine import FailedOver, Healthy
 from twinbus.pairing.pair import Pair
 from twinbus.pairing.verdict import classifier_for
 
-RECHECK_S = 3600.0
-"""How often a pair proves itself before an outage does."""
+FIRST_RECHECK_S, RECHECK_S = 60.0, 3600.0
+"""When a pair is looked at again after pairing, and how often it proves itself from then on, before an outage does."""
 UNNAMED = "unnamed"
 
 
@@ -141,6 +141,10 @@ class Standing:
             return False
         self.phase, self.fault, self.is_usable = phase, reason, False
         return True
+
+    def count_sent(self, queue: int, messages: int) -> None:
+        """A backlog queue took messages."""
+        self.queue_sent[queue] = self.queue_sent.get(queue, 0) + messages
 
     @property
     def has_ended(self) -> bool:

@@ -8,7 +8,9 @@ from types import TracebackType
 from typing import Any
 from weakref import WeakSet, ref
 
-from twinbus.client.any_client import checked_path, options_from, refuse_sender_options, sent_straight
+from azure.core.paging import ItemPaged
+
+from twinbus.client.any_client import check_sender_options, checked_path, known_entity, options_from, sent_straight
 from twinbus.client.namespace import Namespace
 from twinbus.client.news_desk import Callback, Unsubscribe
 from twinbus.client.options import SendAvailabilityPairedNamespaceOptions
@@ -87,18 +89,26 @@ class PairedServiceBusClient:
         for receiver in tuple(self._receivers):
             with contextlib.suppress(Exception):  # whatever it is about, the others have to be closed too
                 receiver.close()
+        receiving = getattr(self._shell, "receiving", None)
+        if receiving is not None:
+            with contextlib.suppress(Exception):
+                receiving.close()  # and with it lists of sessions that nobody read to their end
         self._watch.stop()
         self._shell.finish()
 
     # --- senders and receivers ---
 
-    def get_queue_sender(self, queue_name: str, **kwargs: Any) -> PairedServiceBusSender:
-        """A sender for this queue of the primary."""
-        return self._sender(queue_name, kwargs)
+    def get_queue_sender(
+        self, queue_name: str, *, client_identifier: str | None = None, **kwargs: Any
+    ) -> PairedServiceBusSender:
+        """A sender for this queue of the primary; `client_identifier` is what the primary is told that it is called."""
+        return self._sender(queue_name, client_identifier, kwargs)
 
-    def get_topic_sender(self, topic_name: str, **kwargs: Any) -> PairedServiceBusSender:
-        """A sender for this topic of the primary."""
-        return self._sender(topic_name, kwargs)
+    def get_topic_sender(
+        self, topic_name: str, *, client_identifier: str | None = None, **kwargs: Any
+    ) -> PairedServiceBusSender:
+        """A sender for this topic of the primary; `client_identifier` is what the primary is told that it is called."""
+        return self._sender(topic_name, client_identifier, kwargs)
 
     def get_queue_receiver(self, queue_name: str, **kwargs: Any) -> PairedServiceBusReceiver:
         """The SDK's receiver on this queue of the primary; pings are not shown. Arguments are the SDK's."""
@@ -114,12 +124,24 @@ class PairedServiceBusClient:
         self._standing.check_side("primary")
         return self._kept(subscription_receiver(self._shell.receiving, topic_name, subscription_name, **kwargs))
 
-    def _sender(self, path: str, kwargs: dict[str, Any]) -> PairedServiceBusSender:
-        refuse_sender_options(kwargs)
+    def list_queue_sessions(self, queue_name: str, **kwargs: Any) -> ItemPaged[str]:
+        """The SDK's list of sessions of this queue of the primary. Arguments are the SDK's."""
+        self._standing.check_usable()
+        self._standing.check_side("primary")
+        return self._shell.receiving.list_queue_sessions(queue_name, **kwargs)
+
+    def list_subscription_sessions(self, topic_name: str, subscription_name: str, **kwargs: Any) -> ItemPaged[str]:
+        """The SDK's list of sessions of this subscription of the primary. Arguments are the SDK's."""
+        self._standing.check_usable()
+        self._standing.check_side("primary")
+        return self._shell.receiving.list_subscription_sessions(topic_name, subscription_name, **kwargs)
+
+    def _sender(self, path: str, name: str | None, kwargs: dict[str, Any]) -> PairedServiceBusSender:
+        check_sender_options(name, kwargs)
         self._standing.check_not_ended()
         with self._shell.lock:
             entity = self._standing.pair.entity(checked_path(path))
-        sender = PairedServiceBusSender(self._shell, entity)
+        sender = PairedServiceBusSender(self._shell, entity, name)
         self._shell.lend_warm_queue(sender.choice)
         self._senders.add(sender)
         return sender
@@ -157,7 +179,8 @@ class PairedServiceBusClient:
     def status(self) -> Status:
         """How the pair is doing: every entity, every backlog queue. Prints as a table."""
         with self._shell.lock:
-            return self._standing.status(monotonic(), self._straight, self._shell.news.dropped)
+            straight = sent_straight(tuple(self._senders))
+            return self._standing.status(monotonic(), straight.__getitem__, self._shell.news.dropped)
 
     def metrics_text(self) -> str:
         """The numbers of this client as Prometheus scrapes them."""
@@ -169,7 +192,4 @@ class PairedServiceBusClient:
 
     def _entity(self, path: str) -> Entity:
         with self._shell.lock:
-            return self._standing.pair.entity(checked_path(path))
-
-    def _straight(self, entity: Entity) -> int:
-        return sent_straight(tuple(self._senders), entity)
+            return known_entity(self._standing.pair, path)

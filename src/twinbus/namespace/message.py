@@ -7,6 +7,7 @@ what the service adds (sequence number, times, delivery count, lock) is put in f
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from struct import Struct
 from typing import Any, NamedTuple
@@ -57,9 +58,7 @@ def read_arrival(payload: bytes, new_message_id: Callable[[], str]) -> Arrival:
     ttl_ms = sections.read_header(payload, layout).ttl_ms if layout.header else None
     due_at_ms = partition_key = None
     if layout.message_annotations:
-        partition_key = sections.read_annotation(payload, layout, PARTITION_KEY)
-        if partition_key is not None and not isinstance(partition_key, str):
-            raise DecodeError(f"{PARTITION_KEY} must be a string, got {type(partition_key).__name__}")
+        partition_key = _partition_key(sections.read_annotation(payload, layout, PARTITION_KEY))
         due_at_ms = sections.read_annotation(payload, layout, SCHEDULED_TIME)
         if due_at_ms is not None and not isinstance(due_at_ms, Timestamp):
             raise DecodeError(f"{SCHEDULED_TIME} must be a timestamp, got {type(due_at_ms).__name__}")
@@ -79,6 +78,16 @@ def read_arrival(payload: bytes, new_message_id: Callable[[], str]) -> Arrival:
         content_type == PING_CONTENT_TYPE,
         partition_key,
     )
+
+
+def _partition_key(given: object) -> str | None:
+    """A client that sends on what it received has bytes where there was a string."""
+    if given is None or isinstance(given, str):
+        return given
+    if isinstance(given, bytes):
+        with suppress(UnicodeDecodeError):
+            return given.decode()
+    raise DecodeError(f"{PARTITION_KEY} must be a string, got {type(given).__name__}")
 
 
 def _check_header_size(layout: Layout) -> None:
@@ -116,9 +125,11 @@ def with_hops(payload: bytes, hops: int) -> bytes:
 
 
 def partition_key_of(payload: bytes) -> str | None:
+    """To which partition a stored message belongs, if it says so."""
     layout = sections.walk(payload)
-    key = sections.read_annotation(payload, layout, PARTITION_KEY) if layout.message_annotations else None
-    return key if isinstance(key, str) else None
+    return (
+        _partition_key(sections.read_annotation(payload, layout, PARTITION_KEY)) if layout.message_annotations else None
+    )
 
 
 def unpack_batch(envelope: bytes) -> list[bytes]:

@@ -153,6 +153,10 @@ class Fences:
         is_near = fence is None or fence.left <= HAND_OVER_LETTERS_MAX
         return is_near and self._impatient.get(key, at) <= at
 
+    def waits_for(self, queue: int) -> bool:
+        """Whether a fence stands that would fall if this queue was seen empty."""
+        return queue in self._unseen or any(fence.queue == queue for fence in self._fences.values())
+
     @property
     def count(self) -> int:
         """How many keys are known to have a fence."""

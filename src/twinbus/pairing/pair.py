@@ -14,7 +14,7 @@ from twinbus.pairing.entity import Entity
 from twinbus.pairing.events import Event, SendFailed, SendSucceeded
 from twinbus.pairing.failure import Failure
 from twinbus.pairing.line import Line
-from twinbus.pairing.order import Came, Crossing, Fences
+from twinbus.pairing.order import Came, Crossing, Fences, Key, Mark
 from twinbus.pairing.rotation import Rotation
 from twinbus.pairing.rules import Rules
 from twinbus.pairing.verdict import Classifier, Role, Verdict, verdict
@@ -140,6 +140,13 @@ class Pair:
 
     def new_ticket(self) -> int:
         return next(self._tickets)
+
+    def depart(self, entity: Entity, key: Key, marks: Sequence[Mark]) -> Crossing:
+        """Letters of a key are about to be sent to their backlog queue: from now on a fence stands before it."""
+        assert self.fences is not None
+        crossing = self.fences.depart(key, marks)
+        entity.refresh()
+        return crossing
 
     def came_home(self, queue: int, letters: Iterable[Came]) -> None:
         """Our syphon has brought letters home, or they were refused for good."""

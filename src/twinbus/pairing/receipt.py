@@ -28,7 +28,7 @@ class SendReceipt(NamedTuple):
     session: of each message, empty for one that was not accepted."""
     attempts: int = 1
     copies_in_doubt: int = 0
-    """How many attempts ended without an answer: so many more copies, with the same ids, may be stored."""
+    """How many more copies, with the same ids, may be stored: one for each message of an attempt without an answer."""
     seconds: float = 0.0
     sequence_numbers: tuple[int, ...] = ()
     """Of scheduled messages on the primary; those in the backlog have none that could be cancelled."""

@@ -25,10 +25,10 @@ class Tries:
     copies_in_doubt: int = 0
     failures: list[Failure] = field(default_factory=list)
 
-    def note(self, failure: Failure) -> None:
-        """An attempt has failed."""
+    def note(self, failure: Failure, messages: int = 1) -> None:
+        """An attempt to send so many messages has failed."""
         self.attempted()
-        self.copies_in_doubt += failure.in_doubt
+        self.copies_in_doubt += messages if failure.in_doubt else 0
         self.failures = [*self.failures[-2:], failure]  # the last three tell enough
 
     def attempted(self) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from twinbus.sim.forward_world import ForwardWorld
+from twinbus.sim.home_world import HomeWorld
 from twinbus.sim.invariants import Violation
 from twinbus.sim.pair_world import PairWorld
 from twinbus.sim.world import Parts, World
@@ -53,6 +54,15 @@ def run_pair_seed(seed: int, steps: int = CALLS) -> Outcome:
     return Outcome(seed, steps, "--pair ", problem, trace, world.seen)
 
 
+def run_home_seed(seed: int, steps: int = CALLS) -> Outcome:
+    """Simulate a pair with its syphon until everything has come home."""
+    world = HomeWorld(seed)
+    problem = _problem(world.run, steps)
+    lines = (f"{at:.6f} {who} {what!r:.240}" for at, who, what in world.watch.trace)
+    trace = (repr(world.rules), repr(world.syphon.pump.options), *lines) if problem else ()
+    return Outcome(seed, steps, "--syphon ", problem, trace, world.seen)
+
+
 def run_forward_seed(seed: int, steps: int = STEPS, parts: Parts | None = None) -> Outcome:
     """Simulate a namespace whose entities forward to each other until everything has come to rest."""
     world = ForwardWorld(seed, parts)
@@ -80,6 +90,11 @@ def first_problem(seeds: Iterable[int], steps: int = STEPS, parts: Parts | None 
 def first_pair_problem(seeds: Iterable[int], steps: int = CALLS) -> Outcome | None:
     """The same for simulated pairs."""
     return next((outcome for seed in seeds if (outcome := run_pair_seed(seed, steps)).problem), None)
+
+
+def first_home_problem(seeds: Iterable[int], steps: int = CALLS) -> Outcome | None:
+    """The same for pairs with a syphon."""
+    return next((outcome for seed in seeds if (outcome := run_home_seed(seed, steps)).problem), None)
 
 
 def first_forward_problem(seeds: Iterable[int], steps: int = STEPS, parts: Parts | None = None) -> Outcome | None:

@@ -5,8 +5,9 @@ The connection lives on a thread of its own, is made when it is first needed and
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from twinbus.dial import Dial
@@ -81,9 +82,16 @@ class Browser:
         found = self.peek(path, from_sequence, 1)
         return sequence_of(found[0]) if found else None
 
-    def is_empty(self, path: str) -> bool:
-        """Whether no receiver would ever get a message, not even when all locks have ended."""
-        return not self._ask(path, lambda line: left_in(line, path, lambda _path, _since_ms: True))
+    def waiting(self, paths: Sequence[str]) -> dict[str, Extent]:
+        """The queues with messages that a receiver gets some day, if only when locks have ended; all asked at once."""
+        found = self._ask(", ".join(paths[:3]), lambda line: _gathered([_waiting(line, path) for path in paths]))
+        return {path: extent for path, extent in zip(paths, found, strict=True) if extent is not None}
+
+    def firsts(self, begins: Mapping[str, int]) -> dict[str, int]:
+        """By queue the first number in use from a number on; queues that have none are left out. All asked at once."""
+        asked = list(begins.items())
+        found = self._ask(", ".join(list(begins)[:3]), lambda line: _gathered([peek(line, *each, 1) for each in asked]))
+        return {path: sequence_of(letters[0]) for (path, _), letters in zip(asked, found, strict=True) if letters}
 
     # --- the connection ---
 
@@ -110,6 +118,22 @@ class Browser:
             await line.open()
             self._line = line
         return self._line
+
+
+async def _gathered(looks: Iterable[Awaitable[Result]]) -> list[Result]:
+    """All results; the first failure only when nothing is under way any more."""
+    found = await asyncio.gather(*looks, return_exceptions=True)
+    for each in found:
+        if isinstance(each, BaseException):
+            raise each
+    return [each for each in found if not isinstance(each, BaseException)]
+
+
+async def _waiting(line: Line, path: str) -> Extent | None:
+    extent = await _extent(line, path, 1)
+    if extent is None or not await left_in(line, path, lambda _path, _since_ms: True):
+        return None
+    return extent
 
 
 async def _extent(line: Line, path: str, from_sequence: int) -> Extent | None:

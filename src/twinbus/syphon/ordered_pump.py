@@ -27,12 +27,18 @@ from twinbus.syphon.ordered_line import LineKey, OrderedDestination, line_key
 from twinbus.syphon.pump import Pump
 from twinbus.syphon.sequence import Entry, Sequence
 
+VIGIL_MS = 10_000
+"""How often an idle syphon asks whether somebody waits for a queue to be seen empty."""
+
 
 class Witness(Protocol):
     """Somebody who has to know what left the backlog. Queues are told by their place in the pump."""
 
     def came(self, queue: int, letters: list[Came]) -> None:
         """Letters are stored at home, or refused for good; those of a key in their order."""
+
+    def waits_for(self, queue: int) -> bool:
+        """Whether anything would change if a queue was seen empty."""
 
     def look_begins(self, queue: int) -> int:
         """A look at whether a queue is empty begins; a number to tell it from others."""
@@ -49,6 +55,8 @@ class Vigil:
         self.look: int | None = None
         """The look that is under way."""
         self.not_before_ms = 0
+        self.asked_ms = 0
+        """When somebody was last asked whether a look is needed."""
         self.pauses = Backoff(options)
 
     def want(self, now_ms: int) -> None:
@@ -109,6 +117,8 @@ class OrderedPump(Pump):
             super()._line_up(held, b"", held.place.since_ms, now_ms)
         elif entry is Entry.ASIDE:
             self._set_aside(held, now_ms)
+        elif entry is Entry.EARLY:
+            super()._set_aside(held, now_ms)
 
     def _drop_stale(self, held: Held) -> None:
         """The same letter under a lock that has ended: forget it for the new one."""
@@ -119,7 +129,11 @@ class OrderedPump(Pump):
                 stale.lot.queue.give_back([stale], self._effects)
 
     def _set_aside(self, held: Held, now_ms: int) -> None:
-        self._sequences[held.lot.queue.index].block(held.place.key, held.aliases.path)
+        sequence = self._sequences[held.lot.queue.index]
+        sequence.block(held.place.key)
+        destination = self.destinations.get(held.aliases.path)
+        if destination is not None and destination.is_resting(now_ms):
+            sequence.stopped.add(held.aliases.path)
         super()._set_aside(held, now_ms)
 
     def _end_sweep(self, queue: BacklogQueue, now_ms: int) -> None:
@@ -128,10 +142,20 @@ class OrderedPump(Pump):
 
     def _tick_queue(self, queue: BacklogQueue, now_ms: int) -> None:
         super()._tick_queue(queue, now_ms)
+        self._keep_vigil(queue, now_ms)
         if queue.parked and self._may_any_go(self._sequences[queue.index].stopped, now_ms):
             # Nothing of their keys goes before all of it came again, however many letters still come.
             self._end_sweep(queue, now_ms)
             queue.rest_until_ms = now_ms
+
+    def _keep_vigil(self, queue: BacklogQueue, now_ms: int) -> None:
+        """Of letters that were lost on their way into the queue nobody hears; a look at the empty queue tells."""
+        vigil = self._vigils[queue.index]
+        is_due = not vigil.is_wanted and now_ms - vigil.asked_ms >= VIGIL_MS and not queue.unsettled
+        if self._witness is not None and is_due:
+            vigil.asked_ms = now_ms
+            if self._witness.waits_for(queue.index):
+                vigil.want(now_ms)
 
     def _may_any_go(self, paths: set[str], now_ms: int) -> bool:
         """Whether one of these destinations has rested long enough."""
@@ -259,6 +283,7 @@ class OrderedPump(Pump):
         at_ms = super().next_ms(now_ms)
         if self._witness is None:
             return at_ms
+        at_ms = min(at_ms, now_ms + VIGIL_MS)
         for queue in self.queues:
             vigil = self._vigils[queue.index]
             if vigil.is_wanted and vigil.look is None and queue.is_attached:

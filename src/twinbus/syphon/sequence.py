@@ -27,7 +27,8 @@ class Entry(Enum):
 
     GO = "it is the next of its key"
     WAIT = "nobody knows yet what is before it"
-    ASIDE = "an earlier one of its key is not here"
+    EARLY = "one before it was given back and has not come again"
+    ASIDE = "one of its key before it did not go"
 
 
 class Numbers:
@@ -80,7 +81,7 @@ class Sequence:
         self._blocked: set[Key] = set()
         """Keys of which a letter was set aside: until the sweep is over no other one may go."""
         self.stopped: set[str] = set()
-        """The entities to which those letters belong."""
+        """The entities for whose rest those letters wait."""
 
     # --- letters come ---
 
@@ -118,7 +119,8 @@ class Sequence:
         if lowest is None or lowest > sequence:
             return Entry.GO
         self._missing = lowest if self._missing is None else min(self._missing, lowest)
-        return Entry.ASIDE
+        self._back.setdefault(key, Numbers()).add(sequence)  # it will be given back too, and those before it may go
+        return Entry.EARLY
 
     def _came_again(self, key: Key, sequence: int) -> None:
         back = self._back.get(key)
@@ -129,10 +131,9 @@ class Sequence:
 
     # --- letters go back ---
 
-    def block(self, key: Key, path: str) -> None:
+    def block(self, key: Key) -> None:
         """A letter of this key does not go now: those behind it do not go either."""
         self._blocked.add(key)
-        self.stopped.add(path)
 
     def given_back(self, letters: Many[Held]) -> None:
         """The sweep is over, and the queue has these letters again."""

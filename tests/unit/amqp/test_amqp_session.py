@@ -33,7 +33,8 @@ from twinbus.amqp.performatives import (
     Source,
     Target,
 )
-from twinbus.errors import AmqpError
+from twinbus.amqp.transfers import read_transfer
+from twinbus.errors import AmqpError, DecodeError
 
 SESSION_FLOW = Flow(next_incoming_id=0, incoming_window=10, next_outgoing_id=0, outgoing_window=10)
 
@@ -185,6 +186,15 @@ def test_transactions_are_refused() -> None:
     attach, detach = wire.heard_bodies()
     assert attach.target is None
     assert detach.error.condition == "amqp:not-implemented"
+
+
+@pytest.mark.parametrize("descriptor", [b"\x53\x34", b"\xa3\x1damqp:transactional-state:list"])
+def test_a_message_of_a_transaction_is_refused_and_not_just_stored(descriptor: bytes) -> None:
+    state = b"\x00" + descriptor + b"\xc0\x04\x01\xa0\x01x"
+    fields = b"\x08" + b"\x43\x43\xa0\x01t\x43\x42\x42\x40" + state
+    frame = b"\xc0" + bytes([len(fields)]) + fields
+    with pytest.raises(DecodeError, match="transactions are not offered"):
+        read_transfer(frame, 0, len(frame))
 
 
 def test_a_range_of_dispositions_spans_the_links_of_a_session() -> None:

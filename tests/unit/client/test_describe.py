@@ -191,3 +191,10 @@ def test_silence_is_told_with_who_was_silent() -> None:
     assert no_answer("orders", 5, is_connected=False).is_connection
     cut = overdue(describe(ServiceBusConnectionError(), sending=True), "orders")
     assert (cut.kind, cut.is_connection, cut.in_doubt) == (FailureKind.NO_ANSWER, False, True)
+
+
+def test_an_answer_without_numbers_is_an_answer() -> None:
+    """As the SDK tells it when pings are scheduled, which a server drops."""
+    failure = describe(wrapped(KeyError(b"sequence-numbers")), sending=True)
+    assert (failure.kind, failure.in_doubt) == (FailureKind.REJECTED, False)
+    assert describe(wrapped(KeyError("other")), sending=True).kind is FailureKind.INTERNAL

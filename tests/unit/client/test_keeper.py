@@ -177,3 +177,30 @@ def test_a_job_may_stop_the_keeper_it_runs_on(keeper: Keeper) -> None:
 
     keeper.call_soon(end)
     assert done.wait(SOON_S)
+
+
+def test_a_short_job_does_not_wait_for_workers_that_hang() -> None:
+    keeper, release, done = Keeper("test"), threading.Event(), threading.Event()
+    keeper.start()
+    try:
+
+        def hang() -> None:
+            release.wait(30)
+
+        for _ in range(WORKERS_MAX + 5):
+            keeper.call_soon(hang)
+        keeper.call_at("short", monotonic(), done.set, is_short=True)
+        assert done.wait(5)
+    finally:
+        release.set()
+        keeper.stop(5)
+
+
+def test_a_short_job_may_order_another_one() -> None:
+    keeper, done = Keeper("test"), threading.Event()
+    keeper.start()
+    try:
+        keeper.call_at("first", monotonic(), lambda: keeper.call_at("second", monotonic(), done.set), is_short=True)
+        assert done.wait(5)
+    finally:
+        keeper.stop(5)

@@ -41,6 +41,8 @@ class FakeAioCredential:
 @pytest.mark.parametrize(
     ("written", "name", "address"),
     [
+        ("contoso.servicebus.windows.net.", "contoso", "contoso.servicebus.windows.net:5671"),
+        ("broker.:6000", "broker", "broker:6000"),
         ("contoso.servicebus.windows.net", "contoso", "contoso.servicebus.windows.net:5671"),
         ("Contoso.ServiceBus.Windows.net", "contoso", "contoso.servicebus.windows.net:5671"),
         ("sb://contoso.servicebus.windows.net/", "contoso", "contoso.servicebus.windows.net:5671"),

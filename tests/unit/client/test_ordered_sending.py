@@ -287,3 +287,16 @@ def test_if_the_primary_is_back_and_nothing_of_the_session_was_stored_it_goes_th
     recover(pair)
     talk.woken(5.0)
     assert isinstance(talk.ask, ToPrimary)
+
+
+def test_a_fence_stands_from_the_moment_a_message_leaves_for_the_backlog() -> None:
+    pair = pair_with()
+    fail_over(pair)
+    sessions = ["a", next(s for s in "bcdefgh" if queue_for(key_of("orders", s), QUEUES) != _queue_of("a"))]
+    talk = Talk(pair, ("m0", sessions[0]), ("m1", sessions[1]))
+    talk.stored()
+    come_home(pair, Messages(("m0", sessions[0])))
+    recover(pair)
+    assert not pair.entity("orders").is_plain, "a part of the call is still on its way"
+    talk.stored()
+    assert not pair.entity("orders").is_plain

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import pytest
 
-from twinbus.client.schedule_tokens import BacklogToken, check_cancellable, tokens_for
+from twinbus.client.schedule_tokens import BacklogToken, check_cancellable, numbers_of, tokens_for
 from twinbus.errors import ScheduledInBacklog
 
 
@@ -38,3 +39,16 @@ def test_a_token_is_known_also_after_it_was_kept_elsewhere() -> None:
     for kept in (int(token), pickle.loads(pickle.dumps(token)), int(str(int(token)))):
         with pytest.raises(ScheduledInBacklog):
             check_cancellable([kept])
+
+
+def test_one_number_or_several_can_be_given() -> None:
+    tokens = tokens_for(2)
+    assert numbers_of(7) == [7]
+    assert numbers_of(number for number in (7, 8)) == [7, 8]
+    assert numbers_of(tokens) == tokens
+
+
+@pytest.mark.parametrize("wrong", ["12", b"12", None, ["1"], [7, 2.0], 7.5])
+def test_what_is_no_number_is_told(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="sequence numbers are whole numbers"):
+        numbers_of(wrong)

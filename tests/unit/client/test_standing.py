@@ -9,6 +9,7 @@ import pytest
 from twinbus.client.namespace import Namespace
 from twinbus.client.options import PairedNamespaceOptions, Retry, SendAvailabilityPairedNamespaceOptions
 from twinbus.client.preparation import Preparation
+from twinbus.client.reports import UNTOUCHED_S, Inspection, QueueReport, SideReport
 from twinbus.client.standing import Standing
 from twinbus.client.status import EntityState, Phase
 from twinbus.errors import OptionsError, PairClosed, PairFaulted, TwinbusError
@@ -172,3 +173,51 @@ def test_status_before_pairing_knows_nothing_and_says_so() -> None:
     assert status.backlog_queues == ()
     assert status.secondary_status.checked_at is None
     assert [entity.duplicate_detection for entity in status.entities] == ["unknown"]
+
+
+# --- what another proof is worth telling ---
+
+
+def looked(*queues: QueueReport) -> Inspection:
+    side = SideReport(name="contoso", address="contoso.example:5671", is_reachable=True)
+    return Inspection(at=NOW, primary=side, secondary=side, queues=queues)
+
+
+def lying(age_s: float, *, active: int | None = 7, was_delivered: bool = False) -> QueueReport:
+    path = "contoso/x-servicebus-transfer/0"
+    return QueueReport(path=path, exists=True, active=active, oldest_age_s=age_s, oldest_was_delivered=was_delivered)
+
+
+def news_of(made: Standing) -> list[tuple[str, str]]:
+    same = Preparation(queues=(0, 1), warnings=("only three",))
+    return list(made.recheck_news(same, same))
+
+
+def test_messages_that_nobody_touches_tell_that_a_syphon_is_missing() -> None:
+    made = paired()
+    made.inspection = looked(lying(UNTOUCHED_S + 1))
+    assert news_of(made) == [("syphon_missing", "7 messages wait in the backlog and nobody brings them home")]
+    made.inspection = looked(lying(UNTOUCHED_S + 1, active=None))
+    assert news_of(made)[0][1].startswith("some messages wait")
+
+
+@pytest.mark.parametrize(
+    "inspection",
+    [
+        None,
+        looked(),
+        looked(lying(UNTOUCHED_S - 1)),
+        looked(lying(UNTOUCHED_S + 1, was_delivered=True)),
+        looked(QueueReport(path="contoso/x-servicebus-transfer/0", exists=True, active=0)),
+    ],
+    ids=["nobody may look", "no queues", "young", "in somebody's hand", "empty"],
+)
+def test_otherwise_nobody_is_alarmed(inspection: Inspection | None) -> None:
+    made = paired()
+    made.inspection = inspection
+    assert news_of(made) == []
+
+
+def test_only_warnings_that_were_not_there_before_are_news() -> None:
+    before, after = (Preparation(queues=(0,), warnings=warnings) for warnings in (("old",), ("old", "new")))
+    assert list(paired().recheck_news(before, after)) == [("secondary_in_trouble", "new")]

@@ -7,7 +7,8 @@ from namespace_bench import DEAD_LETTERS, QUEUE, START_MS, Bench, arrival, names
 
 from twinbus.amqp import sections
 from twinbus.amqp.sections import PropertyField
-from twinbus.errors import EntityNotFound, MessageTooLarge, NotAllowed, QuotaExceeded
+from twinbus.amqp.types import Symbol
+from twinbus.errors import DecodeError, EntityNotFound, MessageTooLarge, NotAllowed, QuotaExceeded
 from twinbus.namespace import registry
 from twinbus.namespace.commands import (
     CloseReceiver,
@@ -165,3 +166,14 @@ def test_properties_have_a_bound() -> None:
     assert read_arrival(encoded(HEADER_BYTES_MAX - 100), lambda: "").message_id == "a"
     with pytest.raises(MessageTooLarge):
         read_arrival(encoded(HEADER_BYTES_MAX), lambda: "")
+
+
+def test_a_partition_key_may_be_the_bytes_that_a_client_received() -> None:
+    def keyed(key: str | bytes | int) -> bytes:
+        return sections.encode_message(annotations={Symbol("x-opt-partition-key"): key}, data=b"")
+
+    assert read_arrival(keyed("north"), lambda: "").partition_key == "north"
+    assert read_arrival(keyed(b"north"), lambda: "").partition_key == "north"
+    for wrong in (7, b"\xff"):
+        with pytest.raises(DecodeError, match="must be a string"):
+            read_arrival(keyed(wrong), lambda: "")

@@ -218,3 +218,12 @@ def test_a_sweep_that_never_falls_quiet_ends_when_a_destination_has_rested() -> 
         yard.run(0.1)
     assert len(yard.home["orders"]) > 20
     assert yard.first_copies("orders", "a") == ids(*range(len(yard.home["orders"])))
+
+
+def test_while_somebody_waits_for_an_empty_queue_an_idle_syphon_looks_again() -> None:
+    yard = OrderedYard()
+    yard.run(60)
+    assert yard.looks == 1
+    yard.witness.is_waiting = True
+    yard.run(15)
+    assert yard.looks == 2

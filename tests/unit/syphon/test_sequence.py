@@ -71,7 +71,7 @@ def test_after_a_letter_was_set_aside_none_of_its_key_goes_until_the_sweep_is_ov
     sequence = Sequence(1)
     first, second, other = letter(1), letter(2), letter(3, "b")
     assert sequence.enter(first) is Entry.GO
-    sequence.block(first.place.key, "orders")
+    sequence.block(first.place.key)
     assert sequence.enter(second) is Entry.ASIDE
     assert sequence.enter(other) is Entry.GO
     sequence.given_back([first, second])
@@ -84,9 +84,21 @@ def test_what_was_given_back_comes_again_before_later_letters_of_its_key() -> No
     for number in (1, 2):
         sequence.enter(letter(number))
     sequence.given_back([letter(1)])
-    assert sequence.enter(letter(3)) is Entry.ASIDE
+    assert sequence.enter(letter(3)) is Entry.EARLY
     assert sequence.enter(letter(4, "b")) is Entry.GO
     assert sequence.wanted_look() == (1, 1), "where is it?"
+
+
+def test_a_letter_that_was_under_way_when_others_were_given_back_does_not_stop_them() -> None:
+    sequence = Sequence(1)
+    for number in (1, 2, 3):
+        sequence.enter(letter(number))
+    sequence.given_back([letter(1), letter(2)])
+    assert sequence.enter(letter(4)) is Entry.EARLY
+    assert sequence.enter(letter(1)) is Entry.GO
+    assert sequence.enter(letter(2)) is Entry.GO
+    assert sequence.enter(letter(5)) is Entry.EARLY, "4 goes back first"
+    assert sequence.enter(letter(4)) is Entry.GO
 
 
 def test_what_was_given_back_and_is_there_no_more_is_not_waited_for() -> None:
@@ -95,7 +107,7 @@ def test_what_was_given_back_and_is_there_no_more_is_not_waited_for() -> None:
     sequence.given_back([letter(1)])
     sequence.enter(letter(2))
     sequence.looked(1, [2], 2)
-    assert sequence.enter(letter(3)) is Entry.GO
+    assert sequence.enter(letter(2)) is Entry.GO, "it comes again, and 1 does not"
 
 
 def test_a_letter_that_comes_twice_is_known() -> None:

@@ -297,7 +297,7 @@ def result_text(done: Drained) -> str:
     if done.count("repeated") or done.count("in_doubt"):
         lines.append(f"{done.count('repeated') + done.count('in_doubt'):,} may be at home twice, with the same id")
     if done.books is not None and done.books.killed:
-        lines.append(f"{done.books.killed:,} attempts were killed; what they did at the very last is not recorded")
+        lines.append(f"{done.books.killed:,} attempts were killed: what they had just sent may be at home twice too")
     return "\n".join([*lines, *done.troubles])
 
 

@@ -133,6 +133,8 @@ def _emitted(tool: str, primary: str | None, secondary: str | None, count: int) 
 
     if primary is None:
         raise OptionsError("whose backlog? give --primary-name NAME, or --primary with a name in it")
+    if secondary is not None and primary.lower() == secondary.lower():
+        raise OptionsError(f"primary and secondary are both called {primary}: a backlog belongs in another namespace")
     return emit(tool, Order(_name(primary), None if secondary is None else _name(secondary), count))
 
 

@@ -1,7 +1,9 @@
 """What a drain moved, read from what its attempts wrote down.
 
 What Spark collects from tasks is no record: the output of a task that was killed is dropped, though its messages are
-home. Every attempt writes segments of its own, and those count.
+home. Every attempt writes segments of its own, and those count. That a message was stored at home is written down
+before it is completed in the backlog; that it was completed, soon afterwards. So of a killed attempt some messages are
+known to be at home, but not whether they left the backlog: those that another attempt brought home too had not.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ class Books:
 
     attempts: int = 0
     killed: int = 0
-    """Attempts that never said goodbye: what they did in their last moments is not written down."""
+    """Attempts that never said goodbye."""
     received: int = 0
     stored: int = 0
     """Stored at home, repeats included."""
@@ -34,15 +36,12 @@ class Books:
     refused: int = 0
     expired: int = 0
     repeated: int = 0
-    """Stored at home more often than they left the backlog, as far as is written down."""
+    """Stored at home, and still in the backlog: they came again, with the same id."""
 
     def add(self, record: Record) -> None:
-        count = len(record.message_ids) or record.count
         name = _NAMES.get(record.kind)
         if name is not None:
-            setattr(self, name, getattr(self, name) + count)
-        self.attempts += record.kind == Kind.OPENED
-        self.killed += (record.kind == Kind.OPENED) - (record.kind == Kind.CLOSED)
+            setattr(self, name, getattr(self, name) + (len(record.message_ids) or record.count))
 
 
 _NAMES: dict[str, str] = {
@@ -57,16 +56,42 @@ _NAMES: dict[str, str] = {
 
 def books_of(directory: str, run: str) -> Books | None:
     """The books of a run; None if its ledger cannot be read from here, or nobody wrote into it."""
-    books = Books()
+    books, open_ids = Books(), dict[str, set[str]]()
     try:
         for record in records_of(Path(directory), run):
             books.add(record)
+            _follow(record, open_ids)
+            books.attempts += record.kind == Kind.OPENED
+        if not books.attempts:
+            return None
+        books.killed = len(open_ids)
+        books.moved += len(_left_unseen(Path(directory), run, open_ids)) if open_ids else 0
     except StoreError:
-        return None
-    if not books.attempts:
         return None
     books.repeated = max(0, books.stored - books.moved)
     return books
+
+
+def _follow(record: Record, open_ids: dict[str, set[str]]) -> None:
+    """Keep what an attempt has stored and not completed: never more than it may borrow at a time."""
+    if record.kind == Kind.OPENED:
+        open_ids[record.process] = set()
+    elif record.kind == Kind.CLOSED:
+        open_ids.pop(record.process, None)
+    elif record.kind == Kind.SENT_HOME and record.process in open_ids:
+        open_ids[record.process].update(record.message_ids)
+    elif record.kind in (Kind.COMPLETED, Kind.LOCK_LOST) and record.process in open_ids:
+        open_ids[record.process].difference_update(record.message_ids)
+
+
+def _left_unseen(directory: Path, run: str, open_ids: dict[str, set[str]]) -> set[str]:
+    """Of what killed attempts stored without a word of its completion, that which nobody met in the backlog again."""
+    unsure = set().union(*open_ids.values())
+    for record in records_of(directory, run):
+        if record.kind == Kind.SENT_HOME and not open_ids.get(record.process, set()).issuperset(record.message_ids):
+            mine = open_ids.get(record.process, set())
+            unsure.difference_update(each for each in record.message_ids if each not in mine)
+    return unsure
 
 
 def records_of(directory: Path, run: str) -> Iterator[Record]:

@@ -169,12 +169,8 @@ class _Driver:
 
     def _waiting(self) -> dict[int, Extent]:
         """The queues in which something waits, under lock or not, and about how much."""
-        found = {index: self._browser.extent(path) for index, path in self._paths.items()}
-        return {
-            index: extent
-            for index, extent in found.items()
-            if extent is not None and not self._browser.is_empty(self._paths[index])
-        }
+        found = self._browser.waiting(list(self._paths.values()))
+        return {index: found[path] for index, path in self._paths.items() if path in found}
 
     def _round(self, extents: Mapping[int, Extent]) -> list[ShardReport]:
         options = self._options
@@ -191,10 +187,11 @@ class _Driver:
     def _rest(self, extents: Mapping[int, Extent]) -> dict[int, Extent]:
         """What is left of these, by the first number that is still there: one peek a queue."""
         try:
-            firsts = {index: self._browser.first(self._paths[index], each.first) for index, each in extents.items()}
+            firsts = self._browser.firsts({self._paths[index]: extent.first for index, extent in extents.items()})
         except Unreachable:
             return dict(extents)  # a look that failed is no news: the tasks know better
-        return {index: Extent(first, extents[index].last) for index, first in firsts.items() if first is not None}
+        left = {index: firsts[self._paths[index]] for index in extents if self._paths[index] in firsts}
+        return {index: Extent(first, extents[index].last) for index, first in left.items()}
 
     def _show(self, extents: Mapping[int, Extent], shards: list[Shard]) -> None:
         left = sum(max(0, each.depth) for each in extents.values())

@@ -36,8 +36,10 @@ def refuse_speculation(spark: SparkSession) -> None:
 
 
 def parallelism(spark: SparkSession) -> int:
-    """How many tasks run at a time, about."""
+    """How many tasks run at a time, about. A cluster counts only executors that have come: the first is waited for."""
     try:
+        if not str(spark.sparkContext.master).startswith("local"):
+            spark.range(1).count()
         return int(spark.sparkContext.defaultParallelism)
     except Exception:  # Connect has no context, and says so with errors of its own
         return TASKS_WITHOUT_CONTEXT

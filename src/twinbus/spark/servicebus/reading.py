@@ -147,9 +147,10 @@ def _browser(options: ReadOptions) -> Browser:
     return Browser(options.access.namespace().dial(options.timeout_s), options.timeout_s)
 
 
-def _read(partition: InputPartition, schema: StructType, options: ReadOptions) -> Iterator[RecordBatch]:
-    """Runs on an executor."""
-    assert isinstance(partition, Piece)
+def _read(partition: InputPartition | None, schema: StructType, options: ReadOptions) -> Iterator[RecordBatch]:
+    """Runs on an executor. Where nothing is to be read Spark still asks, with no partition."""
+    if not isinstance(partition, Piece):
+        return
     piece, arrow_schema = partition.piece, to_arrow_schema(schema, timezone="UTC")
     with _browser(options) as browser:
         seen = 0

@@ -1,0 +1,157 @@
+"""Crowds, interruptions and ends in the middle: they say nothing of a namespace, and nothing untrue to a caller."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import ServiceBusError
+from paired import Heard, Stage, wait_until
+
+import twinbus.aio
+from twinbus import Retry, SendReceipt, Side, receipt_of
+from twinbus import SendAvailabilityPairedNamespaceOptions as Options
+from twinbus.client.status import EntityState
+from twinbus.errors import NotSent
+
+ONE_TRY: dict[str, Any] = {"attempt_timeout": timedelta(seconds=1), "retry": Retry(attempts=1)}
+
+
+def crowd(size: int, act: Any) -> list[Any]:
+    """What each of so many calls at a time returned or raised."""
+
+    def one(number: int) -> Any:
+        try:
+            return act(number)
+        except Exception as error:
+            return error
+
+    with ThreadPoolExecutor(size) as pool:
+        return list(pool.map(one, range(size)))
+
+
+def state_of(bus: Any, entity: str) -> EntityState:
+    found = bus.status().entity(entity)
+    assert found is not None
+    state: EntityState = found.state
+    return state
+
+
+def test_callers_in_a_hurry_at_a_slow_primary_are_told_and_nothing_fails_over(both: Stage) -> None:
+    with both.bus(**ONE_TRY) as bus:
+        sender = bus.get_queue_sender(both.orders)
+        sender.send_messages(ServiceBusMessage("first"))
+        both.primary.break_("slow", both.orders, delay_ms=300)
+        began = time.monotonic()
+        results = crowd(12, lambda number: sender.send_messages(ServiceBusMessage(str(number)), timeout=1))
+        assert time.monotonic() - began < 3
+        assert state_of(bus, both.orders) is EntityState.HEALTHY
+    for result in results:
+        if isinstance(result, SendReceipt):
+            assert result.side is Side.PRIMARY
+        else:
+            assert isinstance(result, ServiceBusError)
+    assert any(isinstance(result, SendReceipt) for result in results)
+
+
+def test_a_crowd_of_schedules_is_no_outage_either(both: Stage) -> None:
+    when = datetime.now(UTC) + timedelta(hours=1)
+    with both.bus(**ONE_TRY) as bus:
+        sender = bus.get_queue_sender(both.orders)
+        sender.send_messages(ServiceBusMessage("first"))
+        both.primary.break_("slow", both.orders, delay_ms=150)
+        results = crowd(12, lambda number: sender.schedule_messages(ServiceBusMessage(str(number)), when))
+        assert state_of(bus, both.orders) is EntityState.HEALTHY
+    assert all(number > 0 for numbers in results for number in numbers)
+
+
+def test_a_crowd_at_a_slow_backlog_loses_no_queue(both: Stage) -> None:
+    with both.bus(attempt_timeout=timedelta(seconds=2), retry=Retry(attempts=1)) as bus:
+        heard = Heard(bus)
+        sender = bus.get_queue_sender(both.orders)
+        bus.force_failover(both.orders, stay=True)
+        sender.send_messages(ServiceBusMessage("first"))
+        both.secondary.break_("slow", delay_ms=200)
+        results = crowd(100, lambda number: sender.send_messages(ServiceBusMessage(str(number))))
+        assert [result for result in results if not isinstance(result, SendReceipt)] == []
+        assert heard.named("backlog_queue_lost") == []
+
+
+def test_closing_in_the_middle_of_an_unanswered_send_says_that_it_is_in_doubt(both: Stage) -> None:
+    bus = both.client(attempt_timeout=timedelta(seconds=20))
+    with bus:
+        sender = bus.get_queue_sender(both.orders)
+        sender.send_messages(ServiceBusMessage("first"))
+        both.primary.break_("unanswered", both.orders)
+        with ThreadPoolExecutor(1) as pool:
+            sending = pool.submit(sender.send_messages, ServiceBusMessage("x", message_id="doubtful"))
+            wait_until(lambda: "doubtful" in [message.message_id for message in both.primary.messages(both.orders)])
+            bus.close()
+            error = sending.exception(timeout=30)
+    assert isinstance(error, NotSent)
+    assert "in doubt" in str(error)
+    receipt = receipt_of(error)
+    assert receipt is not None
+    assert (receipt.message_ids, receipt.accepted, receipt.in_doubt) == (("doubtful",), 0, True)
+
+
+def test_closing_one_sender_in_the_middle_is_no_news_of_its_entity(both: Stage) -> None:
+    with both.bus(attempt_timeout=timedelta(seconds=10), retry=Retry(attempts=1)) as bus:
+        one, other = bus.get_queue_sender(both.orders), bus.get_queue_sender(both.orders)
+        for sender in (one, other):
+            sender.send_messages(ServiceBusMessage("first"))
+        both.primary.break_("unanswered", both.orders)
+        with ThreadPoolExecutor(1) as pool:
+            sending = pool.submit(one.send_messages, ServiceBusMessage("x", message_id="doubtful"))
+            wait_until(lambda: "doubtful" in [message.message_id for message in both.primary.messages(both.orders)])
+            one.close()
+            error = sending.exception(timeout=30)
+        assert isinstance(error, NotSent)
+        assert "the sender was closed" in str(error)
+        both.primary.clear()
+        assert other.send_messages(ServiceBusMessage("next")).side is Side.PRIMARY
+
+
+async def test_a_cancelled_send_is_in_doubt(stage: Stage) -> None:
+    options = Options(stage.secondary.namespace, **stage.options(attempt_timeout=timedelta(seconds=20)))
+    async with twinbus.aio.PairedServiceBusClient(stage.primary.namespace, options) as bus:
+        doubts: list[object] = []
+        bus.on("in_doubt", lambda news: doubts.append(news.details["message_ids"]))
+        sender = bus.get_queue_sender(stage.orders)
+        await sender.send_messages(ServiceBusMessage("first"))
+        await asyncio.to_thread(stage.primary.break_, "unanswered", stage.orders)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(sender.send_messages(ServiceBusMessage("x", message_id="straight")), 0.5)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(sender.send_messages(ServiceBusMessage("x", message_id="by-flow")), 0.5)
+        assert bus.status().entities[0].copies_in_doubt == 2
+        await asyncio.sleep(0.1)
+    assert doubts == [("straight",), ("by-flow",)]
+
+
+def test_news_come_in_the_order_of_the_events(stage: Stage) -> None:
+    with stage.bus() as bus:
+        sender = bus.get_queue_sender(stage.orders)
+        sender.send_messages(ServiceBusMessage("first"))
+        epochs: list[object] = []
+        for name in ("failed_over", "recovered"):
+            bus.on(name, lambda news: epochs.append(news.details["epoch"]))
+        is_over = threading.Event()
+
+        def go_back_and_forth() -> None:
+            while not is_over.is_set():
+                bus.force_failover(stage.orders, stay=True)
+                bus.mark_healthy(stage.orders)
+
+        with ThreadPoolExecutor(6) as pool:
+            for _ in range(6):
+                pool.submit(go_back_and_forth)
+            wait_until(lambda: len(epochs) > 300)
+            is_over.set()
+    assert epochs == sorted(epochs, key=lambda epoch: int(str(epoch)))

@@ -1,0 +1,80 @@
+"""`make conformance`: the official SDK's own live tests against our server; writes `docs/sdk-suite.md`.
+
+The tests ship inside the source distribution of the SDK. It is downloaded once, and nothing of it is changed or kept
+with our files; `stand_ins.py` takes the place of the cloud. Arguments are given to pytest, as `-k session`: then only
+the result is shown, and the page stays as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+from tests.sdk_suite.suite_page import read_results, written_page
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+BUILD = ROOT / "build" / "sdk-suite"
+RELEASE = "azure-servicebus==7.15.0"
+FOLDER = RELEASE.replace("-", "_").replace("==", "-")
+PAGE = ROOT / "docs" / "sdk-suite.md"
+FILES = (
+    *("test_queues.py", "test_sessions.py", "test_subscriptions.py", "test_topic.py", "test_list_sessions.py"),
+    *("test_message.py", "test_sb_client.py"),
+    *(f"mgmt_tests/test_mgmt_{name}.py" for name in ("queues", "topics", "subscriptions", "rules", "namespaces")),
+    "mgmt_tests/test_topic_filter_counts_live.py",
+)
+WORKERS = "8"
+"""More than there are cores: these tests sleep most of the time."""
+TEST_S = 420
+SETTINGS = "[pytest]\nasyncio_default_fixture_loop_scope = function\n"
+
+
+def main() -> None:
+    wishes = sys.argv[1:]
+    tests = fetched()
+    results_file = BUILD / "results.xml"
+    results_file.unlink(missing_ok=True)
+    run(tests, results_file, wishes)
+    if not results_file.exists():
+        sys.exit("conformance: the tests could not be run, see above")
+    results = read_results(results_file)
+    if not wishes:
+        PAGE.write_text(written_page(RELEASE, results), encoding="utf-8")
+        sys.stdout.write(f"conformance: {PAGE.relative_to(ROOT)} is written\n")
+    strange = [result for result in results if result.is_strange]
+    for result in strange:
+        sys.stdout.write(f"conformance: not as expected: {result.name}: {result.shown}\n")
+    sys.exit(1 if strange else 0)
+
+
+def fetched() -> Path:
+    """The folder with the SDK's tests, downloaded unless it is there."""
+    folder = BUILD / FOLDER
+    if not folder.exists():
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:", RELEASE]
+        if subprocess.run([*command, "--dest", str(BUILD)], check=False).returncode:
+            sys.exit(f"conformance: {RELEASE} could not be downloaded")
+        with tarfile.open(BUILD / f"{FOLDER}.tar.gz") as archive:
+            archive.extractall(BUILD, filter="data")
+    return folder / "tests"
+
+
+def run(tests: Path, results_file: Path, wishes: list[str]) -> None:
+    settings = BUILD / "pytest.ini"
+    settings.write_text(SETTINGS, encoding="utf-8")
+    command = [
+        *(sys.executable, "-m", "pytest", "-c", str(settings), "--rootdir", str(tests), "-q", "-W", "ignore"),
+        *("--noconftest", "-p", "stand_ins", "-p", "no:twinbus", "-p", "no:logging", "-p", "no:cacheprovider"),
+        *("--tb=short", "--show-capture=no", "--timeout", str(TEST_S), "-n", WORKERS, "--dist", "worksteal"),
+        *(f"--junitxml={results_file}", *wishes, *FILES),
+    ]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), str(tests)])}
+    subprocess.run(command, cwd=tests, env=environment, check=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,185 @@
+"""A drain as a Spark job, with real tasks, one of which is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from backlog_letters import fill, letters_for
+from spark_backlog import SparkBacklog, ids_in
+from typer.testing import CliRunner
+
+from twinbus.cli.commands.drain import is_local, patient
+from twinbus.cli.main import app
+from twinbus.errors import OptionsError, TwinbusError
+from twinbus.ledger.kinds import Kind
+from twinbus.spark.access import Access
+from twinbus.spark.drain.books import records_of
+from twinbus.spark.drain.clock import drain_every
+from twinbus.spark.drain.drain import Drained, DrainProgress, drain
+from twinbus.spark.drain.rounds import refuse_speculation
+from twinbus.testing import NamespacePair
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+WAIT_S = 60.0
+
+
+@pytest.fixture
+def backlog(namespace_pair: NamespacePair, tmp_path: Path) -> SparkBacklog:
+    return SparkBacklog(namespace_pair, tmp_path, lock_ms=5_000)
+
+
+def test_several_tasks_share_one_deep_queue_until_it_is_empty(spark: SparkSession, backlog: SparkBacklog) -> None:
+    fill(backlog.secondary.connection_string, backlog.path(0), letters_for("orders", 4_000))
+    looks: list[DrainProgress] = []
+    done = drain(spark, backlog.options(prefetch=200), on_progress=looks.append, every_s=0.5)
+    assert (done.ending, done.found, done.left, done.rounds) == ("empty", 4_000, 0, 1)
+    assert sorted(report.shard for report in done.reports) == [0, 1]
+    assert all(report.moved for report in done.reports), "nobody was idle"
+    assert (done.count("moved"), done.as_dict()["counted_from"]) == (4_000, "ledger")
+    assert looks[0].left == 4_000
+    assert set(ids_in(backlog.primary, "orders").values()) == {1}
+
+
+def kill_a_worker(ledger: Path, run: str, stop: threading.Event, killed: list[int]) -> None:
+    """As soon as some task has brought something home."""
+    while not stop.wait(0.05):
+        if ledger.exists():
+            busy = [record.pid for record in records_of(ledger, run) if record.kind == Kind.COMPLETED]
+            if busy:
+                os.kill(busy[0], signal.SIGKILL)
+                killed.append(busy[0])
+                return
+
+
+def test_a_killed_task_loses_nothing_and_repeats_at_most_its_window(spark: SparkSession, backlog: SparkBacklog) -> None:
+    fill(backlog.secondary.connection_string, backlog.path(0), letters_for("orders", 3_000))
+    options = backlog.options(prefetch=100)
+    backlog.primary.faults.add("slow", delay=timedelta(milliseconds=200))
+    stop, killed = threading.Event(), list[int]()
+    killer = threading.Thread(target=kill_a_worker, args=(backlog.ledger, options.run, stop, killed))
+    killer.start()
+    done = drain(spark, options, every_s=0.5)
+    stop.set()
+    killer.join()
+    arrived = ids_in(backlog.primary, "orders")
+    assert killed
+    assert done.ending == "empty"
+    assert len(arrived) == 3_000, "nothing is lost"
+    assert arrived.total() <= 3_000 + 100, "one window for the killed attempt"
+    assert ids_in(backlog.secondary, backlog.path(0)).total() == 0
+    assert done.books is not None
+    assert done.books.killed == 1
+    assert done.count("moved") == 3_000, "the ledger knows what the dead task did"
+    assert done.count("repeated") <= arrived.total() - 3_000, "what it had sent without an answer, nobody knows"
+    assert done.count("moved") > sum(report.moved for report in done.reports), "Spark forgot what the dead task did"
+
+
+def test_a_credential_that_only_the_driver_has_is_told_and_nothing_moves(
+    spark: SparkSession, backlog: SparkBacklog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(backlog.secondary.connection_string, backlog.path(0), letters_for("orders", 10))
+    monkeypatch.setenv("TWINBUS_ONLY_HERE", backlog.primary.connection_string)  # after the workers' JVM was started
+    done = drain(spark, backlog.options(primary=Access("env:TWINBUS_ONLY_HERE"), ledger=None))
+    assert (done.ending, done.left, done.count("moved")) == ("stuck", 10, 0)
+    assert "env:TWINBUS_ONLY_HERE: nothing is there" in done.troubles[0]
+
+
+def test_a_secondary_out_of_reach_is_one_line(spark: SparkSession, backlog: SparkBacklog) -> None:
+    options = backlog.options()
+    backlog.secondary.stop()
+    with pytest.raises(TwinbusError, match="unreachable"):
+        drain(spark, options)
+
+
+def test_a_name_that_nobody_paired_is_one_line(spark: SparkSession, backlog: SparkBacklog) -> None:
+    with pytest.raises(TwinbusError, match="no backlog queue of fabrikam can be read: not found"):
+        drain(spark, backlog.options(primary_name="fabrikam"))
+
+
+def test_queues_that_do_not_exist_are_left_out(spark: SparkSession, backlog: SparkBacklog) -> None:
+    done = drain(spark, backlog.options(queue_count=3))
+    assert (done.ending, done.rounds) == ("empty", 0)
+    assert list(done.missing) == [2]
+
+
+def test_speculation_is_refused(spark: SparkSession) -> None:
+    class Speculating:
+        class conf:  # noqa: N801 - as Spark calls it
+            @staticmethod
+            def get(name: str, default: str) -> str:
+                return {"spark.speculation": "true"}.get(name, default)
+
+    refuse_speculation(spark)
+    with pytest.raises(OptionsError, match=r"spark\.speculation is on"):
+        refuse_speculation(Speculating())  # type: ignore[arg-type]
+
+
+def test_a_drain_can_go_on_for_ever(spark: SparkSession, backlog: SparkBacklog, tmp_path: Path) -> None:
+    drained: list[Drained] = []
+    has_moved = threading.Event()
+
+    def note(done: Drained) -> None:
+        drained.append(done)
+        if sum(each.count("moved") for each in drained) >= 60:
+            has_moved.set()
+
+    fill(backlog.secondary.connection_string, backlog.path(0), letters_for("orders", 30))
+    troubles: list[TwinbusError] = []
+    checkpoint = str(tmp_path / "checkpoint")
+    query = drain_every(spark, backlog.options(), 1.0, checkpoint, on_drained=note, on_trouble=troubles.append)
+    try:
+        fill(backlog.secondary.connection_string, backlog.path(1), letters_for("orders", 30))
+        assert has_moved.wait(WAIT_S)
+    finally:
+        query.stop()
+    assert not troubles
+    assert ids_in(backlog.primary, "orders").total() == 60
+
+
+def test_the_command_ends_with_0_when_the_backlog_is_empty(
+    spark: SparkSession, backlog: SparkBacklog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(backlog.secondary.connection_string, backlog.path(1), letters_for("orders", 20))
+    references = [backlog.secret(backlog.primary).credential, backlog.secret(backlog.secondary).credential]
+    words = ["pipeline", "drain", "--primary-secret", references[0], "--secondary-secret", references[1]]
+    before = signal.getsignal(signal.SIGTERM)
+    found = CliRunner().invoke(app, [*words, "--count", "2", "--ledger", str(backlog.ledger), "--json"])
+    signal.signal(signal.SIGTERM, before)
+    assert found.exit_code == 0, found.output
+    events = [json.loads(line) for line in found.stdout.splitlines()]
+    assert events[-1]["event"] == "finished"
+    assert (events[-1]["moved"], events[-1]["ending"], events[-1]["left"]) == (20, "empty", 0)
+    for namespace in (backlog.primary, backlog.secondary):
+        assert namespace.connection_string.partition("SharedAccessKey=")[2].partition(";")[0] not in found.output
+
+
+# --- without a session ---
+
+
+def test_a_plain_local_master_is_given_four_attempts_a_task() -> None:
+    masters = [None, "local", "local[2]", "local[*]", "local[2,1]", "spark://host:7077"]
+    given = [None, "local[1,4]", "local[2,4]", "local[*,4]", "local[2,1]", "spark://host:7077"]
+    assert [patient(master) for master in masters] == given
+
+
+def test_only_a_local_master_shares_our_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    assert [is_local(master) for master in (None, "local[2]", "spark://host:7077")] == [True, True, False]
+
+
+def test_a_string_on_the_command_line_is_of_no_use_to_executors_elsewhere() -> None:
+    string = "Endpoint=sb://contoso.servicebus.windows.net;SharedAccessKeyName=a;SharedAccessKey=hush"
+    words = ["--primary", string, "--secondary", string.replace("contoso", "backup"), "--master", "spark://host:7077"]
+    found = CliRunner().invoke(app, ["pipeline", "drain", *words])
+    assert isinstance(found.exception, OptionsError)
+    assert "--primary-secret" in str(found.exception)
+    assert "hush" not in str(found.exception)

@@ -1,0 +1,173 @@
+"""What one task of a drain does, without Spark."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import time
+from pathlib import Path
+
+import pytest
+from backlog_letters import fill, letters_for, stranger
+from spark_backlog import SparkBacklog, ids_in
+
+from twinbus.amqp.events import TransferArrived
+from twinbus.client.namespace import Namespace
+from twinbus.errors import OptionsError
+from twinbus.ledger import Event, Kind, Ledger
+from twinbus.spark.access import Access
+from twinbus.spark.drain.books import books_of
+from twinbus.spark.drain.options import DrainOptions
+from twinbus.spark.drain.plan import Shard
+from twinbus.spark.drain.shard import drain_shard, program_of
+from twinbus.syphon.line import Line
+from twinbus.syphon.linked import Linked
+from twinbus.testing import NamespacePair
+
+BOTH = Shard(0, (0, 1))
+
+
+@pytest.fixture
+def backlog(namespace_pair: NamespacePair, tmp_path: Path) -> SparkBacklog:
+    return SparkBacklog(namespace_pair, tmp_path, lock_ms=5_000)
+
+
+def test_a_shard_brings_home_what_is_in_its_queues(backlog: SparkBacklog) -> None:
+    fill(backlog.secondary.connection_string, backlog.path(0), [*letters_for("orders", 700), stranger()])
+    report = drain_shard(backlog.options(), BOTH)
+    assert (report.moved, report.refused, report.trouble) == (700, 1, "")
+    assert ids_in(backlog.primary, "orders").total() == 700
+
+
+def test_each_attempt_writes_segments_of_its_own(backlog: SparkBacklog) -> None:
+    options = backlog.options()
+    for attempt in range(2):
+        fill(backlog.secondary.connection_string, backlog.path(0), letters_for("orders", 50))
+        drain_shard(options, BOTH, attempt)
+    with Ledger.at(backlog.ledger, "somebody else"):
+        pass
+    books = books_of(str(backlog.ledger), options.run)
+    assert books is not None
+    assert (books.attempts, books.killed, books.moved, books.received) == (2, 0, 100, 100)
+    assert books_of(str(backlog.ledger), "another run") is None
+
+
+class Borrower(Linked):
+    """Takes a message under lock and keeps it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_one = asyncio.Event()
+
+    def transfers(self, arrived: list[TransferArrived]) -> None:
+        self.has_one.set()
+
+
+async def borrow_one(connection_string: str, path: str) -> None:
+    dial = Namespace.from_connection_string(connection_string).dial()
+    line = Line(dial, attempt_s=5.0, clock=lambda: int(time.monotonic() * 1000))
+    await line.open()
+    borrower = Borrower()
+    link = await line.receiver(path, borrower)
+    link.grant(1)
+    line.flush()
+    await asyncio.wait_for(borrower.has_one.wait(), 5)
+    line._wire.abort()  # gone without a word, as a killed process
+
+
+def test_a_shard_is_not_done_while_somebody_has_a_message_under_lock(backlog: SparkBacklog) -> None:
+    fill(backlog.secondary.connection_string, backlog.path(0), letters_for("orders", 20))
+    asyncio.run(borrow_one(backlog.secondary.connection_string, backlog.path(0)))
+    report = drain_shard(backlog.options(), BOTH)
+    assert (report.moved, report.trouble) == (20, "")
+    assert report.seconds > 2, "the message came back when its lock ended"
+
+
+def test_in_order_the_others_wait_for_a_message_that_a_dead_task_had_under_lock(backlog: SparkBacklog) -> None:
+    fill(backlog.secondary.connection_string, backlog.path(0), letters_for("orders", 20))
+    asyncio.run(borrow_one(backlog.secondary.connection_string, backlog.path(0)))
+    report = drain_shard(backlog.options(order="session"), BOTH)
+    assert (report.moved, report.trouble) == (20, "")
+    assert list(ids_in(backlog.primary, "orders")) == [f"orders-{number}" for number in range(20)]
+
+
+def test_a_lock_that_outlasts_the_patience_is_a_trouble(backlog: SparkBacklog) -> None:
+    fill(backlog.secondary.connection_string, backlog.path(0), letters_for("orders", 20))
+    asyncio.run(borrow_one(backlog.secondary.connection_string, backlog.path(0)))
+    report = drain_shard(backlog.options(patience_s=1.0), BOTH)
+    assert report.moved == 19
+    assert "under lock elsewhere" in report.trouble
+
+
+def test_a_wrong_key_is_told_at_once_and_never_shown(backlog: SparkBacklog) -> None:
+    fill(backlog.secondary.connection_string, backlog.path(0), letters_for("orders", 5))
+    key = backlog.secondary.connection_string.partition("SharedAccessKey=")[2].partition(";")[0]
+    wrong = backlog.secret(backlog.secondary, backlog.secondary.connection_string.replace(key, "c2VjcmV0"))
+    began = time.monotonic()
+    report = drain_shard(backlog.options(secondary=wrong), BOTH)
+    assert "unauthorised" in report.trouble
+    assert "c2VjcmV0" not in report.trouble
+    assert time.monotonic() - began < 5
+
+
+def test_a_primary_that_refuses_us_is_given_up_soon(backlog: SparkBacklog) -> None:
+    fill(backlog.secondary.connection_string, backlog.path(0), letters_for("orders", 5))
+    key = backlog.primary.connection_string.partition("SharedAccessKey=")[2].partition(";")[0]
+    wrong = backlog.secret(backlog.primary, backlog.primary.connection_string.replace(key, "c2VjcmV0"))
+    report = drain_shard(backlog.options(primary=wrong, refused_s=1.0), BOTH)
+    assert report.trouble.partition(": ")[2].startswith("orders: unauthorised")
+    assert ids_in(backlog.secondary, backlog.path(0)).total() == 5
+
+
+@pytest.mark.parametrize("side", ["primary", "secondary"])
+def test_a_namespace_out_of_reach_is_given_up_when_patience_ends(backlog: SparkBacklog, side: str) -> None:
+    fill(backlog.secondary.connection_string, backlog.path(0), letters_for("orders", 5))
+    options = backlog.options(patience_s=1.0)
+    (backlog.primary if side == "primary" else backlog.secondary).stop()
+    report = drain_shard(options, BOTH)
+    assert "unreachable" in report.trouble
+    assert report.moved == 0
+
+
+def test_a_secret_that_is_not_there_is_a_trouble_that_names_its_place(backlog: SparkBacklog) -> None:
+    report = drain_shard(backlog.options(primary=Access("env:TWINBUS_NOT_SET")), BOTH)
+    assert "env:TWINBUS_NOT_SET: nothing is there" in report.trouble
+
+
+def test_what_travels_to_executors_has_no_secret_in_it(backlog: SparkBacklog) -> None:
+    options = backlog.options()
+    key = backlog.primary.connection_string.partition("SharedAccessKey=")[2].partition(";")[0]
+    assert key.encode() not in pickle.dumps(options)
+    assert key not in repr(options)
+
+
+def test_all_mistakes_in_the_options_are_told_at_once() -> None:
+    with pytest.raises(OptionsError) as caught:
+        DrainOptions(
+            primary=Access("Endpoint=sb://x;SharedAccessKey=hush"),
+            secondary=Access("identity"),
+            primary_name="",
+            queue_count=0,
+            tasks=0,
+            order="entity",  # type: ignore[arg-type]
+        )
+    text = str(caught.value)
+    wrong = ("primary: the credential", "secondary: identity needs", "primary_name", "queue_count", "tasks", "order")
+    assert all(part in text for part in wrong)
+    assert "hush" not in text
+
+
+def test_books_know_what_a_killed_attempt_moved_and_what_came_twice(tmp_path: Path) -> None:
+    """The first attempt stored five, said of two that they left the backlog, and died; two of the others came again."""
+    stored = ("a", "b", "c", "d", "e")
+    dead = Ledger.at(tmp_path, program_of("r", 0, 0))
+    dead.record(Event(Kind.SENT_HOME, "orders", message_ids=stored))
+    dead.record(Event(Kind.COMPLETED, "orders", message_ids=("a", "b")))
+    assert dead.flush()
+    with Ledger.at(tmp_path, program_of("r", 0, 1)) as second:
+        second.record(Event(Kind.SENT_HOME, "orders", message_ids=("d", "e", "f")))
+        second.record(Event(Kind.COMPLETED, "orders", message_ids=("d", "e", "f")))
+    books = books_of(str(tmp_path), "r")
+    assert books is not None
+    assert (books.attempts, books.killed, books.stored, books.moved, books.repeated) == (2, 1, 8, 6, 2)
+    dead.close()

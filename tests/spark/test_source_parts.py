@@ -1,0 +1,242 @@
+"""The parts of format("servicebus") that need no session."""
+
+from __future__ import annotations
+
+import math
+import uuid
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twinbus.amqp import sections
+from twinbus.amqp.types import (
+    Array,
+    Byte,
+    Char,
+    Decimal32,
+    Decimal64,
+    Decimal128,
+    Described,
+    Float32,
+    Int,
+    Long,
+    Short,
+    Symbol,
+    Timestamp,
+    UByte,
+    UInt,
+    ULong,
+    UShort,
+    Value,
+    encode,
+)
+from twinbus.errors import OptionsError
+from twinbus.spark.browser import Extent
+from twinbus.spark.servicebus.columns import COLUMNS, WRITTEN, write_problems
+from twinbus.spark.servicebus.options import LATEST, read_options, write_options
+from twinbus.spark.servicebus.ranges import Range, ends, pieces
+from twinbus.spark.servicebus.rows import Opened, message_of, reader_of
+from twinbus.spark.servicebus.typed_text import from_text, to_text
+
+NOW_MS = 1_700_000_000_000
+CREDENTIAL = {"servicebus.credential": "env:SB"}
+
+NUMBERS = [
+    (UByte, 0, 2**8 - 1), (UShort, 0, 2**16 - 1), (UInt, 0, 2**32 - 1), (ULong, 0, 2**64 - 1),
+    (Byte, -(2**7), 2**7 - 1), (Short, -(2**15), 2**15 - 1), (Int, -(2**31), 2**31 - 1), (Long, -(2**63), 2**63 - 1),
+    (Timestamp, -(2**63), 2**63 - 1),
+]  # fmt: skip
+TEXT = st.text(max_size=20).filter(lambda text: not any("\ud800" <= each <= "\udfff" for each in text))
+SIMPLE = st.one_of(
+    st.none(),
+    st.booleans(),
+    TEXT,
+    TEXT.filter(str.isascii).map(Symbol),
+    st.characters(exclude_categories=["Cs"]).map(Char),
+    st.binary(max_size=20),
+    st.uuids(),
+    st.floats(allow_nan=False),
+    st.floats(allow_nan=False, width=32).map(Float32),
+    st.binary(min_size=4, max_size=4).map(Decimal32),
+    st.binary(min_size=8, max_size=8).map(Decimal64),
+    st.binary(min_size=16, max_size=16).map(Decimal128),
+    *[st.integers(low, high).map(kind) for kind, low, high in NUMBERS],
+)
+ODD = st.one_of(
+    st.lists(SIMPLE, max_size=3),
+    st.lists(st.integers(0, 9).map(Int), min_size=1, max_size=3).map(Array),
+    st.builds(Described, st.just(Symbol("x")), SIMPLE),
+)
+
+
+@given(st.one_of(SIMPLE, ODD))
+def test_every_amqp_value_comes_back_from_its_type_and_text(value: Value) -> None:
+    again = from_text(*to_text(value))
+    assert (type(again), again) == (type(value), value)
+    assert encode(again) == encode(value)
+
+
+def test_what_is_no_number_comes_back_too() -> None:
+    assert math.isnan(from_text(*to_text(math.nan)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [("int", "2147483648"), ("ubyte", "-1"), ("boolean", "yes"), ("uuid", "x"), ("binary", "*"), ("amqp", "AA=="),
+     ("char", "ab"), ("decimal32", "AA=="), ("integer", "1"), ("string", None)],
+)  # fmt: skip
+def test_a_text_that_is_none_of_its_type_is_refused(kind: str, text: str | None) -> None:
+    with pytest.raises(OptionsError):
+        from_text(kind, text)
+
+
+def read(message: bytes, column: str) -> object:
+    return reader_of(column)(Opened("orders", message))
+
+
+NOT_ANY_TEXT = {"message_id", "body_type", "content_type"}
+ROWS = st.fixed_dictionaries(
+    {"message_id": TEXT.filter(bool), "body": st.binary(max_size=50)},
+    optional={
+        **{name: TEXT for name, kinds in WRITTEN.items() if kinds == ("string",) and name not in NOT_ANY_TEXT},
+        "content_type": TEXT.filter(str.isascii),
+        "application_properties": st.dictionaries(
+            TEXT, SIMPLE.map(to_text).map(lambda pair: {"type": pair[0], "value": pair[1]}), max_size=4
+        ),
+        "time_to_live_ms": st.sampled_from([1, 60_000, 2**32 - 2, 2**32, 10**11]),
+        "scheduled_enqueue_time_utc": st.integers(0, 2**40).map(lambda ms: ms * 1000),
+    },
+)
+
+
+@given(ROWS)
+def test_every_column_that_is_written_is_read_again(row: dict[str, object]) -> None:
+    message = message_of(row, NOW_MS)
+    for name, value in row.items():
+        expected = list(value.items()) if isinstance(value, dict) else value
+        if name not in ("entity",):
+            assert read(message, name) == expected, name
+
+
+@pytest.mark.parametrize(
+    ("kind", "parts"), [("value", {"value": {"a": [1, "b"]}}), ("sequence", {"sequence": [[1], ["x"]]})]
+)
+def test_other_kinds_of_body_go_through_as_they_are(kind: str, parts: dict[str, object]) -> None:
+    message = sections.encode_message(**parts)  # type: ignore[arg-type]
+    body = read(message, "body")
+    assert read(message, "body_type") == kind
+    again = message_of({"message_id": "1", "body": body, "body_type": kind}, NOW_MS)
+    assert read(again, "body") == body
+    with pytest.raises(OptionsError, match="the body is no AMQP"):
+        message_of({"message_id": "1", "body": b"text", "body_type": kind}, NOW_MS)
+
+
+def test_every_column_can_be_read_from_a_bare_message() -> None:
+    message = sections.encode_message(data=b"x")
+    values = {column: read(message, column) for column in COLUMNS}
+    assert {column: value for column, value in values.items() if value is not None} == {
+        "entity": "orders",
+        "body": b"x",
+        "body_type": "data",
+        "delivery_count": 0,
+        "state": "active",
+    }
+
+
+# --- numbers ---
+
+EXTENTS = st.dictionaries(
+    st.sampled_from("abcde"),
+    st.one_of(st.none(), st.tuples(st.integers(1, 50), st.integers(0, 200)).map(lambda e: Extent(e[0], e[0] + e[1]))),
+)
+
+
+def numbers(ranges: list[Range]) -> list[tuple[str, int]]:
+    return [(entity, number) for entity, first, last in ranges for number in range(first, last + 1)]
+
+
+@given(st.lists(st.tuples(st.integers(1, 99), st.integers(0, 400)), max_size=4), st.integers(1, 50))
+def test_pieces_are_the_same_numbers_and_none_is_too_long(spans: list[tuple[int, int]], most: int) -> None:
+    ranges = [Range(f"q{index}", first, first + more) for index, (first, more) in enumerate(spans)]
+    cut = pieces(ranges, most)
+    assert numbers(cut) == numbers(ranges)
+    assert all(1 <= piece.last - piece.first + 1 <= most for piece in cut)
+
+
+@given(EXTENTS, st.one_of(st.none(), st.integers(1, 60)))
+def test_a_batch_ends_within_its_limit_and_goes_on_if_it_can(found: dict[str, Extent | None], most: int | None) -> None:
+    starts = {entity: 1 if extent is None else extent.first for entity, extent in found.items()}
+    after = ends(starts, found, most)
+    taken = {entity: after[entity] - starts[entity] for entity in starts}
+    depths = {entity: extent.depth for entity, extent in found.items() if extent is not None}
+    assert sum(taken.values()) == min(sum(depths.values()), most or 10**9)
+    assert all(0 <= taken[entity] <= depths.get(entity, 0) for entity in taken)
+    if most is not None and most >= len(depths):
+        assert all(taken[entity] for entity in depths), "nobody starves"
+
+
+# --- options ---
+
+
+def test_options_have_defaults_and_their_case_does_not_matter() -> None:
+    options = read_options(CREDENTIAL | {"QUEUES": "orders, invoices/ ,", "fromsequencenumber": "latest"})
+    assert options.entities == ("orders", "invoices")
+    assert (options.from_sequence, options.page, options.trigger_max, options.fail_on_data_loss) == (
+        LATEST, 250, None, False,
+    )  # fmt: skip
+
+
+def test_backlog_queues_and_dead_letter_queues_have_options_of_their_own() -> None:
+    given = CREDENTIAL | {"primaryNamespace": "contoso", "backlogQueueCount": "2", "deadLetter": "true"}
+    assert read_options(given).entities == (
+        "contoso/x-servicebus-transfer/0/$DeadLetterQueue",
+        "contoso/x-servicebus-transfer/1/$DeadLetterQueue",
+    )
+
+
+def test_all_mistakes_are_told_at_once_and_no_secret_is() -> None:
+    given = {
+        "servicebus.credential": "Endpoint=sb://x;SharedAccessKey=hush",
+        "servicebus.connectionString": "SharedAccessKey=hush",
+        "qeues": "orders",
+        "peekBatchSize": "none",
+        "failOnDataLoss": "perhaps",
+    }
+    with pytest.raises(OptionsError) as caught:
+        read_options(given)
+    text = str(caught.value)
+    assert "hush" not in text
+    for part in (
+        "servicebus.credential: the credential must be a reference",
+        "servicebus.connectionstring cannot be given",
+        "do you mean queues?",
+        "nothing says what to read",
+        "peekBatchSize must be a number from 1 to 1000",
+        "failOnDataLoss must be true or false",
+    ):
+        assert part in text
+
+
+def test_a_path_says_where_to_unless_it_contradicts_the_queue() -> None:
+    assert write_options(CREDENTIAL | {"path": "orders"}).entity == "orders"
+    with pytest.raises(OptionsError, match="say different things"):
+        write_options(CREDENTIAL | {"path": "orders", "queue": "invoices"})
+
+
+def test_columns_that_cannot_be_sent_are_all_told() -> None:
+    given = {"body": "int", "colour": "string", "time_to_live_ms": "string", "sequence_number": "bigint"}
+    problems = write_problems(given, has_target=False, makes_ids=False)
+    assert [problem.partition(":")[0] for problem in problems] == [
+        "there is no column colour to send",
+        "column body must be binary or string, not int",
+        "column time_to_live_ms must be bigint or int, not string",
+        "there is no column message_id",
+        "nothing says where to",
+    ]
+
+
+def test_ids_are_texts_whatever_they_were() -> None:
+    number = uuid.UUID(int=7)
+    message = sections.encode_message(properties={sections.PropertyField.MESSAGE_ID: number}, data=b"")
+    assert read(message, "message_id") == str(number)

@@ -1,0 +1,176 @@
+"""Readers and senders of format("servicebus") at a real namespace, without a session."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusClient
+from backlog_letters import put
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.types import LongType, StringType, StructType
+from spark_backlog import ids_in
+
+from twinbus.client.namespace import Namespace
+from twinbus.errors import TwinbusError
+from twinbus.spark.browser import Browser, Unreachable
+from twinbus.spark.servicebus.options import read_options
+from twinbus.spark.servicebus.post import Post
+from twinbus.spark.servicebus.reading import ServiceBusStreamReader
+from twinbus.spark.servicebus.rows import message_of
+from twinbus.testing import LocalNamespace
+
+SCHEMA = StructType().add("message_id", StringType()).add("sequence_number", LongType())
+
+
+@pytest.fixture
+def namespace(tmp_path: Path) -> Iterator[LocalNamespace]:
+    with LocalNamespace("contoso", data=tmp_path / "data", queues=["orders", "invoices"]) as running:
+        (tmp_path / "secret").write_text(running.connection_string)
+        yield running
+
+
+def messages(count: int, first: int = 0) -> list[bytes]:
+    return [message_of({"message_id": str(number), "body": b"x"}, 0) for number in range(first, first + count)]
+
+
+def fill(namespace: LocalNamespace, queue: str, count: int) -> None:
+    asyncio.run(put(namespace.connection_string, queue, messages(count)))
+
+
+def reader(tmp_path: Path, **options: Any) -> ServiceBusStreamReader:
+    given = {"servicebus.credential": f"file:{tmp_path / 'secret'}", "queues": "orders,invoices"} | options
+    return ServiceBusStreamReader(SCHEMA, read_options(given))
+
+
+def numbers(source: ServiceBusStreamReader, start: dict[str, int], end: dict[str, int]) -> list[int]:
+    batches = [batch for piece in source.partitions(start, end) for batch in source.read(piece)]
+    return [number for batch in batches for number in batch.column(1).to_pylist()]
+
+
+def test_offsets_are_the_numbers_after_the_last_message(namespace: LocalNamespace, tmp_path: Path) -> None:
+    fill(namespace, "orders", 30)
+    source = reader(tmp_path, idlePollIntervalMs="0")
+    start = source.initialOffset()
+    assert start == {"orders": 1, "invoices": 1}
+    end = source.latestOffset(start, ReadAllAvailable())
+    assert end == {"orders": 31, "invoices": 1}
+    assert source.latestOffset(end, ReadAllAvailable()) == end
+    assert numbers(source, start, end) == numbers(source, start, end) == list(range(1, 31))
+    assert source.latestOffset(start, ReadMaxRows(10))["orders"] == 11
+    source.stop()
+
+
+def test_available_now_ends_at_what_was_there_at_first(namespace: LocalNamespace, tmp_path: Path) -> None:
+    fill(namespace, "orders", 5)
+    source = reader(tmp_path, idlePollIntervalMs="0")
+    source.prepareForTriggerAvailableNow()
+    fill(namespace, "orders", 5)
+    start = source.initialOffset()
+    assert source.latestOffset(start, ReadAllAvailable())["orders"] == 6
+    source.stop()
+
+
+def test_an_idle_stream_pauses_between_looks(namespace: LocalNamespace, tmp_path: Path) -> None:
+    source = reader(tmp_path, idlePollIntervalMs="300")
+    start = source.initialOffset()
+    source.latestOffset(start, ReadAllAvailable())
+    began = time.monotonic()
+    source.latestOffset(start, ReadAllAvailable())
+    assert time.monotonic() - began > 0.25
+    source.stop()
+
+
+def take(namespace: LocalNamespace, queue: str, count: int) -> None:
+    client = ServiceBusClient.from_connection_string(namespace.connection_string)
+    with client, client.get_queue_receiver(queue) as receiver:
+        for message in receiver.receive_messages(count, max_wait_time=5):
+            receiver.complete_message(message)
+
+
+def test_what_others_took_meanwhile_is_passed_over_or_told(namespace: LocalNamespace, tmp_path: Path) -> None:
+    fill(namespace, "orders", 10)
+    source, strict = reader(tmp_path), reader(tmp_path, failOnDataLoss="true")
+    start = source.initialOffset()
+    end = source.latestOffset(start, ReadAllAvailable())
+    take(namespace, "orders", 3)
+    assert numbers(source, start, end) == list(range(4, 11))
+    with pytest.raises(TwinbusError, match="orders has 7 of the 10 messages from 1 to 10"):
+        numbers(strict, start, end)
+    assert source.initialOffset()["orders"] == 4, "a new stream begins at what is there"
+    source.stop()
+
+
+def test_a_reader_travels_without_its_connection(namespace: LocalNamespace, tmp_path: Path) -> None:
+    fill(namespace, "orders", 3)
+    source = reader(tmp_path)
+    end = source.latestOffset(source.initialOffset(), ReadAllAvailable())
+    travelled = pickle.loads(pickle.dumps(source))
+    assert numbers(travelled, {"orders": 1}, end) == [1, 2, 3]
+    source.stop()
+
+
+def test_a_browser_connects_again_when_the_namespace_was_gone(namespace: LocalNamespace) -> None:
+    fill(namespace, "orders", 3)
+    with Browser(Namespace.from_connection_string(namespace.connection_string).dial(), 5.0) as browser:
+        assert browser.first("orders") == 1
+        namespace.restart()
+        assert browser.first("orders", 2) == 2
+        namespace.stop()
+        with pytest.raises(Unreachable) as caught:
+            browser.first("orders")
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert str(again) == str(caught.value)
+
+
+# --- sending ---
+
+
+@pytest.fixture
+def post(namespace: LocalNamespace) -> Iterator[Post]:
+    sending = Post(Namespace.from_connection_string(namespace.connection_string).dial(), 5.0, 50)
+    yield sending
+    sending.close()
+
+
+def test_everything_is_stored_once_and_in_order(namespace: LocalNamespace, post: Post) -> None:
+    post.put("orders", messages(500))
+    post.put("invoices", messages(10))
+    post.put("orders", messages(500, first=500))
+    post.flush()
+    assert post.stored == 1_010
+    assert list(ids_in(namespace, "orders").items()) == [(str(number), 1) for number in range(1_000)]
+
+
+def test_a_large_message_goes_alone_and_a_too_large_one_is_told(namespace: LocalNamespace, post: Post) -> None:
+    large = [message_of({"message_id": str(number), "body": b"x" * 200_000}, 0) for number in range(6)]
+    post.put("orders", large)
+    post.flush()
+    assert ids_in(namespace, "orders").total() == 6
+    post.put("orders", [message_of({"message_id": "huge", "body": b"x" * 2_000_000}, 0)])
+    with pytest.raises(Unreachable, match=r"orders of .*too large"):
+        post.flush()
+
+
+def test_sending_goes_on_after_an_outage(namespace: LocalNamespace, post: Post) -> None:
+    post.put("orders", messages(100))
+    namespace.faults.add("no-send", entities=["orders"], length=timedelta(seconds=1))
+    post.put("orders", messages(100, first=100))
+    post.flush()
+    assert set(ids_in(namespace, "orders")) == {str(number) for number in range(200)}
+
+
+def test_a_queue_that_is_not_there_is_told_at_once(namespace: LocalNamespace, post: Post) -> None:
+    began = time.monotonic()
+    post.put("nowhere", messages(1))
+    with pytest.raises(Unreachable, match="not found"):
+        post.flush()
+    with pytest.raises(Unreachable, match="not found"):
+        post.put("orders", messages(1))
+    assert time.monotonic() - began < 4
