@@ -37,6 +37,7 @@ FURTHER_HOPS_PER_STEP = 10_000
 
 HOPS_EXCEEDED = "MaxTransferHopCountExceeded"
 SESSION_NEEDED = "Session ID is null."
+NOT_ALLOWED = "InvalidOperation"
 _REASONS = (
     (EntityNotFound, "MessagingEntityNotFound"),
     (EntityDisabled, "MessagingEntityDisabled"),
@@ -118,7 +119,7 @@ class Courier:
             self._hand_over(target, written(row, onward) if journey.is_written else row, onward, now_ms, step)
         except NamespaceError as error:
             text = f"The message could not be forwarded to '{source.destination}': {error}"
-            self._put_aside(source, row, _reason_of(error), text, step)
+            self._put_aside(source, row, _reason_of(error, row), text, step)
             return False
         target.used(now_ms)
         step.replies.append(Forwarded(source.row.path.lower(), len(row.payload)))
@@ -206,5 +207,6 @@ def arrival_of(row: MessageRow, target: Shelf, now_ms: int) -> Arrival:
     return Arrival(row.payload, row.message_id, row.session_id, ttl_ms, None, False, key)
 
 
-def _reason_of(error: NamespaceError) -> str:
-    return next((reason for kind, reason in _REASONS if isinstance(error, kind)), SESSION_NEEDED)
+def _reason_of(error: NamespaceError, row: MessageRow) -> str:
+    other = SESSION_NEEDED if row.session_id is None else NOT_ALLOWED
+    return next((reason for kind, reason in _REASONS if isinstance(error, kind)), other)
