@@ -7,7 +7,7 @@ WORKERS ?= 5
 # More workers than cores: the official clients spend most of their time asleep.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-entities conformance lint bench chaos-syphon clean
+.PHONY: help setup demo test test-entities conformance lint bench chaos-syphon soak azure-live clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,7 +18,7 @@ demo: setup ## kill a namespace in the middle of sending, see sends go on and no
 	@$(BIN)/twinbus demo
 
 test: lint ## lint, then all tests
-	@$(BIN)/pytest -n $(WORKERS) --dist worksteal
+	@$(BIN)/pytest -n $(WORKERS) --dist loadgroup  # groups: all Spark tests share one session, in one worker
 
 test-entities: setup ## pairing with every kind of entity, on threads and on tasks
 	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -m entities tests/interop
@@ -55,9 +55,10 @@ $(INSTALLED): pyproject.toml
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || $(MAKE) --no-print-directory -s debian PACKAGE=python3-venv
 	@command -v cc >/dev/null || $(MAKE) --no-print-directory -s debian PACKAGE=gcc
 	@$(PYTHON) -c '$(HAS_HEADERS)' || $(MAKE) --no-print-directory -s debian PACKAGE=python3-dev
+	@command -v java >/dev/null || $(MAKE) --no-print-directory -s debian PACKAGE=openjdk-17-jre-headless
 	@echo "setup: installing into .venv"
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,spark]'
 	@touch $@
 
 # A test peer (Qpid Proton) comes as source: it wants a compiler and the Python headers.

@@ -16,6 +16,7 @@ ALLOWED: dict[str, set[str]] = {
     # room: what it may look into, beside itself; a name stands for everything below it
     "errors": {"pairing.receipt"},  # by name only: an error carries a receipt
     "dial": set(),
+    "cost": {"errors", "ledger"},
     "ledger": {"errors"},
     "pairing": {"amqp", "errors", "ranges"},
     "client.asks": {"pairing"},

@@ -16,7 +16,7 @@ PAGES = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.
 PAGES += sorted((ROOT / "docs").rglob("*.md"))
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]+\]\(([^)#]+)(?:#[^)]*)?\)")
-COMMAND_GROUPS = {"fault", "ledger"}
+COMMAND_GROUPS = {"cost", "fault", "ledger", "pipeline"}
 
 
 class Block(NamedTuple):
@@ -52,6 +52,12 @@ def test_a_python_block_runs(block: Block, tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.strip(), "a block that prints nothing shows nothing"
+
+
+@pytest.mark.parametrize("block", of("python"), ids=str)
+def test_a_python_block_enters_no_room_of_the_client(block: Block) -> None:
+    """What applications need of it has a name in `twinbus`, `twinbus.aio`, `twinbus.errors` or `twinbus.testing`."""
+    assert not re.search(r"\btwinbus\.(client|pairing)\b", block.code)
 
 
 @pytest.mark.parametrize("line", [line for block in of("sh") for line in block.code.splitlines() if line])

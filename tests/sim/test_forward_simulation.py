@@ -69,7 +69,7 @@ def read_nothing(self: Queue, step: Step) -> None:
 
 
 def lose_what_cannot_go(self: Queue, row: MessageRow, step: Step) -> None:
-    self.let_go(row)
+    self.loans.take_back(row.sequence)
 
 
 def never_look_at_the_start(self: Queue) -> int | None:

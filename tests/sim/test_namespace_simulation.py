@@ -245,7 +245,7 @@ def count_in_memory_only(self: Topic, step: Step) -> None:
         (RecentChanges, "removed_since", trust_every_read),
         (RecentChanges, "changed_at", never_changed),
         (Queue, "_end_lock", count_nothing),
-        (Queue, "_expire", overlook_expiry),
+        (Queue, "expire", overlook_expiry),
         (Window, "give_back", lose_the_row),
         (Window, "arrive", arrive_without_a_trace),
         (Receivers, "queue_up", stay_asleep),

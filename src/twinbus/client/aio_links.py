@@ -53,8 +53,8 @@ class Guard:
         self._timer_due = NEVER
 
     def start(self, seconds: float) -> None:
-        """Act when this time has passed, unless cancelled before."""
-        self._due = due = self._clock() + seconds
+        """Act when this time and a little more has passed, unless cancelled before."""
+        self._due = due = self._clock() + seconds + GRACE_S
         if due < self._timer_due:
             self._set(due)
 
@@ -95,7 +95,8 @@ class AioSenderLink:
         self._wire = wire
         self._is_discarded = False
         self._is_torn = False
-        self._guard = Guard(self._tear, asyncio.get_running_loop())
+        self.guard = Guard(self._tear, asyncio.get_running_loop())
+        """Around a send that is not one of its own calls: takes the connection away if nobody cancels it in time."""
         self._last = LastTransfer(sender._handler)
         self.max_batch_bytes: int = sender._max_batch_size_on_link
         self.max_message_bytes: int = sender._max_message_size_on_link
@@ -147,7 +148,7 @@ class AioSenderLink:
         if not self._is_discarded:
             self._is_discarded = True
             self._keeping_alive.cancel()
-            self._guard.end()
+            self.guard.end()
             _close_elsewhere(self.sender, self._wire, is_polite=not self._is_torn)
 
     async def _call(
@@ -156,7 +157,7 @@ class AioSenderLink:
         act: Awaitable[Result],
         explain: Callable[[BaseException], Failure] = asked_failure,
     ) -> Result:
-        cut = self.guard(deadline_s)
+        self.guard.start(deadline_s)
         try:
             async with asyncio.timeout(deadline_s + 2 * GRACE_S):
                 return await act
@@ -170,12 +171,7 @@ class AioSenderLink:
             self._is_torn = True
             raise
         finally:
-            cut.cancel()
-
-    def guard(self, deadline_s: float) -> Guard:
-        """Around a send that is not one of these calls: takes the connection away if nobody cancels it in time."""
-        self._guard.start(deadline_s + GRACE_S)
-        return self._guard
+            self.guard.cancel()
 
     def _tear(self) -> None:
         self._is_torn = True

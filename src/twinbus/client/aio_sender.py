@@ -49,31 +49,37 @@ class PairedServiceBusSender(AnySender):
         `timeout` bounds the whole call. Raises what the SDK raises while the entity is not failed over,
         `BothNamespacesUnavailable` if no side takes the messages.
         """
-        started_at, link, entity = monotonic(), self._link, self.entity
-        message_id = (
-            light_id(message, self._room_bytes) if link is not None and timeout is None and not kwargs else None
-        )
-        if message_id is not None:  # nearly always; who has a link is not closed
-            ids: tuple[str, ...] = (message_id,)
-        else:
-            message, ids = self._prepare(message, timeout, kwargs)
-        first: tuple[Answer, int] | None = None
-        epoch = entity.plain_epoch
-        if link is not None and epoch == self._link_epoch and not self._lock.locked():
-            failure = await self._send_straight(link, message, ids, timeout)
-            if failure is None:
-                if entity.plain_epoch != epoch:
-                    self._shell.succeeded(entity, epoch)  # somebody began to doubt meanwhile
-                seconds = monotonic() - started_at
-                if self._chronicle is not None:
-                    self._chronicle.accepted(entity.path, ids, rough_sizes(message), seconds)
-                return new(SendReceipt, (entity.path, ids, PRIMARY, len(ids), (), 1, 0, seconds, ()))
-            if failure is not NOT_TRIED:
-                first = self._came_to(failure), epoch
-                self._shell.expect_detour(self.choice)
-        if not ids:
-            return SendReceipt(entity.path, (), entity.side, 0, attempts=0)
-        return await self._send_by_flow(SdkParcel(Prepared(message, ids), entity.path), started_at, timeout, first)
+        if timeout is not None or kwargs or self._lock.locked():
+            return await self._send(self._prepare(message, timeout, kwargs), timeout)
+        # Nearly always. All in one piece: whatever is called or looked at here has left the processor's caches while
+        # the last send waited for its answer, and to fetch it costs more than to do it.
+        link, entity, epoch, started_at = self._link, self.entity, self._link_epoch, monotonic()
+        message_id = failure = None
+        await self._lock.acquire()  # at once: nobody has it
+        try:
+            is_fresh = started_at - self._used_at < REST_S
+            if link is not None and link is self._link and is_fresh and entity.plain_epoch == epoch:
+                message_id = light_id(message, self._room_bytes)  # who has a link is not closed
+                if message_id is not None:
+                    link.guard.start(self._attempt_s)
+                    await link.sender.send_messages(message, timeout=self._attempt_s)
+                    link.guard.cancel()
+                    self._straight[0] += 1
+                    self._used_at = monotonic()
+        except BaseException as error:
+            failure = self._failure_on(link, error, (message_id,) if message_id else (), started_at)
+        finally:
+            self._lock.release()
+        if message_id is None:
+            return await self._send(self._prepare(message, timeout, kwargs), timeout)
+        if failure is not None:
+            return await self._send_anew(Prepared(message, (message_id,)), failure, epoch, started_at, timeout)
+        if entity.plain_epoch != epoch:
+            self._shell.succeeded(entity, epoch)  # somebody began to doubt meanwhile
+        seconds = monotonic() - started_at
+        if self._chronicle is not None:
+            self._chronicle.accepted(entity.path, (message_id,), rough_sizes(message), seconds)
+        return new(SendReceipt, (entity.path, (message_id,), PRIMARY, 1, (), 1, 0, seconds, ()))
 
     async def schedule_messages(
         self, messages: Any, schedule_time_utc: datetime, *, timeout: float | None = None, **kwargs: Any
@@ -133,34 +139,65 @@ class PairedServiceBusSender(AnySender):
 
     # --- the straight way ---
 
-    async def _send_straight(
-        self, link: AioSenderLink, message: Any, message_ids: tuple[str, ...], timeout: float | None
-    ) -> Failure | None:
-        """The SDK's own send, with the connection taken away if it does not end."""
-        attempt_s = self._attempt_s if timeout is None else self._straight_s(timeout)
-        started_at = monotonic()
-        await self._lock.acquire()  # at once: nobody has it
+    async def _send(self, prepared: Prepared, timeout: float | None) -> SendReceipt:
+        """The same for everything else: several messages, unusual ones, a caller in a hurry, a link that rested."""
+        started_at, link, entity, ids = monotonic(), self._link, self.entity, prepared.ids
+        epoch = entity.plain_epoch
+        failure: Failure | None = NOT_TRIED
+        if link is not None and epoch == self._link_epoch and not self._lock.locked():
+            async with self._lock:
+                failure = await self._send_straight(link, prepared, timeout)
+        if failure is not None:
+            return await self._send_anew(prepared, failure, epoch, started_at, timeout)
+        if entity.plain_epoch != epoch:
+            self._shell.succeeded(entity, epoch)
+        seconds = monotonic() - started_at
+        if self._chronicle is not None:
+            self._chronicle.accepted(entity.path, ids, rough_sizes(prepared.message), seconds)
+        return SendReceipt(entity.path, ids, PRIMARY, len(ids), seconds=seconds)
+
+    async def _send_straight(self, link: AioSenderLink, prepared: Prepared, timeout: float | None) -> Failure | None:
+        """The SDK's own send; called with the lock held."""
+        attempt_s = self._straight_s(timeout)
+        message: Any = prepared.message
+        now = monotonic()
         try:
-            if self._link is not link or (monotonic() - self._used_at > REST_S and self._has_died(link)):
+            if self._link is not link or (now - self._used_at > REST_S and self._has_died(link)):
                 return NOT_TRIED
-            guard = link.guard(attempt_s)
-            try:
-                await link.sender.send_messages(message, timeout=attempt_s)
-                self._straight[0] += len(message_ids)
-                self._used_at = monotonic()
-            except Exception as error:
-                failure = link.failure_of(error)
-                self._after_failure(link, failure)
-                return failure
-            except BaseException as error:  # cancelled in the middle
-                self._forget(link)
-                self._interrupted(error, message_ids, started_at)
-                raise
-            finally:
-                guard.cancel()
-        finally:
-            self._lock.release()
+            link.guard.start(attempt_s)
+            await link.sender.send_messages(message, timeout=attempt_s)
+            link.guard.cancel()
+            self._straight[0] += len(prepared.ids)
+            self._used_at = monotonic()
+        except BaseException as error:
+            return self._failure_on(link, error, prepared.ids, now)
         return None
+
+    def _failure_on(
+        self, link: AioSenderLink | None, error: BaseException, message_ids: tuple[str, ...], started_at: float
+    ) -> Failure:
+        """What went wrong on the straight way; called while the error is handled, and raises it if it is no failure."""
+        assert link is not None, "only a send on a link can fail"
+        link.guard.cancel()
+        if not isinstance(error, Exception):
+            self._forget(link)  # cancelled in the middle: nobody knows what the link is waiting for
+            self._interrupted(error, message_ids, started_at)
+            raise error
+        failure = link.failure_of(error)
+        self._after_failure(link, failure)
+        return failure
+
+    async def _send_anew(
+        self, prepared: Prepared, failure: Failure, epoch: int, started_at: float, timeout: float | None
+    ) -> SendReceipt:
+        """By a flow, after the straight way was tried, or could not be."""
+        first: tuple[Answer, int] | None = None
+        if failure is not NOT_TRIED:
+            first = self._came_to(failure), epoch
+            self._shell.expect_detour(self.choice)
+        if not prepared.ids:
+            return SendReceipt(self.entity.path, (), self.entity.side, 0, attempts=0)
+        return await self._send_by_flow(SdkParcel(prepared, self.entity.path), started_at, timeout, first)
 
     # --- flows ---
 
@@ -304,6 +341,9 @@ class PairedServiceBusSender(AnySender):
         link.discard()
 
     async def _batch_bytes(self) -> int:
+        link = self._link
+        if link is not None and self._link_epoch == self.entity.plain_epoch:
+            return link.max_batch_bytes
         if self.entity.side is Side.PRIMARY:
             try:
                 until = monotonic() + self._attempt_s

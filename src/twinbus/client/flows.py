@@ -333,7 +333,7 @@ class Sending:
     def _note(self, failure: Failure, side: Side, messages: int | None = None) -> None:
         self._tries.note(failure, len(self._parcel.message_ids) if messages is None else messages)
         if failure.in_doubt:
-            self._pair.doubted(self._entity, failure, self._parcel.message_ids, side.value)
+            self._pair.doubted(self._entity, failure, self._parcel.message_ids, side.value, messages)
 
     def _receipt(self, side: Side, accepted: int, numbers: tuple[int, ...] = ()) -> SendReceipt:
         tries = self._tries

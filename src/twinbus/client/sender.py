@@ -61,11 +61,12 @@ class PairedServiceBusSender(AnySender):
         message_id = failure = None
         with self._lock:  # not acquire(): an interrupt between that and a try would keep it for ever
             try:
-                is_fresh = started_at - self._used_at < REST_S
+                now = monotonic()  # another thread may have been faster to take the lock
+                is_fresh = now - self._used_at < REST_S
                 if link is not None and link is self._link and is_fresh and entity.plain_epoch == epoch:
                     message_id = light_id(message, self._room_bytes)  # who has a link is not closed
                     if message_id is not None:
-                        link.busy_until = started_at + self._attempt_s
+                        link.busy_until = now + self._attempt_s
                         link.sender.send_messages(message, timeout=self._attempt_s)
                         link.busy_until = None
                         self._straight[0] += 1

@@ -115,9 +115,11 @@ class Pair:
         self.feed(entity, SendFailed(at, epoch, str(failure), chance))
         self.order(entity, *entity.count_send(at, epoch, chance, failed=True))
 
-    def doubted(self, entity: Entity, failure: Failure, message_ids: Sequence[str], side: str) -> None:
-        """An attempt ended without an answer."""
-        entity.tally.in_doubt += 1
+    def doubted(
+        self, entity: Entity, failure: Failure, message_ids: Sequence[str], side: str, copies: int | None = None
+    ) -> None:
+        """An attempt to send these messages, or so many of them, ended without an answer."""
+        entity.tally.in_doubt += len(message_ids) if copies is None else copies
         details = {"message_ids": tuple(message_ids), "side": side}
         self.order(entity, Tell("in_doubt", f"{failure.kind.value}: {failure.text}", details))
 

@@ -81,7 +81,7 @@ class Places:
     def _check_receipt(self, call: Call, receipt: SendReceipt) -> None:
         said = dict(zip(receipt.message_ids, receipt.places[: receipt.accepted], strict=False))
         check(said == call.sure, f"{call} was told {said}, and its messages are {call.sure}")
-        counted = call.doubtful_attempts
+        counted = sum(call.doubts.values())
         check(receipt.copies_in_doubt == counted, f"{call}: {counted} doubts, and {receipt.copies_in_doubt} are told")
         check(receipt.attempts == call.attempts, f"{call} made {call.attempts} attempts, {receipt.attempts} are told")
         lasted_s = call.heard_at - call.started_at

@@ -158,14 +158,14 @@ def test_failures_and_successes_become_orders_for_the_shell() -> None:
     assert not core.has_orders
 
 
-def test_a_copy_in_doubt_is_counted_and_told_with_its_ids() -> None:
+def test_copies_in_doubt_are_counted_and_told_with_their_ids() -> None:
     core = pair()
     core.doubted(core.entity("orders"), Failure(FailureKind.NO_ANSWER, "silence", in_doubt=True), ["a", "b"], "primary")
     ((entity, effect),) = core.take_orders()
     assert entity is core.entity("orders")
     assert isinstance(effect, Tell)
     assert (effect.name, effect.details["message_ids"], effect.details["side"]) == ("in_doubt", ("a", "b"), "primary")
-    assert core.entity("orders").tally.in_doubt == 1
+    assert core.entity("orders").tally.in_doubt == 2
 
 
 def test_a_warning_is_given_once_for_each_entity() -> None:

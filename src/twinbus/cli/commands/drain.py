@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
-import sys
 import tempfile
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from twinbus.cli.draining import INTERRUPTED, JsonLines, Lines, Stop, Terminated, interrupted, tell
 from twinbus.cli.lengths import length_s
 from twinbus.cli.namespaces import (
     CONFIG_FILE,
@@ -35,12 +34,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from twinbus.spark.access import Access
-    from twinbus.spark.drain.drain import Drained, DrainProgress
+    from twinbus.spark.drain.drain import DrainProgress
     from twinbus.spark.drain.options import DrainOptions
 
-NOT_ALL_HOME, INTERRUPTED = 3, 130
+NOT_ALL_HOME = 3
 MORE_CODES = "\n  3    it ended before the backlog was empty: nothing moved any more, or by SIGTERM"
 EVERY_S = (1, 86_400)
+LOOK_S = 0.5
 _PLAIN_LOCAL = re.compile(r"local(\[(?P<cores>\*|\d+)\])?")
 
 
@@ -121,24 +121,10 @@ def drain(
     )
     from twinbus.spark.session import ensure_session
 
-    spark = ensure_session(patient(master), tell=_tell)
+    spark = ensure_session(patient(master), tell=tell)
     screen = JsonLines() if as_json else Lines()
-    signal.signal(signal.SIGTERM, _interrupted)
-    try:
-        code = _once(spark, options, screen) if every_s is None else _again(spark, options, every_s, checkpoint, screen)
-    except KeyboardInterrupt:
-        code = INTERRUPTED
-    except Terminated:
-        code = NOT_ALL_HOME if every_s is None else 0
+    code = _once(spark, options, screen) if every_s is None else _again(spark, options, every_s, checkpoint, screen)
     raise typer.Exit(code)
-
-
-class Terminated(BaseException):
-    """SIGTERM."""
-
-
-def _interrupted(*_: object) -> None:
-    raise Terminated
 
 
 def _every_s(text: str) -> float:
@@ -211,42 +197,16 @@ def patient(master: str | None) -> str | None:
 # --- running and showing ---
 
 
-class Lines:
-    """For people: progress on stderr, the result on stdout."""
-
-    def show(self, progress: DrainProgress) -> None:
-        _tell(f"{progress.gone:,} home, about {progress.left:,} left, {progress.rate:,.0f}/s, {progress.tasks} tasks")
-
-    def trouble(self, text: str) -> None:
-        _tell(text)
-
-    def finish(self, done: Drained) -> None:
-        for index, reason in done.missing.items():
-            _tell(f"backlog queue {index} cannot be read: {reason}")
-        typer.echo(result_text(done))
-
-
-class JsonLines:
-    """For programs: one JSON object a line on stdout, each with an `event`."""
-
-    def show(self, progress: DrainProgress) -> None:
-        self._say("progress", progress.as_dict())
-
-    def trouble(self, text: str) -> None:
-        self._say("trouble", {"text": text})
-
-    def finish(self, done: Drained) -> None:
-        self._say("finished", done.as_dict())
-
-    def _say(self, event: str, facts: dict[str, Any]) -> None:
-        typer.echo(json.dumps({"event": event} | facts))
-        sys.stdout.flush()
-
-
 def _once(spark: SparkSession, options: DrainOptions, screen: Lines | JsonLines) -> int:
     from twinbus.spark.drain.drain import drain as drain_all
 
-    done = drain_all(spark, options, on_progress=screen.show)
+    signal.signal(signal.SIGTERM, interrupted)
+    try:
+        done = drain_all(spark, options, on_progress=screen.show)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Terminated:
+        return NOT_ALL_HOME
     screen.finish(done)
     return 0 if done.ending == "empty" else NOT_ALL_HOME
 
@@ -256,6 +216,16 @@ def _again(
 ) -> int:
     from twinbus.spark.drain.clock import drain_every
 
+    stop = Stop()
+
+    def show(progress: DrainProgress) -> None:
+        stop.check()
+        screen.show(progress)
+
+    def trouble(error: TwinbusError) -> None:
+        if not stop.is_wished:
+            screen.trouble(f"tried again in {every_s:g} s: {error}")
+
     place: AbstractContextManager[str] = tempfile.TemporaryDirectory(prefix="twinbus-drain-")
     with nullcontext(str(checkpoint.absolute())) if checkpoint is not None else place as folder:
         query = drain_every(
@@ -264,43 +234,13 @@ def _again(
             every_s,
             folder,
             on_drained=lambda done: screen.finish(done) if done.found else None,
-            on_trouble=lambda error: screen.trouble(f"tried again in {every_s:g} s: {error}"),
-            on_progress=screen.show,
+            on_trouble=trouble,
+            on_progress=show,
         )
-        try:
-            query.awaitTermination()
-        except (KeyboardInterrupt, Terminated):
-            raise
-        except Exception as error:
-            raise TwinbusError(f"the stream ended: {str(error).splitlines()[0][:300]}") from error
-        finally:
-            query.stop()
-    return 0
-
-
-def result_text(done: Drained) -> str:
-    from twinbus.client.duration import roughly
-
-    moved = done.count("moved")
-    at_least = "at least " if done.books is None and any(report.attempt for report in done.reports) else ""
-    pace = f", {moved / done.seconds:,.0f}/s" if moved and done.seconds > 0 else ""
-    ending: dict[Literal["empty", "stuck"], str] = {
-        "empty": "the backlog is empty",
-        "stuck": f"about {done.left:,} stay in the backlog: nothing moves any more",
-    }
-    lines = [f"{at_least}{moved:,} messages are home, in {roughly(done.seconds)}{pace}: {ending[done.ending]}"]
-    if done.count("refused") or done.count("expired"):
-        lines.append(
-            f"{done.count('refused'):,} can never be stored and {done.count('expired'):,} are past their time to live: "
-            "see twinbus syphon quarantine list"
-        )
-    if done.count("repeated") or done.count("in_doubt"):
-        lines.append(f"{done.count('repeated') + done.count('in_doubt'):,} may be at home twice, with the same id")
-    if done.books is not None and done.books.killed:
-        lines.append(f"{done.books.killed:,} attempts were killed: what they had just sent may be at home twice too")
-    return "\n".join([*lines, *done.troubles])
-
-
-def _tell(text: str) -> None:
-    """On stderr."""
-    typer.echo(f"twinbus: {text}", err=True)
+        while query.isActive and not stop.wait(LOOK_S):
+            pass
+        error = query.exception()
+        query.stop()
+    if error is not None and not stop.is_wished:
+        raise TwinbusError(f"the stream ended: {str(error).splitlines()[0][:300]}")
+    return stop.code

@@ -155,7 +155,7 @@ class Courier:
     def pump(self, source: Queue, now_ms: int, step: Step) -> None:
         """Pass on some of what an entity holds; the rest follows when that is committed."""
         asks = self._asks_for_ids(source)
-        for _ in range(WAITING_MAX - len(source.waiting) if asks else ROWS_PER_STEP):
+        for _ in range(WAITING_MAX - len(source.loans.aside) if asks else ROWS_PER_STEP):
             row = source.take_visible(now_ms, step)
             if row is None:
                 break
@@ -170,7 +170,7 @@ class Courier:
         target = self._target_of(source)
         assert target.guard is not None
         arrivals = (arrival_of(row, target, now_ms),)
-        source.set_aside(row)
+        source.loans.set_aside(row.sequence)
         target.guard.ask(Transfer(source, row, arrivals), target.keys_of(arrivals), now_ms, step)
 
     def arrive(self, target: Shelf, pending: PendingSend, transfer: Transfer, now_ms: int, step: Step) -> None:
@@ -181,7 +181,7 @@ class Courier:
         if not self._still_goes_to(source, target):
             source.keep(row, step)
             return
-        source.let_go(row)
+        source.loans.take_back(row.sequence)
         if row.expires_at_ms is not None and row.expires_at_ms <= now_ms:
             source.expire(row, step)
             return

@@ -67,8 +67,6 @@ class Queue(Shelf):
         self.dead_letter = dead_letter
         self.transfer_dead_letter: Queue | None = None
         """For what it cannot forward; made when there is something."""
-        self.waiting: set[int] = set()
-        """Messages that are about to be forwarded, as soon as it is known whether they are new there."""
         self.receivers = Receivers(context.window_limits.lent_bytes_max)
         self.loans = Loans()
         self._window = Window(row.entity_id, context.window_limits, summary.first_active_sequence)
@@ -273,19 +271,9 @@ class Queue(Shelf):
         if wanted is not None and self.damage is None:
             step.reads.append(wanted)
 
-    def set_aside(self, row: MessageRow) -> None:
-        """A message is about to be forwarded: nobody else has anything to do with it."""
-        self.waiting.add(row.sequence)
-        self.loans.set_aside(row.sequence)
-
-    def let_go(self, row: MessageRow) -> None:
-        """It is not about to be forwarded any more."""
-        self.waiting.discard(row.sequence)
-        self.loans.take_back(row.sequence)
-
     def keep(self, row: MessageRow, step: Step) -> None:
-        """It cannot be forwarded as was meant: it is here as before."""
-        self.let_go(row)
+        """A message that was set aside cannot be forwarded as was meant: it is here as before."""
+        self.loans.take_back(row.sequence)
         self._put_back(row)
         self._has_to_look = True
         step.touched[self.entity_id] = self

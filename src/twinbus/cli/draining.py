@@ -1,0 +1,115 @@
+"""One drain for somebody who watches: what is shown of it, and what signals do to it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, Literal
+
+import typer
+
+from twinbus.errors import TwinbusError
+
+if TYPE_CHECKING:
+    from twinbus.spark.drain.drain import Drained, DrainProgress
+
+INTERRUPTED = 130
+
+
+class Lines:
+    """For people: progress on stderr, the result on stdout."""
+
+    def show(self, progress: DrainProgress) -> None:
+        tell(f"{progress.gone:,} home, about {progress.left:,} left, {progress.rate:,.0f}/s, {progress.tasks} tasks")
+
+    def trouble(self, text: str) -> None:
+        tell(text)
+
+    def finish(self, done: Drained) -> None:
+        for index, reason in done.missing.items():
+            tell(f"backlog queue {index} cannot be read: {reason}")
+        typer.echo(result_text(done))
+
+
+class JsonLines:
+    """For programs: one JSON object a line on stdout, each with an `event`."""
+
+    def show(self, progress: DrainProgress) -> None:
+        self._say("progress", progress.as_dict())
+
+    def trouble(self, text: str) -> None:
+        self._say("trouble", {"text": text})
+
+    def finish(self, done: Drained) -> None:
+        self._say("finished", done.as_dict())
+
+    def _say(self, event: str, facts: dict[str, Any]) -> None:
+        typer.echo(json.dumps({"event": event} | facts))
+        sys.stdout.flush()
+
+
+def result_text(done: Drained) -> str:
+    from twinbus.client.duration import roughly
+
+    moved = done.count("moved")
+    at_least = "at least " if done.books is None and any(report.attempt for report in done.reports) else ""
+    pace = f", {moved / done.seconds:,.0f}/s" if moved and done.seconds > 0 else ""
+    ending: dict[Literal["empty", "stuck"], str] = {
+        "empty": "the backlog is empty",
+        "stuck": f"about {done.left:,} stay in the backlog: nothing moves any more",
+    }
+    lines = [f"{at_least}{moved:,} messages are home, in {roughly(done.seconds)}{pace}: {ending[done.ending]}"]
+    if done.count("refused") or done.count("expired"):
+        lines.append(
+            f"{done.count('refused'):,} can never be stored and {done.count('expired'):,} are past their time to live: "
+            "see twinbus syphon quarantine list"
+        )
+    if done.count("repeated") or done.count("in_doubt"):
+        lines.append(f"{done.count('repeated') + done.count('in_doubt'):,} may be at home twice, with the same id")
+    if done.books is not None and done.books.killed:
+        lines.append(f"{done.books.killed:,} attempts were killed: what they had just sent may be at home twice too")
+    return "\n".join([*lines, *done.troubles])
+
+
+def tell(text: str) -> None:
+    """On stderr."""
+    typer.echo(f"twinbus: {text}", err=True)
+
+
+# --- signals ---
+
+
+class Terminated(BaseException):
+    """SIGTERM."""
+
+
+def interrupted(*_: object) -> None:
+    raise Terminated
+
+
+class Stop:
+    """SIGTERM or Ctrl-C, noted: an exception in the middle of a question to Spark would leave it without an answer."""
+
+    def __init__(self) -> None:
+        self.code = 0
+        self._wished = threading.Event()
+        signal.signal(signal.SIGTERM, lambda *_: self._wish(0))
+        signal.signal(signal.SIGINT, lambda *_: self._wish(INTERRUPTED))
+
+    def _wish(self, code: int) -> None:
+        self.code = code
+        self._wished.set()
+
+    @property
+    def is_wished(self) -> bool:
+        return self._wished.is_set()
+
+    def wait(self, seconds: float) -> bool:
+        return self._wished.wait(seconds)
+
+    def check(self) -> None:
+        """Raises in the middle of a drain, which ends its tasks: what they had under lock comes back."""
+        if self.is_wished:
+            raise TwinbusError("stopped")
