@@ -144,3 +144,19 @@ def test_connections_beyond_the_standing_throttle_are_refused_as_busy() -> None:
         with pytest.raises(ServiceBusConnectionError, match="is busy"):
             client.get_queue_sender("orders").send_messages(ServiceBusMessage("x"))
         sender.send_messages(ServiceBusMessage("the first goes on"))
+
+
+def test_every_forward_is_metered_as_one_operation(bus: LocalNamespace) -> None:
+    bus.create_queue("first", forward_to="orders")
+    bus.create_queue("zeroth", forward_to="first")
+    with ServiceBusClient.from_connection_string(bus.connection_string, retry_total=0) as client:
+        with client.get_queue_sender("zeroth") as sender:
+            sender.send_messages([ServiceBusMessage("1"), ServiceBusMessage(b"2" * 100_000)])
+        with client.get_queue_receiver("orders") as receiver:
+            assert len(receiver.receive_messages(2, max_wait_time=WAIT_S)) >= 1
+    counted = operations(bus)
+    for entity in ("zeroth", "first"):
+        assert (counted[entity, "forward"]["operations"], counted[entity, "forward"]["steps"]) == (2, 3)
+    assert counted["zeroth", "send"]["operations"] == 2
+    assert ("first", "send") not in counted
+    assert ("orders", "send") not in counted

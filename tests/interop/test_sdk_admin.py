@@ -248,6 +248,8 @@ def test_what_is_missing_or_there_already_is_the_right_exception(admin: ServiceB
         ({"default_message_time_to_live": timedelta(0)}, "DefaultMessageTimeToLive"),
         ({"max_message_size_in_kilobytes": 102_400}, "MaxMessageSizeInKilobytes"),
         ({"forward_to": "other"}, "ForwardTo"),
+        ({"forward_to": "sb://elsewhere/other"}, "ForwardTo"),
+        ({"forward_to": "orders"}, "ForwardTo"),
         ({"forward_dead_lettered_messages_to": "other"}, "ForwardDeadLetteredMessagesTo"),
         ({"auto_delete_on_idle": timedelta(minutes=4)}, "AutoDeleteOnIdle"),
     ],

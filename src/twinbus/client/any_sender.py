@@ -15,7 +15,7 @@ from twinbus.client import answers
 from twinbus.client.asks import Answer, Crowded, Woke
 from twinbus.client.chronicle import Chronicle
 from twinbus.client.flows import Choice, attach_receipt, kept_back_s
-from twinbus.client.messages import Prepared, can_take_detour, might_not_fit, prepare, reserved_names
+from twinbus.client.messages import Prepared, can_take_detour, might_not_fit, prepare, prepare_light, reserved_names
 from twinbus.client.parcel import SdkParcel
 from twinbus.client.standing import Standing
 from twinbus.errors import PairClosed, SendError
@@ -90,8 +90,11 @@ class AnySender:
         """The messages with their ids; raises what is wrong with the call."""
         if kwargs or timeout is not None or self._is_closed or not self._standing.is_usable:
             self._check(timeout, kwargs)
-        prepared = prepare(message)
         limit_bytes = self._home.pool.batch_bytes
+        light = prepare_light(message, limit_bytes) if type(message) is list else None
+        if light is not None:
+            return light
+        prepared = prepare(message)
         if not can_take_detour(prepared, limit_bytes):
             names = reserved_names(prepared)
             if names or might_not_fit(prepared, limit_bytes):

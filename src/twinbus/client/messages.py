@@ -228,6 +228,13 @@ def light_id(message: object, room_bytes: int) -> str | None:
     return found if type(found) is str and found else _id_of(raw)
 
 
+def prepare_light(messages: list[Any], limit_bytes: int) -> Prepared | None:
+    """A list of ordinary small messages, with ids; None if one of them has to be looked at."""
+    room = room_in(limit_bytes)
+    ids = [light_id(each, room) for each in messages]
+    return None if None in ids else Prepared(list(messages), tuple(ids))  # type: ignore[arg-type]
+
+
 def can_take_detour(prepared: Prepared, limit_bytes: int) -> bool:
     """Whether it is plain at a glance that all of this could go to backlog queues that take so many bytes at once.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import ClassVar, TypeVar
 
-from twinbus.errors import ArgumentError, EntityDisabled, EntityNotFound
+from twinbus.errors import ArgumentError, EntityDisabled, EntityNotFound, NotAllowed
 from twinbus.namespace.commands import (
     AdminCommand,
     CreateQueue,
@@ -68,6 +68,7 @@ class Administration:
     # --- making and changing ---
 
     def _create_queue(self, command: CreateQueue, now_ms: int, step: Step) -> None:
+        self._check_forwarding(command.path, command.settings, None)
         rows = self._registry.create_queue(command.path, command.settings, self._committed(), now_ms)
         self._put(rows, command, step)
 
@@ -75,6 +76,8 @@ class Administration:
         self._put(self._registry.create_topic(command.path, command.settings, self._committed(), now_ms), command, step)
 
     def _create_subscription(self, command: CreateSubscription, now_ms: int, step: Step) -> None:
+        topic = self._registry.find_topic(command.topic)
+        self._check_forwarding(topic.row.path, command.settings, None)
         rows = self._registry.create_subscription(
             command.topic, command.name, command.settings, command.rule, self._committed(), now_ms
         )
@@ -96,16 +99,39 @@ class Administration:
         self, entity: Shelf, command: UpdateQueue | UpdateTopic | UpdateSubscription, now_ms: int, step: Step
     ) -> None:
         _check_kept(entity, command.settings)
+        if isinstance(entity, Queue) and isinstance(command.settings, QueueSettings):
+            own = entity.topic if isinstance(entity, Subscription) else entity
+            self._check_forwarding(own.row.path, command.settings, entity.settings)
         changed = self._registry.update(entity, command.settings, now_ms)
         for each in changed:
             if isinstance(each, Queue):
                 self._close_if_disabled(each, now_ms, step)
         self._put([each.row for each in changed], command, step)
 
+    def _check_forwarding(self, own_path: str, settings: QueueSettings, before: QueueSettings | None) -> None:
+        """Raise `ArgumentError` if messages cannot go where these settings say; what was so before may stay.
+
+        Targets that are gone by now are no reason to refuse other changes.
+        """
+        if settings.forward_to is not None and settings.requires_session:
+            raise ArgumentError("ForwardTo must be left out: an entity with sessions cannot forward its messages")
+        for name in ("forward_to", "forward_dead_letters_to"):
+            target = getattr(settings, name)
+            if target is not None and target != getattr(before, name, None):
+                self._check_target(FORWARDING[name], target, own_path)
+
+    def _check_target(self, element: str, target: str, own_path: str) -> None:
+        if target.lower() == own_path.lower():
+            raise ArgumentError(f"{element} must be another entity than '{own_path}' itself")
+        try:
+            self._registry.find(target)
+        except EntityNotFound as error:
+            raise ArgumentError(f"{element} must be a queue or topic of this namespace: {error}") from None
+
     def _close_if_disabled(self, queue: Queue, now_ms: int, step: Step) -> None:
         try:
             queue.check_receivable()
-        except EntityDisabled as error:
+        except (EntityDisabled, NotAllowed) as error:
             queue.dismiss(error, now_ms, step)
 
     def _delete(self, command: DeleteEntity, now_ms: int, step: Step) -> None:
@@ -201,6 +227,7 @@ class Administration:
     COMMANDS: ClassVar[tuple[type, ...]] = tuple(_HANDLERS)
 
 
+FORWARDING = {"forward_to": "ForwardTo", "forward_dead_letters_to": "ForwardDeadLetteredMessagesTo"}
 _KEPT = {
     "requires_session": "whether it has sessions",
     "requires_duplicate_detection": "whether it detects duplicates",
@@ -228,6 +255,7 @@ def _path(entity: Shelf) -> str:
 
 def queue_description(queue: Queue) -> QueueDescription:
     """A queue or subscription as it stands now."""
+    transfers = queue.transfer_dead_letter
     return QueueDescription(
         queue.row.path,
         queue.settings,
@@ -239,6 +267,7 @@ def queue_description(queue: Queue) -> QueueDescription:
         queue.row.created_at_ms,
         queue.row.updated_at_ms,
         queue.accessed_at_ms,
+        transfers.active + transfers.deferred if transfers is not None else 0,
     )
 
 

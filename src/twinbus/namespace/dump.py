@@ -44,6 +44,8 @@ def queue_facts(queue: Queue) -> dict[str, Any]:
     }
     if queue.dead_letter is not None:
         facts["dead_letter"] = queue_facts(queue.dead_letter)
+    if queue.transfer_dead_letter is not None:
+        facts["transfer_dead_letter"] = queue_facts(queue.transfer_dead_letter)
     return facts
 
 

@@ -120,7 +120,7 @@ class NamespaceMachine:
         if step.changes:
             self._number = step.number
             self._unconfirmed.append((step.number, tuple(step.touched.values())))
-            self._touched.update(step.touched)
+        self._touched.update(step.touched)
         for name in step.gone:
             self._receivers.pop(name, None)
         for request in step.reads:
@@ -139,11 +139,12 @@ class NamespaceMachine:
             self._alarms.set(entity.entity_id, entity.next_wake_ms())
         self._touched.clear()
 
-    def _find(self, path: str) -> Shelf:
-        return self._touch(self.registry.find(path))
+    def _find(self, path: str, step: Step) -> Shelf:
+        return self._touch(self.registry.find_or_make(path, step))
 
-    def _find_queue(self, path: str) -> Queue:
-        return self._touch(self.registry.find_queue(path))
+    def _find_queue(self, path: str, step: Step) -> Queue:
+        self._find(path, step)
+        return self.registry.find_queue(path)
 
     # --- entities ---
 
@@ -155,22 +156,22 @@ class NamespaceMachine:
                 self._touch(entity).used(now_ms)
 
     def _find_entity(self, command: FindEntity, now_ms: int, step: Step) -> None:
-        self._find(command.path)
+        self._find(command.path, step)
         step.replies.append(Done(command.origin))
 
     # --- messages in ---
 
     def _send(self, command: Send, now_ms: int, step: Step) -> None:
-        entity = self._find_sendable(command.path)
+        entity = self._find_sendable(command.path, step)
         entity.used(now_ms)
         entity.ask_to_send(command, now_ms, step)
 
     def _open_sender(self, command: OpenSender, now_ms: int, step: Step) -> None:
-        entity = self._find_sendable(command.path)
+        entity = self._find_sendable(command.path, step)
         step.replies.append(SenderOpened(command.origin, entity.settings.message_bytes_max))
 
-    def _find_sendable(self, path: str) -> Queue | Topic:
-        entity = self._find(path)
+    def _find_sendable(self, path: str, step: Step) -> Queue | Topic:
+        entity = self._find(path, step)
         if isinstance(entity, Queue) and entity.dead_letter is None:
             raise NotAllowed(f"'{path}' is a dead-letter queue: it cannot be sent to")
         assert isinstance(entity, Queue | Topic)
@@ -180,7 +181,7 @@ class NamespaceMachine:
     # --- receivers ---
 
     def _open_receiver(self, command: OpenReceiver, now_ms: int, step: Step) -> None:
-        queue = self._find_receivable(command.path, now_ms)
+        queue = self._find_receivable(command.path, now_ms, step)
         if isinstance(queue, SessionQueue):
             raise NotAllowed(f"'{command.path}' has sessions: receive from one of them")
         receiver = Receiver(command.receiver, command.mode)
@@ -188,15 +189,15 @@ class NamespaceMachine:
         self._receivers[command.receiver] = (queue, receiver)
         step.replies.append(Done(command.origin))
 
-    def _find_receivable(self, path: str, now_ms: int) -> Queue:
-        queue = self._find_queue(path)
+    def _find_receivable(self, path: str, now_ms: int, step: Step) -> Queue:
+        queue = self._find_queue(path, step)
         queue.check_receivable()
         queue.check_intact()
         queue.used(now_ms)
         return queue
 
     def _accept_session(self, command: AcceptSession, now_ms: int, step: Step) -> None:
-        queue = self._find_receivable(command.path, now_ms)
+        queue = self._find_receivable(command.path, now_ms, step)
         if not isinstance(queue, SessionQueue):
             raise NotAllowed(f"'{command.path}' has no sessions: receive from it without a session")
         receiver = Receiver(command.receiver, command.mode)
@@ -235,7 +236,7 @@ class NamespaceMachine:
     # --- loans ---
 
     def _settle(self, command: Settle, now_ms: int, step: Step) -> None:
-        queue = self._find_queue(command.path)
+        queue = self._find_queue(command.path, step)
         queue.used(now_ms)
         if command.session_id is not None and isinstance(queue, SessionQueue):
             queue.check_held(command.session_id, now_ms)
@@ -244,29 +245,29 @@ class NamespaceMachine:
         queue.lend(now_ms, step)
 
     def _renew(self, command: RenewLocks, now_ms: int, step: Step) -> None:
-        until_ms = self._find_queue(command.path).renew(command.tokens, now_ms)
+        until_ms = self._find_queue(command.path, step).renew(command.tokens, now_ms)
         step.replies.append(LocksRenewed(command.origin, until_ms))
 
     # --- sessions ---
 
-    def _find_sessions(self, path: str) -> SessionQueue:
-        queue = self._find_queue(path)
+    def _find_sessions(self, path: str, step: Step) -> SessionQueue:
+        queue = self._find_queue(path, step)
         if not isinstance(queue, SessionQueue):
             raise NotAllowed(f"'{path}' has no sessions")
         return queue
 
     def _renew_session(self, command: RenewSessionLock, now_ms: int, step: Step) -> None:
-        until_ms = self._find_sessions(command.path).renew_session(command.session_id, now_ms)
+        until_ms = self._find_sessions(command.path, step).renew_session(command.session_id, now_ms)
         step.replies.append(LocksRenewed(command.origin, (until_ms,)))
 
     def _set_state(self, command: SetSessionState, now_ms: int, step: Step) -> None:
-        self._find_sessions(command.path).set_state(command.session_id, command.state, now_ms, step)
+        self._find_sessions(command.path, step).set_state(command.session_id, command.state, now_ms, step)
         step.replies.append(Done(command.origin))
 
     # --- commands that need rows from disk ---
 
     def _look_up(self, command: Lookup, now_ms: int, step: Step) -> None:
-        self._lookups.begin(command, self._find(command.path), now_ms, step)
+        self._lookups.begin(command, self._find(command.path, step), now_ms, step)
 
     def _read(self, read: Read, now_ms: int, step: Step) -> None:
         entity = self.registry.by_id(read.request.entity_id)

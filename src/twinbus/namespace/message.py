@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from twinbus.amqp import sections
 from twinbus.amqp.sections import Layout, PropertyField
-from twinbus.amqp.types import Timestamp, encode
+from twinbus.amqp.types import Int, Timestamp, encode
 from twinbus.errors import DecodeError, MessageTooLarge
 from twinbus.namespace.store.api import MessageRow
 
@@ -23,9 +23,12 @@ BATCH_FORMAT = 0x80013700
 
 SCHEDULED_TIME = "x-opt-scheduled-enqueue-time"
 PARTITION_KEY = "x-opt-partition-key"
+HOPS = "x-opt-forward-hops"
+"""How often a message was forwarded, where it matters later; nobody outside gets to see it."""
 HEADER_BYTES_MAX = 64 * 1024
 """Everything but the body."""
 PING_CONTENT_TYPE = "application/vnd.ms-servicebus-ping"
+_HOPS_BYTES = HOPS.encode("ascii")
 _DECIDING_FIELDS = tuple(map(int, (PropertyField.MESSAGE_ID, PropertyField.CONTENT_TYPE, PropertyField.GROUP_ID)))
 
 
@@ -107,6 +110,28 @@ def time_to_live_ms(payload: bytes) -> int | None:
     return sections.read_header(payload, layout).ttl_ms if layout.header else None
 
 
+def hops_of(payload: bytes) -> int:
+    """How often a message was forwarded, as far as it is written on it."""
+    if _HOPS_BYTES not in payload:
+        return 0
+    layout = sections.walk(payload)
+    hops = sections.read_annotation(payload, layout, HOPS) if layout.message_annotations else None
+    return max(0, int(hops)) if isinstance(hops, int) else 0  # a sender may have written anything
+
+
+def with_hops(payload: bytes, hops: int) -> bytes:
+    """The message with that number written on it."""
+    return sections.rewrite(payload, set_annotations={HOPS: Int(hops)})
+
+
+def partition_key_of(payload: bytes) -> str | None:
+    """To which partition a stored message belongs, if it says so."""
+    layout = sections.walk(payload)
+    return (
+        _partition_key(sections.read_annotation(payload, layout, PARTITION_KEY)) if layout.message_annotations else None
+    )
+
+
 def unpack_batch(envelope: bytes) -> list[bytes]:
     """The messages of a batch, in order. What the envelope says beside them is only a copy of the first."""
     layout = sections.walk(envelope)
@@ -120,6 +145,11 @@ def with_properties(payload: bytes, properties: dict[str, Any] | None) -> bytes:
     if not properties:
         return payload
     return sections.rewrite(payload, set_application_properties=properties)
+
+
+def properties_of(payload: bytes) -> dict[str, Any]:
+    """The application properties; raises `DecodeError` if they cannot be read."""
+    return sections.read_application_properties(payload, sections.walk(payload))
 
 
 def without_body(payload: bytes) -> bytes:
@@ -153,6 +183,7 @@ _SHADOWED = frozenset(
         "x-opt-message-state",
         "x-opt-locked-until",
         "x-opt-deadletter-source",
+        HOPS,
     )
 )
 """Annotations that are the service's to give: what a sender wrote there is not passed on."""

@@ -20,12 +20,17 @@ class QueueGauge(NamedTuple):
     deferred: int
     dead_letters: int
     stored_bytes: int
+    transfer_dead_letters: int = 0
 
 
 def gauge_of(queue: Queue) -> QueueGauge:
-    dead = queue.dead_letter
-    dead_letters = dead.active + dead.deferred if dead is not None else 0
-    return QueueGauge(queue.row.path, queue.active, queue.scheduled, queue.deferred, dead_letters, queue.stored_bytes)
+    dead, transfers = _size_of(queue.dead_letter), _size_of(queue.transfer_dead_letter)
+    counts = (queue.active, queue.scheduled, queue.deferred, dead)
+    return QueueGauge(queue.row.path, *counts, queue.stored_bytes, transfers)
+
+
+def _size_of(grave: Queue | None) -> int:
+    return 0 if grave is None else grave.active + grave.deferred
 
 
 class Snapshot(NamedTuple):
@@ -60,7 +65,7 @@ def as_prometheus(snapshot: Snapshot) -> str:
             for reading in snapshot.readings
         )
         lines += _exposed(metric, labelled)
-    states = ("active", "scheduled", "deferred", "dead_letters")
+    states = ("active", "scheduled", "deferred", "dead_letters", "transfer_dead_letters")
     by_state = (
         ({**namespace, "entity": queue.path, "state": state}, getattr(queue, state))
         for queue in snapshot.queues

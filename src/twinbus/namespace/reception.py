@@ -24,7 +24,7 @@ from twinbus.namespace.faults.throttle import Throttle
 from twinbus.namespace.limits import TrafficLimits
 from twinbus.namespace.message import Arrival
 from twinbus.namespace.meter import Meter, Metered
-from twinbus.namespace.replies import Delivery, Drained, MessagesFound, ReceiverLost, Refused, Reply
+from twinbus.namespace.replies import Delivery, Drained, Forwarded, MessagesFound, ReceiverLost, Refused, Reply
 from twinbus.namespace.rights.authority import Authority
 
 if TYPE_CHECKING:
@@ -112,6 +112,8 @@ class Reception:
                 if place is not None:
                     door, link = place
                     door.tell_receiver(link, reply)
+            elif isinstance(reply, Forwarded):
+                self.meter.count(Metered.FORWARD, reply.path, reply.size)
             elif reply.origin is not None:
                 reply.origin(reply)
         except Exception:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import TypeVar
 
 from twinbus.errors import EntityAlreadyExists, EntityNotFound, NotAllowed, QuotaExceeded, StoreDamaged
 from twinbus.namespace.entities import rules
+from twinbus.namespace.entities.forwarding import Courier
+from twinbus.namespace.entities.graves import DeadLetters, TransferDeadLetters
 from twinbus.namespace.entities.matching import entry_of
 from twinbus.namespace.entities.queue import Queue
 from twinbus.namespace.entities.rules import DEFAULT_RULE, Rule
@@ -20,12 +23,16 @@ from twinbus.namespace.entities.settings import QueueSettings, TopicSettings, ch
 from twinbus.namespace.entities.shelf import EntityContext, Shelf
 from twinbus.namespace.entities.subscription import SessionSubscription, Subscription
 from twinbus.namespace.entities.topic import Topic
-from twinbus.namespace.store.api import EntityRow, EntitySummary, StoredNamespace
+from twinbus.namespace.replies import Step
+from twinbus.namespace.store.api import EntityRow, EntitySummary, PutEntity, StoredNamespace
 
 DEAD_LETTER_SUFFIX = "/$deadletterqueue"
+TRANSFER_SUFFIX = "/$transfer/$deadletterqueue"
+"""What could not be forwarded: made when it is first needed."""
 SUBSCRIPTIONS = "/Subscriptions/"
 RULES = "/Rules/"
 QUEUE, DEAD_LETTER_QUEUE, TOPIC, SUBSCRIPTION, RULE = "queue", "dead-letter-queue", "topic", "subscription", "rule"
+TRANSFER_QUEUE = "transfer-dead-letter-queue"
 ENTITIES_MAX = 10_000
 """Queues and topics together."""
 PARTITIONED_MAX = 100
@@ -43,11 +50,16 @@ def has_sessions(row: EntityRow) -> bool:
     return '"requires_session":true' in row.settings
 
 
+def graves_of(queue: Queue) -> list[Queue]:
+    """The dead-letter queues of a queue or subscription."""
+    return [grave for grave in (queue.dead_letter, queue.transfer_dead_letter) if grave is not None]
+
+
 class Registry:
     """Entities by path and by id. Paths keep the case they were created with and are found in any."""
 
     def __init__(self, stored: StoredNamespace, context: EntityContext) -> None:
-        self._context = context
+        self._context = replace(context, courier=Courier(self))
         self._by_path: dict[str, Shelf] = {}
         self._by_id: dict[int, Shelf] = {}
         self._counted = 0
@@ -65,7 +77,8 @@ class Registry:
             if row.kind == TOPIC:
                 self._open_topic(row, parts)
             elif row.kind == QUEUE:
-                self._open_queue(row, self._open_grave(row, parts[row.entity_id]))
+                queue = self._open_queue(row, self._open_grave(row, parts[row.entity_id]))
+                self._open_transfers(queue, parts[row.entity_id])
             else:
                 raise StoreDamaged(f"'{row.path}' is a {row.kind}, which this version does not know")
 
@@ -75,6 +88,7 @@ class Registry:
         for part in parts[row.entity_id]:
             own = parts[part.entity_id]
             subscription = self._open_subscription(part, topic, self._open_grave(part, own))
+            self._open_transfers(subscription, own)
             for rule_row in own:
                 if rule_row.kind == RULE:
                     topic.put_rule(rule_row, entry_of(subscription, rules.from_text(rule_row.settings)))
@@ -87,7 +101,13 @@ class Registry:
         raise StoreDamaged(f"the {row.kind} '{row.path}' has no dead-letter queue")
 
     def _open_dead_letters(self, row: EntityRow) -> Queue:
-        return self._enter(Queue(row, self._summary(row), self._context, committed=self._committed, dead_letter=None))
+        kind = DeadLetters if row.kind == DEAD_LETTER_QUEUE else TransferDeadLetters
+        return self._enter(kind(row, self._summary(row), self._context, committed=self._committed, dead_letter=None))
+
+    def _open_transfers(self, queue: Queue, parts: Iterable[EntityRow]) -> None:
+        for part in parts:
+            if part.kind == TRANSFER_QUEUE:
+                queue.transfer_dead_letter = self._open_dead_letters(part)
 
     def _open_queue(self, row: EntityRow, dead_letter: Queue) -> Queue:
         self._counted += 1
@@ -122,6 +142,25 @@ class Registry:
             # The first words are the ones by which the JS client recognises a missing entity.
             raise EntityNotFound(f"The messaging entity '{path}' could not be found.")
         return entity
+
+    def find_or_make(self, path: str, step: Step) -> Shelf:
+        """An entity, and if it is only the transfer dead letters that are missing, those too."""
+        if path.lower() not in self._by_path and path.lower().endswith(TRANSFER_SUFFIX):
+            owner = self._by_path.get(path[: -len(TRANSFER_SUFFIX)].lower())
+            if isinstance(owner, Queue) and owner.dead_letter is not None:
+                return self.transfer_dead_letters(owner, step)
+        return self.find(path)
+
+    def transfer_dead_letters(self, queue: Queue, step: Step) -> Queue:
+        """Where a queue or subscription puts what it cannot forward; that of dead letters is their entity's."""
+        owner = self._by_id[queue.row.parent_id or 0] if queue.dead_letter is None else queue
+        assert isinstance(owner, Queue)
+        if owner.transfer_dead_letter is None:
+            (transfer_id,) = self._take_ids(1)
+            row = self._grave_row(transfer_id, owner.row, TRANSFER_SUFFIX, TRANSFER_QUEUE)
+            step.changes.append(PutEntity(row))
+            owner.transfer_dead_letter = self._open_dead_letters(row)
+        return owner.transfer_dead_letter
 
     def find_queue(self, path: str) -> Queue:
         """What can be received from: a queue, a subscription or a dead-letter queue."""
@@ -179,7 +218,7 @@ class Registry:
         queue_id, dead_letter_id = self._take_ids(2)
         text = settings.to_text()
         queue_row = EntityRow(queue_id, path, QUEUE, None, text, now_ms, now_ms)
-        dead_row = self._dead_letter_row(dead_letter_id, queue_row)
+        dead_row = self._grave_row(dead_letter_id, queue_row)
         self._open_queue(queue_row, self._open_dead_letters(dead_row))
         return [queue_row, dead_row]
 
@@ -205,7 +244,7 @@ class Registry:
         subscription_id, dead_letter_id = self._take_ids(2)
         path = f"{topic.row.path}{SUBSCRIPTIONS}{name}"
         row = EntityRow(subscription_id, path, SUBSCRIPTION, topic.entity_id, settings.to_text(), now_ms, now_ms)
-        dead_row = self._dead_letter_row(dead_letter_id, row)
+        dead_row = self._grave_row(dead_letter_id, row)
         subscription = self._open_subscription(row, topic, self._open_dead_letters(dead_row))
         try:
             first = self.create_rule(subscription, rule or Rule(DEFAULT_RULE), now_ms)
@@ -275,31 +314,27 @@ class Registry:
         self._next_id += count
         return range(first, first + count)
 
-    def _dead_letter_row(self, entity_id: int, owner: EntityRow) -> EntityRow:
-        return owner._replace(
-            entity_id=entity_id,
-            path=owner.path + DEAD_LETTER_SUFFIX,
-            kind=DEAD_LETTER_QUEUE,
-            parent_id=owner.entity_id,
-        )
+    def _grave_row(
+        self, entity_id: int, owner: EntityRow, suffix: str = DEAD_LETTER_SUFFIX, kind: str = DEAD_LETTER_QUEUE
+    ) -> EntityRow:
+        return owner._replace(entity_id=entity_id, path=owner.path + suffix, kind=kind, parent_id=owner.entity_id)
 
     # --- changing and removing ---
 
     def update(self, entity: Shelf, settings: QueueSettings | TopicSettings, now_ms: int) -> list[Shelf]:
-        """Give an entity, and its dead-letter queue, other settings; their rows have to be written."""
+        """Give an entity, and its dead-letter queues, other settings; their rows have to be written."""
         text = settings.to_text()
-        grave = entity.dead_letter if isinstance(entity, Queue) else None
-        both = [each for each in (entity, grave) if each is not None]
-        for each in both:
+        changed: list[Shelf] = [entity, *(graves_of(entity) if isinstance(entity, Queue) else ())]
+        for each in changed:
             each.configure(each.row._replace(settings=text, updated_at_ms=now_ms))
             each.used(now_ms)
-        return both
+        return changed
 
     def parts_of(self, entity: Shelf) -> Iterator[Shelf]:
         """An entity and whatever is gone when it is removed; rules have no place of their own here."""
         yield entity
-        if isinstance(entity, Queue) and entity.dead_letter is not None:
-            yield entity.dead_letter
+        if isinstance(entity, Queue):
+            yield from graves_of(entity)
         if isinstance(entity, Topic):
             for subscription in entity.subscriptions.values():
                 yield from self.parts_of(subscription)

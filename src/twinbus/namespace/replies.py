@@ -41,6 +41,8 @@ class QueueDescription(NamedTuple):
     updated_at_ms: int
     accessed_at_ms: int
     """The last send, receive or change of settings that is known: only changes are remembered through a restart."""
+    transfer_dead_letters: int = 0
+    """What could not be forwarded."""
 
 
 class QueueFound(NamedTuple):
@@ -186,6 +188,14 @@ class ReceiverLost(NamedTuple):
     error: NamespaceError
 
 
+class Forwarded(NamedTuple):
+    """An entity has passed a message on to another one: for the meter, nobody asked."""
+
+    path: str
+    size: int
+    origin: None = None
+
+
 Reply = (
     Done
     | Refused
@@ -207,6 +217,7 @@ Reply = (
     | SessionStateFound
     | SessionsFound
     | ReceiverLost
+    | Forwarded
 )
 
 

@@ -20,7 +20,7 @@ def check_rest(machine: NamespaceMachine, accounts: Accounts, disk: Disk, limits
     check(not open_questions, f"nobody answers: {open_questions!r:.300}")
     for entity in machine.registry.all():
         rows = disk.rows_of(entity.entity_id)
-        _check_counts(entity, rows)
+        check_counts(entity, rows)
         if isinstance(entity, Queue):
             _check_bounds(entity, accounts, limits)
             _check_room(entity, accounts, limits, now_ms)
@@ -39,7 +39,8 @@ def _may_wait(question: Question, accounts: Accounts) -> bool:
     return isinstance(command, AcceptSession) and accounts.readers[command.receiver].is_waiting
 
 
-def _check_counts(queue: Shelf, rows: tuple[MessageRow, ...]) -> None:
+def check_counts(queue: Shelf, rows: tuple[MessageRow, ...]) -> None:
+    """What an entity counts is what is stored."""
     for state, counted in (
         (MessageState.ACTIVE, queue.active),
         (MessageState.DEFERRED, queue.deferred),

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from twinbus.sim.forward_world import ForwardWorld
 from twinbus.sim.home_world import HomeWorld
 from twinbus.sim.invariants import Violation
 from twinbus.sim.pair_world import PairWorld
@@ -62,6 +63,15 @@ def run_home_seed(seed: int, steps: int = CALLS) -> Outcome:
     return Outcome(seed, steps, "--syphon ", problem, trace, world.seen)
 
 
+def run_forward_seed(seed: int, steps: int = STEPS, parts: Parts | None = None) -> Outcome:
+    """Simulate a namespace whose entities forward to each other until everything has come to rest."""
+    world = ForwardWorld(seed, parts)
+    problem = _problem(world.run, steps)
+    lines = (f"{now_ms} {what!r:.240}" for now_ms, what in world.trace)
+    trace = (world.kind.value, *map(repr, world.map.settings.items()), *lines) if problem else ()
+    return Outcome(seed, steps, "--forward ", problem, trace, world.seen)
+
+
 def _problem(run: Callable[[int], None], steps: int) -> str | None:
     try:
         run(steps)
@@ -85,3 +95,8 @@ def first_pair_problem(seeds: Iterable[int], steps: int = CALLS) -> Outcome | No
 def first_home_problem(seeds: Iterable[int], steps: int = CALLS) -> Outcome | None:
     """The same for pairs with a syphon."""
     return next((outcome for seed in seeds if (outcome := run_home_seed(seed, steps)).problem), None)
+
+
+def first_forward_problem(seeds: Iterable[int], steps: int = STEPS, parts: Parts | None = None) -> Outcome | None:
+    """The same for simulated forwarding."""
+    return next((outcome for seed in seeds if (outcome := run_forward_seed(seed, steps, parts)).problem), None)

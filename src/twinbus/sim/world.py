@@ -15,7 +15,7 @@ from twinbus.errors import StoreError
 from twinbus.namespace.commands import Command, Tick
 from twinbus.namespace.entities.window import WindowLimits
 from twinbus.namespace.machine import NamespaceMachine
-from twinbus.namespace.replies import Delivery, Drained, ReceiverLost, Reply
+from twinbus.namespace.replies import Delivery, Drained, Forwarded, ReceiverLost, Reply
 from twinbus.namespace.seam import CommitSeam
 from twinbus.namespace.store.api import Report, RowsRead, StoredNamespace
 from twinbus.sim.accounts import Accounts
@@ -141,7 +141,7 @@ class World:
         self.trace.append((self.clock(), reply))
         if isinstance(reply, Delivery | Drained | ReceiverLost):
             self.invariants.take(reply)
-        else:
+        elif not isinstance(reply, Forwarded):
             self._answers.take(reply)
 
     def _store_failed(self, reason: str) -> None:

@@ -37,6 +37,7 @@ from twinbus.client.messages import (
     letters_of,
     might_not_fit,
     prepare,
+    prepare_light,
     reserved_names,
 )
 from twinbus.pairing.envelope import RESERVED_NAMES, address
@@ -304,6 +305,17 @@ def test_a_glance_never_misses_a_message_that_cannot_take_the_detour(bodies: Any
         if can_take_detour(prepared, limit):
             assert not reserved_names(prepared)
             assert all(fits(letter, "orders", limit) for letter in letters_of(prepared))
+
+
+def test_a_list_of_ordinary_messages_is_prepared_in_one_go() -> None:
+    messages = [ServiceBusMessage("1", message_id="a"), ServiceBusMessage("2")]
+    prepared = prepare_light(messages, LIMIT)
+    assert prepared is not None
+    assert prepared == prepare(messages)
+    assert (prepared.message, prepared.ids[0]) == (messages, "a")
+    assert prepared.message is not messages, "who changes his list meanwhile does not change what is sent"
+    for odd in ({"body": "3"}, AmqpAnnotatedMessage(data_body=b"x"), ServiceBusMessage(bytes(LIMIT)), "text", None):
+        assert prepare_light([*messages, odd], LIMIT) is None
 
 
 def test_at_a_glance_ordinary_messages_can_take_the_detour_and_all_others_need_a_look() -> None:

@@ -44,7 +44,7 @@ def test_settings_of_a_newer_version_are_not_dropped_in_silence() -> None:
         '{"status": "Asleep"}',
         '{"authorization_rules": [1]}',
         '{"authorization_rules": [["a"]]}',
-        '{"forward_to": "other"}',
+        '{"forward_to": "no entity"}',
     ],
 )
 def test_stored_settings_that_cannot_be_are_damage(text: str) -> None:

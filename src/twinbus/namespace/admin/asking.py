@@ -10,8 +10,10 @@ from aiohttp import web
 from twinbus.errors import NamespaceError
 from twinbus.namespace.admin.documents import Letterhead
 from twinbus.namespace.admin.routes import Place, Resource
+from twinbus.namespace.admin.targets import MAIN_AUTHORIZATION, TARGET_AUTHORIZATIONS
 from twinbus.namespace.admin.validation import Circumstances
 from twinbus.namespace.commands import AdminCommand
+from twinbus.namespace.entities.settings import QueueSettings
 from twinbus.namespace.home import new_key
 from twinbus.namespace.meter import Metered
 from twinbus.namespace.operations import Operation, Right
@@ -93,7 +95,23 @@ class Clerk:
         return reply
 
     def _circumstances(self, ask: Ask) -> Circumstances:
-        return Circumstances(now_ms=ask.now_ms, message_bytes_max=self._house.message_bytes_max, new_key=new_key)
+        return Circumstances(
+            now_ms=ask.now_ms,
+            message_bytes_max=self._house.message_bytes_max,
+            new_key=new_key,
+            host=ask.letterhead.host,
+        )
+
+    def _check_targets(self, ask: Ask, settings: QueueSettings) -> None:
+        """Raise `Unauthorized` unless the request gives the right to manage where messages are forwarded to.
+
+        A token for the target has a header of its own; without it the request's token has to be good for both.
+        """
+        for setting, header in TARGET_AUTHORIZATIONS.items():
+            target, headers = getattr(settings, setting), ask.request.headers
+            if target is not None:
+                token = headers.get(header) or headers.get(MAIN_AUTHORIZATION) or ""
+                self._house.authorize({MAIN_AUTHORIZATION: token}, target, Right.MANAGE, ask.now_ms)
 
 
 def document(body: bytes, content_type: str = ENTRY, status: int = 200) -> web.Response:

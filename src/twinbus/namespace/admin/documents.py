@@ -13,6 +13,7 @@ from urllib.parse import quote
 from twinbus.namespace.admin.durations import write_time
 from twinbus.namespace.admin.fields import FIELDS, Field
 from twinbus.namespace.admin.markup import ATOM, INSTANCE, SERVICE_BUS, document, plain, tag
+from twinbus.namespace.admin.targets import write_target
 from twinbus.namespace.entities.settings import AuthorizationRule, QueueSettings, TopicSettings
 from twinbus.namespace.replies import QueueDescription
 
@@ -60,6 +61,10 @@ class Letterhead(NamedTuple):
     """`https://host:port`, as the client dialled it."""
     api_version: str
 
+    @property
+    def host(self) -> str:
+        return self.base_url.partition("://")[2]
+
     def address(self, path: str, query: str = "") -> str:
         return f"{self.base_url}/{quote(path, safe='/$~')}?{query}api-version={quote(self.api_version)}"
 
@@ -85,7 +90,7 @@ def queue_feed(queues: tuple[QueueDescription, ...], next_query: str | None, let
 
 
 def _queue_entry(queue: QueueDescription, letterhead: Letterhead) -> str:
-    found = _settings_of(queue) | _state_of(queue)
+    found = _settings_of(queue) | target_elements(queue.settings, letterhead) | _state_of(queue)
     description = "".join(found[name] for name in _SERVICE_ORDER if name in found)
     content = tag("QueueDescription", description, xmlns=SERVICE_BUS, xmlns__i=INSTANCE)
     return entry(queue.path, queue.path, content, queue.created_at_ms, queue.updated_at_ms, letterhead)
@@ -99,6 +104,12 @@ def settings_elements(settings: QueueSettings | TopicSettings, fields: tuple[Fie
         if value is not None or field.element in _NEVER_LEFT_OUT:
             found[field.element] = tag(field.element, plain(field.form.write(value)))
     return found
+
+
+def target_elements(settings: QueueSettings, letterhead: Letterhead) -> dict[str, str]:
+    """Where messages are forwarded to, by the name of the element."""
+    targets = {"ForwardTo": settings.forward_to, "ForwardDeadLetteredMessagesTo": settings.forward_dead_letters_to}
+    return {name: tag(name, plain(write_target(path, letterhead.base_url))) for name, path in targets.items() if path}
 
 
 def authorization_rules(rules: tuple[AuthorizationRule, ...]) -> str:
@@ -116,7 +127,7 @@ def _settings_of(queue: QueueDescription) -> dict[str, str]:
 
 
 def _state_of(queue: QueueDescription) -> dict[str, str]:
-    total = queue.active + queue.deferred + queue.scheduled + queue.dead_letters
+    total = queue.active + queue.deferred + queue.scheduled + queue.dead_letters + queue.transfer_dead_letters
     simple = {
         "SizeInBytes": str(queue.stored_bytes),
         "MessageCount": str(total),
@@ -124,8 +135,7 @@ def _state_of(queue: QueueDescription) -> dict[str, str]:
         "SupportOrdering": "true",
         "EntityAvailabilityStatus": "Available",
     }
-    # the service counts deferred messages among the active ones
-    counts = count_details(Counts(queue.active + queue.deferred, queue.dead_letters, queue.scheduled))
+    counts = count_details(counts_of(queue))
     moments = times(queue.created_at_ms, queue.updated_at_ms, queue.accessed_at_ms)
     return {name: tag(name, text) for name, text in simple.items()} | moments | {"CountDetails": counts}
 
@@ -136,6 +146,12 @@ class Counts(NamedTuple):
     scheduled: int
     transfers: int = 0
     transfer_dead_letters: int = 0
+
+
+def counts_of(queue: QueueDescription) -> Counts:
+    # the service counts deferred messages among the active ones
+    active = queue.active + queue.deferred
+    return Counts(active, queue.dead_letters, queue.scheduled, 0, queue.transfer_dead_letters)
 
 
 def count_details(counts: Counts) -> str:

@@ -75,6 +75,7 @@ class EntityClerk(Clerk):
             return UpdateTopic(path, topic) if ask.is_update else CreateTopic(path, topic)
         _check_name(ask.place, "queue")
         queue = read_settings(description, QUEUE, circumstances)
+        self._check_targets(ask, queue)
         return UpdateQueue(path, queue) if ask.is_update else CreateQueue(path, queue)
 
     async def _delete(self, ask: Ask) -> web.Response:

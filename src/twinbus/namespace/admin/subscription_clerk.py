@@ -60,6 +60,7 @@ class SubscriptionClerk(Clerk):
         _check_name(name, "subscription")
         description = description_in(ask.body, SUBSCRIPTION.element)
         settings = read_settings(description, SUBSCRIPTION, self._circumstances(ask))
+        self._check_targets(ask, settings)
         if ask.is_update:
             return UpdateSubscription(topic, name, settings)
         first = description.find(f"{{{SERVICE_BUS}}}DefaultRuleDescription")

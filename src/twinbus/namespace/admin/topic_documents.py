@@ -8,9 +8,11 @@ from twinbus.namespace.admin.documents import (
     Letterhead,
     authorization_rules,
     count_details,
+    counts_of,
     entry,
     feed,
     settings_elements,
+    target_elements,
     times,
 )
 from twinbus.namespace.admin.fields import SUBSCRIPTION_FIELDS, TOPIC_FIELDS
@@ -122,12 +124,12 @@ def subscription_feed(
 
 def _subscription(subscription: SubscriptionDescription, letterhead: Letterhead) -> str:
     queue = subscription.queue
-    total = queue.active + queue.deferred + queue.scheduled + queue.dead_letters
-    found = settings_elements(queue.settings, SUBSCRIPTION_FIELDS)
+    total = queue.active + queue.deferred + queue.scheduled + queue.dead_letters + queue.transfer_dead_letters
+    found = settings_elements(queue.settings, SUBSCRIPTION_FIELDS) | target_elements(queue.settings, letterhead)
     found |= times(queue.created_at_ms, queue.updated_at_ms, queue.accessed_at_ms)
     found["MessageCount"] = tag("MessageCount", str(total))
     found["EntityAvailabilityStatus"] = tag("EntityAvailabilityStatus", "Available")
-    found["CountDetails"] = count_details(Counts(queue.active + queue.deferred, queue.dead_letters, queue.scheduled))
+    found["CountDetails"] = count_details(counts_of(queue))
     content = _description("SubscriptionDescription", found, _SUBSCRIPTION_ORDER)
     return entry(subscription.name, queue.path, content, queue.created_at_ms, queue.updated_at_ms, letterhead)
 

@@ -20,6 +20,7 @@ from twinbus.namespace.admin.fields import (
     Field,
 )
 from twinbus.namespace.admin.markup import ATOM, INSTANCE, SERVICE_BUS, read_document
+from twinbus.namespace.admin.targets import TARGET_AUTHORIZATIONS, read_target
 from twinbus.namespace.entities.settings import AuthorizationRule, QueueSettings, TopicSettings, settings_problems
 
 SHOWN_CHARACTERS = 60
@@ -71,6 +72,8 @@ class Circumstances:
     """The namespace's limit; a queue can only lower it."""
     new_key: Callable[[], str]
     """For authorization rules that bring none."""
+    host: str = ""
+    """How the client reaches this namespace."""
 
 
 def read_settings(description: Element, form: Form[Kind], circumstances: Circumstances) -> Kind:
@@ -123,6 +126,7 @@ def _values_of(description: Element, form: Form[Any], circumstances: Circumstanc
             problems += wrong
         elif name in form.fields:
             problems += _read_into(values, form.fields[name], element)
+            problems += _target_problems(values, form.fields[name], circumstances)
         elif name in form.never:
             problems += _never_problems(name, element)
         elif name not in form.ignored:
@@ -145,6 +149,19 @@ def _read_into(values: dict[str, Any], field: Field, element: Element) -> list[s
         values[field.setting] = field.form.read(text if field.form is TEXT else text.strip())
     except ValueError:
         return [f"{field.element} must be {field.form.name}, got {shown(text)}"]
+    return []
+
+
+def _target_problems(values: dict[str, Any], field: Field, circumstances: Circumstances) -> list[str]:
+    """Make a path of the address to which messages are forwarded; returns what is wrong with it."""
+    text = values.get(field.setting) if field.setting in TARGET_AUTHORIZATIONS else None
+    if text is None:
+        return []
+    try:
+        values[field.setting] = read_target(text, circumstances.host)
+    except ValueError:
+        del values[field.setting]
+        return [f"{field.element} must be in this namespace, '{circumstances.host}', got {shown(text)}"]
     return []
 
 

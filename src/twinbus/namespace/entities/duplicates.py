@@ -9,20 +9,33 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from twinbus.errors import NamespaceError
 from twinbus.namespace.commands import Send
 from twinbus.namespace.entities.recent import RecentChanges
 from twinbus.namespace.message import Arrival
 from twinbus.namespace.replies import Refused, Step
-from twinbus.namespace.store.api import IdsRead, KnownIds, NoteMessageIds
+from twinbus.namespace.store.api import IdsRead, KnownIds, MessageRow, NoteMessageIds
+
+if TYPE_CHECKING:
+    from twinbus.namespace.entities.queue import Queue
+
+
+class Transfer(NamedTuple):
+    """A message that another entity forwards here; it stays there until it is known whether it is new."""
+
+    source: Queue
+    row: MessageRow
+    arrivals: tuple[Arrival, ...]
+    """The one message."""
+    origin: None = None
 
 
 class PendingSend:
     __slots__ = ("command", "known", "request")
 
-    def __init__(self, command: Send, request: KnownIds) -> None:
+    def __init__(self, command: Send | Transfer, request: KnownIds) -> None:
         self.command = command
         self.request = request
         self.known: frozenset[str] | None = None
@@ -44,7 +57,7 @@ class DuplicateGuard:
         """Who waits."""
         return (pending.command.origin for pending in self._pending)
 
-    def ask(self, command: Send, ids: tuple[str, ...], now_ms: int, step: Step) -> None:
+    def ask(self, command: Send | Transfer, ids: tuple[str, ...], now_ms: int, step: Step) -> None:
         """Look for the ids of a send; `take` gives it back."""
         request = KnownIds(self._entity_id, ids, now_ms)
         self._pending.append(PendingSend(command, request))
@@ -84,9 +97,14 @@ class DuplicateGuard:
                 del self._accepted[key]
 
     def refuse(self, error: NamespaceError, step: Step) -> None:
-        """Refuse everybody who waits."""
-        step.replies.extend(Refused(origin, error) for origin in self.origins())
-        self._pending.clear()
+        """Refuse everybody who waits; what was to be forwarded here is its source's again."""
+        waiting, self._pending = self._pending, deque()
+        for pending in waiting:
+            command = pending.command
+            if isinstance(command, Transfer):
+                command.source.keep(command.row, step)
+            else:
+                step.replies.append(Refused(command.origin, error))
 
 
 def keys_of(arrivals: tuple[Arrival, ...], *, with_partitions: bool) -> tuple[str, ...]:

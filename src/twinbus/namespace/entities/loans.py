@@ -27,6 +27,8 @@ class Loans:
     def __init__(self) -> None:
         self._by_token: dict[bytes, Loan] = {}
         self._lent: set[int] = set()
+        self.aside: set[int] = set()
+        """Messages that nobody has and nobody can have: they are about to go elsewhere."""
         self._ends: list[tuple[int, bytes]] = []
 
     def __len__(self) -> int:
@@ -39,6 +41,16 @@ class Loans:
         self._by_token[token] = Loan(row, token, until_ms, receiver)
         self._lent.add(row.sequence)
         heappush(self._ends, (until_ms, token))
+
+    def set_aside(self, sequence: int) -> None:
+        """Nobody can have the message for now: it is about to go elsewhere."""
+        self._lent.add(sequence)
+        self.aside.add(sequence)
+
+    def take_back(self, sequence: int) -> None:
+        """It is not about to go any more, or is gone."""
+        self._lent.discard(sequence)
+        self.aside.discard(sequence)
 
     def find(self, token: bytes, now_ms: int) -> Loan | None:
         """The loan of a token, if its lock still holds."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from twinbus.errors import DecodeError
-from twinbus.namespace.message import with_properties
+from twinbus.namespace.message import properties_of, with_properties
 from twinbus.namespace.store.api import MessageRow
 
 
@@ -17,6 +17,17 @@ def noted(row: MessageRow, reason: str, description: str) -> MessageRow:
 def reasons(reason: str, description: str) -> dict[str, Any]:
     """The application properties that say why a message was dead-lettered."""
     return {"DeadLetterReason": reason, "DeadLetterErrorDescription": description}
+
+
+def reason_on(row: MessageRow) -> str | None:
+    """Why a message was dead-lettered, as it is written on it; None: it was not, or that cannot be read."""
+    if row.dead_letter_source is None:
+        return None
+    try:
+        found = properties_of(row.payload)
+    except DecodeError:
+        return None
+    return f"{found.get('DeadLetterReason')}: {found.get('DeadLetterErrorDescription')}"
 
 
 def annotated(row: MessageRow, properties: dict[str, Any] | None) -> MessageRow:

@@ -19,6 +19,7 @@ from twinbus.errors import (
     StoreDamaged,
 )
 from twinbus.namespace.commands import Abandon, Complete, DeadLetter, Defer, ReceiveMode, Release, Verdict
+from twinbus.namespace.entities.journeys import Journey, journey_of
 from twinbus.namespace.entities.loans import Loan, Loans
 from twinbus.namespace.entities.notes import annotated, noted
 from twinbus.namespace.entities.receivers import Receiver, Receivers
@@ -50,6 +51,8 @@ LOCK_LOST = "the lock is unknown, was settled, or has ended; receive the message
 
 class Queue(Shelf):
     settings: QueueSettings
+    destination: str | None
+    _has_to_look: bool
 
     def __init__(
         self,
@@ -62,6 +65,8 @@ class Queue(Shelf):
     ) -> None:
         super().__init__(row, summary, context, committed=committed)
         self.dead_letter = dead_letter
+        self.transfer_dead_letter: Queue | None = None
+        """For what it cannot forward; made when there is something."""
         self.receivers = Receivers(context.window_limits.lent_bytes_max)
         self.loans = Loans()
         self._window = Window(row.entity_id, context.window_limits, summary.first_active_sequence)
@@ -74,6 +79,12 @@ class Queue(Shelf):
             self.settings = QueueSettings.from_text(row.settings)
         except StoreDamaged as error:
             raise StoreDamaged(f"'{row.path}': {error}") from error
+        self.destination = self._destination_of(self.settings)
+        """Where its messages go on to; None: they stay."""
+        self._has_to_look = self.destination is not None
+
+    def _destination_of(self, settings: QueueSettings) -> str | None:
+        return settings.forward_to
 
     @property
     def is_whole(self) -> bool:
@@ -81,12 +92,13 @@ class Queue(Shelf):
 
     @property
     def is_in_use(self) -> bool:
-        return super().is_in_use or bool(self.receivers.all)
+        return super().is_in_use or bool(self.receivers.all) or self.destination is not None
 
     @property
     def stored_bytes(self) -> int:
         """What counts against the queue's maximum size: dead letters too."""
-        return self.payload_bytes + (self.dead_letter.payload_bytes if self.dead_letter else 0)
+        graves = (self.dead_letter, self.transfer_dead_letter)
+        return self.payload_bytes + sum([grave.payload_bytes for grave in graves if grave is not None])
 
     @property
     def size_bytes_max(self) -> int:
@@ -108,6 +120,9 @@ class Queue(Shelf):
         status = self.settings.status
         if status is not QueueStatus.ACTIVE and not status.lets_receive:
             raise EntityDisabled(f"'{self.row.path}' has the status {status}: nothing can be received from it")
+        if self.destination is not None:
+            text = f"'{self.row.path}' forwards its messages to '{self.destination}': receive from there"
+            raise NotAllowed(text)
 
     # --- in ---
 
@@ -115,13 +130,28 @@ class Queue(Shelf):
         """Number and store messages, all or none; returns their sequences. Pings pass the checks and are dropped."""
         if not arrivals:
             return ()
-        if self.settings.max_message_kb is not None:
-            self._check_sizes(arrivals)
-        self.check_quota(sum(len(arrival.payload) for arrival in arrivals))
-        rows = tuple([self._row_of(arrival, now_ms) for arrival in arrivals if not arrival.is_ping])
+        self.check_acceptable(arrivals)
+        if self.destination is not None:
+            return self._courier.send(self, arrivals, now_ms, step)
+        rows = tuple([self.row_of(arrival, now_ms) for arrival in arrivals if not arrival.is_ping])
         if rows:
             self.insert(rows, step)
         return tuple([row.sequence for row in rows])
+
+    def take_in(self, arrival: Arrival, row: MessageRow, journey: Journey, now_ms: int, step: Step) -> None:
+        self.check_acceptable((arrival,))
+        taken = self.row_of(arrival, now_ms)
+        taken = taken._replace(enqueue_sequence=row.enqueue_sequence, dead_letter_source=row.dead_letter_source)
+        if self.destination is None:
+            self.insert((taken,), step)
+        else:
+            self._courier.pass_on(self, taken, journey, now_ms, step)
+
+    def check_acceptable(self, arrivals: tuple[Arrival, ...]) -> None:
+        """Raise a `NamespaceError` if these are not messages for this queue, or if it has no room for them."""
+        if self.settings.max_message_kb is not None:
+            self._check_sizes(arrivals)
+        self.check_quota(sum([len(arrival.payload) for arrival in arrivals]))
 
     def _check_sizes(self, arrivals: tuple[Arrival, ...]) -> None:
         limit = self.settings.message_bytes_max
@@ -138,7 +168,8 @@ class Queue(Shelf):
                 f"and {new_bytes} more were sent; receive messages or raise its maximum size"
             )
 
-    def _row_of(self, arrival: Arrival, now_ms: int) -> MessageRow:
+    def row_of(self, arrival: Arrival, now_ms: int) -> MessageRow:
+        """A message with the next number of this queue."""
         due_at_ms = arrival.due_at_ms
         is_scheduled = due_at_ms is not None and due_at_ms > now_ms
         sequence = self.take_sequence()
@@ -201,7 +232,7 @@ class Queue(Shelf):
     def _lives(self, row: MessageRow, expires_at_ms: int, now_ms: int, step: Step) -> bool:
         """Watch a message that becomes visible; one whose time is over ends here, the sweep may have passed it."""
         if expires_at_ms <= now_ms:
-            self._expire(row, step)
+            self.expire(row, step)
             return False
         self._expiries.watch(expires_at_ms, row.sequence)
         return True
@@ -209,21 +240,43 @@ class Queue(Shelf):
     # --- out ---
 
     def lend(self, now_ms: int, step: Step) -> None:
-        """Hand visible messages to receivers with credit, oldest first, receivers in turn."""
+        """Hand visible messages to receivers with credit, oldest first, receivers in turn; or pass them on."""
+        if self.destination is not None:
+            self._courier.pump(self, now_ms, step)
+            return
         receivers, window = self.receivers, self._window
         while (receiver := receivers.next_hungry()) is not None:
             row = window.take()
             if row is None:
                 break
             if row.expires_at_ms is not None and row.expires_at_ms <= now_ms:
-                self._expire(row, step)
+                self.expire(row, step)
                 continue
             receivers.served()
             self._deliver(receiver, row, now_ms, step)
-        wanted = window.wanted_rows()
+        self.fetch(step)
+        self._finish_drains(step)
+
+    def take_visible(self, now_ms: int, step: Step) -> MessageRow | None:
+        """Take the oldest visible message out of memory; None: there is none."""
+        while (row := self._window.take()) is not None:
+            if row.expires_at_ms is None or row.expires_at_ms > now_ms:
+                return row
+            self.expire(row, step)
+        return None
+
+    def fetch(self, step: Step) -> None:
+        """Ask for messages from disk if there are few in memory."""
+        wanted = self._window.wanted_rows()
         if wanted is not None and self.damage is None:
             step.reads.append(wanted)
-        self._finish_drains(step)
+
+    def keep(self, row: MessageRow, step: Step) -> None:
+        """A message that was set aside cannot be forwarded as was meant: it is here as before."""
+        self.loans.take_back(row.sequence)
+        self._put_back(row)
+        self._has_to_look = True
+        step.touched[self.entity_id] = self
 
     def _deliver(self, receiver: Receiver, row: MessageRow, now_ms: int, step: Step) -> None:
         size = len(row.payload)
@@ -357,11 +410,14 @@ class Queue(Shelf):
 
     def _next_work_ms(self) -> int | None:
         """When time next changes something here; too early is possible and harmless."""
+        if self._has_to_look:
+            return 0
         if self.damage is not None:
             return self.loans.next_end_ms()
         return earlier(earlier(self.loans.next_end_ms(), self._expiries.next_ms), self._dues.next_ms)
 
     def tick(self, now_ms: int, step: Step) -> None:
+        self._has_to_look = False
         for loan in self.loans.take_ended(now_ms, ENDED_LOCKS_PER_STEP):
             self._end_loan(loan)
             self._end_lock(loan.row, now_ms, step)
@@ -371,11 +427,11 @@ class Queue(Shelf):
 
     def _end_lock(self, row: MessageRow, now_ms: int, step: Step) -> None:
         if row.expires_at_ms is not None and row.expires_at_ms <= now_ms:
-            self._expire(row, step)
+            self.expire(row, step)
         else:
             self._count_failure(row, row, step)
 
-    def _expire(self, row: MessageRow, step: Step) -> None:
+    def expire(self, row: MessageRow, step: Step) -> None:
         """End a message whose time to live is over; it is neither lent nor in the window any more."""
         if self.settings.dead_letter_on_expiration and self.dead_letter is not None:
             self._bury(row, noted(row, "TTLExpiredException", "The message's time to live was over."), step)
@@ -409,12 +465,16 @@ class Queue(Shelf):
             if self.loans.is_lent(row.sequence):
                 continue
             self._discard(row)
-            self._expire(row, step)
+            self.expire(row, step)
 
     def _wake(self, rows: list[MessageRow], now_ms: int, step: Step) -> None:
         """Scheduled messages whose time has come are enqueued as if they had been sent now."""
         self._remove_all(rows, step)
-        if rows:
+        if rows and self.destination is not None:
+            for row in rows:
+                self._courier.pass_on(self, self._awake(row, now_ms), journey_of(row), now_ms, step)
+            self.count_sequences(step)
+        elif rows:
             self.insert(tuple([self._awake(row, now_ms) for row in rows]), step)
 
     def _awake(self, row: MessageRow, now_ms: int) -> MessageRow:

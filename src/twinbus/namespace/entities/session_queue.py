@@ -120,13 +120,13 @@ class SessionQueue(Queue):
 
     # --- in ---
 
-    def send(self, arrivals: tuple[Arrival, ...], now_ms: int, step: Step) -> tuple[int, ...]:
+    def check_acceptable(self, arrivals: tuple[Arrival, ...]) -> None:
         for arrival in arrivals:
             if arrival.session_id is None:
                 raise NotAllowed(f"'{self.row.path}' has sessions: a message for it needs a session id")
             if len(arrival.session_id) > SESSION_ID_LENGTH_MAX:
                 raise NotAllowed(f"a session id has at most {SESSION_ID_LENGTH_MAX} characters")
-        return super().send(arrivals, now_ms, step)
+        super().check_acceptable(arrivals)
 
     def _show(self, row: MessageRow, number: int) -> None:
         session = self.sessions.get(row.session_id or "")
@@ -282,7 +282,7 @@ class SessionQueue(Queue):
             if row is None:
                 self.receivers.step_aside()
             elif row.expires_at_ms is not None and row.expires_at_ms <= now_ms:
-                self._expire(row, step)
+                self.expire(row, step)
             else:
                 self.receivers.served()
                 self._deliver(receiver, row, now_ms, step)

@@ -143,7 +143,9 @@ class QueueSettings(Settings):
     duplicate_window_ms: int = 600_000
     """Without duplicate detection it says nothing."""
     forward_to: str | None = None
+    """The queue or topic to which its messages go on; None: they stay."""
     forward_dead_letters_to: str | None = None
+    """The same for its dead letters."""
     partitioned: bool = False
     express: bool = False
     """Whether messages may stay in memory for a while. They never do: nothing is accepted before it is on disk."""
@@ -241,11 +243,13 @@ def _metadata(value: str | None) -> str | None:
     return "must not have control characters" if UNPRINTABLE.search(value) else None
 
 
-def _not_yet(allowed: str) -> Check:
-    def check(value: object) -> str | None:
-        return f"is not supported yet: {allowed}, or leave it out" if value else None
-
-    return check
+def _entity_path(value: str | None) -> str | None:
+    try:
+        if value is not None:
+            check_entity_path(value, "queue or topic")
+    except OptionsError as error:
+        return f"must be the path of a queue or topic of this namespace: {error}"
+    return None
 
 
 def _rules(rules: tuple[AuthorizationRule, ...]) -> str | None:
@@ -279,8 +283,8 @@ _CHECKS: dict[str, Check] = {
     "user_metadata": _metadata,
     "auto_delete_on_idle_ms": _idle_time,
     "duplicate_window_ms": _duplicate_window,
-    "forward_to": _not_yet("set no entity"),
-    "forward_dead_letters_to": _not_yet("set no entity"),
+    "forward_to": _entity_path,
+    "forward_dead_letters_to": _entity_path,
     "max_message_kb": _in_range(1, MESSAGE_KB_MAX, " KB"),
     "authorization_rules": _rules,
 }

@@ -10,11 +10,13 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from twinbus.errors import InternalError, NamespaceError, NotAllowed
 from twinbus.namespace.commands import Send
 from twinbus.namespace.entities.afterwards import Afterwards
-from twinbus.namespace.entities.duplicates import DuplicateGuard, PendingSend, keys_of
+from twinbus.namespace.entities.duplicates import DuplicateGuard, PendingSend, Transfer, keys_of
+from twinbus.namespace.entities.journeys import Journey
 from twinbus.namespace.entities.recent import RecentChanges
 from twinbus.namespace.entities.settings import QueueSettings, TopicSettings
 from twinbus.namespace.entities.sweep import Sweep
@@ -36,6 +38,9 @@ from twinbus.namespace.store.api import (
     RowsRead,
 )
 
+if TYPE_CHECKING:
+    from twinbus.namespace.entities.forwarding import Courier
+
 ROWS_PER_SWEEP = 100
 LATE_MS = 1_000
 """A scheduled message that wakes up at most this late counts as enqueued on time."""
@@ -51,6 +56,8 @@ class EntityContext:
 
     new_token: Callable[[], bytes]
     window_limits: WindowLimits
+    courier: Courier | None = None
+    """Who forwards messages from one to another."""
 
 
 class Shelf(ABC):
@@ -106,6 +113,15 @@ class Shelf(ABC):
     def send(self, arrivals: tuple[Arrival, ...], now_ms: int, step: Step) -> tuple[int, ...]:
         """Number and store messages, all or none; returns their sequences."""
 
+    @abstractmethod
+    def take_in(self, arrival: Arrival, row: MessageRow, journey: Journey, now_ms: int, step: Step) -> None:
+        """Store a message that another entity, where it was `row`, forwards here; raises if it cannot be, undone."""
+
+    @property
+    def _courier(self) -> Courier:
+        assert self._context.courier is not None
+        return self._context.courier
+
     def ask_to_send(self, command: Send, now_ms: int, step: Step) -> None:
         """Store what is sent, or look for duplicates first; the reply says what became of it."""
         if self.settings.partitioned:
@@ -114,14 +130,18 @@ class Shelf(ABC):
             step.replies.append(Done(command.origin, self.send(command.arrivals, now_ms, step)))
         else:
             self.check_intact()
-            self.guard.ask(command, self._keys_of(command), now_ms, step)
+            self.guard.ask(command, self.keys_of(command.arrivals), now_ms, step)
 
-    def _keys_of(self, command: Send) -> tuple[str, ...]:
-        return keys_of(command.arrivals, with_partitions=self.settings.partitioned)
+    def keys_of(self, arrivals: tuple[Arrival, ...]) -> tuple[str, ...]:
+        """What tells messages apart here."""
+        return keys_of(arrivals, with_partitions=self.settings.partitioned)
 
     def ids_read(self, read: IdsRead, now_ms: int, step: Step) -> None:
         """Carry out the sends whose ids are known by now."""
         for pending in self.guard.take(read) if self.guard is not None else ():
+            if isinstance(pending.command, Transfer):
+                self._courier.arrive(self, pending, pending.command, now_ms, step)
+                continue
             try:
                 self.check_sendable()
                 step.replies.append(Done(pending.command.origin, self._send_new(pending, step)))
@@ -138,20 +158,24 @@ class Shelf(ABC):
         """Store those messages of a send that were not sent before, as of when they came; each one gets a number."""
         assert self.guard is not None
         now_ms = pending.request.now_ms
-        arrivals, keys = pending.command.arrivals, self._keys_of(pending.command)
+        arrivals, keys = pending.command.arrivals, self.keys_of(pending.command.arrivals)
         is_new = self.guard.new_ones(pending, keys)
         chosen = [number for number, arrival in enumerate(arrivals) if is_new[number] or arrival.is_ping]
         stored = iter(self.send(tuple([arrivals[number] for number in chosen]), now_ms, step))
         noted = tuple([keys[number] for number in chosen if not arrivals[number].is_ping])
         if noted:
-            self._after(step)
-            self.guard.note(noted, now_ms + self.settings.duplicate_window_ms, now_ms, step)
+            self.note_ids(noted, now_ms, step)
         real = [number for number, arrival in enumerate(arrivals) if not arrival.is_ping]
         sequences = [next(stored) if is_new[number] else self.take_sequence() for number in real]
         if len(noted) < len(real):
-            self._after(step)
-            step.changes.append(AdvanceSequence(self.entity_id, self._next_sequence))
+            self.count_sequences(step)
         return tuple(sequences)
+
+    def note_ids(self, keys: tuple[str, ...], now_ms: int, step: Step) -> None:
+        """These messages were accepted: others that are the same will not be for a while."""
+        assert self.guard is not None
+        self._after(step)
+        self.guard.note(keys, now_ms + self.settings.duplicate_window_ms, now_ms, step)
 
     # --- changes ---
 
@@ -159,6 +183,11 @@ class Shelf(ABC):
         sequence = self._next_sequence
         self._next_sequence = sequence + 1
         return sequence
+
+    def count_sequences(self, step: Step) -> None:
+        """Sequences were taken for messages that are not stored here."""
+        self._after(step)
+        step.changes.append(AdvanceSequence(self.entity_id, self._next_sequence))
 
     def insert(self, rows: tuple[MessageRow, ...], step: Step) -> None:
         """Write rows that carry this entity's sequences; they appear when committed."""

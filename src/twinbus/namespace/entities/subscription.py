@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from twinbus.errors import NotAllowed
+from twinbus.namespace.entities.journeys import Journey
 from twinbus.namespace.entities.queue import Queue
 from twinbus.namespace.entities.rules import Rule
 from twinbus.namespace.entities.session_queue import SessionQueue
 from twinbus.namespace.entities.shelf import EntityContext
 from twinbus.namespace.message import Arrival
 from twinbus.namespace.replies import Step
-from twinbus.namespace.store.api import EntityRow, EntitySummary
+from twinbus.namespace.store.api import EntityRow, EntitySummary, MessageRow
 
 if TYPE_CHECKING:
     from twinbus.namespace.entities.topic import Topic
@@ -51,6 +52,9 @@ class Subscription(Queue):
         raise NotAllowed(f"'{self.row.path}' is a subscription: send to its topic '{self.topic.row.path}'")
 
     def send(self, arrivals: tuple[Arrival, ...], now_ms: int, step: Step) -> tuple[int, ...]:
+        raise AssertionError("only its topic puts messages into a subscription")
+
+    def take_in(self, arrival: Arrival, row: MessageRow, journey: Journey, now_ms: int, step: Step) -> None:
         raise AssertionError("only its topic puts messages into a subscription")
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from twinbus.errors import DecodeError, EntityDisabled, MessageTooLarge, QuotaExceeded, StoreDamaged
 from twinbus.namespace import sql
+from twinbus.namespace.entities.journeys import Journey, journey_of
 from twinbus.namespace.entities.matching import Entry, Matcher
 from twinbus.namespace.entities.notes import reasons, with_notes
 from twinbus.namespace.entities.queue import Queue
@@ -22,7 +23,6 @@ from twinbus.namespace.entities.subscription import StoredRule, Subscription
 from twinbus.namespace.message import Arrival, read_arrival, time_to_live_ms
 from twinbus.namespace.replies import Step
 from twinbus.namespace.store.api import (
-    AdvanceSequence,
     DueRows,
     EntityRow,
     EntitySummary,
@@ -100,6 +100,12 @@ class Topic(Shelf):
 
     def send(self, arrivals: tuple[Arrival, ...], now_ms: int, step: Step) -> tuple[int, ...]:
         """Number messages and hand them on, all or none; returns the topic's numbers. Pings pass the checks only."""
+        return self._send(arrivals, None, now_ms, step)
+
+    def take_in(self, arrival: Arrival, row: MessageRow, journey: Journey, now_ms: int, step: Step) -> None:
+        self._send((arrival,), journey, now_ms, step)
+
+    def _send(self, arrivals: tuple[Arrival, ...], journey: Journey | None, now_ms: int, step: Step) -> tuple[int, ...]:
         self._check_sizes(arrivals)
         self._check_quota(sum(len(arrival.payload) for arrival in arrivals if _is_scheduled(arrival, now_ms)))
         sequences: list[int] = []
@@ -114,12 +120,12 @@ class Topic(Shelf):
                 scheduled.append(self._scheduled_row(arrival, sequence, now_ms))
             else:
                 publishing.append((sequence, self._published(arrival, now_ms)))
-        self._publish(publishing, step, is_checked=True)
+        self._publish(publishing, step, journey, is_checked=True)
         self._next_sequence = first + len(sequences)
         if scheduled:
             self.insert(tuple(scheduled), step)
         if publishing:
-            self._advance(step)
+            self.count_sequences(step)
         return tuple(sequences)
 
     def _published(self, arrival: Arrival, now_ms: int) -> Published:
@@ -128,10 +134,6 @@ class Topic(Shelf):
     def _lowered(self, ttl_ms: int | None) -> int | None:
         """A time to live, at most the topic's."""
         return expiry(ttl_ms, self.settings.default_ttl_ms, 0)
-
-    def _advance(self, step: Step) -> None:
-        self._after(step)
-        step.changes.append(AdvanceSequence(self.entity_id, self._next_sequence))
 
     def _check_sizes(self, arrivals: tuple[Arrival, ...]) -> None:
         limit = self.settings.message_bytes_max
@@ -165,16 +167,18 @@ class Topic(Shelf):
 
     # --- out ---
 
-    def _publish(self, messages: Iterable[tuple[int, Published]], step: Step, *, is_checked: bool) -> None:
+    def _publish(
+        self, messages: Iterable[tuple[int, Published]], step: Step, journey: Journey | None, *, is_checked: bool
+    ) -> None:
         """Give each subscription its copies; raises `QuotaExceeded`, with nothing done, if one of them is full."""
         plans = [(sequence, message, *self._plan(sequence, message)) for sequence, message in messages]
         if is_checked:
             self._check_room([copy for *_, plain, others in plans for copy in (*plain, *others)])
         for sequence, _message, plain, others in plans:
             if plain:
-                self._write(plain, sequence, step)
+                self._write(plain, sequence, journey, step)
             for copy in others:
-                self._write([copy], sequence, step)
+                self._write([copy], sequence, journey, step)
 
     def _plan(self, sequence: int, message: Published) -> tuple[list[Copy], list[Copy]]:
         """The copies that are the same, and those that are not."""
@@ -207,7 +211,17 @@ class Topic(Shelf):
         for subscription, new_bytes in added.items():
             subscription.check_quota(new_bytes)
 
-    def _write(self, copies: list[Copy], sequence: int, step: Step) -> None:
+    def _write(self, copies: list[Copy], sequence: int, journey: Journey | None, step: Step) -> None:
+        staying = [copy for copy in copies if copy.queue.destination is None]
+        if staying:
+            self._store(staying, sequence, step)
+        for copy in copies if len(staying) < len(copies) else ():
+            if copy.queue.destination is not None:
+                row = self._row_of(copy, sequence)
+                way = journey_of(row) if journey is None else journey
+                self._courier.pass_on(copy.queue, row, way, copy.message.enqueued_at_ms, step)
+
+    def _store(self, copies: list[Copy], sequence: int, step: Step) -> None:
         rows = [self._row_of(copy, sequence) for copy in copies]
         step.changes.append(InsertMessages(tuple(rows)) if len(rows) == 1 else InsertCopies(tuple(rows)))
         for copy, row in zip(copies, rows, strict=True):
@@ -262,8 +276,8 @@ class Topic(Shelf):
         self._remove_all(rows, step)
         # A full subscription gets them all the same: nobody is left who could be told.
         woken = [(self.take_sequence(), self._awake(row, now_ms)) for row in rows]
-        self._publish(woken, step, is_checked=False)
-        self._advance(step)
+        self._publish(woken, step, None, is_checked=False)
+        self.count_sequences(step)
 
     def _awake(self, row: MessageRow, now_ms: int) -> Published:
         ttl_ms = self._lowered(time_to_live_ms(row.payload))

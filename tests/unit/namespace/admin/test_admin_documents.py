@@ -50,7 +50,9 @@ from twinbus.namespace.replies import QueueDescription
 ATOM = "{http://www.w3.org/2005/Atom}"
 SB = "{http://schemas.microsoft.com/netservices/2010/10/servicebus/connect}"
 LETTERHEAD = Letterhead("contoso", "https://127.0.0.1:5672", "2021-05")
-CIRCUMSTANCES = Circumstances(now_ms=1_000, message_bytes_max=256 * 1024, new_key=lambda: "new-key")
+CIRCUMSTANCES = Circumstances(
+    now_ms=1_000, message_bytes_max=256 * 1024, new_key=lambda: "new-key", host="contoso:5671"
+)
 
 JS_NEEDS = re.findall(
     r"\w+",
@@ -357,7 +359,7 @@ def refusal(body: bytes) -> str:
 def test_all_problems_are_told_in_one_message() -> None:
     text = refusal(
         entry(
-            "<LockDuration>PT10M</LockDuration><MaxDeliveryCount>many</MaxDeliveryCount><ForwardTo>x"
+            "<LockDuration>PT10M</LockDuration><MaxDeliveryCount>many</MaxDeliveryCount><ForwardTo>sb://h/x"
             "</ForwardTo><Status>Renaming</Status><Colour>red</Colour><EnableExpress>maybe</EnableExpress>"
             "<MaxMessageSizeInKilobytes>1024</MaxMessageSizeInKilobytes>"
         )
@@ -365,7 +367,7 @@ def test_all_problems_are_told_in_one_message() -> None:
     for part in (
         "LockDuration must be from 5 s to 5 min, got 600 s",
         "MaxDeliveryCount must be a whole number, got 'many'",
-        "ForwardTo is not supported yet",
+        "ForwardTo must be in this namespace, 'contoso:5671', got 'sb://h/x'",
         "Status must be one of Active, Disabled, SendDisabled, ReceiveDisabled, got 'Renaming'",
         "'Colour' is not a setting",
         "EnableExpress must be true or false, got 'maybe'",
@@ -385,8 +387,10 @@ def test_all_problems_are_told_in_one_message() -> None:
         ("MaxDeliveryCount", "2147483648", "from 1 to 2147483647"),
         ("DefaultMessageTimeToLive", "PT0S", "at least 1 s"),
         ("DuplicateDetectionHistoryTimeWindow", "P25D", "20 s to 7 days"),
-        ("ForwardTo", "sb://h/other", "not supported yet"),
-        ("ForwardDeadLetteredMessagesTo", "sb://h/other", "not supported yet"),
+        ("ForwardTo", "sb://h/other", "must be in this namespace"),
+        ("ForwardTo", "sb://contoso:1/other", "must be in this namespace"),
+        ("ForwardTo", "other//x", "must be the path of a queue or topic"),
+        ("ForwardDeadLetteredMessagesTo", "sb://contoso/a/$deadletterqueue", "must be the path of a queue or topic"),
         ("AutoDeleteOnIdle", "PT4M", "at least 5 min"),
         ("UserMetadata", "x" * 1025, "at most 1024"),
     ],
