@@ -21,7 +21,7 @@ test: lint ## lint, then all tests
 	@$(BIN)/pytest -n $(WORKERS) --dist loadgroup  # groups: all Spark tests share one session, in one worker
 
 test-entities: setup ## pairing with every kind of entity, on threads and on tasks
-	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -m entities tests/interop
+	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "entities or not entities" tests/interop/test_pair_entities.py
 
 conformance: setup ## the official SDK's own tests against our server; writes docs/sdk-suite.md
 	@$(BIN)/python -m tests.sdk_suite.run
