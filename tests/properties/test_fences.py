@@ -117,7 +117,7 @@ class World:
                     assert not self.fences.is_clear(came.path)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(steps, st.booleans())
 def test_nothing_passes_what_was_taken_before_it(script: list[tuple[int, int, bool]], uses_ids_again: bool) -> None:
     world = World(uses_ids_again=uses_ids_again)
@@ -128,7 +128,7 @@ def test_nothing_passes_what_was_taken_before_it(script: list[tuple[int, int, bo
         world.check()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(steps)
 def test_when_all_is_home_every_fence_falls(script: list[tuple[int, int, bool]]) -> None:
     world = World(uses_ids_again=True)

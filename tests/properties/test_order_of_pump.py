@@ -83,7 +83,7 @@ class World:
         self.yard.run(400)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(steps, st.sampled_from([1, 2, 3, 10, 200]))
 def test_first_copies_of_a_key_are_in_order_and_all_come_home(
     script: list[tuple[str, object, int]], window: int

@@ -162,7 +162,10 @@ class Sending:
         try:
             return (yield ask)
         except PairClosed as error:
-            self._raise_not_sent(str(error))
+            if self._tries.copies_in_doubt:
+                self._raise_not_sent(str(error))
+            attach_receipt(error, self._unsent())
+            raise
         except BaseException as error:
             self._note(Failure(FailureKind.NO_ANSWER, "the caller did not wait for the answer", in_doubt=True), side)
             attach_receipt(error, self._unsent())
