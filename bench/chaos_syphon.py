@@ -39,6 +39,7 @@ RATE = 4_000
 MID_JOURNEY = 0.7
 """How many of the kills wait until messages are on their way; the others come when they come."""
 DRAIN_S = 120
+MOVES_S = 10
 
 
 @dataclass(slots=True)
@@ -115,10 +116,12 @@ class Chaos:
         await filling
 
     async def _moves(self, begin: int) -> None:
-        """Until the syphon says that it has messages in its hands."""
-        async with asyncio.timeout(DRAIN_S):
-            while not any(_holds_messages(line) for line in self._log.read_bytes()[begin:].splitlines()):
-                await asyncio.sleep(0.05)
+        """Until the syphon says that it has messages in its hands, or seems to have had them between two looks."""
+        until = time.monotonic() + MOVES_S
+        while time.monotonic() < until:
+            if any(_holds_messages(line) for line in self._log.read_bytes()[begin:].splitlines()):
+                return
+            await asyncio.sleep(0.05)
 
     async def _fill(self, number: int, messages: int) -> None:
         for index, path in enumerate(self._paths):
