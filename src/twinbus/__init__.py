@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from twinbus.client.flows import receipt_of
     from twinbus.client.messages import PairedMessageBatch
     from twinbus.client.namespace import Namespace
     from twinbus.client.news import News
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from twinbus.client.status import Status
     from twinbus.client.sync import PairedServiceBusClient
     from twinbus.pairing.failure import Failure, FailureKind
-    from twinbus.pairing.receipt import SendReceipt, Side
+    from twinbus.pairing.receipt import SendReceipt, Side, receipt_of
     from twinbus.pairing.verdict import Verdict
 
 _HOMES = {
@@ -41,7 +40,7 @@ _HOMES = {
     "Side": "twinbus.pairing.receipt",
     "Status": "twinbus.client.status",
     "Verdict": "twinbus.pairing.verdict",
-    "receipt_of": "twinbus.client.flows",
+    "receipt_of": "twinbus.pairing.receipt",
 }
 
 __all__ = [

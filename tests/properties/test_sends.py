@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from scripted_bus import BUSY, OK, REFUSED, SILENT, Call, Place, Reply, ScriptedBus, fails
 
 from twinbus.client.asks import Ask, Probe, ToBacklog, ToPrimary, WaitTurn
-from twinbus.client.flows import receipt_of
 from twinbus.pairing.failure import FailureKind
 from twinbus.pairing.machine import FailedOver, Suspect
-from twinbus.pairing.receipt import SendReceipt, Side
+from twinbus.pairing.receipt import SendReceipt, Side, receipt_of
 from twinbus.pairing.rules import Rules
 
 Kind = FailureKind

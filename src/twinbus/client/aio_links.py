@@ -85,13 +85,12 @@ class Guard:
 
 
 class AioSenderLink:
-    """An open sender of the asyncio SDK on one queue or topic. Whoever uses it holds its `lock`."""
+    """An open sender of the asyncio SDK on one queue or topic. One task at a time: whoever has it sees to that."""
 
     def __init__(self, entity: str, sender: ServiceBusSender, wire: AioWire) -> None:
         """`sender` is open; `AioSenderLink.open` makes it so."""
         self.entity = entity
         self.sender = sender
-        self.lock = asyncio.Lock()
         self._wire = wire
         self._is_discarded = False
         self._is_torn = False
@@ -99,7 +98,6 @@ class AioSenderLink:
         """Around a send that is not one of its own calls: takes the connection away if nobody cancels it in time."""
         self._last = LastTransfer(sender._handler)
         self.max_batch_bytes: int = sender._max_batch_size_on_link
-        self.max_message_bytes: int = sender._max_message_size_on_link
         wire.be_patient()
         _never_reopen(sender)
         self._keeping_alive = _keep_alive(sender)

@@ -22,7 +22,7 @@ from twinbus.client.asks import (
     WaitTurn,
     Woke,
 )
-from twinbus.errors import BothNamespacesUnavailable, NotSent, PairClosed, SendError
+from twinbus.errors import BothNamespacesUnavailable, NotSent, PairClosed
 from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.pairing.effects import Tell
 from twinbus.pairing.entity import Entity
@@ -30,7 +30,7 @@ from twinbus.pairing.events import PingFailed, PingSucceeded
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.machine import Suspect
 from twinbus.pairing.pair import Pair
-from twinbus.pairing.receipt import SendReceipt, Side
+from twinbus.pairing.receipt import SendReceipt, Side, attach_receipt, with_receipt
 from twinbus.pairing.retry import Tries, longest_s
 from twinbus.pairing.rules import Rules
 from twinbus.pairing.verdict import Role, Verdict, verdict
@@ -398,33 +398,6 @@ def ping(pair: Pair, entity: Entity) -> Flow[None]:
         pair.feed(entity, PingSucceeded(answer.at, epoch, answer.chance))
     elif isinstance(answer, Failed):
         pair.feed(entity, PingFailed(answer.at, epoch, str(answer.failure), answer.chance))
-
-
-def with_receipt(failure: Failure, receipt: SendReceipt) -> BaseException:
-    """The exception to raise for a failure, carrying what is known about the messages."""
-    error = failure.error
-    if error is None:
-        return SendError(str(failure), receipt)
-    attach_receipt(error, receipt)
-    doubt = f"; {receipt.copies_in_doubt} of them in doubt: the message may be stored" if receipt.in_doubt else ""
-    error.add_note(f"twinbus: {receipt.entity}: {receipt.attempts} attempts{doubt}")
-    return error
-
-
-def attach_receipt(error: BaseException, receipt: SendReceipt) -> None:
-    """Have an exception know what is known about its messages."""
-    if isinstance(error, SendError):
-        error.receipt = receipt
-    else:
-        error.twinbus_receipt = receipt  # type: ignore[attr-defined]
-
-
-def receipt_of(error: BaseException) -> SendReceipt | None:
-    """What is known about the messages of a send that raised this: how many were accepted, what is in doubt."""
-    if isinstance(error, SendError):
-        return error.receipt
-    receipt = getattr(error, "twinbus_receipt", None)
-    return receipt if isinstance(receipt, SendReceipt) else None
 
 
 def _failure_in(answer: Answer) -> Failure:

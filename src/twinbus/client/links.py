@@ -38,8 +38,8 @@ CLOSE_S = 1.0
 class SenderLink:
     """An open sender of the SDK on one queue or topic.
 
-    Whoever uses it holds its `lock`. The fast way is `sender.send_messages(message, timeout=...)` itself, with
-    `busy_until` set before and cleared after, and `failure_of` what it raised; `send` does just that.
+    One thread at a time: whoever has it sees to that. The fast way is `sender.send_messages(message, timeout=...)`
+    itself, with `busy_until` set before and cleared after, and `failure_of` what it raised; `send` does just that.
     """
 
     busy_until: float | None = None
@@ -49,14 +49,12 @@ class SenderLink:
         """`sender` is open; `SenderLink.open` makes it so."""
         self.entity = entity
         self.sender = sender
-        self.lock = threading.Lock()
         self._wire = wire
         self._watchdog = watchdog
         self._is_discarded = False
         self._is_cut = False
         self._last = LastTransfer(sender._handler)
         self.max_batch_bytes: int = sender._max_batch_size_on_link
-        self.max_message_bytes: int = sender._max_message_size_on_link
         wire.be_patient()
         _never_reopen(sender)
         _keep_alive(sender, entity)

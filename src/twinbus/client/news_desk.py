@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -64,7 +65,7 @@ class _Subscriptions:
         return [(one, news) for one in self._all if one.wants(news)]
 
 
-class _Desk:
+class _Desk(ABC):
     """What both desks have; `publish` is where they differ."""
 
     def __init__(self, *, queue_max: int = QUEUE_MAX) -> None:
@@ -91,8 +92,9 @@ class _Desk:
         """Publish what happened just now."""
         self.publish(News(name_for(name), text, entity=entity, namespace=namespace, details=details or {}))
 
+    @abstractmethod
     def publish(self, news: News) -> None:
-        raise NotImplementedError
+        """Log the news and queue them for whoever asked."""
 
     def _enqueue(self, copies: list[_Copy]) -> None:
         room = 0 if self._is_closing else self._queue_max - len(self._waiting)

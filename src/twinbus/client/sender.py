@@ -20,7 +20,6 @@ from twinbus.client import answers
 from twinbus.client.any_sender import NOT_TRIED, REST_S, AnySender, spoils_link
 from twinbus.client.asks import Answer, Ask, Pack, Pause, ToBacklog, ToPrimary, WaitTurn
 from twinbus.client.failures import LinkFailed
-from twinbus.client.flows import receipt_of
 from twinbus.client.links import SenderLink
 from twinbus.client.messages import PairedMessageBatch, Prepared, light_id, room_in, rough_sizes, schedulable
 from twinbus.client.ordered_sending import sending_of
@@ -30,7 +29,7 @@ from twinbus.client.shell import ThreadShell
 from twinbus.errors import SendError
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.failure import Failure, FailureKind
-from twinbus.pairing.receipt import SendReceipt, Side
+from twinbus.pairing.receipt import SendReceipt, Side, receipt_of
 
 new, PRIMARY = tuple.__new__, Side.PRIMARY  # a third of the way to a receipt
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
+from twinbus.errors import SendError
+from twinbus.pairing.failure import Failure
+
 NOT_ACCEPTED = "not accepted"
 
 
@@ -49,3 +52,33 @@ class SendReceipt(NamedTuple):
         if self.side is Side.BACKLOG and "" in stored:
             return tuple([queue or NOT_ACCEPTED for queue in stored])
         return stored + (NOT_ACCEPTED,) * (len(self.message_ids) - len(stored))
+
+
+# --- exceptions that know their receipt ---
+
+
+def with_receipt(failure: Failure, receipt: SendReceipt) -> BaseException:
+    """The exception to raise for a failure, carrying what is known about the messages."""
+    error = failure.error
+    if error is None:
+        return SendError(str(failure), receipt)
+    attach_receipt(error, receipt)
+    doubt = f"; {receipt.copies_in_doubt} copies in doubt: they may be stored" if receipt.in_doubt else ""
+    error.add_note(f"twinbus: {receipt.entity}: {receipt.attempts} attempts{doubt}")
+    return error
+
+
+def attach_receipt(error: BaseException, receipt: SendReceipt) -> None:
+    """Have an exception know what is known about its messages."""
+    if isinstance(error, SendError):
+        error.receipt = receipt
+    else:
+        error.twinbus_receipt = receipt  # type: ignore[attr-defined]
+
+
+def receipt_of(error: BaseException) -> SendReceipt | None:
+    """What is known about the messages of a send that raised this: how many were accepted, what is in doubt."""
+    if isinstance(error, SendError):
+        return error.receipt
+    receipt = getattr(error, "twinbus_receipt", None)
+    return receipt if isinstance(receipt, SendReceipt) else None

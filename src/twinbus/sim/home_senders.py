@@ -9,13 +9,13 @@ from twinbus.amqp.message_builder import Header, PropertyField, encode_message
 from twinbus.amqp.types import Value
 from twinbus.client import drive, flows
 from twinbus.client.asks import Answer, Ask, Probe, Stored, ToPrimary
-from twinbus.client.flows import Choice, receipt_of
+from twinbus.client.flows import Choice
 from twinbus.client.ordered_sending import sending_of
 from twinbus.namespace.commands import OpenSender, Send
 from twinbus.namespace.message import read_arrival
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.events import SendSucceeded, TimeCame
-from twinbus.pairing.receipt import NOT_ACCEPTED, SendReceipt, Side
+from twinbus.pairing.receipt import NOT_ACCEPTED, SendReceipt, Side, receipt_of
 from twinbus.sim.pair_call import Call
 from twinbus.sim.pair_letters import SimulatedParcel, ping
 from twinbus.sim.pair_loop import Signal, Task

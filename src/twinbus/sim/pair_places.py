@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-from twinbus.client.flows import receipt_of
 from twinbus.errors import (
     BothNamespacesUnavailable,
     EnvelopeError,
@@ -15,7 +14,7 @@ from twinbus.errors import (
 )
 from twinbus.namespace.store.api import MessageState
 from twinbus.pairing.envelope import open_envelope, reserved_names_in
-from twinbus.pairing.receipt import SendReceipt, Side
+from twinbus.pairing.receipt import SendReceipt, Side, receipt_of
 from twinbus.sim.invariants import Violation, check
 from twinbus.sim.pair_archive import Archive, Copy
 from twinbus.sim.pair_call import PRIMARY, Call

@@ -8,12 +8,12 @@ import pytest
 from scripted_bus import BUSY, OK, REFUSED, SILENT, Reply, ScriptedBus, fails
 
 from twinbus.client.asks import Failed, Pause, Probe, Stored, ToBacklog, ToPrimary, WaitTurn, Woke
-from twinbus.client.flows import Choice, ping, receipt_of
+from twinbus.client.flows import Choice, ping
 from twinbus.errors import SendError
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.machine import FailedOver, Healthy, Suspect
 from twinbus.pairing.pair import Pair
-from twinbus.pairing.receipt import Side
+from twinbus.pairing.receipt import Side, receipt_of
 from twinbus.pairing.retry import longest_s
 from twinbus.pairing.rules import Rules
 from twinbus.pairing.verdict import Verdict, documented

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -76,15 +77,15 @@ class Ask(NamedTuple):
 Handler = Callable[[Ask], Awaitable[web.Response]]
 
 
-class Clerk:
+class Clerk(ABC):
     """Handles the requests for some kinds of places."""
 
     def __init__(self, house: AdminHouse) -> None:
         self._house = house
 
+    @abstractmethod
     def handlers(self) -> dict[Resource, dict[str, Handler]]:
         """By place and verb."""
-        raise NotImplementedError
 
     async def _ask(self, command: AdminCommand, kind: type[Answer]) -> Answer:
         """The answer to a command, which is of this kind; raises what it is refused with."""
