@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
+from twinbus.cli.exit_codes import ExitCode
 from twinbus.errors import TwinbusError
 
 if TYPE_CHECKING:
     from twinbus.spark.drain.drain import Drained, DrainProgress
-
-INTERRUPTED = 130
 
 
 class Lines:
@@ -96,7 +95,7 @@ class Stop:
         self.code = 0
         self._wished = threading.Event()
         signal.signal(signal.SIGTERM, lambda *_: self._wish(0))
-        signal.signal(signal.SIGINT, lambda *_: self._wish(INTERRUPTED))
+        signal.signal(signal.SIGINT, lambda *_: self._wish(ExitCode.INTERRUPTED))
 
     def _wish(self, code: int) -> None:
         self.code = code

@@ -24,16 +24,8 @@ from twinbus.cli.commands.pipeline import pipeline_commands
 from twinbus.cli.commands.serve import serve
 from twinbus.cli.commands.status import status
 from twinbus.cli.commands.syphon import syphon_commands
+from twinbus.cli.exit_codes import ExitCode, exit_codes
 from twinbus.errors import OptionsError, TwinbusError
-
-FAILED, WRONG_ARGUMENTS, INTERRUPTED = 1, 2, 130
-
-EXIT_CODES = """\b
-Exit codes:
-  0    done, or stopped on request
-  1    it could not be done; one line on stderr says why
-  2    wrong arguments; one line on stderr says what would be right
-  130  interrupted"""
 
 EXAMPLES = """\b
 Examples:
@@ -50,20 +42,20 @@ UsageError: type[Exception] = typer.BadParameter.mro()[1]
 
 app = typer.Typer(
     name="twinbus",
-    epilog=f"{EXAMPLES}\n\n{EXIT_CODES}",
+    epilog=f"{EXAMPLES}\n\n{exit_codes()}",
     add_completion=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command(epilog=EXIT_CODES)(serve)
-app.command(epilog=EXIT_CODES, short_help="Kill a namespace while it works; lose nothing.")(demo)
-app.command(epilog=EXIT_CODES, short_help="Make two namespaces ready for an outage.")(pair)
-app.command(epilog=EXIT_CODES, short_help="Show how a pair is doing.")(status)
-app.add_typer(fault_commands(EXIT_CODES), name="fault")
-app.add_typer(ledger_commands(EXIT_CODES), name="ledger")
-app.add_typer(pipeline_commands(EXIT_CODES), name="pipeline")
-app.add_typer(cost_commands(EXIT_CODES), name="cost")
-app.add_typer(syphon_commands(EXIT_CODES), name="syphon", short_help="Bring the backlog home.")
+app.command(epilog=exit_codes())(serve)
+app.command(epilog=exit_codes(), short_help="Kill a namespace while it works; lose nothing.")(demo)
+app.command(epilog=exit_codes(), short_help="Make two namespaces ready for an outage.")(pair)
+app.command(epilog=exit_codes(), short_help="Show how a pair is doing.")(status)
+app.add_typer(fault_commands(), name="fault")
+app.add_typer(ledger_commands(), name="ledger")
+app.add_typer(pipeline_commands(), name="pipeline")
+app.add_typer(cost_commands(), name="cost")
+app.add_typer(syphon_commands(), name="syphon", short_help="Bring the backlog home.")
 
 
 @app.callback(invoke_without_command=True)
@@ -94,24 +86,24 @@ def run(arguments: Sequence[str] | None = None) -> int:
         code = command.main(args=arguments, prog_name="twinbus", standalone_mode=False)
         sys.stdout.flush()
     except UsageError as error:
-        return _fail(usage_text(error), WRONG_ARGUMENTS)
+        return _fail(usage_text(error), ExitCode.WRONG_ARGUMENTS)
     except OptionsError as error:
-        return _fail(f"{error}", WRONG_ARGUMENTS)
+        return _fail(f"{error}", ExitCode.WRONG_ARGUMENTS)
     except TwinbusError as error:
-        return _fail(f"{error}", FAILED)
+        return _fail(f"{error}", ExitCode.FAILED)
     except (KeyboardInterrupt, typer.Abort):
-        return INTERRUPTED
+        return ExitCode.INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter complains when it ends
-        return FAILED
+        return ExitCode.FAILED
     except Exception as error:  # a mistake of ours; people at a prompt are still spared a page of it
         if os.environ.get("TWINBUS_TRACEBACK"):
             traceback.print_exc()
-        return _fail(f"unexpected {type(error).__name__}: {error} (TWINBUS_TRACEBACK=1 shows where)", FAILED)
+        return _fail(f"unexpected {type(error).__name__}: {error} (TWINBUS_TRACEBACK=1 shows where)", ExitCode.FAILED)
     return code if isinstance(code, int) else 0
 
 
-def _fail(text: str, code: int) -> int:
+def _fail(text: str, code: ExitCode) -> int:
     line = " ".join(text.split())  # one line, whatever an argument or a file name contains
     sys.stderr.write(f"twinbus: {line}\n")
     return code

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from twinbus.cli.commands.pipeline import (
-    INCOMPLETE,
     AsJson,
     LedgerDirectory,
     Master,
@@ -16,6 +15,7 @@ from twinbus.cli.commands.pipeline import (
     Store,
     compacted_ledger,
 )
+from twinbus.cli.exit_codes import ExitCode, exit_codes
 from twinbus.cli.lengths import length_s
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def actual(
     document = cost_dict(months, table.as_of) | {"complete": complete}
     typer.echo(json.dumps(document) if as_json else actual_text(months, table, complete=complete))
     if not complete:
-        raise typer.Exit(INCOMPLETE)
+        raise typer.Exit(ExitCode.NOT_ALL)
 
 
 def forecast_text(told: Forecast) -> str:
@@ -144,8 +144,9 @@ Examples:
   twinbus cost actual --ledger ./ledger"""
 
 
-def cost_commands(epilog: str) -> typer.Typer:
-    """`twinbus cost` with its verbs; `epilog` ends the help of each."""
+def cost_commands() -> typer.Typer:
+    """`twinbus cost` with its verbs."""
+    epilog = exit_codes()
     app = typer.Typer(
         help="What pairing will cost, and what it has cost.",
         epilog=f"{EXAMPLES}\n\n{epilog}",
@@ -155,7 +156,7 @@ def cost_commands(epilog: str) -> typer.Typer:
         callback=_show_help,
     )
     app.command("forecast", epilog=epilog, short_help="Tell what a month will cost.")(forecast)
-    actual_epilog = f"{epilog}\n  3    done, but records are missing"
+    actual_epilog = exit_codes(not_all="done, but records are missing")
     app.command("actual", epilog=actual_epilog, short_help="Tell what was used, from the ledger.")(actual)
     return app
 

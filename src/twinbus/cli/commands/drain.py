@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinbus.cli.draining import INTERRUPTED, JsonLines, Lines, Stop, Terminated, interrupted, tell
+from twinbus.cli.draining import JsonLines, Lines, Stop, Terminated, interrupted, tell
+from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.lengths import length_s
 from twinbus.cli.namespaces import (
     CONFIG_FILE,
@@ -37,8 +38,7 @@ if TYPE_CHECKING:
     from twinbus.spark.drain.drain import DrainProgress
     from twinbus.spark.drain.options import DrainOptions
 
-NOT_ALL_HOME = 3
-MORE_CODES = "\n  3    it ended before the backlog was empty: nothing moved any more, or by SIGTERM"
+ENDED_EARLY = "it ended before the backlog was empty: nothing moved any more, or by SIGTERM"
 EVERY_S = (1, 86_400)
 LOOK_S = 0.5
 _PLAIN_LOCAL = re.compile(r"local(\[(?P<cores>\*|\d+)\])?")
@@ -83,6 +83,10 @@ def drain(
     master: Annotated[
         str | None, typer.Option(metavar="URL", help="A Spark master. Default: Spark inside this process, local[*,4].")
     ] = None,
+    archive: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Executors get twinbus from this file, made with twinbus pipeline pack."),
+    ] = None,
     timeout: Timeout = "15s",
     as_json: Annotated[
         bool, typer.Option("--json", help="JSON lines on stdout: progress every two seconds, and the result.")
@@ -103,6 +107,7 @@ def drain(
       twinbus pipeline drain --order session --ledger ./ledger
       twinbus pipeline drain --every 30s --json
       twinbus pipeline drain --master spark://host:7077 --primary-secret file:/run/secrets/primary
+      twinbus pipeline drain --master spark://host:7077 --archive twinbus.tar.gz
     """
     every_s = None if every is None else _every_s(every)
     options = _options(
@@ -119,9 +124,11 @@ def drain(
         attempt_s=seconds("--timeout", timeout),
         is_local=is_local(master),
     )
+    from twinbus.spark.archive import settings_for
     from twinbus.spark.session import ensure_session
 
-    spark = ensure_session(patient(master), tell=tell)
+    settings = {} if archive is None else settings_for(archive)
+    spark = ensure_session(patient(master), settings=settings, tell=tell)
     screen = JsonLines() if as_json else Lines()
     code = _once(spark, options, screen) if every_s is None else _again(spark, options, every_s, checkpoint, screen)
     raise typer.Exit(code)
@@ -204,11 +211,11 @@ def _once(spark: SparkSession, options: DrainOptions, screen: Lines | JsonLines)
     try:
         done = drain_all(spark, options, on_progress=screen.show)
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return ExitCode.INTERRUPTED
     except Terminated:
-        return NOT_ALL_HOME
+        return ExitCode.NOT_ALL
     screen.finish(done)
-    return 0 if done.ending == "empty" else NOT_ALL_HOME
+    return ExitCode.DONE if done.ending == "empty" else ExitCode.NOT_ALL
 
 
 def _again(

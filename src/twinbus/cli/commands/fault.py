@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from twinbus.cli.commands.serve import DEFAULT_ADDRESS, DEFAULT_DATA
+from twinbus.cli.exit_codes import exit_codes
 from twinbus.errors import OptionsError, TwinbusError
 
 DEFAULT_NAMESPACE = DEFAULT_ADDRESS.partition(":")[0]
@@ -225,8 +226,9 @@ Examples:
   twinbus fault clear --all"""
 
 
-def fault_commands(epilog: str) -> typer.Typer:
-    """`twinbus fault` with its verbs; `epilog` ends the help of each."""
+def fault_commands() -> typer.Typer:
+    """`twinbus fault` with its verbs."""
+    epilog = exit_codes()
     app = typer.Typer(
         help="Make a running namespace fail on purpose, and end it.",
         epilog=f"{EXAMPLES}\n\n{epilog}",

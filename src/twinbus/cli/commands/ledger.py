@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from twinbus.cli.exit_codes import ExitCode, exit_codes
 from twinbus.errors import OptionsError
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from twinbus.ledger.stats import Stats, Tally
     from twinbus.ledger.verify import Coverage, ProcessCoverage
 
-INCOMPLETE = 3
 LOOK_EVERY_S = 0.5
 LINES_MAX = 100_000
 IDS_SHOWN = 3
@@ -96,7 +96,7 @@ def verify(directory: Directory, as_json: AsJson = False) -> None:
     found = find_out(directory)
     typer.echo(json.dumps(_coverage_document(found)) if as_json else _coverage_text(found))
     if not found.is_complete:
-        raise typer.Exit(INCOMPLETE)
+        raise typer.Exit(ExitCode.NOT_ALL)
 
 
 def _wanted(kinds: list[str] | None, entities: list[str] | None) -> Callable[[Record], bool]:
@@ -239,8 +239,9 @@ Examples:
   twinbus ledger verify ./ledger"""
 
 
-def ledger_commands(epilog: str) -> typer.Typer:
-    """`twinbus ledger` with its verbs; `epilog` ends the help of each."""
+def ledger_commands() -> typer.Typer:
+    """`twinbus ledger` with its verbs."""
+    epilog = exit_codes()
     app = typer.Typer(
         help="Look at what was recorded, count it, and see whether all of it is there.",
         epilog=f"{EXAMPLES}\n\n{epilog}",
@@ -251,7 +252,7 @@ def ledger_commands(epilog: str) -> typer.Typer:
     )
     app.command("tail", epilog=epilog, short_help="Show the newest records.")(tail)
     app.command("stats", epilog=epilog, short_help="Count them.")(stats)
-    verify_epilog = f"{epilog}\n  3    done, and records are missing or damaged"
+    verify_epilog = exit_codes(not_all="done, and records are missing or damaged")
     app.command("verify", epilog=verify_epilog, short_help="Say whether all of them are there.")(verify)
     return app
 

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinbus.cli.commands.drain import MORE_CODES, drain
+from twinbus.cli.commands.drain import ENDED_EARLY, drain
+from twinbus.cli.commands.pack import pack
+from twinbus.cli.exit_codes import ExitCode, exit_codes
 from twinbus.cli.lengths import length_s
 from twinbus.errors import OptionsError, StoreError
 
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
     from twinbus.spark.compaction.compaction import Compacted
     from twinbus.spark.jobs.findings import Findings
 
-INCOMPLETE, LOST = 3, 4
 HORIZON_MIN_MAX = 60 * 24 * 365
 LITTLE_BYTES = 64 << 20
 
@@ -124,8 +125,8 @@ def minutes(option: str, text: str) -> int:
 def exit_code(found: Findings) -> int:
     """3 if the answer would be wrong, 4 if messages are lost."""
     if found.is_empty or found.reconciliation.lost is None:
-        return INCOMPLETE
-    return LOST if found.reconciliation.lost else 0
+        return ExitCode.NOT_ALL
+    return ExitCode.LOST if found.reconciliation.lost else ExitCode.DONE
 
 
 def _refuse_directory(out: Path | None) -> None:
@@ -179,23 +180,27 @@ def _outages(found: Findings) -> list[str]:
 EXAMPLES = """\b
 Examples:
   twinbus pipeline report --ledger ./ledger --out report.html
-  twinbus pipeline drain --ledger ./ledger"""
+  twinbus pipeline drain --ledger ./ledger
+  twinbus pipeline pack twinbus.tar.gz"""
 
 
-def pipeline_commands(epilog: str) -> typer.Typer:
-    """`twinbus pipeline` with its verbs; `epilog` ends the help of each."""
+def pipeline_commands() -> typer.Typer:
+    """`twinbus pipeline` with its verbs."""
     app = typer.Typer(
         help="Work on Spark: bring a backlog home, say what became of the messages.",
-        epilog=f"{EXAMPLES}\n\n{epilog}",
+        epilog=f"{EXAMPLES}\n\n{exit_codes()}",
         rich_markup_mode=None,
         no_args_is_help=False,
         invoke_without_command=True,
         callback=_show_help,
     )
-    report_epilog = f"{epilog}\n  3    done, but records are missing: nobody can say that nothing is lost"
-    report_epilog += "\n  4    done, and messages are lost"
+    report_epilog = exit_codes(
+        not_all="done, but records are missing: nobody can say that nothing is lost",
+        lost="done, and messages are lost",
+    )
     app.command("report", epilog=report_epilog, short_help="Say what became of every message.")(report)
-    app.command("drain", epilog=f"{epilog}{MORE_CODES}", short_help="Bring a large backlog home.")(drain)
+    app.command("drain", epilog=exit_codes(not_all=ENDED_EARLY), short_help="Bring a large backlog home.")(drain)
+    app.command("pack", epilog=exit_codes(), short_help="Put twinbus into one file for executors elsewhere.")(pack)
     return app
 
 

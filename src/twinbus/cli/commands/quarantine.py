@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from twinbus.cli.exit_codes import ExitCode, exit_codes
 from twinbus.cli.namespaces import (
     Config,
     Primary,
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from twinbus.syphon.quarantine import Aftermath, Choice, Number, Quarantine, Quarantined
 
 BODY_SHOWN = 1_000
-KEPT = 3
 
 Numbers = Annotated[
     list[str] | None, typer.Argument(metavar="[NUMBER]...", help="Messages, as `quarantine list` numbers them: 0/17.")
@@ -230,7 +230,7 @@ def _tell(aftermath: Aftermath, numbers: Sequence[str], what: str, *, as_json: b
         for number, why in kept.items():
             typer.echo(f"twinbus: {written(number)} stays: {why}", err=True)
     if kept:
-        raise typer.Exit(KEPT)
+        raise typer.Exit(ExitCode.NOT_ALL)
 
 
 def written(number: Number) -> str:
@@ -314,8 +314,9 @@ Examples:
   twinbus syphon quarantine discard 0/17"""
 
 
-def quarantine_commands(epilog: str) -> typer.Typer:
-    """`twinbus syphon quarantine` with its verbs; `epilog` ends the help of each."""
+def quarantine_commands() -> typer.Typer:
+    """`twinbus syphon quarantine` with its verbs."""
+    epilog = exit_codes()
     app = typer.Typer(
         help="Look at messages that could not go home, send them again, or throw them away.",
         epilog=f"{EXAMPLES}\n\n{epilog}",
@@ -326,7 +327,7 @@ def quarantine_commands(epilog: str) -> typer.Typer:
     )
     app.command("list", epilog=epilog, short_help="List them.")(list_messages)
     app.command("show", epilog=epilog, short_help="Show one.")(show)
-    kept_epilog = f"{epilog}\n  3    done, and some of the messages stayed in quarantine"
+    kept_epilog = exit_codes(not_all="done, and some of the messages stayed in quarantine")
     app.command("redrive", epilog=kept_epilog, short_help="Send them home once more.")(redrive)
     app.command("discard", epilog=kept_epilog, short_help="Throw them away.")(discard)
     return app

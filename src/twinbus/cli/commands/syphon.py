@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from twinbus.cli.commands.quarantine import quarantine_commands
+from twinbus.cli.exit_codes import ExitCode, exit_codes
 from twinbus.cli.namespaces import (
     Config,
     Primary,
@@ -35,9 +36,7 @@ if TYPE_CHECKING:
     from twinbus.syphon.presence import Presence
     from twinbus.syphon.survey import Share, Survey
 
-NOT_ALL_HOME, INTERRUPTED = 3, 130
-MORE_CODES = """
-  3    it ended before all was done: after --first, or by SIGTERM with --until-empty"""
+ENDED_EARLY = "it ended before all was done: after --first, or by SIGTERM with --until-empty"
 
 
 class Ends(NamedTuple):
@@ -229,8 +228,9 @@ def exit_code(ending: Ending, options: SyphonOptions) -> int:
     from twinbus.cli.homecoming import Ending
 
     if ending is Ending.INTERRUPTED:
-        return INTERRUPTED
-    return NOT_ALL_HOME if ending is Ending.CANARY or (ending is Ending.STOPPED and options.until_empty) else 0
+        return ExitCode.INTERRUPTED
+    ended_early = ending is Ending.CANARY or (ending is Ending.STOPPED and options.until_empty)
+    return ExitCode.NOT_ALL if ended_early else ExitCode.DONE
 
 
 def result_text(ending: Ending, progress: Progress) -> str:
@@ -298,9 +298,9 @@ def _size_and_ages(share: Share, now: datetime) -> tuple[str, str, str]:
     return size(share.size), ages[0], ages[1]
 
 
-def syphon_commands(epilog: str) -> typer.Typer:
-    """`twinbus syphon`, and `quarantine` below it; `epilog` ends the help of each."""
+def syphon_commands() -> typer.Typer:
+    """`twinbus syphon`, and `quarantine` below it."""
     app = typer.Typer(rich_markup_mode=None, no_args_is_help=False, invoke_without_command=True)
-    app.callback(epilog=f"{epilog}{MORE_CODES}", invoke_without_command=True)(syphon)
-    app.add_typer(quarantine_commands(epilog), name="quarantine")
+    app.callback(epilog=exit_codes(not_all=ENDED_EARLY), invoke_without_command=True)(syphon)
+    app.add_typer(quarantine_commands(), name="quarantine")
     return app
