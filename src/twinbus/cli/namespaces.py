@@ -1,7 +1,7 @@
-"""Which two namespaces a command is about: by options, by the environment, or by a file, looked for in this order.
+"""Which namespaces a command is about: by options, by the environment, or by a file, looked for in this order.
 
-A connection string holds a key. On the command line others on the machine can see it; the environment and the file are
-better places.
+A connection string holds a key. On the command line others on the machine can see it; the environment and files are
+better places. Wherever a string can be given, `@FILE` means what stands in that file.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ if TYPE_CHECKING:
     from twinbus.client.namespace import Namespace
 
 CONFIG_FILE = Path("twinbus.toml")
+"""Looked for in the current folder, then in the user's own."""
 SIDES = ("primary", "secondary")
 KEYS = {"connection_string"}
+STRING_LENGTH_MAX = 10_000
 
 Primary = Annotated[
     str | None,
     typer.Option(
         "--primary",
         metavar="STRING",
-        help="Connection string of the primary.  [default: TWINBUS_PRIMARY, or twinbus.toml]",
+        help="Connection string of the primary, or @FILE that holds it.  [default: TWINBUS_PRIMARY, or twinbus.toml]",
     ),
 ]
 Secondary = Annotated[
@@ -36,7 +38,8 @@ Secondary = Annotated[
     typer.Option(
         "--secondary",
         metavar="STRING",
-        help="Connection string of the secondary.  [default: TWINBUS_SECONDARY, or twinbus.toml]",
+        help="Connection string of the secondary, or @FILE that holds it.  [default: TWINBUS_SECONDARY, or "
+        "twinbus.toml]",
     ),
 ]
 Config = Annotated[
@@ -44,7 +47,8 @@ Config = Annotated[
     typer.Option(
         "--config",
         metavar="FILE",
-        help="A file with [primary] and [secondary], each with a connection_string.  [default: twinbus.toml]",
+        help="A file with [primary] and [secondary], each with a connection_string.  [default: twinbus.toml, here or "
+        "in ~/.config/twinbus]",
     ),
 ]
 PrimaryName = Annotated[
@@ -74,15 +78,47 @@ class Choice(NamedTuple):
 def choose(side: str, given: str | None, config: Path | None) -> Choice | None:
     """The connection string of one side; None: nobody said one. Raises `OptionsError` if the file cannot be used."""
     if given:
-        return Choice(given, f"--{side}")
+        return _written_or_in_file(given, f"--{side}")
     variable = f"TWINBUS_{side.upper()}"
     if os.environ.get(variable):
-        return Choice(os.environ[variable], variable)
-    file = config or CONFIG_FILE
-    if config is None and not file.exists():
+        return _written_or_in_file(os.environ[variable], variable)
+    file = config or next(filter(Path.exists, config_places()), None)
+    if file is None:
         return None
     text = _read(file).get(side, {}).get("connection_string")
     return None if text is None else Choice(text, f"[{side}] in {file}")
+
+
+def config_places() -> tuple[Path, ...]:
+    """Where a file is looked for that nobody named; the first that is there counts."""
+    own = Path(os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser())
+    return CONFIG_FILE, own / "twinbus" / CONFIG_FILE
+
+
+def _written_or_in_file(text: str, origin: str) -> Choice:
+    if not text.startswith("@"):
+        return Choice(text, origin)
+    file = Path(text[1:])
+    try:
+        with file.open(encoding="utf-8") as opened:
+            found = opened.read(STRING_LENGTH_MAX).strip()
+    except OSError as error:
+        raise OptionsError(f"{origin}: {file} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        found = ""
+    if not found or "\n" in found:  # what is in it is not repeated: it may be a key
+        raise OptionsError(f"{origin}: {file} should hold one line, a connection string, and nothing else")
+    return Choice(found, f"{origin} @{file}")
+
+
+def one(side: str, given: str | None, config: Path | None) -> Namespace:
+    """The namespace of one side; raises `OptionsError` saying what is missing or wrong, and never a key."""
+    choice = choose(side, given, config)
+    if choice is None:
+        raise OptionsError(
+            f"which namespace? give --{side} (or TWINBUS_{side.upper()}), or a {CONFIG_FILE} with [{side}]"
+        )
+    return reach(choice)
 
 
 def both(primary: str | None, secondary: str | None, config: Path | None) -> tuple[Namespace, Namespace]:
@@ -125,10 +161,7 @@ def secondary_of(
     if primary_name is None:
         here, there = both(primary, secondary, config)
         return there, name_of(here, None)
-    choice = choose("secondary", secondary, config)
-    if choice is None:
-        raise OptionsError(f"which namespace? give --secondary (or TWINBUS_SECONDARY), or [secondary] in {CONFIG_FILE}")
-    return reach(choice), primary_name
+    return one("secondary", secondary, config), primary_name
 
 
 def seconds(option: str, text: str) -> float:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from twinbus.cli.main import run
-from twinbus.cli.namespaces import both, choose
+from twinbus.cli.namespaces import both, choose, config_places
 from twinbus.errors import OptionsError
 
 SECRET = "c2VjcmV0LWtleQ=="
@@ -22,6 +22,7 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.chdir(tmp_path)
     for side in ("PRIMARY", "SECONDARY"):
         monkeypatch.delenv(f"TWINBUS_{side}", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "own"))
 
 
 def write(file: Path, primary: str = "file1", secondary: str = "file2") -> Path:
@@ -37,6 +38,40 @@ def test_an_option_wins_over_the_environment_and_that_over_the_file(monkeypatch:
     monkeypatch.setenv("TWINBUS_PRIMARY", string("env1"))
     assert [one.name for one in both(None, None, None)] == ["env1", "file2"]
     assert [one.name for one in both(string("option1"), string("option2"), None)] == ["option1", "option2"]
+
+
+def test_a_file_in_the_current_folder_wins_over_the_one_of_the_user(tmp_path: Path) -> None:
+    own = tmp_path / "own" / "twinbus"
+    own.mkdir(parents=True)
+    write(own / "twinbus.toml", "own1", "own2")
+    assert [each.name for each in both(None, None, None)] == ["own1", "own2"]
+    write(Path("twinbus.toml"))
+    assert [each.name for each in both(None, None, None)] == ["file1", "file2"]
+
+
+def test_the_file_of_the_user_is_below_his_home_where_nobody_says_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert config_places()[1] == tmp_path / ".config" / "twinbus" / "twinbus.toml"
+
+
+def test_a_string_may_stand_in_a_file_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").write_text(string("a1") + "\n")
+    (tmp_path / "there").write_text(string("a2"))
+    monkeypatch.setenv("TWINBUS_SECONDARY", f"@{tmp_path / 'there'}")
+    assert [each.name for each in both("@here", None, None)] == ["a1", "a2"]
+
+
+@pytest.mark.parametrize("text", [b"", SECRET.encode() + b"\nmore", b"\xff\xfe" + SECRET.encode()])
+def test_a_file_without_a_string_is_told_without_what_is_in_it(text: bytes) -> None:
+    Path("here").write_bytes(text)
+    with pytest.raises(OptionsError, match="--primary: here should hold one line") as refused:
+        choose("primary", "@here", None)
+    assert SECRET not in str(refused.value)
+    with pytest.raises(OptionsError, match="--primary: nowhere cannot be read"):
+        choose("primary", "@nowhere", None)
 
 
 def test_a_file_of_another_name_can_be_given(tmp_path: Path) -> None:
