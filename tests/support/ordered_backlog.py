@@ -17,6 +17,7 @@ from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.order import Came
 from twinbus.syphon.batches import BATCH_FORMAT
 from twinbus.syphon.effects import (
+    Alert,
     DropDestination,
     Effect,
     Grant,
@@ -104,6 +105,7 @@ class OrderedYard:
         self.is_linked = False
         self.replies: dict[str, Callable[[list[bytes]], Outcome | str]] = {}
         """What a destination says to a batch: an outcome, "lost", "silent" (stored, but not heard of), "later"."""
+        self.alerts: list[Alert] = []
         self.later: list[Send] = []
         """Batches that wait for their answer."""
         self.are_locks_renewed = True
@@ -226,6 +228,8 @@ class OrderedYard:
                 self.attach()
             case DropDestination():
                 pass
+            case Alert():
+                self.alerts.append(effect)
 
     def _renew(self, lot: Any) -> None:
         if not self.are_locks_renewed:

@@ -47,6 +47,12 @@ class Chronicle:
     def renewed(self, queue: int, requests: int) -> None:
         """Locks hold longer."""
 
+    def paused(self, reason: str) -> None:
+        """Nothing is moved until somebody says so."""
+
+    def resumed(self) -> None:
+        """Somebody said so."""
+
     def sent(self, kind: Kind, letters: list[Held], failure: Failure | None = None) -> None:
         """A batch was stored at home, or it is in doubt, or it was refused."""
 
@@ -98,6 +104,12 @@ class LedgerChronicle(Chronicle):
 
     def renewed(self, queue: int, requests: int) -> None:
         self._record(Event(Kind.LOCK_RENEWED, namespace=self._secondary, queue=self._paths[queue], count=requests))
+
+    def paused(self, reason: str) -> None:
+        self._record(Event(Kind.PAUSED, namespace=self._secondary, reason=reason))
+
+    def resumed(self) -> None:
+        self._record(Event(Kind.RESUMED, namespace=self._secondary))
 
     # --- home ---
 

@@ -72,7 +72,7 @@ class Alert(NamedTuple):
 
     name: str
     """`destination_down`, `destination_up`, `queue_down`, `queue_up`, `quarantined`, `locks_lost`, `clock_differs`,
-    `refused`."""
+    `refused`, `order_unknown`."""
     subject: str
     """The entity or backlog queue it is about."""
     text: str

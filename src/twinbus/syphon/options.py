@@ -34,6 +34,9 @@ class SyphonOptions:
     order: Literal["session"] | None = None
     """"session": the messages of a session, or of an entity if they have none, come home in the order of their queue.
     None: in no particular order."""
+    order_over: tuple[int, ...] | None = None
+    """With `order`: the backlog queues, by index, over which senders spread sessions. A message in another queue than
+    its own ends the syphon's work, by a pause and the alert `order_unknown`; None: nobody looks."""
     batch_bytes_max: int = 1024 * 1024
     """The largest batch, if the destination allows it."""
     held_bytes_max: int = 64 * 1024 * 1024

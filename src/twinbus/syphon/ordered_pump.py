@@ -24,6 +24,7 @@ from twinbus.syphon.letters import Held, Place
 from twinbus.syphon.look import sequence_of
 from twinbus.syphon.options import SyphonOptions
 from twinbus.syphon.ordered_line import LineKey, OrderedDestination, line_key
+from twinbus.syphon.placement import order_problem
 from twinbus.syphon.pump import Pump
 from twinbus.syphon.sequence import Entry, Sequence
 
@@ -104,9 +105,21 @@ class OrderedPump(Pump):
     def _line_up(self, held: Held, raw: bytes, since_ms: int | None, now_ms: int) -> None:
         aliases, sequence = held.aliases, self._sequences[held.lot.queue.index]
         held.place = Place(key_of(aliases.path, aliases.session_id), _sequence_in(raw), mark_of(raw), since_ms)
+        self._check_place(held)
         if sequence.is_repeat(held):
             self._drop_stale(held)
         self._enter(held, sequence.enter(held), now_ms)
+
+    def _check_place(self, held: Held) -> None:
+        """Stop before a letter whose order nobody knows: everything goes back, and somebody has to decide."""
+        if self.options.order_over is None or not self.pace.wants(held.aliases.path, held.place.since_ms):
+            return
+        path = held.lot.queue.path
+        aliases, queue = held.aliases, int(path.rpartition("/")[2])
+        problem = order_problem(queue, self.options.order_over, aliases.path, aliases.session_id, held.place.sequence)
+        if problem is not None:
+            self.pause()
+            self._say_once("order_unknown", path, problem)
 
     def _turn_away(self, stranger: Held, raw: bytes, text: str, now_ms: int) -> None:
         self._sequences[stranger.lot.queue.index].skip(_sequence_in(raw))

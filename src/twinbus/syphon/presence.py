@@ -11,7 +11,8 @@ from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.syphon.line import Line
 from twinbus.syphon.linked import LineFailed
-from twinbus.syphon.look import peek
+from twinbus.syphon.look import PAGE, Wants, peek
+from twinbus.syphon.placement import problem_of_letter
 
 if TYPE_CHECKING:
     from twinbus.dial import Dial
@@ -45,6 +46,24 @@ async def _failure(line: Line, path: str) -> Failure | None:
         await peek(line, path, 1, 1)
     except LineFailed as error:
         return error.failure
+    return None
+
+
+async def first_order_problem(
+    secondary: Dial, primary_name: str, queues: Sequence[int], wants: Wants, *, attempt_s: float
+) -> str | None:
+    """Look at the head of every queue: why order cannot be promised there. Raises `LineFailed`."""
+    line = Line(secondary, attempt_s=attempt_s, clock=lambda: int(time.monotonic() * 1000))
+    await line.open()
+    try:
+        for queue in queues:
+            path = backlog_path(primary_name, queue)
+            for letter in await peek(line, path, 1, PAGE):
+                problem = problem_of_letter(letter, queue, queues, wants)
+                if problem is not None:
+                    return f"{path}: {problem}"
+    finally:
+        await line.close()
     return None
 
 

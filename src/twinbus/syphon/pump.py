@@ -37,7 +37,7 @@ from twinbus.syphon.effects import (
 from twinbus.syphon.failures import failure_of_outcome, no_answer
 from twinbus.syphon.letters import Held, Lot, enqueued_ms, expiry_ms
 from twinbus.syphon.options import SyphonOptions
-from twinbus.syphon.pace import Pace
+from twinbus.syphon.pace import Gait, Pace
 from twinbus.syphon.shortcut import read_letter
 from twinbus.syphon.tally import Tally
 
@@ -65,6 +65,7 @@ class Pump:
         self._is_sifting = options.entities is not None or options.enqueued_before is not None
         self._chronicle = chronicle
         self._said: set[tuple[str, str]] = set()
+        self._told_gait = Gait.RUNNING
 
     # --- backlog queues ---
 
@@ -320,6 +321,8 @@ class Pump:
 
     def take_effects(self, now_ms: int) -> list[Effect]:
         """What is to be done after everything that was told."""
+        if self.pace.gait is not self._told_gait:
+            self._tell_gait()
         if not self.pace.is_running:
             self._give_all_back(now_ms)  # by now: a canary ends in the middle of things
         for destination in list(self.destinations.values()):
@@ -435,6 +438,13 @@ class Pump:
         return min((moment for moment in due if moment is not None), default=now_ms + 60_000)
 
     # --- pauses ---
+
+    def _tell_gait(self) -> None:
+        self._told_gait = gait = self.pace.gait
+        if gait is Gait.RUNNING:
+            self._chronicle.resumed()
+        elif gait is not Gait.STOPPED:
+            self._chronicle.paused(gait.value)
 
     def pause(self) -> None:
         """Send nothing more; what is in line is given back, what is on its way may arrive."""

@@ -70,3 +70,16 @@ def test_an_idle_queue_is_a_long_poll_every_fifteen_minutes() -> None:
     yard, notebook = noted_yard()
     yard.run(3_599)
     assert [event.kind for event in notebook.events] == [Kind.LONG_POLL] * 8
+
+
+def test_pauses_are_told_with_their_reason_and_their_end() -> None:
+    yard, notebook = noted_yard()
+    yard.pump.pause()
+    yard.run()
+    yard.run()
+    yard.pump.resume()
+    yard.run()
+    yard.pump.stop()
+    yard.run()
+    told = [(event.kind, event.reason) for event in notebook.events if event.kind in (Kind.PAUSED, Kind.RESUMED)]
+    assert told == [(Kind.PAUSED, "paused"), (Kind.RESUMED, "")]
