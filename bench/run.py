@@ -1,6 +1,6 @@
 """All rows of the benchmark.
 
-    python -m bench.run [--quick] [--alone] [--only broker|pairing|syphon]
+    python -m bench.run [--quick] [--alone] [--only broker|pairing|syphon|spark]
 
 Rounds take turns, twinbus then RabbitMQ, and the best round of each counts: the others say more about what else the
 machine did. Everything happens on loopback addresses and in one folder below build/, on the disk that the sources are
@@ -30,9 +30,15 @@ from bench.pairing import measure_pairing
 from bench.processes import Cores, Processes
 from bench.results import Must, Row, drawn, keep
 from bench.shovel import measure_homecoming
+from bench.spark_drain import measure_spark_drain
 
 BUILD = Path(__file__).parent.parent / "build" / "bench"
-TITLES = {"broker": "1 KiB, durable", "pairing": "pairing, 1 KiB", "syphon": "syphon beside shovel, 1 KiB"}
+TITLES = {
+    "broker": "1 KiB, durable",
+    "pairing": "pairing, 1 KiB",
+    "syphon": "syphon beside shovel, 1 KiB",
+    "spark": "drain with Spark beside shovel, 1 KiB",
+}
 SMALL = 10_000
 """A queue that counts as nearly empty."""
 
@@ -194,6 +200,10 @@ def measure_part(part: str, size: Size, cores: Cores, folder: Path, *, alone: bo
         client = LoadClient(BUILD, cores)
         return measure_homecoming(
             folder, BUILD, client, rounds=size.moves, messages=size.moved, many=size.moved_once, alone=alone
+        )
+    if part == "spark":
+        return measure_spark_drain(
+            folder / "spark", BUILD, None if alone else LoadClient(BUILD, cores), rounds=size.moves, messages=size.moved
         )
     return measure_pairing(folder, cores, turns=size.turns, outages=size.outages)
 
