@@ -193,6 +193,39 @@ def test_what_can_never_go_home_is_listed_shown_sent_again_and_thrown_away(
     assert capsys.readouterr().out == "nothing is in quarantine\n"
 
 
+def test_what_is_done_to_a_quarantine_is_in_the_ledger(
+    spaces: NamespacePair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    late = letter("orders", "late", b"late", header=Header(ttl_ms=1))
+    fill(spaces.secondary.connection_string, QUEUES[1], [stranger(), late])
+    book = ["--ledger", str(tmp_path / "ledger"), "--count", "2"]
+    assert run(["syphon", "--until-empty", *book]) == 0
+    assert run(["syphon", "quarantine", "redrive", "--all", *book]) == 3
+    assert run(["syphon", "quarantine", "discard", "--all", *book]) == 0
+    capsys.readouterr()
+    assert verify(tmp_path / "ledger").is_complete
+    records = sorted(LedgerReader(tmp_path / "ledger").records(), key=lambda record: (record.at_ms, record.number))
+    assert [record.kind for record in records if record.message_ids == ("late",)] == [
+        Kind.RECEIVED_FROM_BACKLOG,
+        Kind.EXPIRED,
+        Kind.RECEIVED_FROM_BACKLOG,
+        Kind.SENT_HOME,
+        Kind.REDRIVEN,
+    ]
+    of_stranger = [record for record in records if record.message_ids == ("stranger",)]
+    assert [record.kind for record in of_stranger] == [
+        Kind.RECEIVED_FROM_BACKLOG,
+        Kind.DEAD_LETTERED,
+        Kind.RECEIVED_FROM_BACKLOG,
+        Kind.ATTEMPT_FAILED,
+        Kind.RELEASED,
+        Kind.RECEIVED_FROM_BACKLOG,
+        Kind.DISCARDED,
+    ]
+    assert {record.queue for record in of_stranger} == {QUEUES[1], ""}, "never the name of a dead-letter queue"
+    assert (of_stranger[1].reason, of_stranger[-1].reason) == ("TwinbusMalformed", "TwinbusMalformed")
+
+
 # --- signals and terminals ---
 
 

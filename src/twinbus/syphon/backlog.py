@@ -249,14 +249,14 @@ class BacklogQueue:
 
     # --- rest and quiet ---
 
-    def is_quiet(self, now_ms: int) -> bool:
+    def is_quiet(self, now_ms: int, quiet_ms: int = QUIET_MS) -> bool:
         """Whether the queue may send, has nothing to send, and we have nothing of it."""
         return (
             self.is_attached
             and not self.unsettled
             and self.credit > 0
-            and now_ms - self.arrived_ms >= QUIET_MS
-            and now_ms - self._granted_ms >= QUIET_MS
+            and now_ms - self.arrived_ms >= quiet_ms
+            and now_ms - self._granted_ms >= quiet_ms
         )
 
     def next_ms(self, now_ms: int) -> int | None:

@@ -15,6 +15,9 @@ EXPIRED: Final = "TwinbusExpired"
 
 REASONS: Final = (MALFORMED, TOO_LARGE, REFUSED, EXPIRED)
 
+NOTES: Final = ("DeadLetterReason", "DeadLetterErrorDescription")
+"""The application properties in which a dead letter says why it is one."""
+
 _PATH_LENGTH_MAX = 260
 
 

@@ -35,7 +35,12 @@ logger = logging.getLogger("twinbus.syphon")
 STOP_S = 5.0
 """How long `stop` waits for batches that are on their way."""
 DRAIN_S = 1.0
-_EMPTY_CHECK_S = (0.2, 10.0)
+_EMPTY_CHECK_S = (0.05, 2.0)
+_LOOKS_PAUSE_S_MAX = 30.0
+_LOOKS_SHARE = 0.2
+"""Of the time until the end, what looks may take: in a large queue that is not for us one costs many peeks."""
+_END_QUIET_MS = 100
+"""Sooner than a queue counts as quiet for all else: whether it is the end is then asked, not guessed."""
 
 
 class SteadyClock:
@@ -294,19 +299,24 @@ class Syphon:
 
     async def _watch_for_the_end(self) -> None:
         """An empty receive is not an empty queue: others may hold messages under lock. So the queues are asked."""
-        pause_s = _EMPTY_CHECK_S[0]
+        pause_s, moved = _EMPTY_CHECK_S[0], 0
         while True:
+            if self.pump.tally.moved != moved:
+                pause_s, moved = _EMPTY_CHECK_S[0], self.pump.tally.moved
             if self._is_quiet():
+                began_ms = self._clock()
                 if await self._is_empty():
                     break
-                pause_s = min(2 * pause_s, _EMPTY_CHECK_S[1])  # every look costs, and a large rest many peeks
+                took_s = (self._clock() - began_ms) / 1000
+                pause_s = max(min(2 * pause_s, _EMPTY_CHECK_S[1]), min(took_s / _LOOKS_SHARE, _LOOKS_PAUSE_S_MAX))
             await asyncio.sleep(pause_s)
         if self._finished is not None:
             self._finished.set()
 
     def _is_quiet(self) -> bool:
         now_ms = self._clock()
-        are_quiet = all(queue.is_quiet(now_ms) or now_ms < queue.rest_until_ms for queue in self.pump.queues)
+        queues = self.pump.queues
+        are_quiet = all(queue.is_quiet(now_ms, _END_QUIET_MS) or now_ms < queue.rest_until_ms for queue in queues)
         return are_quiet and self.pump.is_idle and self.pump.pace.is_running
 
     async def _is_empty(self) -> bool:

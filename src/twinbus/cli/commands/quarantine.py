@@ -26,10 +26,12 @@ from twinbus.cli.namespaces import (
     secondary_of,
     seconds,
 )
+from twinbus.cli.record import LedgerFolder, record_in
 from twinbus.errors import DecodeError, OptionsError, TwinbusError
 
 if TYPE_CHECKING:
     from twinbus.client.namespace import Namespace
+    from twinbus.ledger import Ledger
     from twinbus.syphon.quarantine import Aftermath, Choice, Number, Quarantine, Quarantined
 
 BODY_SHOWN = 1_000
@@ -112,6 +114,7 @@ def redrive(
     config: Config = None,
     count: QueueCount = 10,
     primary_name: PrimaryName = None,
+    ledger: LedgerFolder = None,
     timeout: Timeout = "15s",
     as_json: AsJson = False,
 ) -> None:
@@ -127,7 +130,8 @@ def redrive(
     choice = choice_of(numbers or (), reason, everything=everything)
     here, there = both(primary, secondary, config)
     name, attempt_s = name_of(here, primary_name), seconds("--timeout", timeout)
-    aftermath = asyncio.run(_redrive(here, there, name, check_count(count), attempt_s, choice))
+    with record_in(ledger) as book:
+        aftermath = asyncio.run(_redrive(here, there, name, check_count(count), attempt_s, choice, book))
     _tell(aftermath, numbers or (), "sent home", as_json=as_json)
 
 
@@ -140,6 +144,7 @@ def discard(
     config: Config = None,
     count: QueueCount = 10,
     primary_name: PrimaryName = None,
+    ledger: LedgerFolder = None,
     timeout: Timeout = "15s",
     as_json: AsJson = False,
 ) -> None:
@@ -154,7 +159,9 @@ def discard(
     """
     choice = choice_of(numbers or (), reason, everything=everything)
     there, name = secondary_of(primary, secondary, config, primary_name)
-    aftermath = asyncio.run(_discard(there, name, check_count(count), seconds("--timeout", timeout), choice))
+    attempt_s = seconds("--timeout", timeout)
+    with record_in(ledger) as book:
+        aftermath = asyncio.run(_discard(there, name, check_count(count), attempt_s, choice, book))
     _tell(aftermath, numbers or (), "thrown away", as_json=as_json)
 
 
@@ -183,7 +190,9 @@ def choice_of(numbers: Sequence[str], reason: str | None, *, everything: bool) -
 # --- asking ---
 
 
-async def _quarantine(there: Namespace, name: str, count: int, attempt_s: float) -> Quarantine:
+async def _quarantine(
+    there: Namespace, name: str, count: int, attempt_s: float, ledger: Ledger | None = None
+) -> Quarantine:
     """Of the queues that are there; raises `TwinbusError` if there is none."""
     from twinbus.cli.commands.syphon import usable
     from twinbus.syphon.presence import presence
@@ -191,7 +200,7 @@ async def _quarantine(there: Namespace, name: str, count: int, attempt_s: float)
 
     dial = there.dial(attempt_s)
     queues = usable(name, await presence(dial, name, count, attempt_s=attempt_s))
-    return Quarantine(dial, name, count, queues=queues, attempt_s=attempt_s)
+    return Quarantine(dial, name, count, queues=queues, attempt_s=attempt_s, ledger=ledger)
 
 
 async def _list(there: Namespace, name: str, count: int, attempt_s: float) -> list[Quarantined]:
@@ -205,14 +214,16 @@ async def _show(there: Namespace, name: str, count: int, attempt_s: float, numbe
 
 
 async def _redrive(
-    here: Namespace, there: Namespace, name: str, count: int, attempt_s: float, choice: Choice
+    here: Namespace, there: Namespace, name: str, count: int, attempt_s: float, choice: Choice, ledger: Ledger | None
 ) -> Aftermath:
-    async with await _quarantine(there, name, count, attempt_s) as quarantine:
+    async with await _quarantine(there, name, count, attempt_s, ledger) as quarantine:
         return await quarantine.redrive(here.dial(attempt_s), choice)
 
 
-async def _discard(there: Namespace, name: str, count: int, attempt_s: float, choice: Choice) -> Aftermath:
-    async with await _quarantine(there, name, count, attempt_s) as quarantine:
+async def _discard(
+    there: Namespace, name: str, count: int, attempt_s: float, choice: Choice, ledger: Ledger | None
+) -> Aftermath:
+    async with await _quarantine(there, name, count, attempt_s, ledger) as quarantine:
         return await quarantine.discard(choice)
 
 

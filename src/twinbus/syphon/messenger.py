@@ -1,0 +1,64 @@
+"""One message at a time to where it belongs."""
+
+from __future__ import annotations
+
+import asyncio
+
+from twinbus.amqp import sections
+from twinbus.amqp.events import DispositionArrived
+from twinbus.amqp.link import SendingLink
+from twinbus.amqp.outcomes import Accepted
+from twinbus.errors import EnvelopeError
+from twinbus.pairing.envelope import open_envelope
+from twinbus.pairing.failure import Failure
+from twinbus.syphon.failures import failure_of_outcome, no_answer
+from twinbus.syphon.line import Line
+from twinbus.syphon.linked import LineFailed, Linked
+from twinbus.syphon.reasons import NOTES, path_problem
+
+
+class Messenger(Linked):
+    """Takes one message home at a time and hears what became of it."""
+
+    def __init__(self, line: Line, attempt_s: float) -> None:
+        super().__init__()
+        self._line = line
+        self._attempt_s = attempt_s
+        self._links: dict[str, SendingLink] = {}
+        self._answer: asyncio.Future[DispositionArrived] | None = None
+        self._number = 0
+
+    async def deliver(self, letter: bytes) -> None:
+        """Raises `LineFailed`, `EnvelopeError` or `DecodeError` if the message did not arrive."""
+        bare = sections.rewrite(letter, remove_application_properties=NOTES)
+        home = open_envelope(bare)
+        problem = path_problem(home.path)
+        if problem is not None:
+            raise EnvelopeError(problem)
+        link = self._links.get(home.path)
+        if link is None or not link.attached:
+            link = self._links[home.path] = await self._line.sender(home.path, self)
+        try:
+            await asyncio.wait_for(self.credit_granted(link), self._attempt_s)
+        except TimeoutError:
+            raise LineFailed(no_answer(f"{home.path} takes nothing at the moment")) from None
+        self._answer = asyncio.get_running_loop().create_future()
+        self._number += 1
+        link.send(home.letter, tag=self._number.to_bytes(4, "big"))
+        self._line.flush()
+        try:
+            answer = await asyncio.wait_for(self._answer, self._attempt_s)
+        except TimeoutError:
+            raise LineFailed(no_answer(f"{home.path} did not answer in time", in_doubt=True)) from None
+        if not isinstance(answer.outcome, Accepted):
+            raise LineFailed(failure_of_outcome(answer.outcome))
+
+    def disposition(self, event: DispositionArrived) -> None:
+        is_latest = any(int.from_bytes(tag, "big") == self._number for _, tag in event.deliveries)
+        if is_latest and self._answer is not None and not self._answer.done():
+            self._answer.set_result(event)
+
+    def gone(self, failure: Failure) -> None:
+        super().gone(failure)
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(LineFailed(failure))
