@@ -71,6 +71,7 @@ def measure_spark_drain(
     folder: Path, build: Path, client: LoadClient | None, *, rounds: int, messages: int
 ) -> list[Row]:
     """Without a client for RabbitMQ, alone."""
+    folder.mkdir(exist_ok=True)
     with served_pair(folder / "drain", None, (QUEUE,)) as (primary, secondary), Processes() as processes:
         ours = SparkDraining(primary, secondary, folder / "ledger")
         try:

@@ -35,7 +35,7 @@ from twinbus.errors import OptionsError
 from twinbus.spark.browser import Extent
 from twinbus.spark.servicebus.columns import COLUMNS, WRITTEN, write_problems
 from twinbus.spark.servicebus.options import LATEST, read_options, write_options
-from twinbus.spark.servicebus.ranges import Range, ends, pieces
+from twinbus.spark.servicebus.ranges import PIECES_MAX, Range, ends, pieces
 from twinbus.spark.servicebus.rows import Opened, message_of, reader_of
 from twinbus.spark.servicebus.typed_text import from_text, to_text
 
@@ -162,6 +162,11 @@ def test_pieces_are_the_same_numbers_and_none_is_too_long(spans: list[tuple[int,
     cut = pieces(ranges, most)
     assert numbers(cut) == numbers(ranges)
     assert all(1 <= piece.last - piece.first + 1 <= most for piece in cut)
+
+
+def test_a_gap_as_wide_as_between_partitions_does_not_become_tasks() -> None:
+    cut = pieces([Range("q", 1, 3 << 48)], 50_000)
+    assert (len(cut), cut[0].first, cut[-1].last) == (PIECES_MAX, 1, 3 << 48)
 
 
 @given(EXTENTS, st.one_of(st.none(), st.integers(1, 60)))

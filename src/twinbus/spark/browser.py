@@ -16,7 +16,7 @@ from twinbus.pairing.failure import Failure
 from twinbus.spark.loop_thread import LoopThread
 from twinbus.syphon.line import Line
 from twinbus.syphon.linked import LineFailed
-from twinbus.syphon.look import last_sequence, left_in, peek, sequence_of
+from twinbus.syphon.look import is_waiting, last_sequence, left_in, peek, sequence_of
 
 Result = TypeVar("Result")
 
@@ -87,6 +87,11 @@ class Browser:
         found = self._ask(", ".join(paths[:3]), lambda line: _gathered([_waiting(line, path) for path in paths]))
         return {path: extent for path, extent in zip(paths, found, strict=True) if extent is not None}
 
+    def refusals(self, paths: Sequence[str]) -> dict[str, Failure]:
+        """The queues that cannot be looked into though the namespace can, and why; all asked at once."""
+        found = self._ask(", ".join(paths[:3]), lambda line: _gathered([_refusal(line, path) for path in paths]))
+        return {path: failure for path, failure in zip(paths, found, strict=True) if failure is not None}
+
     def firsts(self, begins: Mapping[str, int]) -> dict[str, int]:
         """By queue the first number in use from a number on; queues that have none are left out. All asked at once."""
         asked = list(begins.items())
@@ -129,18 +134,32 @@ async def _gathered(looks: Iterable[Awaitable[Result]]) -> list[Result]:
     return [each for each in found if not isinstance(each, BaseException)]
 
 
+async def _refusal(line: Line, path: str) -> Failure | None:
+    try:
+        await peek(line, path, 1, 1)
+    except LineFailed as error:
+        if not line.is_open:
+            raise
+        return error.failure
+    return None
+
+
 async def _waiting(line: Line, path: str) -> Extent | None:
-    extent = await _extent(line, path, 1)
-    if extent is None or not await left_in(line, path, lambda _path, _since_ms: True):
+    found = await peek(line, path, 1, 1)
+    if not found:
         return None
-    return extent
+    if not is_waiting(found[0]) and not await left_in(line, path, lambda _path, _since_ms: True):
+        return None
+    return await _extent_from(line, path, sequence_of(found[0]))
 
 
 async def _extent(line: Line, path: str, from_sequence: int) -> Extent | None:
     found = await peek(line, path, from_sequence, 1)
-    if not found:
-        return None
-    first = sequence_of(found[0])
+    return await _extent_from(line, path, sequence_of(found[0])) if found else None
+
+
+async def _extent_from(line: Line, path: str, first: int) -> Extent:
+    """`first` is a number in use."""
     search = last_sequence(first)
     asked = next(search)
     try:

@@ -155,14 +155,15 @@ class _Driver:
 
     def _leave_out_missing(self) -> None:
         """Raises `TwinbusError` if not one queue can be read."""
+        refusals = self._browser.refusals(list(self._paths.values()))
         for index, path in list(self._paths.items()):
-            try:
-                self._browser.first(path)
-            except Unreachable as error:
-                if error.failure.kind not in FOR_GOOD:
-                    raise
-                del self._paths[index]
-                self._done.missing[index] = str(error.failure)
+            failure = refusals.get(path)
+            if failure is None:
+                continue
+            if failure.kind not in FOR_GOOD:
+                raise Unreachable(f"{path}: {failure}", failure)
+            del self._paths[index]
+            self._done.missing[index] = str(failure)
         if not self._paths:
             reason = next(iter(self._done.missing.values()))
             raise TwinbusError(f"no backlog queue of {self._options.primary_name} can be read: {reason}")

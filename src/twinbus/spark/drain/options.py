@@ -10,8 +10,7 @@ from twinbus.errors import OptionsError
 from twinbus.spark.access import Access
 from twinbus.syphon.options import SyphonOptions
 
-LOCK_S_MAX = 300
-"""The longest that the service locks a message."""
+PREFETCH = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +27,7 @@ class DrainOptions:
     """A directory that executors write their segments to and the driver can read; None: nothing is recorded."""
     tasks: int | None = None
     """At most so many at a time; None: as many as there are cores."""
-    prefetch: int = 2_000
+    prefetch: int = PREFETCH
     """Messages a queue may lend one task: what is repeated at most when a task is killed."""
     patience_s: float = 120.0
     """How long a task goes on though nothing moves: a namespace is down, or somebody else has messages under lock."""

@@ -17,12 +17,16 @@ class Range(NamedTuple):
     last: int
 
 
+PIECES_MAX = 1_000
+"""Of one entity: in the service numbers of partitions lie 2^48 apart, and such a gap must not become tasks."""
+
+
 def pieces(ranges: list[Range], most: int) -> list[Range]:
-    """The same numbers in ranges of at most so many, each as long as the others of its entity."""
+    """The same numbers in ranges of at most so many, unless they are too many; of an entity all are equally long."""
     cut = []
     for entity, first, last in ranges:
         count = last - first + 1
-        parts = -(-count // most)
+        parts = min(-(-count // most), PIECES_MAX)
         bounds = [first + count * part // parts for part in range(parts + 1)]
         cut += [Range(entity, low, high - 1) for low, high in pairwise(bounds)]
     return cut
