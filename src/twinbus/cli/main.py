@@ -15,12 +15,16 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from twinbus import __version__
+from twinbus.cli.commands.backup import backup
+from twinbus.cli.commands.bench import bench
 from twinbus.cli.commands.cost import cost_commands
 from twinbus.cli.commands.demo import demo
 from twinbus.cli.commands.fault import fault_commands
 from twinbus.cli.commands.ledger import ledger_commands
 from twinbus.cli.commands.pair import pair
 from twinbus.cli.commands.pipeline import pipeline_commands
+from twinbus.cli.commands.receive import FEWER, receive
+from twinbus.cli.commands.send import send
 from twinbus.cli.commands.serve import serve
 from twinbus.cli.commands.status import status
 from twinbus.cli.commands.syphon import syphon_commands
@@ -49,6 +53,10 @@ app = typer.Typer(
 )
 app.command(epilog=exit_codes())(serve)
 app.command(epilog=exit_codes(), short_help="Kill a namespace while it works; lose nothing.")(demo)
+app.command(epilog=exit_codes(), short_help="Send messages, and say where they are.")(send)
+app.command(epilog=exit_codes(not_all=FEWER), short_help="Look at messages, or take them.")(receive)
+app.command(epilog=exit_codes(), short_help="Copy namespaces while they work.")(backup)
+app.command(epilog=exit_codes(), short_help="Measure what a namespace does.")(bench)
 app.command(epilog=exit_codes(), short_help="Make two namespaces ready for an outage.")(pair)
 app.command(epilog=exit_codes(), short_help="Show how a pair is doing.")(status)
 app.add_typer(fault_commands(), name="fault")

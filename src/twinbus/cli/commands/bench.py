@@ -1,0 +1,200 @@
+"""`twinbus bench`: what a namespace does for one Python program: messages a second, and how long a call takes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import timedelta
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from twinbus.cli.bars import Bar
+from twinbus.cli.load import Crew, Measured, Quota, measured
+from twinbus.cli.namespaces import Config, Primary, Timeout, one, seconds
+from twinbus.cli.receiving import Reception, Where, receiving_from
+from twinbus.errors import OptionsError, SendError, TwinbusError
+
+if TYPE_CHECKING:
+    from twinbus.cli.sending import Way
+    from twinbus.client.namespace import Namespace
+
+MESSAGES_MAX, BYTES_MAX, CLIENTS_MAX, BATCH_MAX = 1_000_000, 1_000_000, 64, 1_000
+IDLE = timedelta(minutes=5)
+"""A queue of ours that is left behind, because this process was killed, is removed by the namespace after this."""
+LIFE = timedelta(minutes=1)
+AT_ONCE = 50
+
+
+def bench(
+    primary: Primary = None,
+    config: Config = None,
+    messages: Annotated[int, typer.Option(metavar="N", help=f"How many messages: 1 to {MESSAGES_MAX:,}.")] = 1_000,
+    size: Annotated[int, typer.Option(metavar="BYTES", help=f"Bytes of a body: 0 to {BYTES_MAX:,}.")] = 1_024,
+    clients: Annotated[int, typer.Option(metavar="N", help=f"Connections at a time: 1 to {CLIENTS_MAX}.")] = 4,
+    batch: Annotated[int, typer.Option(metavar="N", help=f"Messages a send: 1 to {BATCH_MAX:,}.")] = 1,
+    entity: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="A queue or topic that exists: only sends are measured, with messages that live for a minute.  "
+            "[default: a queue of its own, which needs Manage and is removed afterwards]",
+        ),
+    ] = None,
+    timeout: Timeout = "5s",
+    as_json: Annotated[bool, typer.Option("--json", help="The result as one JSON object.")] = False,
+) -> None:
+    """Measure sends, then receives, with the official SDK: rate, and how long a call takes.
+
+    It tells what one Python program gets from a namespace as it is now, network and all; a namespace can do more than
+    one program asks of it. Operations on Azure cost money: a message is one for sending and two for receiving.
+
+    \b
+    Examples:
+      twinbus bench
+      twinbus bench --messages 10000 --size 4096 --clients 8
+      twinbus bench --batch 100 --json
+      twinbus bench --entity orders --messages 200
+    """
+    _check("--messages", messages, 1, MESSAGES_MAX)
+    _check("--size", size, 0, BYTES_MAX)
+    _check("--clients", clients, 1, CLIENTS_MAX)
+    _check("--batch", batch, 1, BATCH_MAX)
+    attempt_s = seconds("--timeout", timeout)
+    namespace = one("primary", primary, config)
+    load = Load(namespace, attempt_s, messages, size, min(clients, messages), batch)
+    with contextlib.nullcontext(entity) if entity is not None else _own_queue(namespace, attempt_s) as name:
+        phases = [load.sends(name, lives_on=entity is None)]
+        if entity is None:
+            phases.append(load.receives(name))
+    if as_json:
+        facts = {"namespace": namespace.host_label, "bytes": size, "clients": load.clients, "batch": batch}
+        typer.echo(json.dumps(facts | {"phases": [each.as_dict() for each in phases]}))
+    else:
+        typer.echo(result_text(phases))
+
+
+def _check(option: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise OptionsError(f"{option} must be from {low} to {high}, got {value}")
+
+
+@contextlib.contextmanager
+def _own_queue(namespace: Namespace, attempt_s: float) -> Iterator[str]:
+    """A queue that is there as long as the block; raises `TwinbusError` if it cannot be made."""
+    from twinbus.client.secretary import admin_failure
+
+    name = f"twinbus-bench-{secrets.token_hex(4)}"
+    with namespace.admin_client(attempt_s) as admin:
+        try:
+            admin.create_queue(name, auto_delete_on_idle=IDLE)
+        except Exception as error:
+            raise TwinbusError(
+                f"a queue to measure with cannot be made on {namespace.host_label}: {admin_failure(error)}; "
+                "--entity takes one that exists"
+            ) from None
+        try:
+            yield name
+        finally:
+            try:
+                admin.delete_queue(name)
+            except Exception as error:
+                text = f"twinbus: the queue {name} stays for {IDLE.seconds // 60} minutes: {admin_failure(error)}"
+                typer.echo(text, err=True)
+
+
+class Load:
+    """Sends and receives so many messages with so many connections."""
+
+    def __init__(
+        self, namespace: Namespace, attempt_s: float, messages: int, body_bytes: int, clients: int, batch: int
+    ) -> None:
+        self._namespace = namespace
+        self._attempt_s = attempt_s
+        self._messages = messages
+        self._body = os.urandom(body_bytes)
+        self.clients = clients
+        self._batch = batch
+
+    def sends(self, entity: str, *, lives_on: bool) -> Measured:
+        """Raises `TwinbusError` at the first message that is not taken."""
+        from twinbus.cli.sending import straight_to
+
+        quota = Quota(self._messages)
+        with ExitStack() as stack:
+            ways = [
+                stack.enter_context(straight_to(self._namespace, entity, self._attempt_s)) for _ in range(self.clients)
+            ]
+            life = None if lives_on else LIFE
+            return self._measure("send", [self._sender(way, quota, life) for way in ways])
+
+    def _sender(self, way: Way, quota: Quota, life: timedelta | None) -> Any:
+        from azure.servicebus import ServiceBusMessage
+
+        def work(crew: Crew) -> None:
+            while not crew.is_stopping and (count := quota.take(self._batch)):
+                batch = [ServiceBusMessage(self._body, time_to_live=life) for _ in range(count)]
+                began = monotonic()
+                try:
+                    way.send(batch if count > 1 else batch[0])
+                except SendError as error:
+                    raise TwinbusError(f"a message was not taken: {error}") from None
+                crew.note(began, count)
+
+        return work
+
+    def receives(self, entity: str) -> Measured:
+        """Under lock, each completed on its own. Raises `TwinbusError` if they do not come."""
+        quota = Quota(self._messages)
+        with ExitStack() as stack:
+            receptions = [
+                stack.enter_context(receiving_from(self._namespace, Where(entity), self._attempt_s))
+                for _ in range(self.clients)
+            ]
+            for reception in receptions:
+                reception.open()
+            return self._measure("receive", [self._receiver(reception, quota) for reception in receptions])
+
+    def _receiver(self, reception: Reception, quota: Quota) -> Any:
+        def work(crew: Crew) -> None:
+            while not crew.is_stopping and (wanted := quota.take(AT_ONCE)):
+                found = reception.receiver.receive_messages(wanted, max_wait_time=self._attempt_s)
+                for message in found:
+                    began = monotonic()
+                    reception.receiver.complete_message(message)
+                    crew.note(began, 1)
+                quota.give_back(wanted - len(found))
+
+        return work
+
+    def _measure(self, what: str, workers: list[Any]) -> Measured:
+        crew = Crew()
+        with Bar(f"{what}s", self._messages, hidden=not sys.stderr.isatty()) as bar:
+
+            def show(done: int) -> None:
+                bar.done = done
+
+            took_s = crew.work(workers, patience_s=3 * self._attempt_s, show=show)
+        return measured(what, crew.messages, took_s, crew.calls_s)
+
+
+def result_text(phases: list[Measured]) -> str:
+    from twinbus.cli import draw
+
+    heads = ("", "messages", "a second", "ms p50", "p95", "p99", "max")
+    rows = [
+        (
+            each.what,
+            each.messages,
+            f"{each.per_second:,.0f}",
+            *(f"{ms:,.1f}" for ms in (each.ms_p50, each.ms_p95, each.ms_p99, each.ms_max)),
+        )
+        for each in phases
+    ]
+    return draw.table([heads, *rows])
