@@ -26,6 +26,9 @@ ALLOWED: dict[str, set[str]] = {
     "client.findings": {"client.duration", "client.plan", "pairing"},
     "client.preparation": {"client.findings", "client.plan", "errors", "pairing"},
     "syphon": {"amqp", "dial", "errors", "ledger", "pairing", "ranges"},
+    "drill.measures": set(),
+    "drill.limits": {"drill.measures"},
+    "drill": {"amqp", "client", "control_client", "dial", "errors", "ledger", "pairing", "syphon"},
     "connection_string": {"errors"},
     "ranges": {"errors"},
     "amqp": {"errors", "ranges"},
@@ -77,7 +80,7 @@ ALLOWED: dict[str, set[str]] = {
 """Rooms that are not listed (door, server, cli ...) may look everywhere."""
 
 OUTSIDE_WORLD = {"asyncio", "socket", "threading", "time", "random", "secrets", "sqlite3", "subprocess", "selectors"}
-ACTS = ("namespace.store", "errors", "ledger", "syphon")
+ACTS = ("namespace.store", "errors", "ledger", "syphon", "drill")
 DOES_NOTHING_BY_ITSELF = [room for room in ALLOWED if room not in ACTS] + [
     "namespace.door",
     "namespace.intake",

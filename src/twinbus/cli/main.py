@@ -19,6 +19,7 @@ from twinbus.cli.commands.backup import backup
 from twinbus.cli.commands.bench import bench
 from twinbus.cli.commands.cost import cost_commands
 from twinbus.cli.commands.demo import demo
+from twinbus.cli.commands.drill import NOT_PUT_BACK, drill
 from twinbus.cli.commands.fault import fault_commands
 from twinbus.cli.commands.ledger import ledger_commands
 from twinbus.cli.commands.pair import pair
@@ -59,6 +60,7 @@ app.command(epilog=exit_codes(), short_help="Copy namespaces while they work.")(
 app.command(epilog=exit_codes(), short_help="Measure what a namespace does.")(bench)
 app.command(epilog=exit_codes(), short_help="Make two namespaces ready for an outage.")(pair)
 app.command(epilog=exit_codes(), short_help="Show how a pair is doing.")(status)
+app.command(epilog=exit_codes(not_all=NOT_PUT_BACK), short_help="Make an entity fail on purpose, and measure.")(drill)
 app.add_typer(fault_commands(), name="fault")
 app.add_typer(ledger_commands(), name="ledger")
 app.add_typer(pipeline_commands(), name="pipeline")

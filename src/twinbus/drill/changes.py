@@ -1,0 +1,118 @@
+"""What a drill changes in the primary, and how that is put back whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from os import getpid
+from pathlib import Path
+from time import monotonic
+
+from twinbus.drill.canaries import MARK
+from twinbus.drill.injection import injection_for
+from twinbus.drill.notes import Note, NoteKeeper, notes_in
+from twinbus.drill.plan import Plan
+from twinbus.drill.target import Office
+from twinbus.errors import TwinbusError
+
+PAUSES_S = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
+"""Before each attempt to put something back: an administration that is busy gets half a minute."""
+
+Tell = Callable[[str], None]
+
+
+class NotPutBack(TwinbusError):
+    """Something is still as the drill made it."""
+
+
+class Changes:
+    """One fault and, for a topic, one subscription; noted on disk from before the first until after the last."""
+
+    def __init__(self, plan: Plan, drill: str, office: Office, folder: Path, tell: Tell) -> None:
+        """Raises `TwinbusError` if another drill of this entity runs, or was killed and not undone."""
+        _refuse_second(plan, folder)
+        self._plan = plan
+        self._drill = drill
+        self._office = office
+        self._tell = tell
+        self.injection = injection_for(plan.control, office, plan.options, plan.target)
+        self.subscription = f"drill-{drill}" if plan.target.is_topic else None
+        self._beginning: asyncio.Task[None] | None = None
+        self._has_subscription = False
+        note = Note(
+            drill=drill,
+            pid=getpid(),
+            address=plan.primary.address,
+            entity=plan.target.path,
+            way=self.injection.way,
+            began_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            subscription=self.subscription or "",
+            **self.injection.facts(),
+        )
+        self._keeper = NoteKeeper(folder, note)
+
+    async def make_room(self) -> None:
+        """A subscription for the canaries of a topic."""
+        if self.subscription is not None:
+            self._has_subscription = True
+            await self._office.make_subscription(self._plan.target.path, self.subscription, MARK, self._drill)
+
+    async def begin(self) -> float:
+        """Make the entity fail; when that was ordered."""
+        ordered = monotonic()
+        # Not to be interrupted: a fault that was ordered and has no name yet could not be ended.
+        self._beginning = asyncio.create_task(self._begin())
+        await asyncio.shield(self._beginning)
+        return ordered
+
+    async def lift(self) -> float:
+        """Put the entity back; when that was ordered. Raises `NotPutBack` when nothing helps."""
+        lifted = monotonic()
+        if self._beginning is not None:
+            await asyncio.gather(self._beginning, return_exceptions=True)
+            lifted = await self._insist(self.injection.end, f"{self._plan.target.path} cannot be put back")
+            self._beginning = None
+        return lifted
+
+    async def finish(self) -> None:
+        """Put back all that is still changed, and forget the note. Raises `NotPutBack` when nothing helps."""
+        is_put_back = False
+        try:
+            await self.lift()
+            if self._has_subscription:
+                await self._insist(self._remove_subscription, f"subscription {self.subscription} cannot be removed")
+            is_put_back = True
+        finally:
+            self._keeper.close(is_put_back=is_put_back)
+
+    async def _begin(self) -> None:
+        await self.injection.begin()
+        self._keeper.add(**self.injection.facts())
+
+    async def _remove_subscription(self) -> None:
+        await self._office.remove_subscription(self._plan.target.path, str(self.subscription))
+
+    async def _insist(self, act: Callable[[], Awaitable[None]], what: str) -> float:
+        problem: TwinbusError | None = None
+        for pause_s in PAUSES_S:
+            await asyncio.sleep(pause_s)
+            started = monotonic()
+            try:
+                await act()
+                return started
+            except TwinbusError as error:
+                problem = error
+                self._tell(f"{what}, trying again: {error}")
+        raise NotPutBack(f"{what}: {problem}; end it with: twinbus drill --undo")
+
+
+def _refuse_second(plan: Plan, folder: Path) -> None:
+    for _, note, is_running in notes_in(folder):
+        if (note.address, note.entity.lower()) == (plan.primary.address, plan.target.path.lower()):
+            if is_running:
+                raise TwinbusError(f"a drill of {note.entity} is running already, in process {note.pid}")
+            raise TwinbusError(
+                f"a drill of {note.entity} was killed on {note.began_at} and may still be in force: "
+                "run twinbus drill --undo first"
+            )

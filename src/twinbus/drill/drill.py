@@ -1,0 +1,191 @@
+"""One drill, from the first canary to the last: it does what the plan says and notes what happens."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from time import monotonic
+
+from twinbus.client.aio import PairedServiceBusClient
+from twinbus.client.duration import in_words
+from twinbus.client.news import News
+from twinbus.client.options import Retry, SendAvailabilityPairedNamespaceOptions
+from twinbus.drill.canaries import Brood, Flight
+from twinbus.drill.changes import Changes, NotPutBack
+from twinbus.drill.homecoming import Homecoming
+from twinbus.drill.measures import Accepted, Event, FaultLifted, FaultOrdered, Raised, measure
+from twinbus.drill.plan import Plan
+from twinbus.drill.report import Outcome
+from twinbus.drill.target import Office
+from twinbus.errors import TwinbusError
+
+TOLD_NEWS = ("suspect", "failed_over", "recovered", "backlog_queue_lost", "secondary_in_trouble")
+COUNT_EVERY_S = 5.0
+LOOK_S = 0.05
+
+Tell = Callable[[str], None]
+
+
+class Drill:
+    """`run` it once, in an event loop; `stop` ends it early and in good order, from a callback of the loop."""
+
+    def __init__(self, plan: Plan, notes: Path, tell: Tell) -> None:
+        """`notes` is the folder in which a killed drill can be found; `tell` is called with lines for people."""
+        self.name = uuid.uuid4().hex[:8]
+        self._plan = plan
+        self._options = plan.options
+        self._notes = notes
+        self._began_at, self._began = datetime.now(UTC), monotonic()
+        self._say = tell
+        self._events: list[Event] = []
+        self._troubles: list[str] = []
+        self._stopped = asyncio.Event()
+        self._lifted: float | None = None
+        self._has_returned = False
+        self._is_put_back = True
+
+    def stop(self) -> None:
+        """The fault ends at once; canaries are accounted for as far as that is quick."""
+        self._stopped.set()
+
+    async def run(self) -> Outcome:
+        """What it came to. Raises `TwinbusError` if it could not be done; cancelled or not, the entity is put back."""
+        plan = self._plan
+        bus = PairedServiceBusClient(plan.primary, self._pairing())
+        async with Office(plan.primary, self._options.timeout_s) as office, bus:
+            for name in TOLD_NEWS:
+                bus.on(name, self._hear)
+            changes = Changes(plan, self.name, office, self._notes, self._tell)
+            try:
+                taken_back = await self._through(bus, changes)
+            finally:
+                await self._finish(changes)
+        return self._outcome(changes, taken_back)
+
+    def _pairing(self) -> SendAvailabilityPairedNamespaceOptions:
+        options = self._options
+        return SendAvailabilityPairedNamespaceOptions(
+            self._plan.secondary,
+            failover_interval=timedelta(seconds=options.failover_interval_s),
+            ping_primary_interval=timedelta(seconds=options.ping_interval_s),
+            attempt_timeout=timedelta(seconds=options.timeout_s),
+            retry=Retry(attempts=options.attempts),
+            backlog_queue_count=options.queue_count,
+            primary_name=self._plan.name,
+            entities=(self._plan.target.path,),
+        )
+
+    # --- the course of it ---
+
+    async def _through(self, bus: PairedServiceBusClient, changes: Changes) -> int:
+        """How many canaries were taken back."""
+        target = self._plan.target
+        await changes.make_room()
+        session = f"drill-{self.name}" if target.has_sessions or target.is_topic else None
+        home = Homecoming(self._plan, self.name, session, changes.subscription, self._events, self._tell)
+        await home.prepare()
+        sender = bus.get_topic_sender(target.path) if target.is_topic else bus.get_queue_sender(target.path)
+        brood = Brood(self.name, self._options.canary_ttl_s, session)
+        flight = Flight(sender, brood, self._options.rate, self._note)
+        flying = asyncio.create_task(flight.run())
+        try:
+            await self._outage(changes, home)
+            await self._until(lambda: self._has_returned, self._recovery_patience_s)
+        finally:
+            flight.stop()
+            await changes.lift()
+            await asyncio.gather(flying, return_exceptions=True)
+        if flight.last_error:
+            self._troubles.append(f"the last error of a send: {flight.last_error}")
+        await home.wait(self._stopped)
+        await home.end()
+        return await home.take_back(bus)
+
+    async def _outage(self, changes: Changes, home: Homecoming) -> None:
+        """All is well, then not, then well again."""
+        self._tell(f"sending canaries to {self._plan.target.path}")
+        await self._until(lambda: False, self._options.before_s)
+        if self._stopped.is_set():
+            return
+        self._check_calm()
+        await home.check_receivers()
+        self._tell(f"{changes.injection.text}: now, for {in_words(timedelta(seconds=self._options.length_s))}")
+        self._note(FaultOrdered(await changes.begin()))
+        await self._until(lambda: False, self._options.length_s)
+        self._lifted = await changes.lift()
+        self._note(FaultLifted(self._lifted))
+        self._tell(f"{self._plan.target.path} is put back")
+        await home.begin()
+
+    def _check_calm(self) -> None:
+        """A drill that begins in an outage measures something else."""
+        if not any(isinstance(event, Accepted) and event.place == "primary" for event in self._events):
+            raise TwinbusError(
+                f"{self._plan.target.path} takes no canaries before the drill has begun: no fault was made"
+            )
+
+    async def _until(self, is_so: Callable[[], bool], patience_s: float) -> None:
+        """Wait, and tell how it goes on, until something is so, the time is over, or somebody wants to stop."""
+        deadline = monotonic() + patience_s
+        count_at = monotonic() + COUNT_EVERY_S
+        while not is_so() and not self._stopped.is_set() and (left_s := deadline - monotonic()) > 0:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopped.wait(), min(left_s, LOOK_S))
+            if monotonic() >= count_at:
+                count_at += COUNT_EVERY_S
+                self._tell(self._count())
+
+    def _note(self, event: Event) -> None:
+        self._events.append(event)
+        if isinstance(event, Accepted) and event.place == "primary" and self._lifted is not None:
+            self._has_returned = self._has_returned or event.ended >= self._lifted
+
+    @property
+    def _recovery_patience_s(self) -> float:
+        options = self._options
+        return max(2 * (options.limits.recovery_s or 0.0), 3 * options.ping_interval_s + 30.0)
+
+    async def _finish(self, changes: Changes) -> None:
+        try:
+            await changes.finish()
+        except NotPutBack as error:
+            self._is_put_back = False
+            self._troubles.append(str(error))
+            self._tell(str(error))
+
+    # --- what is told ---
+
+    def _hear(self, news: News) -> None:
+        self._tell(f"{news.name.value.replace('_', ' ')}: {' '.join(news.text.split())}")
+
+    def _tell(self, text: str) -> None:
+        self._say(f"{monotonic() - self._began:6.1f} s  {text}")
+
+    def _count(self) -> str:
+        accepted = [event for event in self._events if isinstance(event, Accepted)]
+        raised = sum(isinstance(event, Raised) for event in self._events)
+        backlog = sum(event.place == "backlog" for event in accepted)
+        return f"{len(accepted) - backlog} canaries on the primary, {backlog} in the backlog, {raised} errors"
+
+    def _outcome(self, changes: Changes, taken_back: int) -> Outcome:
+        plan = self._plan
+        return Outcome(
+            drill=self.name,
+            began_at=self._began_at,
+            entity=plan.target.path,
+            primary=plan.name,
+            secondary=plan.secondary.host_label,
+            fault=self._options.fault,
+            way=changes.injection.way,
+            length_s=self._options.length_s,
+            measures=measure(self._events),
+            limits=self._options.limits,
+            is_interrupted=self._stopped.is_set(),
+            is_put_back=self._is_put_back,
+            taken_back=taken_back,
+            troubles=tuple(self._troubles),
+        )

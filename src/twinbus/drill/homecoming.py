@@ -1,0 +1,197 @@
+"""The end of a drill: canaries come home, are looked for, counted, and taken away again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from time import monotonic
+
+from azure.servicebus import ServiceBusReceivedMessage, ServiceBusReceiveMode
+
+from twinbus.client.aio import PairedServiceBusClient
+from twinbus.drill.canaries import MARK
+from twinbus.drill.measures import Accepted, Event, LeftBehind, NotLooked, OthersReceive, Seen, SentHome
+from twinbus.drill.plan import Plan
+from twinbus.drill.sight import Sight, canaries_in
+from twinbus.ledger.events import Event as LedgerEvent
+from twinbus.ledger.kinds import Kind
+from twinbus.pairing.backlog_queues import backlog_path
+from twinbus.syphon import Alert, Syphon, SyphonOptions
+from twinbus.syphon.linked import LineFailed
+
+LOOK_S = 0.3
+SETTLE_S = 1.0
+"""How long a canary that was accepted may take to be seen."""
+PATIENCE_S = 60.0
+HASTE_S = 10.0
+"""How long canaries are waited for after Ctrl-C."""
+SURVEY_S = 20.0
+BATCH = 100
+
+Tell = Callable[[str], None]
+
+
+class Homecoming:
+    """Everything about the canaries of one drill once they have been sent. `events` is added to."""
+
+    def __init__(
+        self, plan: Plan, drill: str, session: str | None, subscription: str | None, events: list[Event], tell: Tell
+    ) -> None:
+        self._plan = plan
+        self._drill = drill
+        self._session = session
+        self._subscription = subscription
+        self._events = events
+        self._tell = tell
+        self._attempt_s = plan.options.timeout_s
+        path = plan.target.path if subscription is None else f"{plan.target.path}/Subscriptions/{subscription}"
+        look_session = session if plan.target.has_sessions else None
+        dial = plan.primary.dial(self._attempt_s)
+        self._sight = Sight(dial, path, drill, look_session, self._attempt_s, rereads=plan.target.is_partitioned)
+        self._is_private = look_session is not None or subscription is not None
+        self._others_receive = False
+        self._syphon: Syphon | None = None
+
+    # --- before ---
+
+    async def prepare(self) -> None:
+        """Know what is there before the first canary."""
+        if not self._is_private:
+            await self._sight.skip_what_is_there()
+
+    async def check_receivers(self) -> None:
+        """While all is well: canaries that vanish from a healthy entity are somebody's catch, and none of ours."""
+        if self._subscription is not None or await self._is_settled(self._unseen):
+            return
+        self._others_receive = True
+        self._events.append(OthersReceive())
+        self._tell(f"somebody else receives from {self._plan.target.path}: what they take does not count as lost")
+
+    # --- after the fault ---
+
+    async def begin(self) -> None:
+        """Bring home what is in the backlog for this entity, unless somebody else is to do it."""
+        if not self._plan.options.brings_home:
+            return
+        plan = self._plan
+        options = SyphonOptions(entities=frozenset((plan.target.path,)), attempt_s=self._attempt_s)
+        dials = plan.primary.dial(self._attempt_s), plan.secondary.dial(self._attempt_s)
+        count = plan.options.queue_count
+        self._syphon = Syphon(*dials, plan.name, count, options, on_alert=self._hear, ledger=self)
+        await self._syphon.start()
+
+    def record(self, event: LedgerEvent, /) -> None:
+        """What the syphon does, as a ledger is told it."""
+        if event.kind == Kind.SENT_HOME:
+            mine = [name for name in event.message_ids if name.startswith(f"{self._drill}-")]
+            self._events += [SentHome(monotonic(), name) for name in mine]
+
+    async def wait(self, stopped: asyncio.Event) -> None:
+        """Until every canary is home, or it takes too long; then look where the others are."""
+        patience_s = max(2 * (self._plan.options.limits.drain_s or 0.0), PATIENCE_S)
+        started = monotonic()
+        missing = await self._missing()
+        while missing and monotonic() - started < (HASTE_S if stopped.is_set() else patience_s):
+            await asyncio.sleep(LOOK_S)
+            missing = await self._missing()
+        if missing:
+            await self._search()
+
+    async def end(self) -> None:
+        syphon, self._syphon = self._syphon, None
+        if syphon is not None:
+            await syphon.stop()
+
+    async def take_back(self, bus: PairedServiceBusClient) -> int:
+        """Take the canaries away where that touches nobody else's messages; how many."""
+        target = self._plan.target
+        if self._plan.options.leaves_canaries or self._subscription is not None:
+            return 0  # a subscription goes with all it has
+        try:
+            if target.has_sessions:
+                return await self._empty_session(bus)
+            return 0 if self._others_receive else await self._take_from_head(bus)
+        except Exception as error:  # they expire by themselves; the drill is judged without it
+            self._tell(f"canaries stay in {target.path} until they expire: {' '.join(str(error).split())}")
+            return 0
+
+    # --- looking ---
+
+    async def _look(self) -> None:
+        found = await self._sight.look()
+        self._events += [Seen(monotonic(), name, sequence) for name, sequence in found]
+
+    async def _is_settled(self, missing: Callable[[], set[str]]) -> bool:
+        deadline = monotonic() + SETTLE_S
+        while True:
+            wanted = missing()
+            await self._look()
+            if not wanted & missing():
+                return True
+            if monotonic() > deadline:
+                return False
+            await asyncio.sleep(LOOK_S)
+
+    def _unseen(self) -> set[str]:
+        seen = {event.canary for event in self._events if isinstance(event, Seen)}
+        return {event.canary for event in self._events if isinstance(event, Accepted)} - seen
+
+    async def _missing(self) -> set[str]:
+        """Canaries that are still to come home, as far as that can be told now."""
+        try:
+            await self._look()
+        except LineFailed as error:
+            self._tell(f"cannot look for canaries at home: {error}")
+        if not self._others_receive:
+            return self._unseen()
+        brought = {event.canary for event in self._events if isinstance(event, SentHome)}
+        detours = {event.canary for event in self._events if isinstance(event, Accepted) and event.place == "backlog"}
+        return (detours & self._unseen()) - brought
+
+    async def _search(self) -> None:
+        """Where canaries are that did not come: in the backlog, or nowhere."""
+        plan = self._plan
+        paths = [backlog_path(plan.name, index) for index in range(plan.options.queue_count)]
+        try:
+            await self._look()
+            async with asyncio.timeout(SURVEY_S):
+                found = await canaries_in(plan.secondary.dial(self._attempt_s), paths, self._drill, self._attempt_s)
+        except (LineFailed, TimeoutError) as error:
+            self._tell(f"canaries are missing and could not be looked for: {error}")
+            self._events.append(NotLooked())
+            return
+        self._events += [LeftBehind(name) for name in found & self._unseen()]
+
+    def _hear(self, alert: Alert) -> None:
+        self._tell(f"syphon: {alert.name.replace('_', ' ')}: {alert.subject}: {' '.join(alert.text.split())}")
+
+    # --- taking away ---
+
+    async def _empty_session(self, bus: PairedServiceBusClient) -> int:
+        mode, count = ServiceBusReceiveMode.RECEIVE_AND_DELETE, 0
+        wanted = sum(isinstance(event, Seen) for event in self._events)
+        path = self._plan.target.path
+        receiver = bus.get_queue_receiver(path, session_id=self._session, receive_mode=mode)
+        async with receiver:
+            while count < wanted and (got := await receiver.receive_messages(BATCH, max_wait_time=SETTLE_S)):
+                count += len(got)
+        return count
+
+    async def _take_from_head(self, bus: PairedServiceBusClient) -> int:
+        """Only canaries that lie in front: to reach the others, other people's messages would have to be received."""
+        in_front = await self._sight.at_head()
+        count = 0
+        async with bus.get_queue_receiver(self._plan.target.path) as receiver:
+            while count < in_front:
+                got = await receiver.receive_messages(min(BATCH, in_front - count), max_wait_time=SETTLE_S)
+                mine = [message for message in got if self._is_mine(message)]
+                for message in got:
+                    await (receiver.complete_message if message in mine else receiver.abandon_message)(message)
+                count += len(mine)
+                if not got or len(mine) < len(got):
+                    break
+        return count
+
+    def _is_mine(self, message: ServiceBusReceivedMessage) -> bool:
+        said = (message.application_properties or {}).get(MARK.encode())
+        return said in (self._drill, self._drill.encode())

@@ -1,0 +1,118 @@
+"""What a drill is asked to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from twinbus.client.duration import in_words
+from twinbus.drill.limits import Limits
+from twinbus.errors import OptionsError
+
+FAULTS = {
+    "no-send": "refuses sends",
+    "unreachable": "cannot be reached",
+    "unanswered": "stores what is sent and does not say so",
+}
+"""Those that make an application leave the primary, and what each means for the entity."""
+HOWS = ("refuse", "drop", "silent")
+TTL_MARGIN_S = 60.0
+"""How much longer than the fault canaries live at least: they have to come home first."""
+
+_TIMES_S = {
+    "length": (1.0, 3_600.0),
+    "before": (0.5, 600.0),
+    "ping_interval": (1.0, 1_800.0),
+    "failover_interval": (0.0, 3_600.0),
+    "timeout": (0.1, 120.0),
+}
+_LIMITS_S = ("failover", "gap", "recovery", "drain")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrillOptions:
+    """Checked once; all problems are told in one message, in the words of the command."""
+
+    entity: str
+    fault: str = "no-send"
+    how: str | None = None
+    """`unreachable`: in which way."""
+    length_s: float = 30.0
+    """How long the fault lasts."""
+    before_s: float = 2.0
+    """How long canaries are sent while all is well, to know what that looks like."""
+    rate: float = 10.0
+    """Canaries a second."""
+    ttl_s: float | None = None
+    """How long a canary lives; None: 10 minutes longer than the fault."""
+    failover_interval_s: float = 0.0
+    ping_interval_s: float = 2.0
+    attempts: int = 3
+    timeout_s: float = 5.0
+    """How long one attempt may take."""
+    queue_count: int = 10
+    primary_name: str | None = None
+    by_status: bool = False
+    """Fail by the entity's status, even where there is a control socket."""
+    brings_home: bool = True
+    """Whether the drill runs a syphon for the entity; otherwise one that runs elsewhere is measured."""
+    leaves_canaries: bool = False
+    limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        problems = list(self._problems())
+        if problems:
+            raise OptionsError("; ".join(problems))
+
+    @property
+    def canary_ttl_s(self) -> float:
+        return self.length_s + 600.0 if self.ttl_s is None else self.ttl_s
+
+    def _problems(self) -> Iterator[str]:
+        if not self.entity.strip("/ "):
+            yield "--entity needs the name of a queue or topic"
+        yield from self._fault_problems()
+        for name, (low, high) in _TIMES_S.items():
+            yield from _outside(name, getattr(self, f"{name}_s"), low, high)
+        if not 0.1 <= self.rate <= 100:
+            yield f"--rate must be from 0.1 to 100 canaries a second, got {self.rate:g}"
+        if not 1 <= self.attempts <= 20:
+            yield f"--attempts must be from 1 to 20, got {self.attempts}"
+        yield from self._length_problems()
+        for name in _LIMITS_S:
+            if (getattr(self.limits, f"{name}_s") or 0) < 0:
+                yield f"--max-{name} must not be negative"
+        if self.limits.lost < 0:
+            yield f"--max-lost must be 0 or more, got {self.limits.lost}"
+
+    def _fault_problems(self) -> Iterator[str]:
+        if self.fault not in FAULTS:
+            yield f"--fault must be {', '.join(FAULTS)}, got {self.fault!r}"
+        elif self.by_status and self.fault != "no-send":
+            yield f"a status can only be no-send: leave --by-status or --fault {self.fault} out"
+        if self.how is not None and (self.fault != "unreachable" or self.how not in HOWS):
+            yield f"--how is for --fault unreachable: {', '.join(HOWS)}; got {self.how!r} for {self.fault}"
+
+    def _length_problems(self) -> Iterator[str]:
+        """Drills that could only fail, or lose canaries by themselves."""
+        if self.failover_interval_s >= self.length_s:
+            yield (
+                f"a fault of {_words(self.length_s)} is over before the failover interval of "
+                f"{_words(self.failover_interval_s)}: make --length longer or --failover-interval shorter"
+            )
+        if self.canary_ttl_s < self.length_s + TTL_MARGIN_S:
+            yield (
+                f"canaries that live {_words(self.canary_ttl_s)} could expire before they are home: "
+                f"--ttl must be at least {_words(self.length_s + TTL_MARGIN_S)}"
+            )
+
+
+def _outside(name: str, value_s: float, low_s: float, high_s: float) -> Iterator[str]:
+    if not low_s <= value_s <= high_s:
+        option = f"--{name.replace('_', '-')}"
+        yield f"{option} must be from {_words(low_s)} to {_words(high_s)}, got {_words(value_s)}"
+
+
+def _words(seconds: float) -> str:
+    return in_words(timedelta(seconds=seconds))

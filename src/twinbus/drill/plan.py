@@ -1,0 +1,76 @@
+"""What is going to happen in a drill, found out without changing anything, and told before it happens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from twinbus.client.duration import in_words
+from twinbus.client.namespace import Namespace
+from twinbus.drill.canaries import MARK
+from twinbus.drill.injection import Way, control_for, injection_for
+from twinbus.drill.options import DrillOptions
+from twinbus.drill.target import Office, Target
+from twinbus.errors import OptionsError
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    primary: Namespace
+    secondary: Namespace
+    name: str
+    """The primary's, by which its backlog queues are called."""
+    options: DrillOptions
+    target: Target
+    control: Path | None
+    """The control socket of the primary; None: the entity's status is changed."""
+    announcement: tuple[str, ...]
+    """Line by line, for people."""
+
+    @property
+    def way(self) -> Way:
+        return "status" if self.control is None else "control"
+
+
+async def make_plan(
+    primary: Namespace, secondary: Namespace, options: DrillOptions, control: Path | None = None
+) -> Plan:
+    """Reads, and changes nothing. Raises `OptionsError` or `TwinbusError` if the drill cannot be done."""
+    name = options.primary_name or primary.name
+    if name is None:
+        raise OptionsError(f"{primary.address} does not tell its name: give --primary-name")
+    async with Office(primary, options.timeout_s) as office:
+        target = await office.find(options.entity.strip("/"))
+        chosen = await control_for(primary, options, target, control)
+        text = injection_for(chosen, office, options, target).text
+    lines = tuple(_announcement(primary, secondary, options, target, text))
+    return Plan(primary, secondary, name, options, target, chosen, lines)
+
+
+def _announcement(
+    primary: Namespace, secondary: Namespace, options: DrillOptions, target: Target, text: str
+) -> Iterator[str]:
+    length, ttl = _words(options.length_s), _words(options.canary_ttl_s)
+    yield f"Drill of {target.path}, a {target.kind} of {_place(primary)}; the backlog is on {_place(secondary)}."
+    yield (
+        f"  1. Canaries go to {target.path} through a paired client, {options.rate:g} a second. "
+        f"They have the application property {MARK} and live for {ttl}."
+    )
+    if target.is_topic:
+        yield "     The drill reads them from a subscription of its own; the others get copies, which expire."
+    yield f"  2. After {_words(options.before_s)}, for {length}: {text}. This is so for everybody who sends to it."
+    yield f"  3. It is put back, whatever happens. Pings notice within {_words(options.ping_interval_s)}."
+    bringer = f"A syphon for {target.path}" if options.brings_home else "The syphon that you run"
+    yield f"  4. {bringer} brings home what lies in the backlog."
+    rest = "stay where they are" if options.leaves_canaries else "are taken away again, as far as they lie in front"
+    yield f"  5. Canaries are counted and {rest}."
+
+
+def _place(namespace: Namespace) -> str:
+    return namespace.address if namespace.name is None else f"{namespace.name} ({namespace.address})"
+
+
+def _words(seconds: float) -> str:
+    return in_words(timedelta(seconds=seconds))

@@ -1,0 +1,106 @@
+"""What is told of a drill when it is over: as values, as a table, as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from twinbus.drill.limits import Finding, Limits, judge, passes, seconds_text
+from twinbus.drill.measures import Measures
+
+LOST_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """One drill, done or interrupted."""
+
+    drill: str
+    began_at: datetime
+    entity: str
+    primary: str
+    secondary: str
+    fault: str
+    way: Literal["status", "control"]
+    length_s: float
+    measures: Measures
+    limits: Limits
+    is_interrupted: bool
+    is_put_back: bool
+    taken_back: int
+    """Canaries that the drill has taken away again."""
+    troubles: tuple[str, ...] = ()
+    """What went wrong on the way, one line each."""
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return judge(self.measures, self.limits)
+
+    @property
+    def verdict(self) -> Literal["pass", "fail", "interrupted"]:
+        if self.is_interrupted:
+            return "interrupted"
+        return "pass" if passes(self.findings) and self.is_put_back else "fail"
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `json.dumps` takes."""
+        return {
+            "drill": self.drill,
+            "verdict": self.verdict,
+            "began_at": self.began_at.isoformat(),
+            "entity": self.entity,
+            "primary": self.primary,
+            "secondary": self.secondary,
+            "fault": self.fault,
+            "way": self.way,
+            "length_s": self.length_s,
+            "put_back": self.is_put_back,
+            "measures": self.measures.as_dict(),
+            "findings": [finding.as_dict() for finding in self.findings],
+            "taken_back": self.taken_back,
+            "troubles": list(self.troubles),
+        }
+
+
+def rows(outcome: Outcome) -> Sequence[tuple[str, str, str, str]]:
+    """The findings as a table, heads first."""
+    words = {True: "kept", False: "MISSED"}
+    found = [(each.name, each.value, each.limit or "-", words[each.is_kept]) for each in outcome.findings]
+    return [("measure", "value", "limit", ""), *found]
+
+
+def remarks(outcome: Outcome) -> Iterator[str]:
+    """Everything that is not in the table."""
+    measures = outcome.measures
+    yield (
+        f"{measures.sent} canaries: {measures.to_primary} to the primary, {measures.to_backlog} to the backlog, "
+        f"{measures.raised} ended in an error ({measures.in_doubt} in doubt), {measures.duplicates} duplicates"
+    )
+    if outcome.taken_back:
+        yield f"{outcome.taken_back} canaries were taken away again"
+    if measures.effect_s is not None:
+        yield f"the fault was felt {seconds_text(measures.effect_s)} after it was ordered"
+    if measures.waiting:
+        yield f"{measures.waiting} canaries still lie in the backlog: see twinbus syphon"
+    if measures.taken:
+        yield f"{measures.taken} canaries were not seen at home: somebody else receives there and has probably had them"
+    if measures.lost:
+        more = f" and {len(measures.lost) - LOST_SHOWN} more" if len(measures.lost) > LOST_SHOWN else ""
+        yield f"LOST: {', '.join(measures.lost[:LOST_SHOWN])}{more}"
+    yield from outcome.troubles
+
+
+def headline(outcome: Outcome) -> str:
+    said = {"pass": "PASSED", "fail": "FAILED", "interrupted": "INTERRUPTED"}[outcome.verdict]
+    return f"{said}: {outcome.fault} of {outcome.entity} on {outcome.primary} for {outcome.length_s:g} s"
+
+
+def page(outcome: Outcome) -> str:
+    """The same in Markdown, to be kept."""
+    table = [f"| {' | '.join(row)} |" for row in rows(outcome)]
+    facts = [f"* {remark}" for remark in remarks(outcome)]
+    about = f"{outcome.began_at:%Y-%m-%d %H:%M:%S} UTC, drill {outcome.drill}, backlog on {outcome.secondary}."
+    parts = [f"# {headline(outcome)}", "", about, "", table[0], "|---|---|---|---|", *table[1:], "", *facts]
+    return "\n".join(parts) + "\n"

@@ -1,0 +1,207 @@
+"""What a drill comes to, from events alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from twinbus.drill.limits import Limits, judge, passes
+from twinbus.drill.measures import (
+    Accepted,
+    Event,
+    FaultLifted,
+    FaultOrdered,
+    LeftBehind,
+    Measures,
+    NotLooked,
+    OthersReceive,
+    Raised,
+    Seen,
+    SentHome,
+    measure,
+)
+from twinbus.drill.report import Outcome, headline, page, remarks
+
+STORY: tuple[Event, ...] = (
+    Accepted("1", 9.0, 9.1, "primary"),
+    FaultOrdered(10.0),
+    Accepted("2", 10.2, 11.4, "backlog"),
+    Accepted("3", 11.5, 11.6, "backlog"),
+    FaultLifted(20.0),
+    SentHome(20.5, "2"),
+    SentHome(20.5, "3"),
+    Accepted("4", 21.0, 21.25, "primary"),
+    Seen(22.0, "1", 101),
+    Seen(22.0, "2", 102),
+    Seen(22.0, "3", 103),
+    Seen(22.0, "4", 104),
+)
+
+
+def about(value: float) -> object:
+    return pytest.approx(value)
+
+
+def test_the_story_of_an_outage_has_its_numbers() -> None:
+    measures = measure(STORY)
+    assert (measures.sent, measures.to_primary, measures.to_backlog, measures.raised) == (4, 2, 2, 0)
+    assert measures.effect_s == about(0.2)
+    assert measures.failover_s == about(1.2), "from the start of the send that met the fault"
+    assert measures.gap_s == about(21.25 - 11.6)
+    assert measures.recovery_s == about(1.25)
+    assert measures.drain_s == about(0.5)
+    assert (measures.lost, measures.waiting, measures.taken, measures.duplicates) == ((), 0, 0, 0)
+
+
+def test_the_order_in_which_events_are_told_does_not_matter() -> None:
+    assert measure(reversed(STORY)) == measure(STORY)
+
+
+def test_the_gap_begins_with_the_last_send_before_the_fault_and_slow_starts_do_not_count() -> None:
+    story: list[Event] = [
+        Accepted("0", 0.0, 5.0, "primary"),
+        Accepted("1", 5.0, 9.5, "primary"),
+        FaultOrdered(10.0),
+        Accepted("2", 10.0, 12.0, "backlog"),
+    ]
+    assert measure(story).gap_s == about(2.5)
+
+
+def test_sends_that_fail_to_the_end_make_the_gap_longer() -> None:
+    story: list[Event] = [
+        Accepted("1", 9.0, 9.5, "primary"),
+        FaultOrdered(10.0),
+        Raised("2", 10.0, 11.0),
+        Raised("3", 11.0, 15.0, True),
+    ]
+    measures = measure(story)
+    assert measures.gap_s == about(5.5)
+    assert (measures.raised, measures.in_doubt) == (2, 1)
+    assert (measures.failover_s, measures.recovery_s, measures.drain_s) == (None, None, None)
+    assert measures.effect_s == about(0.0)
+
+
+def test_a_send_that_was_under_way_when_the_fault_came_counts_from_its_start() -> None:
+    story: list[Event] = [FaultOrdered(10.0), Accepted("1", 9.8, 10.8, "backlog")]
+    measures = measure(story)
+    assert (measures.effect_s, measures.failover_s) == (0.0, about(1.0))
+
+
+def test_an_acceptance_of_the_primary_during_the_fault_is_no_recovery() -> None:
+    story = [*STORY[:4], Accepted("x", 12.0, 12.1, "primary"), FaultLifted(20.0)]
+    assert measure(story).recovery_s is None
+
+
+def test_what_was_accepted_and_is_not_seen_is_lost() -> None:
+    story = [event for event in STORY if not (isinstance(event, Seen) and event.canary in "13")]
+    assert measure(story).lost == ("1", "3"), "whether it took the detour or not, and whatever the syphon said"
+
+
+def test_what_was_never_accepted_cannot_be_lost() -> None:
+    assert measure([*STORY, Raised("5", 12.0, 13.0), Raised("6", 13.0, 14.0, in_doubt=True)]).lost == ()
+
+
+def test_what_still_lies_in_the_backlog_is_not_home_and_not_lost() -> None:
+    story = [event for event in STORY if getattr(event, "canary", "") != "3" or isinstance(event, Accepted)]
+    measures = measure([*story, LeftBehind("3")])
+    assert (measures.lost, measures.waiting, measures.drain_s) == ((), 1, None)
+
+
+def test_where_others_receive_what_is_not_seen_was_taken() -> None:
+    story = [event for event in STORY if not isinstance(event, Seen)]
+    measures = measure([*story, OthersReceive()])
+    assert (measures.lost, measures.taken) == ((), 4)
+    assert measures.drain_s == about(0.5), "what the syphon stored is home, seen or not"
+
+
+def test_losses_that_nobody_could_look_for_are_unknown() -> None:
+    assert measure([*STORY, NotLooked()]).lost is None
+
+
+def test_every_further_copy_is_a_duplicate_and_seeing_one_twice_is_none() -> None:
+    again = [Seen(23.0, "2", 102), Seen(23.0, "2", 105), Seen(23.0, "2", 106)]
+    assert measure([*STORY, *again]).duplicates == 2
+
+
+def test_without_a_detour_the_drain_takes_no_time() -> None:
+    assert measure([FaultOrdered(1.0), FaultLifted(2.0)]).drain_s == 0.0
+
+
+def test_nothing_comes_to_nothing() -> None:
+    measures = measure([])
+    assert (measures.sent, measures.gap_s, measures.lost) == (0, None, ())
+
+
+# --- limits ---
+
+
+def kept(measures: Measures, limits: Limits) -> dict[str, bool]:
+    return {finding.name: finding.is_kept for finding in judge(measures, limits)}
+
+
+def test_without_limits_it_is_enough_that_everything_happens() -> None:
+    assert passes(judge(measure(STORY), Limits()))
+
+
+@pytest.mark.parametrize("name", ["failover_s", "gap_s", "recovery_s", "drain_s"])
+def test_a_limit_is_kept_up_to_its_last_moment(name: str) -> None:
+    measures = measure(STORY)
+    value = getattr(measures, name)
+    for limit_s, is_kept in ((value, True), (value - 0.001, False)):
+        findings = kept(measures, Limits(**{name: limit_s}))
+        assert findings.pop(name.removesuffix("_s")) is is_kept
+        assert all(findings.values())
+
+
+@pytest.mark.parametrize("name", ["failover_s", "gap_s", "recovery_s", "drain_s", "lost"])
+def test_what_never_happened_or_is_unknown_is_missed_without_any_limit(name: str) -> None:
+    findings = kept(replace(measure(STORY), **dict[str, Any]({name: None})), Limits())
+    assert [each for each, is_kept in findings.items() if not is_kept] == [name.removesuffix("_s")]
+
+
+def test_losses_are_allowed_up_to_the_limit() -> None:
+    measures = replace(measure(STORY), lost=("1", "2"))
+    assert [kept(measures, Limits(lost=most))["lost"] for most in (1, 2)] == [False, True]
+
+
+# --- the report ---
+
+
+def outcome(**changes: object) -> Outcome:
+    made = Outcome(
+        drill="d1",
+        began_at=datetime(2031, 3, 9, 14, 5, tzinfo=UTC),
+        entity="orders",
+        primary="contoso",
+        secondary="backup",
+        fault="no-send",
+        way="control",
+        length_s=10.0,
+        measures=measure(STORY),
+        limits=Limits(),
+        is_interrupted=False,
+        is_put_back=True,
+        taken_back=4,
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def test_a_drill_passes_fails_or_was_interrupted() -> None:
+    assert outcome().verdict == "pass"
+    assert outcome(limits=Limits(gap_s=1.0)).verdict == "fail"
+    assert outcome(is_put_back=False).verdict == "fail"
+    assert outcome(is_interrupted=True).verdict == "interrupted"
+
+
+def test_a_page_has_the_verdict_every_measure_and_what_was_lost() -> None:
+    lost = outcome(measures=replace(measure(STORY), lost=("d1-7",)))
+    text = page(lost)
+    assert text.startswith("# FAILED: no-send of orders on contoso for 10 s\n")
+    assert "| failover | 1.20 s | - | kept |" in text
+    assert "| lost | 1 | at most 0 | MISSED |" in text
+    assert "* LOST: d1-7" in text
+    assert headline(outcome()).startswith("PASSED")
+    assert not any("LOST" in remark for remark in remarks(outcome()))
