@@ -73,6 +73,10 @@ def test_sends_go_on_into_the_backlog_while_a_large_one_comes_home(both: Stage) 
         sender.send_messages(message("a", 0))
         for start in range(1, 5_001, 1_000):
             sender.send_messages([message("a", number) for number in range(start, start + 1_000)])
+        order = bus.status().order
+        assert order is not None
+        assert (order.fences, order.largest[0].session_id) == (1, "a")
+        assert 5_000 <= order.messages_left <= 5_001
         both.primary.clear(fault)
         heard.wait_for("recovered", within_s=60)
         receipts: list[SendReceipt] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from twinbus.client.order_status import FenceStatus, OrderStatus
 from twinbus.client.status import BacklogQueueStatus, EntityState, EntityStatus, SecondaryStatus, Status, SyphonStatus
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -42,5 +43,19 @@ STATUS = Status(
     entities=(ORDERS, EntityStatus(entity="invoices", sent_to_primary=7)),
     backlog_queues=QUEUES,
     secondary_status=SECONDARY,
-    syphon=SyphonStatus(moved=12, moved_bytes=12_000, quarantined=1, oldest_age_s=99.0, destinations_down=("orders",)),
+    syphon=SyphonStatus(
+        moved=12,
+        moved_bytes=12_000,
+        quarantined=1,
+        left=340,
+        seconds_left=17.0,
+        oldest_age_s=99.0,
+        destinations_down=("orders",),
+    ),
+    order=OrderStatus(
+        fences=1,
+        messages_left=3,
+        largest=(FenceStatus(entity="orders", session_id="a", backlog_queue=QUEUES[0].path, messages_left=3),),
+        by_entity=(("orders", 1, 3),),
+    ),
 )

@@ -177,6 +177,8 @@ def status_of(progress: Progress) -> SyphonStatus:
         expired=progress.expired,
         released=progress.released,
         held=progress.held,
+        left=progress.left,
+        seconds_left=progress.seconds_left,
         oldest_age_s=progress.oldest_age_s,
         destinations_down=tuple([each.path for each in progress.destinations if each.state == "resting"]),
         troubles=progress.troubles,

@@ -19,7 +19,8 @@ from typing import Any
 
 from twinbus.client import options
 from twinbus.client.duration import in_words
-from twinbus.client.metrics import LABELS, METRICS
+from twinbus.client.metric import LABELS
+from twinbus.client.metrics import METRICS
 from twinbus.client.news import LEVELS, News, NewsName
 from twinbus.client.news_desk import QUEUE_MAX
 
@@ -52,6 +53,9 @@ Nothing is counted for the sake of metrics: numbers come from `bus.status()` whe
   `prometheus_client` and `TELEMETRY` from `twinbus.client.telemetry`.
 * OpenTelemetry gets them by itself, as observable instruments of the meter `twinbus`, as soon as the application sets a
   meter provider.
+* `twinbus syphon --metrics PORT` and `--metrics-file FILE` have those of a syphon that runs as a program: the metrics
+  below that begin with `twinbus_pair_syphon_`, but not `twinbus_pair_syphon_seen`; see
+  [how to run it](../how-to/syphon.md).
 
 Every metric has the labels {labels}: the client's number in its process, and the names of both
 namespaces. What is unknown is missing; it is never shown as zero. The numbers of a client end when it is closed.

@@ -13,6 +13,7 @@ from twinbus.client.homecoming import Homecoming
 from twinbus.client.inspection import inspect
 from twinbus.client.namespace import Namespace
 from twinbus.client.options import SendAvailabilityPairedNamespaceOptions
+from twinbus.client.order_status import order_status
 from twinbus.client.plan import Plan
 from twinbus.client.preparation import Preparation
 from twinbus.client.reports import Inspection
@@ -229,6 +230,7 @@ class Standing:
             backlog_queues=tuple(self._queue_status(queue, at, when) for queue in self.pair.rotation.queues),
             secondary_status=self._secondary_status(),
             syphon=None if self.homecoming is None else self.homecoming.status(),
+            order=None if self.pair.fences is None else order_status(self.pair.fences, self.queue_path),
             news_dropped=news_dropped,
         )
 

@@ -13,6 +13,7 @@ from math import isfinite
 from typing import Any
 
 from twinbus.client.duration import roughly
+from twinbus.client.order_status import OrderStatus
 
 
 class EntityState(StrEnum):
@@ -119,6 +120,10 @@ class SyphonStatus:
     """Messages that were given back, because their entity was down."""
     held: int = 0
     """Messages that it has under lock."""
+    left: int | None = None
+    """About how many are still to come; None: nobody has counted."""
+    seconds_left: float | None = None
+    """What that takes at the present rate."""
     oldest_age_s: float | None = None
     """How long the oldest message it knows of has been in the backlog."""
     destinations_down: tuple[str, ...] = ()
@@ -144,6 +149,8 @@ class Status:
     secondary_status: SecondaryStatus = field(default_factory=SecondaryStatus)
     syphon: SyphonStatus | None = None
     """None: this process does not bring the backlog home."""
+    order: OrderStatus | None = None
+    """What keeps sessions in the backlog, with `order="session"`; None without it."""
     news_dropped: int = 0
     """Callbacks that were not called because too many news were waiting."""
 
@@ -209,6 +216,8 @@ def _lines(status: Status) -> Iterator[str]:
     yield _secondary_line(status.secondary_status, status.at)
     if status.syphon is not None:
         yield from _syphon_lines(status.syphon)
+    if status.order is not None:
+        yield from _order_lines(status.order)
     for warning in status.secondary_status.warnings:
         yield f"warning: {warning}"
 
@@ -261,6 +270,18 @@ def _syphon_lines(syphon: SyphonStatus) -> Iterator[str]:
     yield f"syphon: {syphon.state}, {', '.join(facts)}"
     for trouble in syphon.troubles:
         yield f"syphon: {' '.join(trouble.split())}"
+
+
+def _order_lines(order: OrderStatus) -> Iterator[str]:
+    if not order.fences and not order.unseen_queues:
+        yield "order: nothing goes through the backlog"
+    if order.fences:
+        yield f"order: sessions that go through the backlog {order.fences}, messages not home {order.messages_left}"
+    for fence in order.largest:
+        session = "no session" if fence.session_id is None else f"session {fence.session_id!r}"
+        yield f"order: {fence.entity}, {session}: about {fence.messages_left} to come from {fence.backlog_queue}"
+    for path in order.unseen_queues:
+        yield f"order: {path} was not seen empty yet: all of its sessions go through the backlog"
 
 
 def _known(value: float | None, in_words: Callable[[float], str] = roughly) -> str:

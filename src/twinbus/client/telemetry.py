@@ -19,7 +19,8 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
-from twinbus.client.metrics import LABELS, METRICS, Kind, Metric, Sample
+from twinbus.client.metric import LABELS, Kind, Metric, Sample
+from twinbus.client.metrics import METRICS
 from twinbus.client.status import Status
 
 if TYPE_CHECKING:

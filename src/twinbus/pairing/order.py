@@ -157,6 +157,10 @@ class Fences:
         """Whether a fence stands that would fall if this queue was seen empty."""
         return queue in self._unseen or any(fence.queue == queue for fence in self._fences.values())
 
+    def standing(self) -> list[tuple[Key, int, int]]:
+        """Every fence: its key, its queue, and about how many letters are on their way home."""
+        return [(key, fence.queue, fence.left) for key, fence in list(self._fences.items())]
+
     @property
     def count(self) -> int:
         """How many keys are known to have a fence."""

@@ -23,6 +23,8 @@ contoso/x-servicebus-transfer/1  lost, tried again in 9 s  0     quota exceeded
 
 backlog: waiting 340, oldest 1 min 39 s, full in 1 h 30 min, syphon not seen, looked at 3 min ago
 syphon: running, 12 messages are home, 0/s, 1 in quarantine, orders down
+order: sessions that go through the backlog 1, messages not home 3
+order: orders, session 'a': about 3 to come from contoso/x-servicebus-transfer/0
 warning: duplicate detection of orders is off"""
 
 

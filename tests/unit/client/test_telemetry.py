@@ -19,7 +19,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from sample_status import NOW, ORDERS, SECONDARY, STATUS
 
-from twinbus.client.metrics import LABELS, METRICS, Kind, Metric
+from twinbus.client.metric import LABELS, Kind, Metric
+from twinbus.client.metrics import METRICS
 from twinbus.client.status import EntityStatus, Phase, Status
 from twinbus.client.telemetry import PICTURE_S, Telemetry
 
