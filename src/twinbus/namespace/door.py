@@ -70,7 +70,7 @@ class Door:
         self._connection = connection
         self._reception = reception
         self.flush = flush
-        self._turnstile = Turnstile(reception.faults, reception.postponed, hang_up)
+        self._turnstile = Turnstile(reception.faults, reception.postponed, hang_up, reception.note_busy)
         self._intake = Intake(reception, self._turnstile, self._note_change)
         self._outlet = Outlet(reception, self._turnstile, self._note_change)
         self._desk = Desk(reception, self._turnstile, self._intake.read, self._intake.ask, self._note_change)
@@ -188,9 +188,12 @@ class Door:
         if isinstance(reply, Refused):
             self._refuse(link, reply.error)
             return
+        if not link.lives:
+            return  # the answer had to wait for the disk, and the peer did not
         link.context = asking
         link.accept()
         link.keep_credit = REQUEST_CREDIT
+        self._note_change()
 
     def _sender_opened(self, link: ReceivingLink, path: str, reply: SenderOpened | Refused) -> None:
         if isinstance(reply, Refused):
@@ -218,6 +221,7 @@ class Door:
         if is_for_session(link):
             self._let_wait(link, path, receiver, mode, now_ms)
             return
+        link.context = Accepting(path, receiver)
         opened = partial(self._receiver_opened, link, Receiving(path, path.lower(), receiver), now_ms)
         self._reception.ask(OpenReceiver(receiver, path, mode, opened), now_ms)
 
@@ -243,13 +247,18 @@ class Door:
         self._note_change()
 
     def _receiver_opened(self, link: SendingLink, receiving: Receiving, now_ms: int, reply: Done | Refused) -> None:
+        if link.context != Accepting(receiving.path, receiving.receiver):
+            return  # gone while the answer waited for the disk: transfer dead letters are made when first asked for
         if isinstance(reply, Refused):
+            link.context = None
             self._reception.forget_receiver(receiving.receiver)
             self._refuse(link, reply.error)
             return
         link.context = receiving
         link.accept()
         self._outlet.open(receiving, link, now_ms)
+        self._hear_credit(link, now_ms)
+        self._note_change()
 
     def _opened(self, event: Opened, now_ms: int) -> None:
         busy = self._reception.throttle.connection_refusal(self._reception.connections() - 1)

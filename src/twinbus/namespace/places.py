@@ -25,7 +25,7 @@ class Receiving(NamedTuple):
 
 
 class Accepting(NamedTuple):
-    """A link on which the peer is to receive from a session, as soon as there is one."""
+    """A link on which the peer is to receive, as soon as there is a session, or the entity itself."""
 
     path: str
     receiver: int

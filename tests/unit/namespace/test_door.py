@@ -240,3 +240,28 @@ def test_a_sender_to_what_cannot_be_sent_to_is_refused(hall: Hall, address: str)
 @pytest.mark.parametrize("address", ["orders", "/orders", "amqps://host:5671/orders", "sb://host/Orders", "ORDERS/"])
 def test_an_entity_is_found_under_every_form_of_its_address(hall: Hall, address: str) -> None:
     assert hall.sender(address).attached
+
+
+# --- attaches that wait for the disk ---
+
+
+def test_transfer_dead_letters_are_opened_when_they_have_been_made(hall: Hall) -> None:
+    link = hall.session.attach_receiver("transfers", "orders/$transfer/$deadletterqueue")
+    link.grant(5)
+    hall.exchange()
+    assert not link.attached
+    hall.reception.changed_doors.clear()
+    hall.store.commit()
+    assert hall.door in hall.reception.changed_doors, "nobody would send the answer"
+    hall.exchange()
+    assert link.attached
+
+
+def test_who_leaves_before_transfer_dead_letters_are_made_leaves_no_receiver(hall: Hall) -> None:
+    link = hall.session.attach_receiver("transfers", "orders/$transfer/$deadletterqueue")
+    hall.exchange()
+    link.detach()
+    hall.exchange()
+    hall.store.commit()
+    hall.exchange()
+    assert hall.seam.machine.registry.find_queue("orders/$transfer/$deadletterqueue").receivers.all == {}
