@@ -1,0 +1,320 @@
+"""`twinbus drill` with real namespaces: what is measured, and that everything is put back whatever happens."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiveMode
+from azure.servicebus.management import ServiceBusAdministrationClient
+
+from twinbus import Namespace
+from twinbus.cli.main import run
+from twinbus.drill import homecoming
+from twinbus.testing import LocalNamespace, NamespacePair
+
+WAIT_S = 30.0
+QUICK = (
+    *("--length", "1s", "--before", "500ms", "--ping-interval", "1s"),
+    *("--attempts", "1", "--rate", "20", "--count", "2", "--yes"),
+)
+
+
+@pytest.fixture
+def spaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NamespacePair]:
+    """Two namespaces in the environment of the commands, and a folder of our own for notes."""
+    monkeypatch.chdir(tmp_path)
+    data = tmp_path / "bus"
+    with LocalNamespace("contoso", data=data, queues=["orders"]) as primary, LocalNamespace("backup") as secondary:
+        monkeypatch.setenv("TWINBUS_PRIMARY", primary.connection_string)
+        monkeypatch.setenv("TWINBUS_SECONDARY", secondary.connection_string)
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+        yield NamespacePair(primary, secondary)
+
+
+def admin_of(namespace: LocalNamespace) -> ServiceBusAdministrationClient:
+    return Namespace.from_connection_string(namespace.connection_string).admin_client()
+
+
+def status_of(namespace: LocalNamespace, queue: str = "orders") -> str:
+    with admin_of(namespace) as admin:
+        return str(getattr(status := admin.get_queue(queue).status, "value", status))
+
+
+def lying_in(namespace: LocalNamespace, queue: str = "orders") -> int:
+    with admin_of(namespace) as admin:
+        return admin.get_queue_runtime_properties(queue).total_message_count or 0
+
+
+def notes(tmp_path: Path) -> list[Path]:
+    return list((tmp_path / "state").rglob("*.drill"))
+
+
+def told(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    said: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return said
+
+
+# --- what is measured ---
+
+
+def test_a_fault_over_the_control_socket_is_measured_and_nothing_is_left(
+    spaces: NamespacePair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    limits = ("--max-failover", "10s", "--max-gap", "10s", "--max-recovery", "10s", "--max-drain", "20s")
+    assert run(["drill", "--entity", "orders", *QUICK, *limits, "--report", "drill.md"]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("PASSED: no-send of orders on contoso for 1 s\n")
+    assert out.count("kept") == 5
+    assert "over the control socket" in err
+    for line in ("failed over", "orders is put back", "recovered"):
+        assert line in err
+    assert (tmp_path / "drill.md").read_text().startswith("# PASSED")
+    assert (spaces.primary.faults.list(), lying_in(spaces.primary), notes(tmp_path)) == ([], 0, [])
+
+
+def test_every_canary_of_an_unanswered_outage_is_accounted_for_with_its_copies(
+    spaces: NamespacePair, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unanswered = ("--fault", "unanswered", "--timeout", "1500ms", "--length", "2s", "--max-gap", "1s")
+    assert run(["drill", "--entity", "orders", *QUICK, *unanswered, "--json", "--leave-canaries"]) == 1
+    said = told(capsys)
+    measures = said["measures"]
+    assert (said["verdict"], measures["lost"], measures["waiting"], said["taken_back"]) == ("fail", [], 0, 0)
+    assert [finding["name"] for finding in said["findings"] if not finding["kept"]] == ["gap"]
+    assert measures["duplicates"] >= 1, "stored on the primary, not answered, sent again by the backlog"
+    assert measures["failover_s"] >= 1.4
+    assert measures["to_primary"] + measures["to_backlog"] == measures["sent"]
+    assert lying_in(spaces.primary) == measures["sent"] + measures["duplicates"]
+
+
+@pytest.mark.parametrize("kind", ["session queue", "topic"])
+def test_a_status_is_changed_and_put_back_for_sessions_and_topics_too(
+    spaces: NamespacePair, tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    with admin_of(spaces.primary) as admin:
+        if kind == "topic":
+            admin.create_topic("news")
+        else:
+            admin.create_queue("news", requires_session=True)
+        assert run(["drill", "--entity", "news", "--by-status", *QUICK, "--json"]) == 0
+        out, err = capsys.readouterr()
+        said = json.loads(out)
+        assert f"Drill of news, a {kind} of contoso" in err
+        assert "has the status SendDisabled" in err
+        assert (said["way"], said["measures"]["lost"], said["put_back"]) == ("status", [], True)
+        assert said["measures"]["to_backlog"] > 0
+        assert said["measures"]["to_primary"] > 0
+        if kind == "topic":
+            assert admin.get_topic("news").status == "Active"
+            assert list(admin.list_subscriptions("news")) == []
+        else:
+            assert said["taken_back"] == said["measures"]["sent"]
+            assert admin.get_queue("news").status == "Active"
+            assert admin.get_queue_runtime_properties("news").total_message_count == 0
+    assert notes(tmp_path) == []
+
+
+def test_a_namespace_without_a_control_socket_is_drilled_by_status(
+    spaces: NamespacePair, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with LocalNamespace("fabrikam", queues=["orders"]) as remote:
+        monkeypatch.setenv("TWINBUS_PRIMARY", remote.connection_string)
+        assert run(["drill", "--entity", "orders", "--dry-run", "--json"]) == 0
+        assert told(capsys)["way"] == "status"
+        assert run(["drill", "--entity", "orders", "--dry-run", "--fault", "unanswered"]) == 2
+        assert "has no control socket here" in capsys.readouterr().err
+
+
+def test_messages_of_others_in_front_are_not_touched(spaces: NamespacePair, capsys: pytest.CaptureFixture[str]) -> None:
+    with (
+        ServiceBusClient.from_connection_string(spaces.primary.connection_string) as client,
+        client.get_queue_sender("orders") as sender,
+        client.get_queue_receiver("orders") as receiver,
+    ):
+        sender.send_messages([ServiceBusMessage(f"real {number}") for number in range(3)])
+        assert run(["drill", "--entity", "orders", *QUICK, "--json"]) == 0
+        said = told(capsys)
+        assert (said["taken_back"], said["measures"]["lost"]) == (0, [])
+        found = receiver.receive_messages(3, max_wait_time=5)
+        assert [(str(message), message.delivery_count) for message in found] == [(f"real {n}", 0) for n in range(3)]
+        (canary,) = receiver.peek_messages(1, sequence_number=(found[-1].sequence_number or 0) + 1)
+        assert (canary.application_properties or {})[b"twinbus-drill"] == said["drill"].encode()
+
+
+def test_what_other_receivers_take_is_not_lost(spaces: NamespacePair, capsys: pytest.CaptureFixture[str]) -> None:
+    is_over, taken = threading.Event(), []
+
+    def consume() -> None:
+        mode = ServiceBusReceiveMode.RECEIVE_AND_DELETE
+        with (
+            ServiceBusClient.from_connection_string(spaces.primary.connection_string) as client,
+            client.get_queue_receiver("orders", receive_mode=mode) as receiver,
+        ):
+            while not is_over.is_set():
+                taken.extend(receiver.receive_messages(50, max_wait_time=0.1))
+
+    consumer = threading.Thread(target=consume)
+    consumer.start()
+    try:
+        assert run(["drill", "--entity", "orders", *QUICK, "--json"]) == 0
+    finally:
+        is_over.set()
+        consumer.join()
+    out, err = capsys.readouterr()
+    measures = json.loads(out)["measures"]
+    assert "somebody else receives from orders" in err
+    assert (measures["lost"], measures["drain_s"] is not None) == ([], True)
+    assert 0 < measures["taken"] <= len(taken)
+
+
+def test_canaries_that_nobody_brings_home_are_found_in_the_backlog(
+    spaces: NamespacePair, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(homecoming, "PATIENCE_S", 0.5)
+    assert run(["drill", "--entity", "orders", *QUICK, "--no-syphon"]) == 1
+    out = capsys.readouterr().out
+    assert "still in the backlog" in out
+    assert out.count("MISSED") == 1, "not drained, and nothing is lost"
+    assert sum(lying_in(spaces.secondary, f"contoso/x-servicebus-transfer/{index}") for index in (0, 1)) > 0
+
+
+# --- nothing happens ---
+
+
+def test_a_dry_run_says_what_would_happen_and_changes_nothing(
+    spaces: NamespacePair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["drill", "--entity", "orders", "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert "for 30 s: orders refuses sends (no-send, over the control socket)" in out
+    assert out.endswith("Nothing was done.\n")
+    with admin_of(spaces.secondary) as admin:
+        assert list(admin.list_queues()) == []
+    assert (spaces.primary.faults.list(), lying_in(spaces.primary), notes(tmp_path)) == ([], 0, [])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ([], "which entity? give --entity NAME"),
+        (["--entity", "nothing"], "contoso has no queue or topic 'nothing'"),
+        (["--entity", "orders", "--length", "soon"], "--length: a length of time is"),
+        (["--entity", "orders", "--report", "drill.pdf"], "--report ends in .json or .md"),
+        (["--entity", "orders", "--report", "nowhere/drill.md"], "cannot be written"),
+        (["--entity", "orders", "--by-status", "--control", "x"], "give one of them"),
+        (["--entity", "orders", "--undo"], "leave --entity out"),
+        (["--entity", "orders", "--count", "0"], "--count must be from 1 to 100"),
+    ],
+)
+def test_wrong_arguments_are_one_line_and_nothing_happens(
+    spaces: NamespacePair, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], text: str
+) -> None:
+    assert run(["drill", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert text in err
+    assert (lying_in(spaces.primary), notes(tmp_path)) == (0, [])
+
+
+def test_an_entity_that_is_not_active_is_not_drilled(spaces: NamespacePair, capsys: pytest.CaptureFixture[str]) -> None:
+    with admin_of(spaces.primary) as admin:
+        admin.update_queue(admin.get_queue("orders"), status="ReceiveDisabled")
+    assert run(["drill", "--entity", "orders", *QUICK]) == 1
+    assert "orders is ReceiveDisabled, not Active" in capsys.readouterr().err
+    assert status_of(spaces.primary) == "ReceiveDisabled"
+
+
+# --- interrupted ---
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "twinbus", "drill", "--entity", "orders", *arguments]
+
+
+def wait_for(process: subprocess.Popen[str], text: str) -> None:
+    assert process.stderr is not None
+    for line in process.stderr:
+        if text in line:
+            return
+    raise AssertionError(f"it ended without {text!r}")
+
+
+def test_a_signal_ends_it_cleanly_and_canaries_are_accounted_for(spaces: NamespacePair, tmp_path: Path) -> None:
+    long = command(*QUICK, "--by-status", "--length", "10m", "--json")
+    with subprocess.Popen(long, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        wait_for(process, "failed over")
+        assert status_of(spaces.primary) == "SendDisabled"
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=WAIT_S)
+    said = json.loads(out)
+    assert (process.returncode, said["verdict"], said["put_back"]) == (130, "interrupted", True)
+    assert said["measures"]["to_backlog"] > 0
+    assert (said["measures"]["lost"], said["measures"]["waiting"]) == ([], 0)
+    assert (status_of(spaces.primary), lying_in(spaces.primary), notes(tmp_path)) == ("Active", 0, [])
+
+
+def test_a_second_signal_leaves_at_once_and_still_puts_the_entity_back(spaces: NamespacePair, tmp_path: Path) -> None:
+    long = command(*QUICK, "--length", "10m", "--no-syphon")
+    with subprocess.Popen(long, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        wait_for(process, "failed over")
+        assert len(spaces.primary.faults.list()) == 1
+        process.send_signal(signal.SIGTERM)
+        wait_for(process, "orders is put back")  # nobody brings the canaries home: it would wait for them
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=WAIT_S)
+    assert (process.returncode, out) == (130, "")
+    assert "canaries were not counted" in err
+    assert (spaces.primary.faults.list(), notes(tmp_path)) == ([], [])
+
+
+@pytest.mark.parametrize("way", ["status", "control"])
+def test_what_a_killed_drill_left_behind_is_undone(
+    spaces: NamespacePair, tmp_path: Path, capsys: pytest.CaptureFixture[str], way: str
+) -> None:
+    options = ["--by-status"] if way == "status" else []
+    long = command(*QUICK, *options, "--length", "10m")
+    with subprocess.Popen(long, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        wait_for(process, "failed over")
+        assert run(["drill", "--undo"]) == 3, "it runs, and is left alone"
+        assert f"process {process.pid}" in capsys.readouterr().out
+        process.kill()
+    assert len(notes(tmp_path)) == 1
+    if way == "control":
+        assert run(["drill", "--entity", "orders", *QUICK]) == 1
+        assert "run twinbus drill --undo first" in capsys.readouterr().err
+        assert [fault["length_ms"] is not None for fault in spaces.primary.faults.list()] == [True]
+    else:
+        assert status_of(spaces.primary) == "SendDisabled"
+    assert run(["drill", "--undo"]) == 0
+    assert capsys.readouterr().out == "orders: is as it was before the drill\n"
+    assert (status_of(spaces.primary), spaces.primary.faults.list(), notes(tmp_path)) == ("Active", [], [])
+    assert run(["drill", "--undo"]) == 0
+    assert capsys.readouterr().out == "nothing is left of any drill\n"
+
+
+def test_on_a_terminal_it_asks_first_and_no_means_no(spaces: NamespacePair, tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(command("--length", "1s"), stdin=theirs, stdout=subprocess.PIPE, stderr=theirs)
+    os.close(theirs)
+    with process:
+        shown, deadline = b"", time.monotonic() + WAIT_S
+        while b"Go on?" not in shown:
+            assert time.monotonic() < deadline, shown
+            shown += os.read(ours, 65_536) if select.select([ours], [], [], 0.1)[0] else b""
+        os.write(ours, b"n\n")
+        assert process.wait(WAIT_S) == 130
+    os.close(ours)
+    assert b"Drill of orders" in shown
+    assert (spaces.primary.faults.list(), notes(tmp_path)) == ([], [])
