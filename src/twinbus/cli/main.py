@@ -5,6 +5,7 @@ Every error is one line on stderr. Wrong arguments end with exit code 2, anythin
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import traceback
@@ -92,6 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run `twinbus` and return its exit code."""
     command = typer.main.get_command(app)
+    logging.getLogger("azure").addHandler(logging.NullHandler())  # what it raises is told in one line, by us
     try:
         code = command.main(args=arguments, prog_name="twinbus", standalone_mode=False)
         sys.stdout.flush()

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 COUNT_MAX = 10_000_000
 NUMBER = "{n}"
 """Stands for the number of a message, where one description makes many."""
-_INT64 = 2**63
+_INT32 = 2**31
+"""The official SDK sends whole numbers as AMQP int."""
 STDIN = Path("-")
 
 
@@ -137,6 +138,8 @@ def _plain_value(name: str, text: str) -> int | float | bool:
         value = json.loads(text)
     except (ValueError, RecursionError):
         value = None
-    if not isinstance(value, int | float) or (isinstance(value, int) and not -_INT64 <= value < _INT64):
-        raise OptionsError(f"--property {name}:= takes a number, true or false, got {text!r}; texts are {name}=TEXT")
+    if not isinstance(value, int | float) or (isinstance(value, int) and not -_INT32 <= value < _INT32):
+        raise OptionsError(
+            f"--property {name}:= takes true, false or a number of at most 32 bits, got {text!r}; texts are {name}=TEXT"
+        )
     return value

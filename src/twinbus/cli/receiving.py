@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
+LEAST_WAIT_S = 0.05
+"""The SDK takes no zero."""
+GOODBYE_S = 0.3
+"""The SDK would wait longer for an answer to its goodbye; nothing depends on it."""
 GRACE_S = 1.0
 """How long after its time a call may end by itself."""
 
@@ -85,7 +89,8 @@ class Reception:
     def take(self, count: int, wait_s: float) -> list[ServiceBusReceivedMessage]:
         """Up to so many, as soon as there is one; none if nothing came in this time."""
         return self._do(
-            self._attempt_s + wait_s, lambda: self.receiver.receive_messages(count, max_wait_time=max(0.05, wait_s))
+            self._attempt_s + wait_s,
+            lambda: self.receiver.receive_messages(count, max_wait_time=max(LEAST_WAIT_S, wait_s)),
         )
 
     def peek(self, count: int, first: int) -> list[ServiceBusReceivedMessage]:
@@ -105,7 +110,7 @@ class Reception:
         from twinbus.client.within import within
 
         with contextlib.suppress(Exception):
-            within(GRACE_S, self.receiver.close)
+            within(GOODBYE_S, self.receiver.close)
         self._wire.close()
 
     def _do(self, deadline_s: float, act: Callable[[], Result]) -> Result:

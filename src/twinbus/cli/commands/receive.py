@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Annotated
@@ -82,7 +83,7 @@ def receive(
         wait_s=_wait_s(wait),
         follows=follow,
         peeks=peek,
-        completes=not delete,
+        locks=not delete and not peek,
     )
     if peek and delete:
         raise OptionsError("--peek and --delete exclude each other: choose one")
@@ -111,7 +112,8 @@ class Wish:
     wait_s: float
     follows: bool
     peeks: bool
-    completes: bool
+    locks: bool
+    """Whether messages are under lock until they are completed."""
 
 
 def _most(given: int | None, *, everything: bool, follow: bool) -> int | None:
@@ -160,50 +162,50 @@ def _receive(reception: Reception, wish: Wish, printer: Printer, bar: Bar) -> in
     """The exit code."""
     reception.open()
     with _stopping() as stop:
-        come = _peeked(reception, wish, stop) if wish.peeks else _taken(reception, wish, stop)
-        for message in come:
-            printer.show(message)
-            bar.done += 1
-            if wish.completes and not wish.peeks:
-                reception.complete(message)
+        for found in _peeked(reception, wish, stop) if wish.peeks else _taken(reception, wish, stop):
+            _show(reception, deque(found), wish, printer, stop)
+            bar.done = printer.printed
     if stop.is_wished:
         return ExitCode.DONE if wish.follows else ExitCode.INTERRUPTED
     is_less = printer.printed == 0 or (wish.most is not None and printer.printed < wish.most)
     return ExitCode.NOT_ALL if is_less else ExitCode.DONE
 
 
-def _taken(reception: Reception, wish: Wish, stop: Stop) -> Iterator[ServiceBusReceivedMessage]:
+def _show(
+    reception: Reception, found: deque[ServiceBusReceivedMessage], wish: Wish, printer: Printer, stop: Stop
+) -> None:
+    """What was deleted already is shown in any case; what is under lock goes back, if it cannot be shown."""
+    try:
+        while found and not (stop.is_wished and wish.locks):
+            printer.show(found[0])
+            if wish.locks:
+                reception.complete(found[0])
+            found.popleft()
+    finally:
+        for message in found if wish.locks else ():
+            with suppress(TwinbusError):  # then it comes again when its lock ends
+                reception.give_back(message)
+
+
+def _taken(reception: Reception, wish: Wish, stop: Stop) -> Iterator[list[ServiceBusReceivedMessage]]:
     left, quiet_since = wish.most, monotonic()
-    while left is None or left > 0:
+    while (left is None or left > 0) and not stop.is_wished:
         waited = monotonic() - quiet_since
-        if stop.is_wished or (waited >= wish.wait_s > 0 and not wish.follows):
-            return
-        slice_s = SLICE_S if wish.follows else min(SLICE_S, max(0.05, wish.wait_s - waited))
+        slice_s = SLICE_S if wish.follows else min(SLICE_S, wish.wait_s - waited)
         found = reception.take(AT_ONCE if left is None else min(AT_ONCE, left), slice_s)
-        if not found and not wish.follows and wish.wait_s == 0:
-            return
-        yield from _until_stopped(reception, found, wish, stop)
+        yield found
         if found:
             left = None if left is None else left - len(found)
             quiet_since = monotonic()
+        elif not wish.follows and monotonic() - quiet_since >= wish.wait_s:
+            return
 
 
-def _until_stopped(
-    reception: Reception, found: list[ServiceBusReceivedMessage], wish: Wish, stop: Stop
-) -> Iterator[ServiceBusReceivedMessage]:
-    """What was deleted already is shown in any case; what is under lock goes back, if somebody stops us."""
-    for message in found:
-        if stop.is_wished and wish.completes:
-            reception.give_back(message)
-        else:
-            yield message
-
-
-def _peeked(reception: Reception, wish: Wish, stop: Stop) -> Iterator[ServiceBusReceivedMessage]:
+def _peeked(reception: Reception, wish: Wish, stop: Stop) -> Iterator[list[ServiceBusReceivedMessage]]:
     left, first = wish.most, 0
     while (left is None or left > 0) and not stop.is_wished:
         found = reception.peek(AT_ONCE if left is None else min(AT_ONCE, left), first)
-        yield from found
+        yield found
         if found:
             first = (found[-1].sequence_number or 0) + 1
             left = None if left is None else left - len(found)
