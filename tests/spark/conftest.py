@@ -12,10 +12,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HERE = Path(__file__).parent
+LARGE = "large"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", f"{LARGE}: takes minutes; only `make test-ledger` runs them")
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if LARGE not in config.option.markexpr:
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker(LARGE) is not None])
+        items[:] = [item for item in items if item.get_closest_marker(LARGE) is None]
     for item in items:
         if item.path.is_relative_to(HERE) and "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("spark"))
@@ -23,10 +31,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """Made for little data, so without compiled stages; `bench.analytics` checks those against DuckDB."""
+def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
+    """Made for little data, so without compiled stages; `make test-ledger` has them."""
     from twinbus.spark.session import FOR_LITTLE_DATA, ensure_session
 
-    session = ensure_session("local[2,4]", settings=FOR_LITTLE_DATA)
+    is_large = LARGE in request.config.option.markexpr
+    session = ensure_session("local[2,4]", settings={} if is_large else FOR_LITTLE_DATA)
     yield session
     session.stop()

@@ -25,8 +25,9 @@ HORIZON_MIN = 15
 def reconciled(spark: SparkSession, compacted: Compacted) -> Reconciliation:
     from twinbus.spark.jobs.analysis import reconcile
     from twinbus.spark.jobs.compaction import steps_in
+    from twinbus.spark.transforms.accounts import accounts
 
-    return reconcile(steps_in(spark, compacted), coverage_of(compacted), horizon_min=HORIZON_MIN)
+    return reconcile(accounts(steps_in(spark, compacted)), coverage_of(compacted), horizon_min=HORIZON_MIN)
 
 
 def verdicts(spark: SparkSession, compacted: Compacted, dark_until_ms: int = 0) -> dict[tuple[str, str], str]:

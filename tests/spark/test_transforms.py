@@ -39,7 +39,7 @@ def test_steps_read_from_the_segments_are_those_of_compaction(spark: SparkSessio
 
 
 def test_outages_that_overlap_are_one_and_flaps_are_counted(spark: SparkSession) -> None:
-    from twinbus.spark.transforms.availability import availability, detours, observed, outages
+    from twinbus.spark.transforms.availability import availability, changes, detours, observed, outages
 
     def told(kind: Kind, at: int, process: str, entity: str = "orders") -> dict[str, Any]:
         return {"kind": str(kind), "at_ms": at, "process": process, "entity": entity}
@@ -58,7 +58,7 @@ def test_outages_that_overlap_are_one_and_flaps_are_counted(spark: SparkSession)
         told(Kind.ACCEPTED, 5000, "b"),
         told(Kind.ACCEPTED, 100, "b", "bills"),
     )
-    out = outages(detours(rows))
+    out = outages(detours(changes(rows)))
     assert [tuple(row) for row in out.collect()] == [
         ("orders", 1, 1000, 1100, 2500, 2, 3),
         ("orders", 2, 4000, 4000, None, 1, 1),
@@ -70,25 +70,28 @@ def test_outages_that_overlap_are_one_and_flaps_are_counted(spark: SparkSession)
 def test_both_rules_of_counting(spark: SparkSession) -> None:
     """C3: 64 KB steps, settlements, renewals and management are in the full rule only."""
     from twinbus.spark.transforms.cost import uses
+    from twinbus.spark.transforms.traffic import traffic
 
     large, at = 65_536 + 1, BASE_MS
     one = {"at_ms": at, "message_id": "m", "size": large}
     parked = {**one, "queue": "q/0"}
     found = uses(
-        steps(
-            spark,
-            {**parked, "kind": "backlogged"},
-            {**parked, "kind": "received_from_backlog"},
-            {**one, "kind": "sent_home"},
-            {**parked, "kind": "completed"},
-            {**one, "kind": "delivered"},
-            {**one, "kind": "delivered", "outcome": "received-and-deleted", "size": 10},
-            {"at_ms": at, "kind": "lock_renewed", "count": 3, "queue": "q/0"},
-            {"at_ms": at, "kind": "queue_created", "queue": "q/0"},
-            {"at_ms": at, "kind": "long_poll", "queue": "q/0", "count": 1},
-            {"at_ms": at, "kind": "ping", "count": 1, "bytes": 200},
-            {"at_ms": at, "kind": "failed_over"},
-            {"at_ms": at + 31 * 86_400_000, "kind": "accepted", "message_id": "n", "size": 65_536},
+        traffic(
+            steps(
+                spark,
+                {**parked, "kind": "backlogged"},
+                {**parked, "kind": "received_from_backlog"},
+                {**one, "kind": "sent_home"},
+                {**parked, "kind": "completed"},
+                {**one, "kind": "delivered"},
+                {**one, "kind": "delivered", "outcome": "received-and-deleted", "size": 10},
+                {"at_ms": at, "kind": "lock_renewed", "count": 3, "queue": "q/0"},
+                {"at_ms": at, "kind": "queue_created", "queue": "q/0"},
+                {"at_ms": at, "kind": "long_poll", "queue": "q/0", "count": 1},
+                {"at_ms": at, "kind": "ping", "count": 1, "bytes": 200},
+                {"at_ms": at, "kind": "failed_over"},
+                {"at_ms": at + 31 * 86_400_000, "kind": "accepted", "message_id": "n", "size": 65_536},
+            )
         )
     )
     rows = {(row["month"], row["stage"]): (row["documents"], row["full"], row["bytes"]) for row in found.collect()}
@@ -108,6 +111,7 @@ def test_both_rules_of_counting(spark: SparkSession) -> None:
 
 
 def test_a_message_is_late_when_one_that_was_sent_later_came_first(spark: SparkSession) -> None:
+    from twinbus.spark.transforms.accounts import accounts
     from twinbus.spark.transforms.ordering import journeys, ordering, ordering_by_session
 
     def sent(name: str, at: int, session: str | None = None) -> dict[str, Any]:
@@ -123,5 +127,5 @@ def test_a_message_is_late_when_one_that_was_sent_later_came_first(spark: SparkS
         sent("never", 6),
         *(done(name, at) for name, at in [("b", 10), ("y", 11), ("a", 14), ("c", 14), ("x", 15), ("b", 20)]),
     )
-    found = [tuple(row) for row in ordering(ordering_by_session(journeys(rows))).collect()]
+    found = [tuple(row) for row in ordering(ordering_by_session(journeys(accounts(rows)))).collect()]
     assert found == [("orders", 6, 1, "delivered", 5, 2, 1, 4)]

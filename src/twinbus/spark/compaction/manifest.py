@@ -123,13 +123,18 @@ def load(store: Path) -> Manifest:
 
 def save(store: Path, manifest: Manifest) -> None:
     """From now on, and after a power cut too, this is what the store says."""
-    fresh = store / f"{NAME}.new"
-    with fresh.open("wb") as file:
-        file.write(msgspec.json.encode(manifest))
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(store / NAME)
-    sync_names(store)
+    write_whole(store / NAME, msgspec.json.encode(manifest))
+
+
+def write_whole(file: Path, data: bytes) -> None:
+    """The file is as it was or has all of the data, after a power cut too."""
+    fresh = file.with_name(f"{file.name}.new")
+    with fresh.open("wb") as opened:
+        opened.write(data)
+        opened.flush()
+        os.fsync(opened.fileno())
+    fresh.replace(file)
+    sync_names(file.parent)
 
 
 def sync_names(directory: Path) -> None:

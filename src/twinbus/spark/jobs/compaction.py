@@ -51,9 +51,13 @@ def _read_there(spark: SparkSession, chunks: list[Chunk], store: Path) -> Iterat
 
 def steps_in(spark: SparkSession, compacted: Compacted) -> DataFrame:
     """The steps in a store, with the column `date` that they are partitioned by."""
-    files = [str(compacted.store / file) for file in compacted.manifest.files]
+    return steps_of_files(spark, compacted.store, compacted.manifest.files)
+
+
+def steps_of_files(spark: SparkSession, store: Path, files: list[str]) -> DataFrame:
+    """The steps in some of a store's files."""
     schema = f"{STEP_DDL}, date DATE"
     if not files:
         return spark.createDataFrame([], schema)
-    base = str(compacted.store / STEPS)
-    return spark.read.schema(schema).option("basePath", base).parquet(*files)
+    base = str(store / STEPS)
+    return spark.read.schema(schema).option("basePath", base).parquet(*(str(store / file) for file in files))

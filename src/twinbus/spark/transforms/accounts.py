@@ -1,6 +1,12 @@
-"""What is known of each message: how often each thing happened to it, and when."""
+"""What is known of each message: how often each thing happened to it, and when.
+
+Everything here is a count, a smallest or a largest. So accounts of parts of a ledger can be put together, in any
+order, and are what they would be of the whole.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -8,8 +14,11 @@ from pyspark.sql import functions as F  # noqa: N812
 from twinbus.ledger.kinds import Kind
 
 MINUTE_MS = 60_000
+POSITIONS_MAX = 1 << 20
+"""More messages than one event can have: numbers and positions fit into one whole number, in order."""
 
-ENTERED = (Kind.ACCEPTED, Kind.BACKLOGGED, Kind.IN_DOUBT)
+KEY = ("entity", "message_id")
+SENT = (Kind.ACCEPTED, Kind.BACKLOGGED)
 ARRIVED = (Kind.ACCEPTED, Kind.SENT_HOME)
 
 COUNTED: dict[str, tuple[Kind, ...]] = {
@@ -34,61 +43,106 @@ COUNTED_AT_HOME: dict[str, Kind] = {
 KINDS = sorted(
     {kind for kinds in COUNTED.values() for kind in kinds} | {*COUNTED_BY_SIDE.values(), *COUNTED_AT_HOME.values()}
 )
+ARRIVALS: dict[str, tuple[Kind, ...]] = {
+    "delivered": (Kind.DELIVERED,),
+    "stored": (Kind.STORED,),
+    "acknowledged": ARRIVED,
+}
+"""Ways of looking at when a message arrived, the best one first."""
+
+Combine = Callable[[Column], Column]
 
 
 def accounts(steps: DataFrame) -> DataFrame:
     """One row per message: `entity`, `message_id`, how often each thing happened to it, and when.
 
     An entity is written in small letters, and of a subscription only its topic: that is what the message was sent to.
-    Names of sessions and queues are 64-bit hashes here, so that all sums have a fixed size and are combined before
-    they travel.
+    Names of sessions, queues and processes are 64-bit hashes here: all sums have a fixed size.
     """
     about = steps.where(F.col("kind").isin(*KINDS) & F.col("message_id").isNotNull() & (F.col("entity") != ""))
-    return about.groupBy(sent_to().alias("entity"), "message_id").agg(*_counts(), *_moments(), *_places())
+    # The steps of a message are in segments of different processes: adding up before they travel would gain nothing.
+    together = _slim(about).repartition(*KEY)
+    return together.groupBy(*KEY).agg(*(combine(value).alias(name) for name, (combine, value) in _sums().items()))
+
+
+def merged(parts: DataFrame) -> DataFrame:
+    """One row per message, from rows that are accounts of parts of the ledger."""
+    sums = (combine(F.col(name)).alias(name) for name, (combine, _) in _sums().items())
+    return parts.groupBy(*KEY).agg(*sums)
 
 
 def at_home() -> Column:
     """Whether a step happened on the primary; steps in the backlog name their queue."""
-    return F.col("queue") == ""
+    return F.col("queue").isNull()
 
 
 def sent_to() -> Column:
     return F.substring_index(F.lower("entity"), "/subscriptions/", 1)
 
 
+def _slim(steps: DataFrame) -> DataFrame:
+    """Only what accounts need of a step, with hashes instead of names."""
+    return steps.select(
+        sent_to().alias("entity"),
+        "message_id",
+        "kind",
+        "at_ms",
+        "until_ms",
+        F.when(F.col("queue") != "", F.xxhash64("queue")).alias("queue"),
+        F.when(F.col("session_id").isNotNull(), F.xxhash64("session_id")).alias("session"),
+        F.xxhash64("process").alias("process"),
+        (F.col("number") * POSITIONS_MAX + F.col("position")).alias("place"),
+        F.xxhash64(F.lower("entity")).alias("reader"),
+    )
+
+
 def _is(*kinds: Kind) -> Column:
     return F.col("kind").isin(*map(str, kinds))
 
 
-def _counts() -> list[Column]:
-    everywhere = [F.count_if(_is(*kinds)).alias(name) for name, kinds in COUNTED.items()]
-    there = [F.count_if(_is(kind) & at_home()).alias(name) for name, kind in COUNTED_AT_HOME.items()]
-    by_side = [
-        F.count_if(_is(kind) & (at_home() if side == "home" else ~at_home())).alias(f"{name}_{side}")
-        for name, kind in COUNTED_BY_SIDE.items()
-        for side in ("home", "backlog")
-    ]
-    return [*everywhere, *there, *by_side]
+def _sums() -> dict[str, tuple[Combine, Column]]:
+    """Each column: how parts of it are put together, and what a step adds to it."""
+    return {**_counts(), **_moments(), **_places(), **_order()}
 
 
-def _moments() -> list[Column]:
-    """When the message was first heard of, was acknowledged by each side, is due, and was delivered."""
+def _counts() -> dict[str, tuple[Combine, Column]]:
+    happened = {name: _is(*kinds) for name, kinds in COUNTED.items()}
+    happened |= {name: _is(kind) & at_home() for name, kind in COUNTED_AT_HOME.items()}
+    for name, kind in COUNTED_BY_SIDE.items():
+        happened |= {f"{name}_home": _is(kind) & at_home(), f"{name}_backlog": _is(kind) & ~at_home()}
+    return {name: (F.sum, condition.cast("bigint")) for name, condition in happened.items()}
+
+
+def _moments() -> dict[str, tuple[Combine, Column]]:
+    """When the message was first heard of, was acknowledged by each side, and is due."""
     at_ms = F.col("at_ms")
-    return [
-        F.min(at_ms).alias("first_ms"),
-        F.min(F.when(_is(Kind.BACKLOGGED), at_ms)).alias("backlogged_ms"),
-        F.min(F.when(_is(*ARRIVED) | (_is(Kind.STORED) & at_home()), at_ms)).alias("arrived_ms"),
-        F.min(F.when(_is(Kind.SENT_HOME), at_ms)).alias("sent_home_ms"),
-        F.min(F.when(_is(Kind.DELIVERED) & at_home(), at_ms)).alias("delivered_ms"),
-        F.max(F.when(_is(*ARRIVED, Kind.BACKLOGGED), F.col("until_ms"))).alias("due_ms"),
-    ]
+    return {
+        "first_ms": (F.min, at_ms),
+        "backlogged_ms": (F.min, F.when(_is(Kind.BACKLOGGED), at_ms)),
+        "arrived_ms": (F.min, F.when(_is(*ARRIVED) | (_is(Kind.STORED) & at_home()), at_ms)),
+        "sent_home_ms": (F.min, F.when(_is(Kind.SENT_HOME), at_ms)),
+        "due_ms": (F.max, F.when(_is(*ARRIVED, Kind.BACKLOGGED), F.col("until_ms"))),
+    }
 
 
-def _places() -> list[Column]:
-    reader = F.when(_is(Kind.DELIVERED) & at_home(), F.xxhash64(F.lower("entity")))
-    return [
-        F.max(F.when(F.col("session_id").isNotNull(), F.xxhash64("session_id"))).alias("session"),
-        F.max(F.when(_is(Kind.BACKLOGGED), F.xxhash64("queue"))).alias("backlog_queue"),
-        F.min(reader).alias("first_reader"),
-        F.max(reader).alias("last_reader"),
-    ]
+def _places() -> dict[str, tuple[Combine, Column]]:
+    reader = F.when(_is(Kind.DELIVERED) & at_home(), F.col("reader"))
+    return {
+        "session": (F.max, F.col("session")),
+        "backlog_queue": (F.max, F.when(_is(Kind.BACKLOGGED), F.coalesce("queue", F.lit(0)))),
+        "first_reader": (F.min, reader),
+        "last_reader": (F.max, reader),
+    }
+
+
+def _order() -> dict[str, tuple[Combine, Column]]:
+    """Its place in what a process sent; and for each way of looking at arrivals, when and where in the records."""
+    columns: dict[str, tuple[Combine, Column]] = {
+        "sender": (F.min, F.when(_is(*SENT), F.col("process"))),
+        "sent_place": (F.min, F.when(_is(*SENT), F.col("place"))),
+    }
+    for name, kinds in ARRIVALS.items():
+        happened = _is(*kinds) & at_home()
+        columns[f"{name}_ms"] = (F.min, F.when(happened, F.col("at_ms")))
+        columns[f"{name}_place"] = (F.min, F.when(happened, F.col("place")))
+    return columns

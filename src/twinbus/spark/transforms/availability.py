@@ -10,12 +10,18 @@ from twinbus.ledger.kinds import Kind
 CHANGES = (Kind.SUSPECTED, Kind.FAILED_OVER, Kind.RECOVERED)
 
 
-def detours(steps: DataFrame) -> DataFrame:
+def changes(steps: DataFrame) -> DataFrame:
+    """One row for each time that a process changed its mind about an entity: `entity`, `process`, `number`, `kind`,
+    `at_ms`. There are few of them.
+    """
+    about = steps.where(F.col("kind").isin(*map(str, CHANGES)) & (F.col("entity") != "") & (F.col("position") == 0))
+    return about.select(F.lower("entity").alias("entity"), "process", "number", "kind", "at_ms")
+
+
+def detours(changes: DataFrame) -> DataFrame:
     """One row for each time that a process sent around an entity: `entity`, `process`, `suspected_ms` (when it began to
     fail), `failed_over_ms`, `recovered_ms` (null: it never told).
     """
-    changes = steps.where(F.col("kind").isin(*map(str, CHANGES)) & (F.col("entity") != ""))
-    changes = changes.where(F.col("position") == 0).withColumn("entity", F.lower("entity"))
     in_order = Window.partitionBy("entity", "process").orderBy("number")
     told = changes.select(
         "entity",

@@ -5,42 +5,21 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from twinbus.cost.stages import CHARGES, IN_BACKLOG, RECEIVED_AND_DELETED, STEP_BYTES, Charge, Stage
+from twinbus.cost.stages import CHARGES, IN_BACKLOG, Charge, Stage
 from twinbus.ledger.kinds import Kind
 
+LAST_MS = 253_402_300_799_999
+"""The end of the year 9999: a clock that is wrong beyond all calendars counts in its last month."""
 
-def uses(steps: DataFrame) -> DataFrame:
+
+def uses(traffic: DataFrame) -> DataFrame:
     """One row per month and stage: `messages`, operations by the rules `documents` and `full`, and `bytes`."""
-    tallies = steps.groupBy(
-        F.date_format(F.timestamp_millis("at_ms"), "yyyy-MM").alias("month"),
-        "kind",
-        (F.col("queue") != "").alias("in_backlog"),
-        (F.col("outcome") == RECEIVED_AND_DELETED).alias("is_settled"),
-    ).agg(
-        F.count("message_id").alias("messages"),
-        F.sum(_operations()).alias("operations"),
-        F.sum(_sized_operations()).alias("sized_operations"),
-        F.sum(F.coalesce("size", F.lit(0)) + F.col("bytes")).alias("bytes"),
+    at_ms = F.least(F.greatest("bucket_ms", F.lit(0)), F.lit(LAST_MS))
+    month = F.date_format(F.timestamp_millis(at_ms), "yyyy-MM").alias("month")
+    tallies = traffic.groupBy(month, "kind", "in_backlog", "is_settled").agg(
+        *(F.sum(name).alias(name) for name in ("messages", "operations", "sized_operations", "bytes"))
     )
     return _charged(tallies)
-
-
-def _operations() -> Column:
-    """One for each message; without messages one for each of `count`, or one if there is no count."""
-    unlisted = F.when(F.col("message_id").isNull(), F.greatest("count", F.lit(1))).otherwise(F.col("count"))
-    return F.col("message_id").isNotNull().cast("bigint") + unlisted
-
-
-def _sized_operations() -> Column:
-    """The same, with one for each started 64 KB of a message. What is not listed counts as evenly large."""
-    listed = F.when(F.col("message_id").isNotNull(), _steps_in(F.coalesce("size", F.lit(0)))).otherwise(0)
-    many = F.when(F.col("message_id").isNull(), F.greatest("count", F.lit(1))).otherwise(F.col("count"))
-    each = F.when(F.col("count") > 0, F.col("bytes") / F.col("count")).otherwise(F.col("bytes"))
-    return listed + many * _steps_in(each)
-
-
-def _steps_in(size: Column) -> Column:
-    return F.greatest(F.ceil(size / STEP_BYTES), F.lit(1)).cast("bigint")
 
 
 def _charged(tallies: DataFrame) -> DataFrame:

@@ -10,20 +10,19 @@ from twinbus.ledger.kinds import Kind
 LEFT_BACKLOG = (Kind.COMPLETED, Kind.DEAD_LETTERED, Kind.EXPIRED)
 
 
-def flow(steps: DataFrame, *, bucket_ms: int) -> DataFrame:
-    """One row per bucket in which something happened: `bucket_ms` (its beginning), messages that were `accepted`,
+def flow(traffic: DataFrame) -> DataFrame:
+    """One row per stretch of time in which something moved: `bucket_ms` (its beginning), messages that were `accepted`,
     `backlogged`, `sent_home` and `delivered`, those that `left` the backlog, and its `depth` at the end.
     """
-    messages = steps.where(F.col("message_id").isNotNull())
-    begin = (F.floor(F.col("at_ms") / bucket_ms) * bucket_ms).alias("bucket_ms")
 
-    def times(*kinds: Kind, in_backlog: bool | None = None) -> Column:
+    def times(*kinds: Kind, in_backlog: bool = False) -> Column:
         happened = F.col("kind").isin(*map(str, kinds))
-        return F.count_if(happened if in_backlog is None else happened & (F.col("queue") != ""))
+        counts = happened & F.col("in_backlog") if in_backlog else happened
+        return F.sum(F.when(counts, F.col("messages")).otherwise(0))
 
-    counted = messages.groupBy(begin).agg(
+    counted = traffic.groupBy("bucket_ms").agg(
         times(Kind.ACCEPTED).alias("accepted"),
-        (times(Kind.BACKLOGGED) + times(Kind.REDRIVEN)).alias("backlogged"),
+        times(Kind.BACKLOGGED).alias("backlogged"),
         times(Kind.SENT_HOME).alias("sent_home"),
         times(Kind.DELIVERED).alias("delivered"),
         times(*LEFT_BACKLOG, in_backlog=True).alias("left"),

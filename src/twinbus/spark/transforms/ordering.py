@@ -9,42 +9,17 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from twinbus.ledger.kinds import Kind
-from twinbus.spark.transforms.accounts import at_home, sent_to
-
-SENT = (Kind.ACCEPTED, Kind.BACKLOGGED)
-ARRIVALS: dict[str, tuple[Kind, ...]] = {
-    "delivered": (Kind.DELIVERED,),
-    "stored": (Kind.STORED,),
-    "acknowledged": (Kind.ACCEPTED, Kind.SENT_HOME),
-}
-POSITIONS_MAX = 1 << 20
-"""More messages than one event can have: numbers and positions fit into one whole number, in order."""
+from twinbus.spark.transforms.accounts import ARRIVALS
 
 
-def journeys(steps: DataFrame) -> DataFrame:
+def journeys(accounts: DataFrame) -> DataFrame:
     """One row per message that was sent: `entity`, `session`, `sender`, its place in what was sent, and for each way of
     looking at arrivals the moment and the place of the first.
     """
-    kinds = [str(kind) for kind in (*SENT, *(kind for kinds in ARRIVALS.values() for kind in kinds))]
-    about = steps.where(F.col("kind").isin(*kinds) & F.col("message_id").isNotNull() & (F.col("entity") != ""))
-    place = F.col("number") * POSITIONS_MAX + F.col("position")
-    is_sent = F.col("kind").isin(*map(str, SENT))
-    by_message = about.groupBy(sent_to().alias("entity"), "message_id")
-    return by_message.agg(
-        F.max(F.when(F.col("session_id").isNotNull(), F.xxhash64("session_id"))).alias("session"),
-        F.min(F.when(is_sent, F.xxhash64("process"))).alias("sender"),
-        F.min(F.when(is_sent, place)).alias("sent_place"),
-        *(column for name, kinds in ARRIVALS.items() for column in _first(name, kinds, place)),
-    ).where(F.col("sent_place").isNotNull())
-
-
-def _first(name: str, kinds: tuple[Kind, ...], place: Column) -> list[Column]:
-    happened = F.col("kind").isin(*map(str, kinds)) & at_home()
-    return [
-        F.min(F.when(happened, F.col("at_ms"))).alias(f"{name}_ms"),
-        F.min(F.when(happened, place)).alias(f"{name}_place"),
-    ]
+    arrivals = [f"{name}_{what}" for name in ARRIVALS for what in ("ms", "place")]
+    return accounts.where(F.col("sent_place").isNotNull()).select(
+        "entity", "session", "sender", "sent_place", *arrivals
+    )
 
 
 def with_lateness(journeys: DataFrame) -> DataFrame:
@@ -111,9 +86,7 @@ def _of_basis(column: str) -> Column:
     return chosen
 
 
-def session_names(steps: DataFrame, hurt: DataFrame) -> DataFrame:
-    """`hurt` with the names of its sessions, as `session_id`."""
-    names = steps.where(F.col("session_id").isNotNull()).select(F.xxhash64("session_id").alias("session"), "session_id")
-    return hurt.join(
-        names.join(F.broadcast(hurt.select("session").distinct()), "session", "semi").distinct(), "session", "left"
-    )
+def session_names(steps: DataFrame) -> DataFrame:
+    """One row per session: `session` (its hash, as elsewhere) and `session_id`, its name."""
+    named = steps.where(F.col("session_id").isNotNull())
+    return named.select(F.xxhash64("session_id").alias("session"), "session_id").distinct()

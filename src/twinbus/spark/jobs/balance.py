@@ -1,0 +1,122 @@
+"""What all runs so far have found, kept beside the steps: the next run need only look at what is new.
+
+A balance has the account of every message, once; the few other rows that a report is made of; and the names of the
+files of steps that are in it. It follows from the steps: if it is missing, or does not fit them, it is made again.
+Files are never changed. A file of accounts that has a message of which something new was read is replaced by another.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from twinbus.spark.compaction.manifest import Manifest, sync_names, write_whole
+
+VERSION = 1
+FOLDER, NAME, READERS = "balance", "balance.json", "readers"
+TABLES = ("accounts", "changes", "sessions")
+
+
+class Traffic(msgspec.Struct, array_like=True, frozen=True):
+    """A row of `transforms.traffic`."""
+
+    bucket_ms: int
+    kind: str
+    in_backlog: bool
+    is_settled: bool
+    messages: int
+    operations: int
+    sized_operations: int
+    bytes: int
+
+
+class Balance(msgspec.Struct):
+    """What is known, and of which files."""
+
+    version: int = VERSION
+    folded: list[str] = []
+    """The files of steps that are in it, below the store."""
+    steps: int = 0
+    tables: dict[str, list[str]] = {}
+    """Parquet files of each table, below the store."""
+    bucket_ms: int = 1
+    traffic: list[Traffic] = []
+    observed: dict[str, tuple[int, int]] = {}
+    """The first and the last time that a client had to do with an entity."""
+
+    def files(self, table: str) -> list[str]:
+        return self.tables.get(table, [])
+
+    def see(self, entity: str, first_ms: int, last_ms: int) -> None:
+        before = self.observed.get(entity, (first_ms, last_ms))
+        self.observed[entity] = (min(before[0], first_ms), max(before[1], last_ms))
+
+    def add(self, traffic: list[Traffic], bucket_ms: int) -> None:
+        """Add up with what is there, in stretches of `bucket_ms`, which are no shorter than those so far."""
+        sums: dict[tuple[int, str, bool, bool], list[int]] = {}
+        for row in (*self.traffic, *traffic):
+            key = (row.bucket_ms - row.bucket_ms % bucket_ms, row.kind, row.in_backlog, row.is_settled)
+            total = sums.setdefault(key, [0, 0, 0, 0])
+            for at, value in enumerate((row.messages, row.operations, row.sized_operations, row.bytes)):
+                total[at] += value
+        self.traffic = [Traffic(*key, *total) for key, total in sums.items()]
+        self.bucket_ms = bucket_ms
+
+
+def load(store: Path, manifest: Manifest) -> Balance:
+    """What the store has; an empty balance if there is none that fits the steps."""
+    try:
+        balance = msgspec.json.decode((store / FOLDER / NAME).read_bytes(), type=Balance)
+    except (OSError, msgspec.DecodeError):
+        return Balance()
+    fits = balance.version == VERSION and set(balance.folded) <= set(manifest.files)
+    whole = all((store / file).exists() for files in balance.tables.values() for file in files)
+    return balance if fits and whole else Balance()
+
+
+def save(store: Path, balance: Balance) -> None:
+    """From now on, and after a power cut too, this is what is known."""
+    write_whole(store / FOLDER / NAME, msgspec.json.encode(balance))
+
+
+def fresh_folder(store: Path) -> Path:
+    """Where this run writes: a folder that nobody has used."""
+    folder = store / FOLDER
+    folder.mkdir(exist_ok=True)
+    used = [int(each.name) for each in folder.iterdir() if each.name.isdigit()]
+    return folder / f"{max(used, default=0) + 1}"
+
+
+def keep_names(folder: Path) -> None:
+    """What was written into a folder is there after a power cut."""
+    for each in (folder, *folder.iterdir()) if folder.exists() else ():
+        sync_names(each)
+
+
+@contextmanager
+def read(store: Path) -> Iterator[None]:
+    """Nobody removes files from the balance meanwhile."""
+    with (store / FOLDER / READERS).open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        yield
+
+
+def sweep(store: Path, balance: Balance) -> None:
+    """Remove files that do not count any more; another time if somebody may be reading them."""
+    with (store / FOLDER / READERS).open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return
+        counted = {store / file for files in balance.tables.values() for file in files}
+        for folder in (each for each in (store / FOLDER).iterdir() if each.is_dir()):
+            if not any(file.is_relative_to(folder) for file in counted):
+                shutil.rmtree(folder, ignore_errors=True)
+            for file_ in folder.glob("*/*") if folder.exists() else ():
+                if file_ not in counted:
+                    file_.unlink(missing_ok=True)

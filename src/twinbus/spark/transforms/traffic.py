@@ -1,0 +1,59 @@
+"""How much of what happened when: a small table from which flow and cost follow."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from twinbus.cost.stages import RECEIVED_AND_DELETED, STEP_BYTES
+
+DAY_MS = 86_400_000
+KEY = ("bucket_ms", "kind", "in_backlog", "is_settled")
+SUMS = ("messages", "operations", "sized_operations", "bytes")
+
+
+def traffic(steps: DataFrame, *, bucket_ms: int = DAY_MS) -> DataFrame:
+    """One row per stretch of time (`bucket_ms` is its beginning), kind, side, and whether it was settled on arrival:
+    `messages`, `operations`, operations by started 64 KB (`sized_operations`), and `bytes`.
+
+    The rows of parts of a ledger can be added up. A stretch is a day or a whole part of one.
+    """
+    return steps.groupBy(
+        _beginning(F.col("at_ms"), bucket_ms).alias("bucket_ms"),
+        "kind",
+        (F.col("queue") != "").alias("in_backlog"),
+        (F.col("outcome") == RECEIVED_AND_DELETED).alias("is_settled"),
+    ).agg(
+        F.count("message_id").alias("messages"),
+        F.sum(_operations()).alias("operations"),
+        F.sum(_sized_operations()).alias("sized_operations"),
+        F.sum(F.coalesce("size", F.lit(0)) + F.col("bytes")).alias("bytes"),
+    )
+
+
+def coarser(traffic: DataFrame, *, bucket_ms: int) -> DataFrame:
+    """The same added up in longer stretches."""
+    renamed = traffic.withColumn("bucket_ms", _beginning(F.col("bucket_ms"), bucket_ms))
+    return renamed.groupBy(*KEY).agg(*(F.sum(name).alias(name) for name in SUMS))
+
+
+def _beginning(at_ms: Column, bucket_ms: int) -> Column:
+    return at_ms - F.pmod(at_ms, F.lit(bucket_ms))
+
+
+def _operations() -> Column:
+    """One for each message; without messages one for each of `count`, or one if there is no count."""
+    unlisted = F.when(F.col("message_id").isNull(), F.greatest("count", F.lit(1))).otherwise(F.col("count"))
+    return F.col("message_id").isNotNull().cast("bigint") + unlisted
+
+
+def _sized_operations() -> Column:
+    """The same, with one for each started 64 KB of a message. What is not listed counts as evenly large."""
+    listed = F.when(F.col("message_id").isNotNull(), _steps_in(F.coalesce("size", F.lit(0)))).otherwise(0)
+    many = F.when(F.col("message_id").isNull(), F.greatest("count", F.lit(1))).otherwise(F.col("count"))
+    each = F.when(F.col("count") > 0, F.col("bytes") / F.col("count")).otherwise(F.col("bytes"))
+    return listed + many * _steps_in(each)
+
+
+def _steps_in(size: Column) -> Column:
+    return F.greatest(F.ceil(size / STEP_BYTES), F.lit(1)).cast("bigint")

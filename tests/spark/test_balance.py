@@ -1,0 +1,224 @@
+"""A report made little by little says the same as one made of everything at once, and looks only at what is new."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from ledger_story import BASE_MS, MINUTE, Script, Story, a_story
+
+from twinbus.cost.prices import Prices
+from twinbus.errors import StoreInUse
+from twinbus.ledger import Event, Kind
+from twinbus.ledger.segment import segment_name
+from twinbus.spark.compaction import manifest as manifests
+from twinbus.spark.compaction.compaction import compact_ledger, one_by_one
+from twinbus.spark.jobs import balance as balances
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from twinbus.spark.jobs.findings import Findings
+
+HORIZON_MIN = 15
+
+
+def report(spark: SparkSession, ledger: Path, store: Path | None = None) -> Findings:
+    from twinbus.spark.jobs.analysis import analyse
+
+    compacted = compact_ledger(one_by_one, ledger, store)
+    return analyse(spark, compacted, Prices(), horizon_min=HORIZON_MIN, tell=lambda _: None)
+
+
+def said(found: Findings) -> dict[str, Any]:
+    """All that a report says about messages and entities; what was being written is no part of it."""
+    told = found.as_dict()
+    told["coverage"] = {name: told["coverage"][name] for name in ("complete", "records", "first_ms", "last_ms")}
+    return told
+
+
+def cut(chance: random.Random, lines: list[bytes], parts: int) -> list[list[bytes]]:
+    """The lines in so many parts, in order, some of them empty."""
+    marks = sorted(chance.randrange(len(lines) + 1) for _ in range(parts - 1))
+    return [lines[begin:end] for begin, end in zip([0, *marks], [*marks, len(lines)], strict=True)]
+
+
+def write_in_turns(story: Story, ledger: Path, parts: int, seed: int) -> Any:
+    """Write the records of each process part by part, cut anywhere; yields after each turn."""
+    chance = random.Random(seed)
+    ledger.mkdir()
+    pieces = {script.process: cut(chance, script.lines(), parts) for script in story.scripts.values()}
+    for turn in range(parts):
+        for process, parts_of in pieces.items():
+            path = ledger / segment_name(BASE_MS * 1_000_000, process, chance.choice((1, turn + 1)))
+            with path.open("ab") as file:
+                file.write(b"".join(parts_of[turn]))
+        yield turn
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.large) for seed in range(2, 12))])
+def test_a_ledger_read_in_any_parts_gives_the_report_of_the_whole(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    from twinbus.spark.jobs import bookkeeping
+
+    monkeypatch.setattr(bookkeeping, "ACCOUNTS_PER_FILE", 100)
+    story = a_story(seed, 400, misfortunes=1)
+    for _ in write_in_turns(story, tmp_path / "ledger", 3, seed):
+        little_by_little = report(spark, tmp_path / "ledger")
+    at_once = report(spark, tmp_path / "ledger", tmp_path / "store")
+    assert said(little_by_little) == said(at_once)
+    assert little_by_little.reconciliation.entities == story.counts()
+
+
+def test_accounts_of_any_parts_put_together_are_those_of_the_whole(spark: SparkSession, tmp_path: Path) -> None:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    from twinbus.spark.jobs.compaction import steps_in
+    from twinbus.spark.transforms.accounts import accounts, merged
+
+    story = a_story(5, 600, misfortunes=3)
+    story.write(tmp_path)
+    steps = steps_in(spark, compact_ledger(one_by_one, tmp_path))
+    part = F.pmod(F.xxhash64("process", "number"), F.lit(3))
+    parts = [accounts(steps.where(part == each)) for each in range(3)]
+    together = merged(parts[0].unionByName(parts[1]).unionByName(parts[2]))
+    whole = {tuple(row) for row in accounts(steps).collect()}
+    assert {tuple(row) for row in together.collect()} == whole
+    assert len(whole) == len(story.expected)
+
+
+class Told:
+    """A ledger of one sender and one receiver, minute by minute."""
+
+    def __init__(self, ledger: Path) -> None:
+        self._ledger = ledger
+        self._client, self._receiver = Script("0a", "client"), Script("0b", "receiver")
+        self._written = {"0a": 0, "0b": 0}
+
+    def tell(self, kind: Kind, minute: int, message_id: str) -> None:
+        script = self._client if kind == Kind.ACCEPTED else self._receiver
+        script.note(BASE_MS + minute * MINUTE, Event(kind, "orders", message_ids=(message_id,), sizes=(10,)))
+
+    def write(self) -> None:
+        """Append what is new; nobody has closed yet."""
+        for script in (self._client, self._receiver):
+            lines = script.lines(closed=False)
+            path = self._ledger / segment_name(BASE_MS * 1_000_000, script.process, 1)
+            with path.open("ab") as file:
+                file.write(b"".join(lines[self._written[script.process] :]))
+            self._written[script.process] = len(lines)
+
+
+def a_told_day(ledger: Path) -> Told:
+    """Six hundred messages in ten hours, of which the last has not been delivered."""
+    told = Told(ledger)
+    for number in range(600):
+        told.tell(Kind.ACCEPTED, number, f"m{number}")
+        if number < 599:
+            told.tell(Kind.DELIVERED, number, f"m{number}")
+    told.write()
+    return told
+
+
+def test_what_was_looked_at_is_not_looked_at_again(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps that are in the balance can be anything; of the accounts only those are replaced that change."""
+    from twinbus.spark.jobs import bookkeeping
+
+    monkeypatch.setattr(bookkeeping, "ACCOUNTS_PER_FILE", 100)
+    told = a_told_day(tmp_path)
+    first = report(spark, tmp_path)
+    assert first.reconciliation.entities == {"orders": {"delivered": 599, "stored_on_primary": 1}}
+    store = tmp_path / "compacted"
+    before = accounts_in(store)
+    assert len(before) > 2
+    for file in manifests.load(store).files:
+        (store / file).write_bytes(b"no Parquet")
+
+    told.tell(Kind.DELIVERED, 600, "m599")
+    told.tell(Kind.DELIVERED, 601, "m598")
+    told.write()
+    second = report(spark, tmp_path)
+    assert second.reconciliation.entities == {"orders": {"delivered": 599, "duplicated": 1}}
+    assert [row["message_id"] for row in second.reconciliation.named] == ["m598"]
+    assert len(before & accounts_in(store)) == len(before) - 1
+    assert files_below(store) == accounts_in(store)
+
+
+def accounts_in(store: Path) -> set[str]:
+    return set(balances.load(store, manifests.load(store)).files("accounts"))
+
+
+def files_below(store: Path) -> set[str]:
+    return {str(file.relative_to(store)) for file in store.glob("balance/*/accounts/*.parquet")}
+
+
+def test_a_balance_that_does_not_fit_is_made_again(spark: SparkSession, tmp_path: Path) -> None:
+    from twinbus.spark.jobs.bookkeeping import books
+
+    a_told_day(tmp_path)
+    compacted = compact_ledger(one_by_one, tmp_path)
+    store = compacted.store
+
+    def accounted() -> int:
+        with books(spark, compacted) as found:
+            return found.accounts.count()
+
+    assert accounted() == 600
+    kept = (store / "balance" / "balance.json").read_bytes()
+    for damage in (b"{", b'{"version":99}', kept.replace(b"steps/date", b"steps/gone")):
+        (store / "balance" / "balance.json").write_bytes(damage)
+        assert accounted() == 600
+    next(iter(store.glob("balance/*/accounts/*.parquet"))).unlink()
+    assert accounted() == 600
+
+
+def dies(*_: object) -> None:
+    raise OSError("no power")
+
+
+def test_a_run_that_dies_leaves_the_balance_as_it_was(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from twinbus.spark.jobs.bookkeeping import books
+
+    told = a_told_day(tmp_path)
+    with books(spark, compact_ledger(one_by_one, tmp_path)):
+        pass
+    before = accounts_in(tmp_path / "compacted")
+    told.tell(Kind.ACCEPTED, 700, "late")
+    told.write()
+    compacted = compact_ledger(one_by_one, tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(balances, "save", dies)
+        with pytest.raises(OSError, match="power"), books(spark, compacted):
+            pass
+    assert accounts_in(compacted.store) == before
+    with books(spark, compacted) as found:
+        assert found.accounts.count() == 601
+    assert files_below(compacted.store) == accounts_in(compacted.store)
+
+
+def test_files_that_somebody_reads_are_left_alone(spark: SparkSession, tmp_path: Path) -> None:
+    from twinbus.spark.jobs.bookkeeping import books
+
+    told = a_told_day(tmp_path)
+    with books(spark, compact_ledger(one_by_one, tmp_path)) as read:
+        told.tell(Kind.DELIVERED, 600, "m599")
+        told.write()
+        with books(spark, compact_ledger(one_by_one, tmp_path)) as newer:
+            assert newer.accounts.where("delivered = 1").count() == 600
+        assert read.accounts.where("delivered = 1").count() == 599
+
+
+def test_only_one_process_at_a_time_brings_the_balance_forward(spark: SparkSession, tmp_path: Path) -> None:
+    from twinbus.spark.jobs.bookkeeping import books
+
+    a_told_day(tmp_path)
+    compacted = compact_ledger(one_by_one, tmp_path)
+    with manifests.held(compacted.store), pytest.raises(StoreInUse), books(spark, compacted):
+        pass
