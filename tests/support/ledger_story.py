@@ -217,9 +217,8 @@ _WAYS: dict[str, list[tuple[Kind, int, bool]]] = {
     "dead in backlog": [(Kind.DEAD_LETTERED, 5, False)],
     "redriven": [
         (Kind.DEAD_LETTERED, 5, False),
-        (Kind.REDRIVEN, 60_000, False),
         (Kind.SENT_HOME, 61_000, True),
-        (Kind.COMPLETED, 61_005, False),
+        (Kind.REDRIVEN, 61_005, False),
     ],
     "expired in backlog": [(Kind.EXPIRED, 5, False)],
     "discarded": [(Kind.DEAD_LETTERED, 5, False), (Kind.DISCARDED, 60_000, False)],

@@ -51,7 +51,7 @@ _STAGES: dict[Kind, Stage] = {
     Kind.ACCEPTED: Stage.SEND,
     Kind.BACKLOGGED: Stage.SEND_BACKLOG,
     Kind.IN_DOUBT: Stage.SEND,
-    Kind.REDRIVEN: Stage.SEND_BACKLOG,
+    Kind.REDRIVEN: Stage.SETTLE_BACKLOG,
     Kind.CANCELLED: Stage.MANAGE,
     Kind.PING: Stage.PING,
     Kind.QUEUE_CHECKED: Stage.MANAGE,

@@ -53,6 +53,12 @@ class Kind(StrEnum):
     DUPLICATE = "duplicate"
     DEAD_LETTERED = "dead_lettered"
     EXPIRED = "expired"
+    INVENTORY = "inventory"
+    COPIED = "copied"
+    UNCLAIMED = "unclaimed"
+    FORWARDED = "forwarded"
+    UNSCHEDULED = "unscheduled"
+    REMOVED = "removed"
 
     OPENED = "opened"
     CLOSED = "closed"
@@ -77,7 +83,10 @@ FACTS: dict[Kind, Facts] = {
     ),
     Kind.NOT_SENT: Facts(("client",), "The caller was given an error; no side acknowledged the messages."),
     Kind.HELD: Facts(("client",), "The messages wait in the client until it is clear which side gets them."),
-    Kind.THROTTLED: Facts(("client", "syphon"), "The service was busy; nothing is tried again before `until_ms`."),
+    Kind.THROTTLED: Facts(
+        ("client", "syphon", "namespace"),
+        "The service was busy; whoever was told so tries nothing again before `until_ms`.",
+    ),
     Kind.ATTEMPT_FAILED: Facts(("client", "syphon"), "One attempt was refused or got nowhere; others may follow."),
     Kind.CANCELLED: Facts(("client",), "Scheduled messages were cancelled on the primary.", "manage"),
     Kind.SUSPECTED: Facts(("client",), "The first counting failure of a healthy entity; its interval runs."),
@@ -93,7 +102,9 @@ FACTS: dict[Kind, Facts] = {
     Kind.CONNECTION: Facts(
         ("client", "syphon", "namespace"), "A connection was opened, closed or lost, as `outcome` says."
     ),
-    Kind.LONG_POLL: Facts(("syphon",), "An idle backlog queue was given credit for one more wait.", "receive"),
+    Kind.LONG_POLL: Facts(
+        ("syphon", "namespace"), "A receiver gave credit for one more wait, and nothing was there.", "receive"
+    ),
     Kind.RECEIVED_FROM_BACKLOG: Facts(("syphon",), "The syphon holds the messages under lock.", "receive"),
     Kind.SENT_HOME: Facts(("syphon",), "The primary has acknowledged messages that came from the backlog.", "send"),
     Kind.COMPLETED: Facts(("syphon",), "The backlog queue no longer has the messages.", "settle"),
@@ -102,21 +113,39 @@ FACTS: dict[Kind, Facts] = {
     Kind.LOCK_LOST: Facts(("syphon",), "Locks ended before the messages were completed: they come again."),
     Kind.DESTINATION_SKIPPED: Facts(("syphon",), "The entity takes nothing; it is tried again at `until_ms`."),
     Kind.DESTINATION_BACK: Facts(("syphon",), "The entity takes messages again."),
-    Kind.REDRIVEN: Facts(("syphon",), "Quarantined messages were put back into their backlog queue.", "send"),
-    Kind.DISCARDED: Facts(("syphon",), "Quarantined messages were deleted because somebody asked for it.", "settle"),
+    Kind.REDRIVEN: Facts(
+        ("syphon",), "Quarantined messages were sent home after all, and are gone from quarantine.", "settle"
+    ),
+    Kind.DISCARDED: Facts(
+        ("syphon",), "Quarantined messages were thrown away because somebody asked for it.", "settle"
+    ),
     Kind.PAUSED: Facts(("syphon",), "The syphon was paused."),
     Kind.RESUMED: Facts(("syphon",), "The syphon goes on."),
-    Kind.STORED: Facts(("namespace",), "The namespace has the messages on disk."),
+    Kind.STORED: Facts(
+        ("namespace",), "The namespace has the messages on disk: sent, scheduled or forwarded to `entity`."
+    ),
     Kind.DELIVERED: Facts(
         ("namespace", "receiver"),
-        "A receiver is done with the messages: completed, or taken with receive-and-delete.",
+        "A receiver is done with the messages: `completed`, or `received-and-deleted`, as `outcome` says.",
         "receive",
     ),
     Kind.DUPLICATE: Facts(("namespace",), "Duplicate detection dropped the messages: their ids were known."),
     Kind.DEAD_LETTERED: Facts(
-        ("namespace", "syphon", "receiver"), "The messages are in a dead-letter queue.", "settle"
+        ("namespace", "syphon", "receiver"),
+        "The messages are among the dead letters of `entity`; if `outcome` is `not-forwarded`, those of transfers.",
+        "settle",
     ),
     Kind.EXPIRED: Facts(("namespace", "syphon"), "The time to live of the messages ended first."),
+    Kind.INVENTORY: Facts(
+        ("namespace",), "As the namespace began to work, `entity` had `count` messages; what went before is settled."
+    ),
+    Kind.COPIED: Facts(
+        ("namespace",), "A subscription (`entity`) has got copies of its topic's messages, with their numbers there."
+    ),
+    Kind.UNCLAIMED: Facts(("namespace",), "No subscription wanted the messages: their topic has dropped them."),
+    Kind.FORWARDED: Facts(("namespace",), "The messages went on from `entity` to where it forwards."),
+    Kind.UNSCHEDULED: Facts(("namespace",), "Scheduled messages were cancelled: the namespace has dropped them."),
+    Kind.REMOVED: Facts(("namespace",), "`entity` was deleted, and the `count` messages that were in it."),
     Kind.OPENED: Facts(
         ("ledger",), "The first record of a process; records wait in its memory for up to `duration_us`."
     ),
