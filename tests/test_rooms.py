@@ -10,7 +10,14 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "twinbus"
 
-ENTITIES_WORLD = {"namespace.commands", "namespace.replies", "namespace.message", "namespace.store.api", "errors"}
+ENTITIES_WORLD = {
+    "namespace.commands",
+    "namespace.replies",
+    "namespace.happenings",
+    "namespace.message",
+    "namespace.store.api",
+    "errors",
+}
 
 ALLOWED: dict[str, set[str]] = {
     # room: what it may look into, beside itself; a name stands for everything below it
@@ -41,8 +48,10 @@ ALLOWED: dict[str, set[str]] = {
         "errors",
         "namespace.entities.rules",
         "namespace.entities.settings",
+        "namespace.happenings",
         "namespace.store.api",
     },
+    "namespace.happenings": {"namespace.store.api"},
     "namespace.clockwork": set(),
     "namespace.operations": set(),
     "namespace.sniff": set(),

@@ -48,6 +48,8 @@ class NamespaceOptions:
     """The server's certificate for TLS, with its chain, in PEM form; None: one of our own, made once and kept."""
     key_file: Path | None = None
     """The private key of `cert`."""
+    ledger: Path | None = None
+    """Where what becomes of messages is recorded; others may write there, too. None: nowhere."""
 
     def __post_init__(self) -> None:
         problems = self._problems()

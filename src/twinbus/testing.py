@@ -56,13 +56,16 @@ class LocalNamespace:
         rules: Iterable[AccessRule | str] = (),
         jwt_issuers: Iterable[JwtIssuer] = (),
         limits: Mapping[str, float] | None = None,
+        ledger: Path | None = None,
     ) -> None:
         """Without `data` everything is kept in memory and ends with `stop`. Port 0 picks a free one.
 
         `rules` are more keys, with fewer rights, as `"reader:Listen"` (see `connection_string_for`); `jwt_issuers` are
-        those whose JSON web tokens are believed; `limits` are those of `twinbus serve --limit`, by name.
+        those whose JSON web tokens are believed; `limits` are those of `twinbus serve --limit`, by name. In the folder
+        `ledger`, if one is given, is recorded what becomes of messages.
         """
         self._limits = dict(limits or {})
+        self._ledger = ledger
         self.name = name
         self._data = data
         self._queues = tuple(queues)
@@ -127,6 +130,7 @@ class LocalNamespace:
             queues=self._queues,
             rules=tuple([parse_rule(rule) if isinstance(rule, str) else rule for rule in self._rules]),
             jwt_issuers=self._jwt_issuers,
+            ledger=self._ledger,
         )
         server = NamespaceServer(with_limits(options, self._limits))
         self._loop = asyncio.new_event_loop()

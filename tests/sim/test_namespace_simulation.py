@@ -5,19 +5,22 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
+from twinbus.namespace.chronicle import Chronicle
 from twinbus.namespace.entities.duplicates import DuplicateGuard, PendingSend
 from twinbus.namespace.entities.matching import Entry, Matcher, Selection
 from twinbus.namespace.entities.queue import Queue
 from twinbus.namespace.entities.receivers import Receiver, Receivers
 from twinbus.namespace.entities.recent import RecentChanges
 from twinbus.namespace.entities.session_queue import SessionQueue
+from twinbus.namespace.entities.shelf import Shelf
 from twinbus.namespace.entities.sweep import Sweep
 from twinbus.namespace.entities.topic import Topic
 from twinbus.namespace.entities.window import Window
+from twinbus.namespace.happenings import Happening, Story
 from twinbus.namespace.replies import Delivery, Reply, Step
 from twinbus.namespace.seam import CommitSeam
 from twinbus.namespace.store.api import Change, Committed, InsertMessages, MessageRow, MessageState, StoredNamespace
@@ -55,6 +58,9 @@ def test_the_simulations_meet_everything_they_are_about() -> None:
         "refused: QuotaExceeded", "refused: StoreUnavailable", "copies", "repeated",
         "sessions accepted", "sessions lost", "in sessions", "read: SessionRows",
         "refused: SessionCannotBeLocked", "refused: SessionLockLost", "refused: OperationTimedOut",
+        "recorded: stored", "recorded: delivered", "recorded: dead_lettered", "recorded: expired",
+        "recorded: duplicate", "recorded: copied", "recorded: unclaimed", "recorded: unscheduled",
+        "recorded: removed", "recorded: inventory", "recorded: long_poll",
     }  # fmt: skip
     assert expected <= set(seen)
 
@@ -233,6 +239,18 @@ def note_nothing(self: DuplicateGuard, keys: tuple[str, ...], until_ms: int, now
         self._order.append((step.number, key))
 
 
+def tell_nothing(self: Shelf, what: Happening, rows: Sequence[MessageRow], step: Step, *why: str) -> None:
+    return None
+
+
+def tell_of_the_first(self: Story, what: Happening, path: str, rows: Sequence[MessageRow], *why: str) -> None:
+    self.of(what, path, *why).add_rows(rows[:1])
+
+
+def take_no_inventory(self: Chronicle, entities: object) -> None:
+    return None
+
+
 def count_in_memory_only(self: Topic, step: Step) -> None:
     self._after(step)
 
@@ -261,6 +279,9 @@ def count_in_memory_only(self: Topic, step: Step) -> None:
         (SessionQueue, "_open_sessions", read_at_once),
         (SessionQueue, "_put_back", forget_the_row),
         (SessionQueue, "_expect_more", never_look_again),
+        (Shelf, "tell", tell_nothing),
+        (Story, "rows", tell_of_the_first),
+        (Chronicle, "began", take_no_inventory),
     ],
     ids=lambda value: getattr(value, "__name__", value),
 )

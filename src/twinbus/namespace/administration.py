@@ -30,6 +30,7 @@ from twinbus.namespace.entities.settings import QueueSettings, TopicSettings
 from twinbus.namespace.entities.shelf import Shelf
 from twinbus.namespace.entities.subscription import Subscription
 from twinbus.namespace.entities.topic import Topic
+from twinbus.namespace.happenings import Happening
 from twinbus.namespace.registry import QUEUE, Registry
 from twinbus.namespace.replies import (
     Done,
@@ -146,6 +147,9 @@ class Administration:
                 part.dismiss(error, now_ms, step)
             if part.guard is not None:
                 part.guard.refuse(error, step)
+            if step.story is not None:
+                held = part.active + part.deferred + part.scheduled
+                step.story.unnamed(Happening.REMOVED, part.row.path, held, part.payload_bytes)
         step.changes.extend(map(DropEntity, self._registry.remove(entity)))
 
     # --- rules ---

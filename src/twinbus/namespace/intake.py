@@ -61,7 +61,7 @@ class Intake:
 
     def _gather(self, event: TransferArrived) -> None:
         try:
-            self._check_load()
+            self._check_load("" if self._place is None else self._place.path)
             self._together.append(Sent(event, self._arrivals(event)))
         except (NamespaceError, AmqpError) as error:
             self._reject(event, error)
@@ -100,7 +100,7 @@ class Intake:
 
     def _store(self, event: TransferArrived, place: Sending, ruling: Proceed, now_ms: int) -> None:
         try:
-            self._check_load()
+            self._check_load(place.path)
             arrivals = self._arrivals(event)
         except (NamespaceError, AmqpError) as error:
             self._reject(event, error)
@@ -114,7 +114,7 @@ class Intake:
     def ask(self, command: Command, now_ms: int) -> None:
         """Carry out a request's command. Messages in it count like those that are sent; raises `ServerBusy`."""
         if isinstance(command, Send):
-            self._check_load()
+            self._check_load(command.path)
             size = sum([len(arrival.payload) for arrival in command.arrivals])
             self.unwritten_bytes += size
             command = command._replace(origin=partial(self._scheduled, size, command.origin))
@@ -124,16 +124,17 @@ class Intake:
         self.unwritten_bytes -= size
         respond(reply)
 
-    def _check_load(self) -> None:
+    def _check_load(self, path: str) -> None:
         busy = self._reception.throttle.bytes_refusal(self._reception.unwritten_bytes())
-        if busy is not None:
-            raise busy
         limits = self._reception.limits
-        if (
+        if busy is None and (
             self._reception.unwritten_bytes() > 2 * limits.unwritten_bytes
             or self.unwritten_bytes > 2 * limits.unwritten_bytes_per_connection
         ):
-            raise ServerBusy("more is being sent than can be written to disk; wait 10 seconds and send again")
+            busy = ServerBusy("more is being sent than can be written to disk; wait 10 seconds and send again")
+        if busy is not None:
+            self._reception.note_busy(path, busy)
+            raise busy
 
     def _arrivals(self, event: TransferArrived) -> tuple[Arrival, ...]:
         if event.message_format != BATCH_FORMAT:

@@ -17,6 +17,7 @@ from twinbus.namespace.commands import (
 from twinbus.namespace.entities.queue import Queue
 from twinbus.namespace.entities.session_queue import SessionQueue
 from twinbus.namespace.entities.shelf import Shelf
+from twinbus.namespace.happenings import Cause, Happening
 from twinbus.namespace.replies import Done, LentRow, MessagesFound, Refused, SessionsFound, SessionStateFound, Step
 from twinbus.namespace.store.api import (
     IdsRead,
@@ -47,8 +48,8 @@ class Lookups:
     def __init__(self) -> None:
         self._waiting: dict[ReadRequest, deque[Lookup]] = {}
         self._count = 0
-        self._for_commit: list[tuple[int, ReceiveDeferred]] = []
-        """Those whose rows are being changed, with the change set they wait for."""
+        self._for_commit: list[tuple[int, ReceiveDeferred | GetSessionState]] = []
+        """Those whose rows or states are being changed, with the change set they wait for."""
 
     def is_reading(self, request: ReadRequest) -> bool:
         return request in self._waiting
@@ -97,16 +98,20 @@ class Lookups:
             self._wait_for(request, command, step)
             return
         queue.check_held(command.session_id, now_ms)
-        if command.session_id in queue.unwritten_states:
-            state = queue.unwritten_states[command.session_id][1]
-            step.replies.append(SessionStateFound(command.origin, state))
+        if command.session_id in queue.unwritten_states:  # what is told must be durable
+            self._count_one()
+            self._for_commit.append((queue.unwritten_states[command.session_id], command))
         else:
-            self._wait_for(SessionStateOf(queue.entity_id, command.session_id), command, step)
+            request = SessionStateOf(queue.entity_id, command.session_id, queue.recent.known)
+            self._wait_for(request, command, step)
 
-    def _wait_for(self, request: ReadRequest, command: Lookup, step: Step) -> None:
+    def _count_one(self) -> None:
         if self._count >= WAITING_READS_MAX:
             raise ServerBusy(f"{WAITING_READS_MAX} reads are waiting already; try again later")
         self._count += 1
+
+    def _wait_for(self, request: ReadRequest, command: Lookup, step: Step) -> None:
+        self._count_one()
         self._waiting.setdefault(request, deque()).append(command)
         step.reads.append(request)
 
@@ -167,8 +172,8 @@ class Lookups:
 
     # --- what else may happen ---
 
-    def take_committed(self, number: int) -> list[ReceiveDeferred]:
-        """Those whose rows the disk has now; they have to begin again."""
+    def take_committed(self, number: int) -> list[ReceiveDeferred | GetSessionState]:
+        """Those for whom the disk has everything now; they have to begin again."""
         if not self._for_commit:
             return []
         ready = [command for wanted, command in self._for_commit if wanted <= number]
@@ -209,6 +214,7 @@ def _lend_deferred(command: ReceiveDeferred, queue: Queue, rows: list[MessageRow
     for row in free:
         if command.mode is ReceiveMode.RECEIVE_AND_DELETE:
             queue.remove(row, step)
+            queue.tell(Happening.DELIVERED, (row,), step, Cause.RECEIVED_AND_DELETED)
             found.append(LentRow(row, None, None))
         else:
             found.append(LentRow(row, *queue.lock(row, now_ms)))
@@ -220,6 +226,7 @@ def _cancel(command: CancelScheduled, entity: Shelf, rows: list[MessageRow], ste
     _check_all_found(command.sequences, scheduled, "scheduled")
     for row in scheduled:
         entity.remove(row, step)
+    entity.tell(Happening.UNSCHEDULED, scheduled, step)
     step.replies.append(Done(command.origin))
 
 

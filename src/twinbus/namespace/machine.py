@@ -43,6 +43,7 @@ from twinbus.namespace.entities.session_queue import SessionQueue
 from twinbus.namespace.entities.shelf import EntityContext, Shelf
 from twinbus.namespace.entities.topic import Topic
 from twinbus.namespace.entities.window import WindowLimits
+from twinbus.namespace.happenings import Happening, Story
 from twinbus.namespace.lookups import Lookup, Lookups
 from twinbus.namespace.registry import Registry
 from twinbus.namespace.replies import (
@@ -72,8 +73,15 @@ Kind = TypeVar("Kind", bound=Shelf)
 
 class NamespaceMachine:
     def __init__(
-        self, stored: StoredNamespace, *, new_token: Callable[[], bytes], window_limits: WindowLimits | None = None
+        self,
+        stored: StoredNamespace,
+        *,
+        new_token: Callable[[], bytes],
+        window_limits: WindowLimits | None = None,
+        tells: bool = False,
     ) -> None:
+        """`tells`: every step has a story of what happens to messages."""
+        self._tells = tells
         context = EntityContext(new_token, window_limits or WindowLimits())
         self.registry = Registry(stored, context)
         self._number = stored.last_number
@@ -106,7 +114,7 @@ class NamespaceMachine:
 
     def apply(self, command: Command | Committed | Read | ReadFailed, now_ms: int) -> Step:
         """Do what is asked. Refusals are replies; nothing a client sends makes this raise."""
-        step = Step(self._number + 1)
+        step = Step(self._number + 1, Story() if self._tells else None)
         handler = self._HANDLERS[type(command)]
         try:
             handler(self, command, now_ms, step)
@@ -214,7 +222,10 @@ class NamespaceMachine:
             self._touch(queue)
             queue.used(now_ms)
             queue.receivers.grant(receiver, command.credit_limit, drain=command.drain)
+            had = receiver.assigned
             queue.lend(now_ms, step)
+            if step.story is not None and receiver.assigned == had and queue.lets_wait(receiver):
+                step.story.unnamed(Happening.LONG_POLL, queue.row.path, 1)
 
     def _pause(self, command: PauseReceiver, now_ms: int, step: Step) -> None:
         if command.receiver in self._receivers:

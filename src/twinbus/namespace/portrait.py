@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any, Protocol
 
 from twinbus import __version__
+from twinbus.ledger import LedgerHealth
 from twinbus.namespace.dump import connection_facts, queue_facts
 from twinbus.namespace.faults.switch import FaultSwitch
 from twinbus.namespace.limits import ServerLimits
@@ -30,6 +32,9 @@ class Sitter(Protocol):
     @property
     def switch(self) -> FaultSwitch: ...
 
+    @property
+    def ledger_health(self) -> LedgerHealth | None: ...
+
 
 def snapshot(server: Sitter) -> Snapshot:
     """The numbers of this moment."""
@@ -40,6 +45,7 @@ def snapshot(server: Sitter) -> Snapshot:
 
 def status(server: Sitter) -> dict[str, Any]:
     """What anybody may know who can open the control socket."""
+    health = server.ledger_health
     return {
         "version": __version__,
         "namespace": server.options.name,
@@ -47,6 +53,7 @@ def status(server: Sitter) -> dict[str, Any]:
         "connections": len(server.wires),
         "unwritten_bytes": server.seam.unwritten_bytes,
         "store_failure": server.seam.failure,
+        "ledger": None if health is None else asdict(health),
         "faults": server.switch.in_force(server.clock()),
     }
 

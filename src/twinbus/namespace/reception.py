@@ -8,6 +8,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from twinbus.amqp.link import SendingLink
+from twinbus.errors import NamespaceError
 from twinbus.namespace.commands import (
     Command,
     Peek,
@@ -47,8 +48,11 @@ class Reception:
         throttle: Throttle,
         connections: Callable[[], int],
         clock: Callable[[], int],
+        on_busy: Callable[[str, NamespaceError], None] | None = None,
     ) -> None:
+        """`on_busy` hears which entity's operations were turned away because there are too many."""
         self.ask = do
+        self._on_busy = on_busy
         self.authority = authority
         self.limits = limits
         self.new_message_id = new_message_id
@@ -71,6 +75,10 @@ class Reception:
 
     def forget_receiver(self, number: int) -> None:
         self._receivers.pop(number, None)
+
+    def note_busy(self, path: str, error: NamespaceError) -> None:
+        if self._on_busy is not None:
+            self._on_busy(path, error)
 
     def count_sent(self, entity: str, arrivals: Iterable[Arrival]) -> None:
         sizes: dict[bool, list[int]] = {False: [], True: []}

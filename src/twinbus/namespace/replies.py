@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 from twinbus.errors import NamespaceError
 from twinbus.namespace.entities.rules import Rule
 from twinbus.namespace.entities.settings import QueueSettings, TopicSettings
+from twinbus.namespace.happenings import Story
 from twinbus.namespace.store.api import Change, MessageRow, ReadRequest
 
 
@@ -237,9 +238,9 @@ class Committing(Protocol):
 class Step:
     """What one command leads to: changes to write, replies that wait for them, news, rows to read."""
 
-    __slots__ = ("changes", "gone", "news", "number", "reads", "replies", "touched")
+    __slots__ = ("changes", "gone", "news", "number", "reads", "replies", "story", "touched")
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, story: Story | None = None) -> None:
         self.number = number
         """What its changes are numbered, if there are any."""
         self.changes: list[Change] = []
@@ -252,3 +253,5 @@ class Step:
         """Receivers that are no more, though they did not close themselves."""
         self.touched: dict[int, Committing] = {}
         """Whose changes these are, by entity id."""
+        self.story = story
+        """What happens to messages, true once the changes are committed; None: nobody wants to know."""

@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 from twinbus.errors import StoreDamaged, StoreError, StoreUnavailable
 from twinbus.namespace.commands import Command, origin_of
+from twinbus.namespace.happenings import Story
 from twinbus.namespace.machine import NamespaceMachine
 from twinbus.namespace.replies import (
     Delivery,
@@ -58,16 +59,19 @@ class CommitSeam:
         build: Callable[[StoredNamespace], NamespaceMachine],
         send: Callable[[Reply], None],
         on_failure: Callable[[str], None],
+        tell: Callable[[Story], None] | None = None,
     ) -> None:
         """`send` gets every reply as soon as it may leave; `on_failure` is told once when the store breaks.
 
-        By then everybody has an answer, and nothing more is said until `recover`.
+        By then everybody has an answer, and nothing more is said until `recover`. `tell` hears what happened to
+        messages once it cannot be undone any more; only a machine that `tells` has something for it.
         """
         self._store = store
         self._build = build
         self._send = send
         self._on_failure = on_failure
-        self._held: deque[tuple[int, int, list[Reply]]] = deque()
+        self._tell = tell
+        self._held: deque[tuple[int, int, list[Reply], Story | None]] = deque()
         self._committed = self._loaded = 0
         self._announced = False
         self.failure: str | None = None
@@ -150,8 +154,10 @@ class CommitSeam:
             return
         self._committed = number
         while self._held and self._held[0][0] <= number:
-            _, weight, replies = self._held.popleft()
+            _, weight, replies, story = self._held.popleft()
             self.unwritten_bytes -= weight
+            if story is not None:
+                self._pass_on(story)
             for reply in replies:
                 self._send(reply)
         if self.failure is None:
@@ -161,15 +167,21 @@ class CommitSeam:
         if step.changes:
             weight = sum(map(_weight, step.changes))
             self.unwritten_bytes += weight
-            self._held.append((step.number, weight, step.replies))
+            self._held.append((step.number, weight, step.replies, step.story))
             self._store.submit(step.number, tuple(step.changes))
         else:
+            if step.story is not None:
+                self._pass_on(step.story)
             for reply in step.replies:
                 self._send(reply)
         for reply in step.news:
             self._send(reply)
         for request in step.reads:
             self._store.request(request)
+
+    def _pass_on(self, story: Story) -> None:
+        if self._tell is not None and story:
+            self._tell(story)
 
     def _fail(self, reason: str) -> None:
         """Take no more work. Who waits for rows is refused; who waits for a commit may still get it."""
@@ -182,7 +194,7 @@ class CommitSeam:
     def _refuse_held(self) -> None:
         held, self._held = self._held, deque()
         self.unwritten_bytes = 0
-        for _, _, replies in held:
+        for _, _, replies, _ in held:
             for reply in replies:
                 self._refuse(reply)
 

@@ -21,10 +21,12 @@ from twinbus.amqp.performatives import Error
 from twinbus.amqp.sasl import ANONYMOUS, PLAIN, ServerSasl
 from twinbus.connection_string import ROOT_KEY_NAME, ConnectionString, can_be_written
 from twinbus.errors import EntityAlreadyExists, OptionsError, StoreError, TwinbusError
+from twinbus.ledger import Ledger, LedgerHealth
 from twinbus.namespace import portrait
 from twinbus.namespace.admin.app import make_admin_app
 from twinbus.namespace.admin.house import ServedHouse
 from twinbus.namespace.admin.metrics_page import MetricsPage
+from twinbus.namespace.chronicle import Chronicle
 from twinbus.namespace.commands import AdminCommand, CreateQueue
 from twinbus.namespace.controls import Controls
 from twinbus.namespace.entities.settings import QueueSettings
@@ -91,6 +93,8 @@ class NamespaceServer:
         )
         self._is_open = False
         self._recovery: asyncio.Task[None] | None = None
+        self._ledger: Ledger | None = None
+        self._chronicle: Chronicle | None = None
 
     @property
     def connection_string(self) -> str:
@@ -149,6 +153,7 @@ class NamespaceServer:
         self.port = self._listener.port
 
     async def _open(self) -> None:
+        await asyncio.to_thread(self._open_ledger)  # first: one that can never be kept is no reason to make a store
         self._store = await asyncio.to_thread(self._open_store)
         try:
             self.seam = await asyncio.to_thread(self._open_seam)
@@ -157,6 +162,7 @@ class NamespaceServer:
             self._controls = self._open_controls()
             self._pulse = Pulse(self.seam, self.reception, self.switch, self.clock, self._relieve)
             await asyncio.to_thread(self._store.start, self._pulse.take_report_from_thread)
+            self._take_inventory()
             self._admin = ServedHouse(
                 self.options.name, self.reception, self.clock, self.settle_down, self._created_at_ms
             )
@@ -170,6 +176,25 @@ class NamespaceServer:
             raise
         self._is_open = True
         self._pulse.set_timer()
+
+    def _open_ledger(self) -> None:
+        if self.options.ledger is not None and self._ledger is None:
+            self._ledger = Ledger.at(self.options.ledger, self.options.name)
+            self._chronicle = Chronicle(self._ledger, self.options.name)
+
+    def _take_inventory(self) -> None:
+        if self._chronicle is not None:
+            self._chronicle.began(self.seam.machine.registry.all())
+
+    async def _close_ledger(self) -> None:
+        if self._ledger is not None:
+            ledger, self._ledger, self._chronicle = self._ledger, None, None
+            await asyncio.to_thread(ledger.close)
+
+    @property
+    def ledger_health(self) -> LedgerHealth | None:
+        """How the ledger is doing; None if there is none."""
+        return None if self._ledger is None else self._ledger.health()
 
     def _open_store(self) -> Store:
         if self._given_store is not None:
@@ -197,14 +222,15 @@ class NamespaceServer:
     def _open_seam(self) -> CommitSeam:
         """Nothing is written before it is clear that what is stored can be used."""
         try:
-            return CommitSeam(self._store, self._build_machine, self._pass_on, self._store_failed)
+            tell = None if self._chronicle is None else self._chronicle.tell
+            return CommitSeam(self._store, self._build_machine, self._pass_on, self._store_failed, tell)
         except StoreError as error:
             if isinstance(self._store, SqliteStore):
                 raise store_error(self._store.path, error) from error
             raise
 
     def _build_machine(self, stored: StoredNamespace) -> NamespaceMachine:
-        return NamespaceMachine(stored, new_token=LockTokens())
+        return NamespaceMachine(stored, new_token=LockTokens(), tells=self._chronicle is not None)
 
     def _open_reception(self) -> Reception:
         return Reception(
@@ -217,6 +243,7 @@ class NamespaceServer:
             throttle=self._throttle,
             connections=lambda: len(self.wires),
             clock=self.clock,
+            on_busy=None if self._chronicle is None else self._chronicle.refused,
         )
 
     def _set_rules(self, keys_for: Callable[[Sequence[str]], Sequence[str]]) -> None:
@@ -262,6 +289,7 @@ class NamespaceServer:
             await self._controls.stop()
         if self._tls is not None:
             self._tls.close()
+        await self._close_ledger()
 
     async def _close(self) -> None:
         if self._recovery is not None:
@@ -409,4 +437,5 @@ class NamespaceServer:
             except Exception as error:  # whatever it is, somebody has to go on trying
                 logger.warning("namespace %s still cannot use its store: %s", self.options.name, error)
         logger.info("namespace %s works again", self.options.name)
+        self._take_inventory()
         self._pulse.set_timer()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from twinbus.errors import NamespaceError
+from twinbus.errors import NamespaceError, ServerBusy
 from twinbus.namespace.faults.book import FaultBook
 from twinbus.namespace.faults.postponed import Postponed
 from twinbus.namespace.faults.rulings import PROCEED, Drop, Proceed, Refuse, Ruling, Silence
@@ -17,11 +17,18 @@ from twinbus.namespace.operations import Operation
 
 
 class Turnstile:
-    def __init__(self, book: FaultBook, postponed: Postponed, hang_up: Callable[[], None]) -> None:
-        """`hang_up` cuts the connection without a word."""
+    def __init__(
+        self,
+        book: FaultBook,
+        postponed: Postponed,
+        hang_up: Callable[[], None],
+        note_busy: Callable[[str, NamespaceError], None],
+    ) -> None:
+        """`hang_up` cuts the connection without a word; `note_busy` hears of operations that are throttled."""
         self._book = book
         self._postponed = postponed
         self.hang_up = hang_up
+        self._note_busy = note_busy
         self._is_left = False
 
     @property
@@ -30,10 +37,15 @@ class Turnstile:
         return self._book.is_quiet
 
     def ruling(self, operation: Operation, path: str, now_ms: int) -> Ruling:
-        return PROCEED if self._book.is_quiet else self._book.ruling(operation, path, now_ms)
+        return PROCEED if self._book.is_quiet else self._noted(path, self._book.ruling(operation, path, now_ms))
 
     def request_ruling(self, name: str, path: str, now_ms: int) -> Ruling:
-        return PROCEED if self._book.is_quiet else self._book.request_ruling(name, path, now_ms)
+        return PROCEED if self._book.is_quiet else self._noted(path, self._book.request_ruling(name, path, now_ms))
+
+    def _noted(self, path: str, ruling: Ruling) -> Ruling:
+        if isinstance(ruling, Refuse) and isinstance(ruling.error, ServerBusy):
+            self._note_busy(path, ruling.error)
+        return ruling
 
     def obey(
         self, ruling: Ruling, now_ms: int, go: Callable[[], None], refuse: Callable[[NamespaceError], None]

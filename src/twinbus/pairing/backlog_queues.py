@@ -24,6 +24,7 @@ BACKLOG_SETTINGS: Final[Mapping[str, int | str | bool]] = MappingProxyType(
 
 _FOLDER = "x-servicebus-transfer"
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
+_ANY_PATH = re.compile(rf".+/{_FOLDER}/({_INDEX.pattern})(/\$.*)?\Z", re.ASCII | re.IGNORECASE)
 
 
 def backlog_path(primary_name: str, index: int) -> str:
@@ -37,3 +38,8 @@ def index_of(path: str, primary_name: str) -> int | None:
     if folder.casefold() != f"{primary_name}/{_FOLDER}".casefold() or not _INDEX.fullmatch(number):
         return None
     return int(number)
+
+
+def is_backlog_path(path: str) -> bool:
+    """Whether this is a backlog queue of any primary, or the dead letters of one."""
+    return _ANY_PATH.match(path) is not None

@@ -43,6 +43,7 @@ from twinbus.namespace.machine import NamespaceMachine
 from twinbus.namespace.message import SCHEDULED_TIME, Arrival, read_arrival
 from twinbus.namespace.replies import Done, Forwarded, Refused, Reply
 from twinbus.namespace.store.api import MessageRow, MessageState, Report, StoredNamespace
+from twinbus.sim.books import Books
 from twinbus.sim.clock import VirtualClock
 from twinbus.sim.disk import Disk
 from twinbus.sim.forward_model import QUEUES, SUBSCRIPTIONS, TOPIC, Map, draw_settings
@@ -90,16 +91,22 @@ class ForwardWorld:
         self._in_line: set[str] = set()
         """Messages that were not scheduled."""
         self._has_failed = False
+        self.books = Books(self.seen)
         self._boot()
 
     def _boot(self) -> None:
         self.store = self._parts.store(self.disk)
-        self.seam = self._parts.seam(self.store, self._build, self._take, self._store_failed)
+        tell = self.books.chronicle.tell
+        self.seam = self._parts.seam(self.store, self._build, self._take, self._store_failed, tell)
         self.store.start(self._report)
+        self.books.begin(self.seam.machine)
         self._has_failed = False
 
     def _build(self, stored: StoredNamespace) -> NamespaceMachine:
-        return self._parts.machine(stored, new_token=lambda: self._random.randbytes(16), window_limits=self._limits)
+        return self._parts.machine(stored, new_token=self._new_token, window_limits=self._limits, tells=True)
+
+    def _new_token(self) -> bytes:
+        return self._random.randbytes(16)
 
     # --- around the seam ---
 
@@ -247,6 +254,8 @@ class ForwardWorld:
                 self.seam.recover()
             except StoreError:
                 return
+            self.books.compare(self.disk)  # what was written is told, also where everybody else was refused
+            self.books.begin(self.seam.machine)
             self._has_failed = False
 
     def crash(self) -> None:
@@ -294,6 +303,7 @@ class ForwardWorld:
 
     def _check_rest(self) -> None:
         check(not self._asked, f"nobody answers: {self._asked!r:.300}")
+        self.books.compare(self.disk)
         for entity in self.seam.machine.registry.all():
             rows = self.disk.rows_of(entity.entity_id)
             check_counts(entity, rows)

@@ -21,6 +21,7 @@ from twinbus.namespace.store.api import Report, RowsRead, StoredNamespace
 from twinbus.sim.accounts import Accounts
 from twinbus.sim.answers import Answers
 from twinbus.sim.balance import Balance
+from twinbus.sim.books import Books
 from twinbus.sim.clients import Clients
 from twinbus.sim.clock import VirtualClock
 from twinbus.sim.disk import Disk, SimulatedStore
@@ -55,6 +56,7 @@ class World:
         self._clients = Clients(self._random, self.accounts, self.clock, self._do)
         self._actions, self._weights = self._draw_weights()
         self._has_failed = False
+        self.books = Books(self.invariants.seen)
         self._boot()
 
     def _draw_limits(self) -> WindowLimits:
@@ -66,12 +68,17 @@ class World:
 
     def _boot(self) -> None:
         self.store = self._parts.store(self.disk)
-        self.seam = self._parts.seam(self.store, self._build, self._take, self._store_failed)
+        tell = self.books.chronicle.tell
+        self.seam = self._parts.seam(self.store, self._build, self._take, self._store_failed, tell)
         self.store.start(self._report)
+        self.books.begin(self.seam.machine)
         self._has_failed = False
 
     def _build(self, stored: StoredNamespace) -> NamespaceMachine:
-        return self._parts.machine(stored, new_token=lambda: self._random.randbytes(16), window_limits=self._limits)
+        return self._parts.machine(stored, new_token=self._new_token, window_limits=self._limits, tells=True)
+
+    def _new_token(self) -> bytes:
+        return self._random.randbytes(16)
 
     def _draw_weights(self) -> tuple[list[Callable[[], None]], list[float]]:
         """How often what happens; each world has its own mix."""
@@ -185,6 +192,8 @@ class World:
             except StoreError:
                 return
             self._has_failed = False
+            self.books.compare(self.disk)  # what was written is told, also where everybody else was refused
+            self.books.begin(self.seam.machine)
             self.trace.append((self.clock(), "recovered"))
             self._balance.compare(self.clock())
 
@@ -221,6 +230,7 @@ class World:
         for _ in range(ROUNDS_TO_REST_MAX):
             if self._is_at_rest():
                 self._balance.compare(self.clock())
+                self.books.compare(self.disk)
                 check_rest(self.seam.machine, self.accounts, self.disk, self._limits, self.clock())
                 return
             self._one_round()

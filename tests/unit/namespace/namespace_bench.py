@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 
 from twinbus.amqp import sections
@@ -25,6 +25,7 @@ from twinbus.namespace.commands import (
 from twinbus.namespace.entities.queue import Queue
 from twinbus.namespace.entities.settings import QueueSettings
 from twinbus.namespace.entities.window import WindowLimits
+from twinbus.namespace.happenings import Story
 from twinbus.namespace.machine import NamespaceMachine
 from twinbus.namespace.message import SCHEDULED_TIME, Arrival, read_arrival
 from twinbus.namespace.replies import Delivery, Done, MessagesFound, Refused, Reply, Settled
@@ -61,7 +62,13 @@ def properties_of(row: MessageRow) -> dict[object, object]:
 
 
 class Bench:
-    def __init__(self, settings: QueueSettings | None = None, limits: WindowLimits | None = None) -> None:
+    def __init__(
+        self,
+        settings: QueueSettings | None = None,
+        limits: WindowLimits | None = None,
+        tell: Callable[[Story], None] | None = None,
+    ) -> None:
+        self._tell = tell
         self.now_ms = START_MS
         self.store = MemoryStore(by_hand=True)
         self.replies: list[Reply] = []
@@ -71,7 +78,7 @@ class Bench:
         self._origins = count(1)
         self._taken = 0
         self._reports = 0
-        self.seam = CommitSeam(self.store, self._build, self.replies.append, self.failures.append)
+        self.seam = CommitSeam(self.store, self._build, self.replies.append, self.failures.append, self._tell)
         self.store.start(self._report)
         self.do(CreateQueue(QUEUE, settings or QueueSettings()))
         self.commit()
@@ -79,7 +86,10 @@ class Bench:
 
     def _build(self, stored: StoredNamespace) -> NamespaceMachine:
         return NamespaceMachine(
-            stored, new_token=lambda: next(self._tokens).to_bytes(16, "big"), window_limits=self._limits
+            stored,
+            new_token=lambda: next(self._tokens).to_bytes(16, "big"),
+            window_limits=self._limits,
+            tells=self._tell is not None,
         )
 
     def _report(self, report: Report) -> None:
@@ -110,7 +120,7 @@ class Bench:
 
     def restart(self) -> None:
         """The process ends without warning; what is not committed is gone."""
-        self.seam = CommitSeam(self.store, self._build, self.replies.append, self.failures.append)
+        self.seam = CommitSeam(self.store, self._build, self.replies.append, self.failures.append, self._tell)
 
     # --- what was said ---
 

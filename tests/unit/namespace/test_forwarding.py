@@ -536,3 +536,15 @@ def test_what_cannot_be_forwarded_is_refused_and_nothing_is_made(command: Comman
     assert isinstance(error, ArgumentError)
     assert text in str(error)
     assert isinstance(chain.ask(GetEntity("q")), Refused)
+
+
+def test_a_message_that_comes_back_to_its_topic_gets_another_number_there(chain: Chain) -> None:
+    chain.make(CreateTopic("news", TopicSettings()))
+    chain.queue_named("ring", "news")
+    chain.make(CreateSubscription("news", "kept", QueueSettings()))
+    chain.make(CreateSubscription("news", "round", QueueSettings(forward_to="ring")))
+    chain.give("news", "a")
+    chain.give("news", "b")
+    numbers = [row.enqueue_sequence for row in chain.peek(path="news/Subscriptions/kept")]
+    assert len(numbers) > 2
+    assert len(set(numbers)) == len(numbers)

@@ -103,6 +103,14 @@ def serve(
             "name that does not exist lists them all. Repeat for more.",
         ),
     ] = None,
+    ledger: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Record what becomes of every message in this ledger, each namespace by its name. Clients and syphons "
+            "may share it.  [default: nothing is recorded]",
+        ),
+    ] = None,
     as_json: Annotated[
         bool,
         typer.Option("--json", help="One JSON object a line: one per namespace when it is ready, when it stopped."),
@@ -119,6 +127,7 @@ def serve(
       twinbus serve --namespace contoso:5672 --queue orders --queue invoices
       twinbus serve --namespace contoso:0 --memory --json
       twinbus serve --rule reader:Listen --rule app:Send
+      twinbus serve --namespace contoso:5672 --namespace backup:5673 --ledger ./ledger
       twinbus serve --host 0.0.0.0 --cert fullchain.pem --key-file privkey.pem
 
     \b
@@ -142,6 +151,7 @@ def serve(
         rules=parse_rules(rule or ()),
         jwt_issuers=tuple(map(read_issuer, jwt_issuer or ())),
         certificate=parse_certificate(cert, key_file),
+        ledger=parse_ledger(ledger),
         limits=parse_limits(limit or []) | ({} if max_connections is None else {"connections": max_connections}),
     )
     allow_open_files(sum(options.server_limits.connections for options in plan))
@@ -159,6 +169,7 @@ def plan_namespaces(
     rules: tuple[AccessRule, ...] = (),
     jwt_issuers: tuple[JwtIssuer, ...] = (),
     certificate: tuple[Path, Path] | None = None,
+    ledger: Path | None = None,
     limits: Mapping[str, float] | None = None,
 ) -> list[NamespaceOptions]:
     """The options of each namespace; raises `OptionsError` if one is wrong or two get in each other's way."""
@@ -182,6 +193,7 @@ def plan_namespaces(
             jwt_issuers=jwt_issuers,
             cert=None if certificate is None else certificate[0],
             key_file=None if certificate is None else certificate[1],
+            ledger=ledger,
         )
         plan.append(with_limits(options, limits or {}))
     return plan
@@ -202,6 +214,13 @@ def parse_certificate(cert: Path | None, key_file: Path | None) -> tuple[Path, P
     if cert is None or key_file is None:
         raise OptionsError("--cert and --key-file need each other: give both, or none for a certificate of our own")
     return cert, key_file
+
+
+def parse_ledger(folder: Path | None) -> Path | None:
+    """The folder; whether a ledger can be kept there is seen when a namespace starts."""
+    if folder is not None and str(folder) in ("", "."):
+        raise OptionsError("--ledger takes a folder of its own, as ./ledger, not the current one")
+    return folder
 
 
 def allow_open_files(connections: int) -> None:
@@ -246,6 +265,7 @@ class Speaker:
             "connection_string": server.connection_string,
             "rule_connection_strings": connection_strings(server),
             "data": None if options.data is None else str(options.data.absolute()),
+            "ledger": None if options.ledger is None else str(options.ledger.absolute()),
             "queues": server.queue_names(),
         }
         typer.echo(json.dumps(said))

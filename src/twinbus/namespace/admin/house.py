@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from aiohttp import web
 
-from twinbus.errors import NamespaceError
+from twinbus.errors import NamespaceError, ServerBusy
 from twinbus.namespace.admin.asking import HangUp
 from twinbus.namespace.commands import AdminCommand
 from twinbus.namespace.faults.rulings import Drop, Proceed, Refuse, Silence
@@ -61,6 +61,8 @@ class ServedHouse:
                 await asyncio.sleep(delay_ms / 1000)
                 return None
             case Refuse(error=error, delay_ms=delay_ms):
+                if isinstance(error, ServerBusy):
+                    self._reception.note_busy(path, error)
                 await asyncio.sleep(delay_ms / 1000)
                 return error
             case Drop():

@@ -23,6 +23,7 @@ from twinbus.namespace.entities.journeys import Journey, journey_of, written
 from twinbus.namespace.entities.notes import noted, reason_on
 from twinbus.namespace.entities.queue import Queue
 from twinbus.namespace.entities.shelf import Shelf, check_partitions
+from twinbus.namespace.happenings import Cause, Happening
 from twinbus.namespace.message import Arrival, partition_key_of, time_to_live_ms
 from twinbus.namespace.replies import Forwarded, Step
 from twinbus.namespace.store.api import MessageRow, MessageState
@@ -71,6 +72,7 @@ class Courier:
     def send(self, source: Queue, arrivals: tuple[Arrival, ...], now_ms: int, step: Step) -> tuple[int, ...]:
         """Number what is sent to an entity that forwards, and pass on what is not scheduled."""
         rows = [source.row_of(arrival, now_ms) for arrival in arrivals if not arrival.is_ping]
+        source.tell(Happening.STORED, rows, step)
         for row in rows:
             if row.state is MessageState.SCHEDULED:
                 source.insert((row,), step)
@@ -122,8 +124,12 @@ class Courier:
             self._put_aside(source, row, _reason_of(error, row), text, step)
             return False
         target.used(now_ms)
-        step.replies.append(Forwarded(source.row.path.lower(), len(row.payload)))
+        self._tell_forwarded(source, row, step)
         return True
+
+    def _tell_forwarded(self, source: Queue, row: MessageRow, step: Step) -> None:
+        step.replies.append(Forwarded(source.row.path.lower(), len(row.payload)))
+        source.tell(Happening.FORWARDED, (row,), step)
 
     def _hand_over(self, target: Shelf, row: MessageRow, journey: Journey, now_ms: int, step: Step) -> None:
         target.check_sendable()
@@ -139,6 +145,7 @@ class Courier:
         if before is not None:
             text += f" It had been dead-lettered before: {before}"
         grave = self._neighbours.transfer_dead_letters(source, step)
+        source.tell(Happening.DEAD_LETTERED, (row,), step, Cause.NOT_FORWARDED, reason)
         dead = noted(row, reason, text)._replace(
             entity_id=grave.entity_id,
             sequence=grave.take_sequence(),
@@ -189,7 +196,8 @@ class Courier:
         keys = target.keys_of(transfer.arrivals)
         source.remove(row, step)
         if not target.guard.new_ones(pending, keys)[0]:
-            step.replies.append(Forwarded(source.row.path.lower(), len(row.payload)))
+            self._tell_forwarded(source, row, step)
+            target.tell_dropped(transfer.arrivals, step)
         elif self._carry(source, row, journey_of(row, is_dead=source.dead_letter is None), now_ms, step):
             target.note_ids(keys, now_ms, step)
 

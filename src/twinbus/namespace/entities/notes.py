@@ -8,6 +8,9 @@ from twinbus.errors import DecodeError
 from twinbus.namespace.message import properties_of, with_properties
 from twinbus.namespace.store.api import MessageRow
 
+REASON, DESCRIPTION = "DeadLetterReason", "DeadLetterErrorDescription"
+"""The application properties that say why a message was dead-lettered."""
+
 
 def noted(row: MessageRow, reason: str, description: str) -> MessageRow:
     """A message with the reason for its dead-lettering written on it."""
@@ -16,7 +19,7 @@ def noted(row: MessageRow, reason: str, description: str) -> MessageRow:
 
 def reasons(reason: str, description: str) -> dict[str, Any]:
     """The application properties that say why a message was dead-lettered."""
-    return {"DeadLetterReason": reason, "DeadLetterErrorDescription": description}
+    return {REASON: reason, DESCRIPTION: description}
 
 
 def reason_on(row: MessageRow) -> str | None:
@@ -27,7 +30,7 @@ def reason_on(row: MessageRow) -> str | None:
         found = properties_of(row.payload)
     except DecodeError:
         return None
-    return f"{found.get('DeadLetterReason')}: {found.get('DeadLetterErrorDescription')}"
+    return f"{found.get(REASON)}: {found.get(DESCRIPTION)}"
 
 
 def annotated(row: MessageRow, properties: dict[str, Any] | None) -> MessageRow:

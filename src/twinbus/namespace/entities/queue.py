@@ -12,7 +12,6 @@ from __future__ import annotations
 from twinbus.errors import (
     EntityDisabled,
     LockLost,
-    MessageTooLarge,
     NamespaceError,
     NotAllowed,
     QuotaExceeded,
@@ -21,12 +20,13 @@ from twinbus.errors import (
 from twinbus.namespace.commands import Abandon, Complete, DeadLetter, Defer, ReceiveMode, Release, Verdict
 from twinbus.namespace.entities.journeys import Journey, journey_of
 from twinbus.namespace.entities.loans import Loan, Loans
-from twinbus.namespace.entities.notes import annotated, noted
+from twinbus.namespace.entities.notes import REASON, annotated, noted
 from twinbus.namespace.entities.receivers import Receiver, Receivers
 from twinbus.namespace.entities.settings import QueueSettings, QueueStatus
 from twinbus.namespace.entities.shelf import EntityContext, Shelf, earlier, expiry, woken_at_ms
 from twinbus.namespace.entities.sweep import Sweep
 from twinbus.namespace.entities.window import Window
+from twinbus.namespace.happenings import Cause, Happening
 from twinbus.namespace.message import Arrival, time_to_live_ms
 from twinbus.namespace.replies import Delivery, Drained, ReceiverLost, Step
 from twinbus.namespace.store.api import (
@@ -46,6 +46,7 @@ _ACTIVE, _DEFERRED, _SCHEDULED = (
     MessageState  # an enum looks its members up at every mention, and these run per message
 )
 
+DELIVERED_TOO_OFTEN, TOO_OLD = "MaxDeliveryCountExceeded", "TTLExpiredException"
 LOCK_LOST = "the lock is unknown, was settled, or has ended; receive the message again"
 
 
@@ -136,12 +137,15 @@ class Queue(Shelf):
         rows = tuple([self.row_of(arrival, now_ms) for arrival in arrivals if not arrival.is_ping])
         if rows:
             self.insert(rows, step)
+            if step.story is not None:
+                step.story.rows(Happening.STORED, self.row.path, rows)
         return tuple([row.sequence for row in rows])
 
     def take_in(self, arrival: Arrival, row: MessageRow, journey: Journey, now_ms: int, step: Step) -> None:
         self.check_acceptable((arrival,))
         taken = self.row_of(arrival, now_ms)
         taken = taken._replace(enqueue_sequence=row.enqueue_sequence, dead_letter_source=row.dead_letter_source)
+        self.tell(Happening.STORED, (taken,), step)
         if self.destination is None:
             self.insert((taken,), step)
         else:
@@ -150,14 +154,8 @@ class Queue(Shelf):
     def check_acceptable(self, arrivals: tuple[Arrival, ...]) -> None:
         """Raise a `NamespaceError` if these are not messages for this queue, or if it has no room for them."""
         if self.settings.max_message_kb is not None:
-            self._check_sizes(arrivals)
+            self.check_sizes(arrivals)
         self.check_quota(sum([len(arrival.payload) for arrival in arrivals]))
-
-    def _check_sizes(self, arrivals: tuple[Arrival, ...]) -> None:
-        limit = self.settings.message_bytes_max
-        size = max(len(arrival.payload) for arrival in arrivals)
-        if limit is not None and size > limit:
-            raise MessageTooLarge(f"the message has {size} bytes, '{self.row.path}' takes at most {limit}")
 
     def check_quota(self, new_bytes: int) -> None:
         """Raise `QuotaExceeded` unless there is room for so much more."""
@@ -283,6 +281,8 @@ class Queue(Shelf):
         receiver.room_bytes -= size
         if receiver.mode is ReceiveMode.RECEIVE_AND_DELETE:
             self.remove(row, step)
+            if step.story is not None:
+                step.story.rows(Happening.DELIVERED, self.row.path, (row,), Cause.RECEIVED_AND_DELETED)
             receiver.undelivered += 1
             self._after(step).delivered.append((receiver, size))
             step.replies.append(Delivery(receiver.name, row, None, None))
@@ -324,6 +324,10 @@ class Queue(Shelf):
     def _is_reading_for(self, receiver: Receiver) -> bool:
         return self._window.is_reading
 
+    def lets_wait(self, receiver: Receiver) -> bool:
+        """Whether a receiver has credit, and there is nothing for it."""
+        return receiver.is_hungry and not self._is_reading_for(receiver)
+
     # --- settled ---
 
     def settle(
@@ -343,7 +347,10 @@ class Queue(Shelf):
                 self._end_loan(loan)
                 loans.append(loan)
         if type(verdict) is Complete:
-            self._remove_all([loan.row for loan in loans], step)
+            rows = [loan.row for loan in loans]
+            self._remove_all(rows, step)
+            if step.story is not None:
+                step.story.rows(Happening.DELIVERED, self.row.path, rows, Cause.COMPLETED)
         else:
             for loan in loans:
                 self._settle_one(loan.row, verdict, now_ms, step)
@@ -364,27 +371,27 @@ class Queue(Shelf):
                 deferred = annotated(row, properties)._replace(state=_DEFERRED, expires_at_ms=None)
                 self._replace(row, deferred, step)
             case DeadLetter(properties):
-                self._bury(row, annotated(row, properties), step)
-            case Complete():
-                self.remove(row, step)
+                reason = str((properties or {}).get(REASON, ""))
+                self._bury(row, annotated(row, properties), Cause.BY_RECEIVER, reason, step)
 
     def _count_failure(self, stored: MessageRow, row: MessageRow, step: Step) -> None:
         """One more failed delivery: back in the queue, or to the dead letters when it was the last one allowed."""
         failed = row._replace(delivery_count=row.delivery_count + 1)
         if failed.delivery_count >= self.settings.max_delivery_count and self.dead_letter is not None:
             text = f"The message was delivered {failed.delivery_count} times and never completed."
-            self._bury(stored, noted(failed, "MaxDeliveryCountExceeded", text), step)
+            self._bury(stored, noted(failed, DELIVERED_TOO_OFTEN, text), Cause.BY_NAMESPACE, DELIVERED_TOO_OFTEN, step)
             return
         self._replace(stored, failed, step)
         if failed.state is _ACTIVE:
             self._after(step).returning.append(failed)
 
-    def _bury(self, stored: MessageRow, row: MessageRow, step: Step) -> None:
+    def _bury(self, stored: MessageRow, row: MessageRow, cause: Cause, reason: str, step: Step) -> None:
         """Move a stored message, as changed in `row`, to the dead-letter queue, in one change set."""
         grave = self.dead_letter
         if grave is None:
             raise AssertionError("a dead-letter queue has no dead-letter queue")
         self.remove(stored, step)
+        self.tell(Happening.DEAD_LETTERED, (stored,), step, cause, reason)
         dead = row._replace(
             entity_id=grave.entity_id,
             sequence=grave.take_sequence(),
@@ -434,9 +441,11 @@ class Queue(Shelf):
     def expire(self, row: MessageRow, step: Step) -> None:
         """End a message whose time to live is over; it is neither lent nor in the window any more."""
         if self.settings.dead_letter_on_expiration and self.dead_letter is not None:
-            self._bury(row, noted(row, "TTLExpiredException", "The message's time to live was over."), step)
-        else:
-            self.remove(row, step)
+            late = noted(row, TOO_OLD, "The message's time to live was over.")
+            self._bury(row, late, Cause.BY_NAMESPACE, TOO_OLD, step)
+            return
+        self.remove(row, step)
+        self.tell(Happening.EXPIRED, (row,), step)
 
     # --- rows from disk ---
 

@@ -24,6 +24,11 @@ class RecentChanges:
     def __len__(self) -> int:
         return len(self._order)
 
+    @property
+    def known(self) -> int:
+        """The last change set of the entity that is known to be committed; later ones of others may be."""
+        return self._committed
+
     def note_change(self, sequence: int, number: int) -> None:
         self._changed[sequence] = number
         self._order.append((number, sequence))

@@ -88,8 +88,8 @@ class SessionQueue(Queue):
     ) -> None:
         super().__init__(row, summary, context, committed=committed, dead_letter=dead_letter)
         self.sessions: dict[str, Session] = {}
-        self.unwritten_states: dict[str, tuple[int, bytes | None]] = {}
-        """By session: the change set that writes a state, and the state."""
+        self.unwritten_states: dict[str, int] = {}
+        """By session: the change set that writes its state."""
         self._by_receiver: dict[int, Session] = {}
         self._opening: dict[str, Session] = {}
         self._ends: list[tuple[int, str]] = []
@@ -370,12 +370,12 @@ class SessionQueue(Queue):
             raise QuotaExceeded(f"the state of a session has at most {STATE_BYTES_MAX} bytes, got {len(state)}")
         step.changes.append(PutSessionState(self.entity_id, name, state, now_ms))
         self._after(step)
-        self.unwritten_states[name] = (step.number, state)
+        self.unwritten_states[name] = step.number
 
     def committed(self, number: int, now_ms: int, step: Step) -> None:
         if self.unwritten_states:
             unwritten = self.unwritten_states.items()
-            self.unwritten_states = {name: written for name, written in unwritten if written[0] > number}
+            self.unwritten_states = {name: written for name, written in unwritten if written > number}
         super().committed(number, now_ms, step)
 
     # --- time passes ---

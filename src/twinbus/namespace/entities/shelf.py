@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from twinbus.errors import InternalError, NamespaceError, NotAllowed
+from twinbus.errors import InternalError, MessageTooLarge, NamespaceError, NotAllowed
 from twinbus.namespace.commands import Send
 from twinbus.namespace.entities.afterwards import Afterwards
 from twinbus.namespace.entities.duplicates import DuplicateGuard, PendingSend, Transfer, keys_of
@@ -21,6 +21,7 @@ from twinbus.namespace.entities.recent import RecentChanges
 from twinbus.namespace.entities.settings import QueueSettings, TopicSettings
 from twinbus.namespace.entities.sweep import Sweep
 from twinbus.namespace.entities.window import WindowLimits
+from twinbus.namespace.happenings import Happening
 from twinbus.namespace.message import Arrival
 from twinbus.namespace.replies import Done, Refused, Step
 from twinbus.namespace.store.api import (
@@ -109,6 +110,13 @@ class Shelf(ABC):
     def check_sendable(self) -> None:
         """Raise a `NamespaceError` if nothing can be sent to it."""
 
+    def check_sizes(self, arrivals: tuple[Arrival, ...]) -> None:
+        """Raise `MessageTooLarge` if one of them is larger than this entity takes."""
+        limit = self.settings.message_bytes_max
+        size = max((len(arrival.payload) for arrival in arrivals), default=0)
+        if limit is not None and size > limit:
+            raise MessageTooLarge(f"the message has {size} bytes, '{self.row.path}' takes at most {limit}")
+
     @abstractmethod
     def send(self, arrivals: tuple[Arrival, ...], now_ms: int, step: Step) -> tuple[int, ...]:
         """Number and store messages, all or none; returns their sequences."""
@@ -163,6 +171,10 @@ class Shelf(ABC):
         chosen = [number for number, arrival in enumerate(arrivals) if is_new[number] or arrival.is_ping]
         stored = iter(self.send(tuple([arrivals[number] for number in chosen]), now_ms, step))
         noted = tuple([keys[number] for number in chosen if not arrivals[number].is_ping])
+        if step.story is not None:
+            self.tell_dropped(
+                [one for one, new in zip(arrivals, is_new, strict=True) if not (new or one.is_ping)], step
+            )
         if noted:
             self.note_ids(noted, now_ms, step)
         real = [number for number, arrival in enumerate(arrivals) if not arrival.is_ping]
@@ -170,6 +182,18 @@ class Shelf(ABC):
         if len(noted) < len(real):
             self.count_sequences(step)
         return tuple(sequences)
+
+    def tell(self, what: Happening, rows: Sequence[MessageRow], step: Step, cause: str = "", reason: str = "") -> None:
+        """This happens to messages that are, or were, here."""
+        if step.story is not None:
+            step.story.rows(what, self.row.path, rows, cause, reason)
+
+    def tell_dropped(self, arrivals: Sequence[Arrival], step: Step) -> None:
+        """These were sent before."""
+        if step.story is not None and arrivals:
+            dropped = step.story.of(Happening.DUPLICATE, self.row.path)
+            for arrival in arrivals:
+                dropped.add(arrival.message_id, arrival.session_id, len(arrival.payload))
 
     def note_ids(self, keys: tuple[str, ...], now_ms: int, step: Step) -> None:
         """These messages were accepted: others that are the same will not be for a while."""

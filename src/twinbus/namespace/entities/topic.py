@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from twinbus.errors import DecodeError, EntityDisabled, MessageTooLarge, QuotaExceeded, StoreDamaged
+from twinbus.errors import DecodeError, EntityDisabled, QuotaExceeded, StoreDamaged
 from twinbus.namespace import sql
 from twinbus.namespace.entities.journeys import Journey, journey_of
 from twinbus.namespace.entities.matching import Entry, Matcher
@@ -20,6 +20,7 @@ from twinbus.namespace.entities.session_queue import SessionQueue
 from twinbus.namespace.entities.settings import TopicSettings
 from twinbus.namespace.entities.shelf import EntityContext, Shelf, expiry, woken_at_ms
 from twinbus.namespace.entities.subscription import StoredRule, Subscription
+from twinbus.namespace.happenings import Cause, Happening, Story
 from twinbus.namespace.message import Arrival, read_arrival, time_to_live_ms
 from twinbus.namespace.replies import Step
 from twinbus.namespace.store.api import (
@@ -46,6 +47,8 @@ class Published(NamedTuple):
     session_id: str | None
     ttl_ms: int | None
     enqueued_at_ms: int
+    buried_for: str = ""
+    """Why it goes among the dead letters; empty if it does not."""
 
 
 class Copy(NamedTuple):
@@ -54,6 +57,20 @@ class Copy(NamedTuple):
     queue: Queue
     subscription: Subscription
     message: Published
+
+
+class Plan(NamedTuple):
+    """Who gets a message."""
+
+    sequence: int
+    message: Published
+    plain: list[Copy]
+    """Copies that are the same."""
+    others: list[Copy]
+
+    @property
+    def copies(self) -> list[Copy]:
+        return self.plain + self.others
 
 
 class Topic(Shelf):
@@ -106,7 +123,7 @@ class Topic(Shelf):
         self._send((arrival,), journey, now_ms, step)
 
     def _send(self, arrivals: tuple[Arrival, ...], journey: Journey | None, now_ms: int, step: Step) -> tuple[int, ...]:
-        self._check_sizes(arrivals)
+        self.check_sizes(arrivals)
         self._check_quota(sum(len(arrival.payload) for arrival in arrivals if _is_scheduled(arrival, now_ms)))
         sequences: list[int] = []
         first = self._next_sequence
@@ -120,10 +137,13 @@ class Topic(Shelf):
                 scheduled.append(self._scheduled_row(arrival, sequence, now_ms))
             else:
                 publishing.append((sequence, self._published(arrival, now_ms)))
-        self._publish(publishing, step, journey, is_checked=True)
-        self._next_sequence = first + len(sequences)
+        plans = self._plans(publishing)
+        self._check_room([copy for plan in plans for copy in plan.copies])
+        self._next_sequence = first + len(sequences)  # by now: what is handed on may come back here at once
+        self._hand_on(plans, journey, step, is_new=True)
         if scheduled:
             self.insert(tuple(scheduled), step)
+            self.tell(Happening.STORED, scheduled, step)
         if publishing:
             self.count_sequences(step)
         return tuple(sequences)
@@ -134,12 +154,6 @@ class Topic(Shelf):
     def _lowered(self, ttl_ms: int | None) -> int | None:
         """A time to live, at most the topic's."""
         return expiry(ttl_ms, self.settings.default_ttl_ms, 0)
-
-    def _check_sizes(self, arrivals: tuple[Arrival, ...]) -> None:
-        limit = self.settings.message_bytes_max
-        size = max((len(arrival.payload) for arrival in arrivals), default=0)
-        if limit is not None and size > limit:
-            raise MessageTooLarge(f"the message has {size} bytes, '{self.row.path}' takes at most {limit}")
 
     def _check_quota(self, new_bytes: int) -> None:
         limit = self.settings.size_bytes_max
@@ -167,18 +181,32 @@ class Topic(Shelf):
 
     # --- out ---
 
-    def _publish(
-        self, messages: Iterable[tuple[int, Published]], step: Step, journey: Journey | None, *, is_checked: bool
-    ) -> None:
-        """Give each subscription its copies; raises `QuotaExceeded`, with nothing done, if one of them is full."""
-        plans = [(sequence, message, *self._plan(sequence, message)) for sequence, message in messages]
-        if is_checked:
-            self._check_room([copy for *_, plain, others in plans for copy in (*plain, *others)])
-        for sequence, _message, plain, others in plans:
-            if plain:
-                self._write(plain, sequence, journey, step)
-            for copy in others:
-                self._write([copy], sequence, journey, step)
+    def _plans(self, messages: Iterable[tuple[int, Published]]) -> list[Plan]:
+        return [Plan(sequence, message, *self._plan(sequence, message)) for sequence, message in messages]
+
+    def _hand_on(self, plans: list[Plan], journey: Journey | None, step: Step, *, is_new: bool) -> None:
+        """Give each subscription its copies of messages that have just been sent (`is_new`), or were scheduled."""
+        for plan in plans:
+            if step.story is not None:
+                self._tell_copies(plan, step.story, is_new=is_new)
+            if plan.plain:
+                self._write(plan.plain, plan.sequence, journey, step)
+            for copy in plan.others:
+                self._write([copy], plan.sequence, journey, step)
+
+    def _tell_copies(self, plan: Plan, story: Story, *, is_new: bool) -> None:
+        message, copies = plan.message, plan.copies
+        named = (message.message_id, message.session_id, len(message.payload), plan.sequence)
+        if is_new:
+            story.of(Happening.STORED, self.row.path).add(*named)
+        if not copies:
+            story.of(Happening.UNCLAIMED, self.row.path).add(*named)
+        for queue, subscription, copied in copies:
+            named = (copied.message_id, copied.session_id, len(copied.payload), plan.sequence)
+            story.of(Happening.COPIED, subscription.row.path).add(*named)
+            if queue is not subscription:
+                buried = (Happening.DEAD_LETTERED, subscription.row.path, Cause.BY_NAMESPACE, copied.buried_for)
+                story.of(*buried).add(*named)
 
     def _plan(self, sequence: int, message: Published) -> tuple[list[Copy], list[Copy]]:
         """The copies that are the same, and those that are not."""
@@ -276,7 +304,7 @@ class Topic(Shelf):
         self._remove_all(rows, step)
         # A full subscription gets them all the same: nobody is left who could be told.
         woken = [(self.take_sequence(), self._awake(row, now_ms)) for row in rows]
-        self._publish(woken, step, None, is_checked=False)
+        self._hand_on(self._plans(woken), None, step, is_new=False)
         self.count_sequences(step)
 
     def _awake(self, row: MessageRow, now_ms: int) -> Published:
@@ -303,7 +331,7 @@ def _buried(subscription: Subscription, message: Published, reason: str, text: s
     """A copy for the dead letters of a subscription."""
     grave = subscription.dead_letter
     payload = with_notes(message.payload, reasons(reason, text))
-    return [] if grave is None else [Copy(grave, subscription, message._replace(payload=payload))]
+    return [] if grave is None else [Copy(grave, subscription, message._replace(payload=payload, buried_for=reason))]
 
 
 def _changed(entry: Entry, view: TopicMessage, message: Published) -> Published:
