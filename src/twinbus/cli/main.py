@@ -36,12 +36,15 @@ from twinbus.errors import OptionsError, TwinbusError
 EXAMPLES = """\b
 Examples:
   twinbus serve                  a Service Bus namespace on this machine, at once
-  twinbus serve --help           what can be chosen
+  twinbus send orders 'hello'    a message for it
+  twinbus receive orders         and out again
   twinbus demo                   watch a namespace being killed, and lose nothing
   twinbus fault add no-send      make the namespace refuse every send
   twinbus pair                   make two namespaces ready for an outage, or say what is missing
   twinbus status                 see whether both answer and what lies in the backlog
-  twinbus syphon --until-empty   bring everything home that lies there"""
+  twinbus syphon --until-empty   bring everything home that lies there
+  twinbus drill --entity orders  make a queue fail for a while, and measure how the pair takes it
+  twinbus serve --help           what can be chosen; every command has one"""
 
 # Typer brings its own copy of click in some releases and uses the installed one in others; this finds the right class.
 UsageError: type[Exception] = typer.BadParameter.mro()[1]
@@ -49,7 +52,6 @@ UsageError: type[Exception] = typer.BadParameter.mro()[1]
 app = typer.Typer(
     name="twinbus",
     epilog=f"{EXAMPLES}\n\n{exit_codes()}",
-    add_completion=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -63,8 +65,8 @@ app.command(epilog=exit_codes(), short_help="Make two namespaces ready for an ou
 app.command(epilog=exit_codes(), short_help="Show how a pair is doing.")(status)
 app.command(epilog=exit_codes(not_all=NOT_PUT_BACK), short_help="Make an entity fail on purpose, and measure.")(drill)
 app.add_typer(fault_commands(), name="fault")
-app.add_typer(ledger_commands(), name="ledger")
-app.add_typer(pipeline_commands(), name="pipeline")
+app.add_typer(ledger_commands(), name="ledger", short_help="Look at what was recorded, and see if all is there.")
+app.add_typer(pipeline_commands(), name="pipeline", short_help="Work on Spark: reports, and large backlogs.")
 app.add_typer(cost_commands(), name="cost")
 app.add_typer(syphon_commands(), name="syphon", short_help="Bring the backlog home.")
 

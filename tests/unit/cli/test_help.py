@@ -1,0 +1,90 @@
+"""Every command teaches: an example that could be typed, its exit codes, a word about every option."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from twinbus.cli.main import app, run
+from twinbus.cli.reference import every_command
+
+ROOT = typer.main.get_command(app)
+COMMANDS = {" ".join(path): command for path, command in every_command(ROOT, ("twinbus",))}
+
+
+def shown(name: str, capsys: pytest.CaptureFixture[str]) -> str:
+    assert run([*name.split()[1:], "--help"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    return out
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_has_examples_and_exit_codes_and_fits_a_terminal(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(name, capsys)
+    assert "Examples" in text
+    assert "Exit codes:" in text
+    head = text.partition("Examples")[0]
+    assert max(map(len, head.splitlines())) <= 80
+    assert max(map(len, text.splitlines())) <= 110
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_can_speak_json(name: str) -> None:
+    assert "--json" in options_of(COMMANDS[name])
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_says_what_it_is_and_what_it_takes(name: str) -> None:
+    for parameter in COMMANDS[name].params:
+        assert parameter.help, parameter.name
+        if parameter.param_type_name == "option" and not parameter.is_flag:
+            assert parameter.metavar, parameter.name
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_examples_of_a_command_use_what_there_is(name: str) -> None:
+    lines = [line.partition("twinbus ")[2] for line in (COMMANDS[name].help or "").splitlines() if "  twinbus " in line]
+    lines += [
+        line.partition("twinbus ")[2] for line in (COMMANDS[name].help or "").splitlines() if "| twinbus " in line
+    ]
+    assert lines
+    for line in lines:
+        words = shlex.split(line.partition(" | ")[0].partition("   ")[0])
+        command: Any = ROOT
+        while words and words[0] in getattr(command, "commands", {}):
+            command = command.commands[words.pop(0)]
+        assert [word for word in words if word.startswith("--") and word not in options_of(command)] == []
+
+
+def options_of(command: Any) -> set[str]:
+    return {name for parameter in command.params for name in parameter.opts}
+
+
+def completed(words: str, tmp_path: Path) -> list[str]:
+    """What bash would be offered at the end of these words."""
+    script = tmp_path / "completion.sh"
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    shown = subprocess.run(
+        ["bash", "-c", "twinbus --show-completion; true"], env=environment, capture_output=True, text=True
+    )
+    script.write_text(shown.stdout)
+    ask = f". {script}; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _twinbus_completion twinbus; "
+    done = subprocess.run(
+        ["bash", "-c", ask + 'printf "%s\\n" "${COMPREPLY[@]}"'], env=environment, capture_output=True, text=True
+    )
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+def test_a_shell_completes_commands_and_options(tmp_path: Path) -> None:
+    assert completed("twinbus sy", tmp_path) == ["syphon"]
+    assert completed("twinbus send orders --sec", tmp_path) == ["--secondary"]
+    assert completed("twinbus syphon quarantine ''", tmp_path) == ["list", "show", "redrive", "discard"]
