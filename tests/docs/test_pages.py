@@ -1,82 +1,88 @@
-"""What the documents show works: code blocks run, commands parse, links lead somewhere."""
+"""What the documents show works: blocks run or say why not, and links lead to pages and headings that exist."""
 
 from __future__ import annotations
 
+import json
 import re
-import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
+from doc_blocks import DOCS, NOT_RUN_PAGE, READ, ROOT, RUN, SHOWN, Block, all_blocks, not_run_page, pages, to_run
 
-ROOT = Path(__file__).parent.parent.parent
-PAGES = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")]
-PAGES += sorted((ROOT / "docs").rglob("*.md"))
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-LINK = re.compile(r"\[[^\]]+\]\(([^)#]+)(?:#[^)]*)?\)")
-COMMAND_GROUPS = {"cost", "fault", "ledger", "pipeline"}
-
-
-class Block(NamedTuple):
-    page: Path
-    language: str
-    code: str
-
-    def __str__(self) -> str:
-        return f"{self.page.name}: {self.code.strip().splitlines()[0][:40]}"
+LINK = re.compile(r"\[[^\]]+\]\(([^)]+)\)")
+PYTHON = [block for block in to_run("python") if "file" not in block.marks]
+"""Blocks that the reader saves as a file are run by the tutorial's own test."""
+ON_SPARK = [block for block in PYTHON if "spark" in block.code]
 
 
-BLOCKS = [
-    Block(page, language, code) for page in PAGES for language, code in BLOCK.findall(page.read_text(encoding="utf-8"))
-]
+def test_every_block_is_run_or_read_or_shows_something_or_says_why_not() -> None:
+    assert len(PYTHON) >= 20
+    unknown = [block for block in all_blocks() if block.language not in RUN | READ | SHOWN]
+    assert [str(block) for block in unknown if block.reason_not_run is None] == []
 
 
-def of(language: str) -> list[Block]:
-    return [block for block in BLOCKS if block.language == language]
+def test_no_block_of_code_hides_as_text() -> None:
+    """What is shown as text is no Python and no command, else it would escape the tests."""
+    shown = [block for block in all_blocks() if block.language == "text" and block.reason_not_run is None]
+    code = re.compile(r"^(from [\w.]+ import|import \w+$|twinbus (?!serve: )\w+|export |\$ |with \w+\()", re.MULTILINE)
+    assert [str(block) for block in shown if code.search(block.code)] == []
 
 
-def test_there_is_code_to_run_and_nothing_else_than_can_be_checked() -> None:
-    assert len(of("python")) >= 6
-    assert len(of("sh")) >= 4
-    assert {block.language for block in BLOCKS} <= {"python", "sh", "text", "json", "mermaid"}
+def test_the_list_of_blocks_that_are_not_run_is_fresh() -> None:
+    fresh = NOT_RUN_PAGE.read_text(encoding="utf-8") == not_run_page()
+    assert fresh, "stale: run python tests/support/doc_blocks.py"
 
 
-@pytest.mark.parametrize("block", of("python"), ids=str)
+@pytest.mark.parametrize("block", [block for block in PYTHON if block not in ON_SPARK], ids=str)
 def test_a_python_block_runs(block: Block, tmp_path: Path) -> None:
     is_test = "def test_" in block.code
     file = tmp_path / ("test_block.py" if is_test else "block.py")
     file.write_text(block.code, encoding="utf-8")
     command = [sys.executable, *(["-m", "pytest", "-q", "-p", "no:cacheprovider"] if is_test else []), str(file)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.strip(), "a block that prints nothing shows nothing"
 
 
-@pytest.mark.parametrize("block", of("python"), ids=str)
+@pytest.mark.parametrize("block", PYTHON, ids=str)
 def test_a_python_block_enters_no_room_of_the_client(block: Block) -> None:
     """What applications need of it has a name in `twinbus`, `twinbus.aio`, `twinbus.errors` or `twinbus.testing`."""
     assert not re.search(r"\btwinbus\.(client|pairing)\b", block.code)
 
 
-@pytest.mark.parametrize("line", [line for block in of("sh") for line in block.code.splitlines() if line])
-def test_a_shell_line_names_things_that_exist(line: str) -> None:
-    words = shlex.split(line, comments=True)
-    if words[0] == "make":
-        targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
-        assert words[1] in targets
-        return
-    assert words[0] == "twinbus"
-    depth = 4 if words[1:3] == ["syphon", "quarantine"] else 3 if words[1] in COMMAND_GROUPS else 2
-    command = words[:depth]
-    shown = subprocess.run([sys.executable, "-m", *command, "--help"], capture_output=True, text=True, timeout=30)
-    assert shown.returncode == 0
-    for flag in (word for word in words[2:] if word.startswith("--")):
-        assert flag in shown.stdout
+@pytest.mark.parametrize("block", [*to_run("json"), *to_run("toml")], ids=str)
+def test_a_block_of_settings_can_be_read(block: Block) -> None:
+    assert (json.loads if block.language == "json" else tomllib.loads)(block.code)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_between_pages_lead_somewhere(page: Path) -> None:
-    targets = [target for target in LINK.findall(page.read_text(encoding="utf-8")) if "://" not in target]
-    assert [target for target in targets if not (page.parent / target).exists()] == []
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_pages_and_headings_that_exist(page: Path) -> None:
+    dead = [target for target in LINK.findall(page.read_text(encoding="utf-8")) if not _leads_somewhere(page, target)]
+    assert dead == []
+
+
+def test_every_page_of_the_docs_is_reached_by_the_menu() -> None:
+    menu = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
+    assert [
+        str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md") if f": {page.relative_to(DOCS)}\n" not in menu
+    ] == []
+
+
+def _leads_somewhere(page: Path, target: str) -> bool:
+    if "://" in target:
+        return True
+    path, _, anchor = target.partition("#")
+    to = (page.parent / path).resolve() if path else page
+    if not to.exists():
+        return False
+    return not anchor or anchor in _anchors(to)
+
+
+def _anchors(page: Path) -> set[str]:
+    """The names of a page's headings in links, as the site and GitHub both make them."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.replace("`", "").lower()).strip().replace(" ", "-") for heading in headings}

@@ -25,7 +25,7 @@ def test_the_blocks_about_queues_run(spark: SparkSession, tmp_path: Path, capsys
         secret.write_text(namespace.connection_string)
         with ServiceBusClient.from_connection_string(namespace.connection_string) as client:
             client.get_queue_sender("orders").send_messages(ServiceBusMessage("42", message_id="1", subject="new"))
-        blocks = re.findall(r"^```text\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+        blocks = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
         code = "\n".join(blocks).replace("env:TWINBUS_PRIMARY", f"file:{secret}")
         exec(code, {"spark": spark})
         assert "new" in capsys.readouterr().out

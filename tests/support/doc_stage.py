@@ -1,0 +1,131 @@
+"""What the shell blocks of the pages find when they are run: namespaces, a backlog, a quarantine, a ledger."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from doc_blocks import Block, logical_lines
+from tutorial import Terminal
+
+from twinbus import Namespace, PairedServiceBusClient
+
+ABOUT_A_PAIR = re.compile(r"^twinbus (?!serve|cost|pair --emit)", re.MULTILINE)
+"""Commands that find something: namespaces, a backlog, a ledger."""
+FOLLOW_S = 6
+"""How long somebody watches who follows something."""
+MALFORMED = 17
+"""Messages that can never come home: the page about the syphon shows the one with this number."""
+
+
+class Pair(NamedTuple):
+    primary: str
+    secondary: str
+
+
+@contextmanager
+def served_pair(folder: Path) -> Iterator[Pair]:
+    """`contoso` and `backup`, and `local` beside them; with something in all places that the pages speak of."""
+    (folder / "bus").mkdir()
+    (folder / ".twinbus").symlink_to("bus")
+    (folder / "order.json").write_text('{"order": 42}')
+    names = ("contoso", "backup", "local")
+    command = [sys.executable, "-m", "twinbus", "serve", "--json", "--queue", "orders", "--data", "bus"]
+    for name in names:
+        command += ["--namespace", f"{name}:0"]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            ready = [json.loads(server.stdout.readline()) for _ in names]
+            pair = Pair(ready[0]["connection_string"], ready[1]["connection_string"])
+            fill_primary(pair.primary)
+            fill_backlog(pair, folder / "ledger")
+            yield pair
+        finally:
+            server.terminate()
+
+
+@contextmanager
+def stage(folder: Path, blocks: Sequence[Block]) -> Iterator[Terminal]:
+    """A terminal in a folder; with a pair in its environment, if one of the blocks is about it."""
+    terminal = Terminal(folder)
+    try:
+        terminal.type(f"export PATH='{Path(sys.executable).parent}:{os.environ['PATH']}'")
+        if not any(ABOUT_A_PAIR.search(block.code) for block in blocks):
+            yield terminal
+            return
+        with served_pair(folder) as pair:
+            terminal.type(f"export TWINBUS_PRIMARY='{pair.primary}' TWINBUS_SECONDARY='{pair.secondary}'")
+            yield terminal
+    finally:
+        terminal.close()
+
+
+def fill_primary(connection_string: str) -> None:
+    """An order, one among the dead letters, a cart that is a session, and news for a subscription."""
+    with Namespace.from_connection_string(connection_string).admin_client(attempt_s=15) as admin:
+        admin.create_queue("carts", requires_session=True)
+        admin.create_topic("news")
+        admin.create_subscription("news", "paris")
+    with ServiceBusClient.from_connection_string(connection_string) as client:
+        orders = client.get_queue_sender("orders")
+        orders.send_messages(ServiceBusMessage("spoiled"))
+        with client.get_queue_receiver("orders") as receiver:
+            for message in receiver.receive_messages(max_wait_time=15):
+                receiver.dead_letter_message(message)
+        orders.send_messages(ServiceBusMessage("41"))
+        client.get_queue_sender("carts").send_messages(ServiceBusMessage("a book", session_id="cart-7"))
+        client.get_topic_sender("news").send_messages(ServiceBusMessage("rain"))
+
+
+def fill_backlog(pair: Pair, ledger: Path) -> None:
+    """Three orders in the backlog, written down, and some messages that no paired client has sent."""
+    bus = PairedServiceBusClient.from_connection_strings(pair.primary, pair.secondary, ledger=str(ledger))
+    with bus, bus.get_queue_sender("orders") as sender:
+        bus.force_failover("orders", stay=True)
+        sender.send_messages([ServiceBusMessage(str(number)) for number in range(3)])
+    with (
+        ServiceBusClient.from_connection_string(pair.secondary) as client,
+        client.get_queue_sender("contoso/x-servicebus-transfer/0") as stranger,
+    ):
+        stranger.send_messages([ServiceBusMessage("not from us") for _ in range(MALFORMED)])
+
+
+def is_for_spark(line: str) -> bool:
+    """Whether a line starts Spark: those are run in the session that all tests share."""
+    return line.startswith(("twinbus pipeline", "twinbus cost actual"))
+
+
+def for_the_shell(block: Block) -> Block:
+    """A block with only what this machine's shell is to run, on ports that are free, and servers that end."""
+    lines = [
+        line
+        for line in block.code.splitlines()
+        if not is_for_spark(line) and not line.startswith(("make ", "pip install"))
+    ]
+    return block._replace(code="".join(f"{_ending(line)}\n" for line in lines))
+
+
+def _ending(line: str) -> str:
+    """What would run for ever is stopped: a server as soon as it is ready, and it has to end well."""
+    if "--follow" in line:
+        return f"timeout --signal INT {FOLLOW_S} {line} || [ $? = 124 ]"
+    if not line.startswith("twinbus serve"):
+        return line
+    ports = re.sub(r"(--namespace \S+?):\d+", r"\1:0", line)
+    free = ports if "--namespace" in ports else f"{ports} --namespace served:0"
+    until_ready = "until grep -q Endpoint= served.txt || ! kill -0 $!; do sleep 0.1; done"
+    return f"{free} > served.txt &\n{until_ready}; kill $!; wait $!; cat served.txt"
+
+
+def commands_for_spark(blocks: list[Block]) -> list[str]:
+    """Every line of these blocks that needs Spark, once."""
+    return list(dict.fromkeys(line for block in blocks for line in logical_lines(block.code) if is_for_spark(line)))
