@@ -102,8 +102,8 @@ class Lookups:
             self._count_one()
             self._for_commit.append((queue.unwritten_states[command.session_id], command))
         else:
-            request = SessionStateOf(queue.entity_id, command.session_id, queue.recent.known)
-            self._wait_for(request, command, step)
+            wanted = SessionStateOf(queue.entity_id, command.session_id, queue.recent.known)
+            self._wait_for(wanted, command, step)
 
     def _count_one(self) -> None:
         if self._count >= WAITING_READS_MAX:

@@ -11,7 +11,16 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 
-from twinbus.sim.runner import CALLS, STEPS, Outcome, run_forward_seed, run_home_seed, run_pair_seed, run_seed
+from twinbus.sim.runner import (
+    CALLS,
+    STEPS,
+    Outcome,
+    run_forward_seed,
+    run_home_seed,
+    run_kind_seed,
+    run_pair_seed,
+    run_seed,
+)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -21,12 +30,15 @@ def main(arguments: list[str] | None = None) -> int:
     what.add_argument("--pair", action="store_true", help="simulate two namespaces, paired, and senders")
     what.add_argument("--syphon", action="store_true", help="simulate a pair, senders, and the way home")
     what.add_argument("--forward", action="store_true", help="simulate entities that forward to each other")
+    what.add_argument("--kinds", action="store_true", help="simulate schedules of topics, states, idleness, partitions")
     parser.add_argument("--seeds", type=int, default=100, help="how many simulations")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--steps", type=int, help=f"how much happens in each ({STEPS}; sends of a pair: {CALLS})")
     parser.add_argument("--trace", action="store_true", help="show what happened before a problem")
     options = parser.parse_args(arguments)
     run: Callable[[int, int], Outcome] = run_forward_seed if options.forward else run_seed
+    if options.kinds:
+        run = run_kind_seed
     steps = options.steps or STEPS
     if options.pair or options.syphon:
         run, steps = run_pair_seed if options.pair else run_home_seed, options.steps or CALLS

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from twinbus.sim.forward_world import ForwardWorld
 from twinbus.sim.home_world import HomeWorld
 from twinbus.sim.invariants import Violation
+from twinbus.sim.kind_world import KindWorld
 from twinbus.sim.pair_world import PairWorld
 from twinbus.sim.world import Parts, World
 
@@ -72,6 +73,14 @@ def run_forward_seed(seed: int, steps: int = STEPS, parts: Parts | None = None) 
     return Outcome(seed, steps, "--forward ", problem, trace, world.seen)
 
 
+def run_kind_seed(seed: int, steps: int = STEPS, parts: Parts | None = None) -> Outcome:
+    """Simulate schedules of topics, states of sessions, idle entities and partitions."""
+    world = KindWorld(seed, parts)
+    problem = _problem(world.run, steps)
+    trace = tuple(f"{now_ms} {what!r:.240}" for now_ms, what in world.trace) if problem else ()
+    return Outcome(seed, steps, "--kinds ", problem, trace, world.seen)
+
+
 def _problem(run: Callable[[int], None], steps: int) -> str | None:
     try:
         run(steps)
@@ -100,3 +109,8 @@ def first_home_problem(seeds: Iterable[int], steps: int = CALLS) -> Outcome | No
 def first_forward_problem(seeds: Iterable[int], steps: int = STEPS, parts: Parts | None = None) -> Outcome | None:
     """The same for simulated forwarding."""
     return next((outcome for seed in seeds if (outcome := run_forward_seed(seed, steps, parts)).problem), None)
+
+
+def first_kind_problem(seeds: Iterable[int], steps: int = STEPS, parts: Parts | None = None) -> Outcome | None:
+    """The same for the kinds of entities that have promises of their own."""
+    return next((outcome for seed in seeds if (outcome := run_kind_seed(seed, steps, parts)).problem), None)

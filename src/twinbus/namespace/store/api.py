@@ -271,6 +271,8 @@ class SessionStateOf(NamedTuple):
 
     entity_id: int
     session_id: str
+    known: int = 0
+    """What the asker knew to be committed: so that nobody is given an answer to an older question."""
 
 
 class KnownIds(NamedTuple):
