@@ -6,12 +6,15 @@ import json
 import os
 import signal
 import threading
+import time
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from azure.servicebus import ServiceBusClient
 from backlog_letters import fill, letters_for
+from ordered_backlog import letter
 from spark_backlog import SparkBacklog, ids_in
 from typer.testing import CliRunner
 
@@ -19,10 +22,11 @@ from twinbus.cli.commands.drain import is_local, patient
 from twinbus.cli.main import app
 from twinbus.errors import OptionsError, TwinbusError
 from twinbus.ledger.kinds import Kind
+from twinbus.ledger.lines import Flaw, read_line
+from twinbus.ledger.reader import segments_in
 from twinbus.spark.access import Access
 from twinbus.spark.drain.books import records_of
-from twinbus.spark.drain.clock import drain_every
-from twinbus.spark.drain.drain import Drained, DrainProgress, drain
+from twinbus.spark.drain.drain import DrainProgress, drain
 from twinbus.spark.drain.rounds import refuse_speculation
 from twinbus.testing import NamespacePair
 
@@ -47,6 +51,22 @@ def test_several_tasks_share_one_deep_queue_until_it_is_empty(spark: SparkSessio
     assert (done.count("moved"), done.as_dict()["counted_from"]) == (4_000, "ledger")
     assert looks[0].left == 4_000
     assert set(ids_in(backlog.primary, "orders").values()) == {1}
+
+
+def test_topics_sessions_and_partitions_get_theirs_home(spark: SparkSession, backlog: SparkBacklog) -> None:
+    backlog.primary.create_topic("news", "all")
+    backlog.primary.create_queue("visits", requires_session=True)
+    backlog.primary.create_queue("parts", partitioned=True)
+    letters = [letter(path, "s1", f"{path}-{number}") for number in range(30) for path in ("news", "visits", "parts")]
+    fill(backlog.secondary.connection_string, backlog.path(0), letters[:60])
+    fill(backlog.secondary.connection_string, backlog.path(1), letters[60:])
+    done = drain(spark, backlog.options(order="session"))
+    assert (done.ending, done.count("moved"), done.count("refused")) == ("empty", 90, 0)
+    for path, place in {"news": "news/Subscriptions/all", "visits": "visits", "parts": "parts"}.items():
+        assert ids_in(backlog.primary, place) == {f"{path}-{number}": 1 for number in range(30)}
+    client = ServiceBusClient.from_connection_string(backlog.primary.connection_string)
+    with client, client.get_queue_receiver("visits", session_id="s1", max_wait_time=5) as receiver:
+        assert next(receiver).session_id == "s1"
 
 
 def kill_a_worker(ledger: Path, run: str, stop: threading.Event, killed: list[int]) -> None:
@@ -123,43 +143,56 @@ def test_speculation_is_refused(spark: SparkSession) -> None:
         refuse_speculation(Speculating())  # type: ignore[arg-type]
 
 
-def test_a_drain_can_go_on_for_ever(spark: SparkSession, backlog: SparkBacklog, tmp_path: Path) -> None:
-    drained: list[Drained] = []
-    has_moved = threading.Event()
-
-    def note(done: Drained) -> None:
-        drained.append(done)
-        if sum(each.count("moved") for each in drained) >= 60:
-            has_moved.set()
-
-    fill(backlog.secondary.connection_string, backlog.path(0), letters_for("orders", 30))
-    troubles: list[TwinbusError] = []
-    checkpoint = str(tmp_path / "checkpoint")
-    query = drain_every(spark, backlog.options(), 1.0, checkpoint, on_drained=note, on_trouble=troubles.append)
-    try:
-        fill(backlog.secondary.connection_string, backlog.path(1), letters_for("orders", 30))
-        assert has_moved.wait(WAIT_S)
-    finally:
-        query.stop()
-    assert not troubles
-    assert ids_in(backlog.primary, "orders").total() == 60
-
-
-def test_the_command_ends_with_0_when_the_backlog_is_empty(
-    spark: SparkSession, backlog: SparkBacklog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fill(backlog.secondary.connection_string, backlog.path(1), letters_for("orders", 20))
+def command(backlog: SparkBacklog, *words: str) -> tuple[int, list[dict[str, Any]], str]:
+    """`twinbus pipeline drain --json` in the session that is there: exit code, what it said, and all its output."""
     references = [backlog.secret(backlog.primary).credential, backlog.secret(backlog.secondary).credential]
-    words = ["pipeline", "drain", "--primary-secret", references[0], "--secondary-secret", references[1]]
-    before = signal.getsignal(signal.SIGTERM)
-    found = CliRunner().invoke(app, [*words, "--count", "2", "--ledger", str(backlog.ledger), "--json"])
-    signal.signal(signal.SIGTERM, before)
-    assert found.exit_code == 0, found.output
-    events = [json.loads(line) for line in found.stdout.splitlines()]
-    assert events[-1]["event"] == "finished"
-    assert (events[-1]["moved"], events[-1]["ending"], events[-1]["left"]) == (20, "empty", 0)
+    secrets = ("--primary-secret", references[0], "--secondary-secret", references[1])
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    found = CliRunner().invoke(app, ["pipeline", "drain", *secrets, "--count", "2", *words, "--json"])
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    return found.exit_code, [json.loads(line) for line in found.stdout.splitlines()], found.output
+
+
+def runs_in(ledger: Path) -> set[str]:
+    """The drains that have begun to pump."""
+    segments = segments_in(ledger) if ledger.exists() else []
+    records = [read_line(line) for segment in segments for line in segment.read_bytes().splitlines()]
+    return {record.program.split(" shard ")[0] for record in records if not isinstance(record, Flaw)}
+
+
+def test_with_every_the_command_goes_on_until_it_is_told_to_stop(spark: SparkSession, backlog: SparkBacklog) -> None:
+    filled: list[int] = []
+
+    def fill_until_there_was_a_second_drain() -> None:
+        deadline_s = time.monotonic() + WAIT_S
+        while len(runs_in(backlog.ledger)) < 2 and time.monotonic() < deadline_s:
+            filled.append(30)
+            fill(backlog.secondary.connection_string, backlog.path(0), letters_for("orders", 30))
+            while ids_in(backlog.primary, "orders").total() < sum(filled) and time.monotonic() < deadline_s:
+                time.sleep(0.2)
+            time.sleep(1.0)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    helper = threading.Thread(target=fill_until_there_was_a_second_drain)
+    helper.start()
+    code, said, output = command(backlog, "--every", "1s", "--ledger", str(backlog.ledger))
+    helper.join()
+    assert code == 0, output
+    assert len(runs_in(backlog.ledger)) >= 2
+    assert sum([event["moved"] for event in said if event["event"] == "finished"]) == sum(filled)
+    assert {event["event"] for event in said} == {"progress", "finished"}
+    assert ids_in(backlog.primary, "orders").total() == sum(filled)
+
+
+def test_the_command_ends_with_0_when_the_backlog_is_empty(spark: SparkSession, backlog: SparkBacklog) -> None:
+    fill(backlog.secondary.connection_string, backlog.path(1), letters_for("orders", 20))
+    code, said, output = command(backlog, "--ledger", str(backlog.ledger))
+    assert code == 0, output
+    assert said[-1]["event"] == "finished"
+    assert (said[-1]["moved"], said[-1]["ending"], said[-1]["left"]) == (20, "empty", 0)
     for namespace in (backlog.primary, backlog.secondary):
-        assert namespace.connection_string.partition("SharedAccessKey=")[2].partition(";")[0] not in found.output
+        assert namespace.connection_string.partition("SharedAccessKey=")[2].partition(";")[0] not in output
 
 
 # --- without a session ---

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -12,7 +13,9 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusSubQueue
 from spark_backlog import ids_in
 
+from twinbus.amqp.types import Int, encode
 from twinbus.spark import register
+from twinbus.spark.servicebus import typed_text
 from twinbus.testing import LocalNamespace
 
 if TYPE_CHECKING:
@@ -24,6 +27,8 @@ WRITE_SCHEMA = (
     "correlation_id STRING, subject STRING, to STRING, reply_to STRING, reply_to_session_id STRING, "
     "content_type STRING, partition_key STRING, time_to_live_ms BIGINT, scheduled_enqueue_time_utc TIMESTAMP"
 )
+
+SUBSCRIPTION = "news/Subscriptions/all"
 
 
 class Bus:
@@ -64,17 +69,37 @@ def bus(spark: SparkSession, tmp_path: Path) -> Iterator[Bus]:
         yield Bus(spark, namespace, tmp_path)
 
 
-def test_every_column_survives_the_way_through_a_queue(bus: Bus) -> None:
+TYPED = {
+    "null": None,
+    "boolean": "true",
+    "ubyte": "255",
+    "ushort": "65535",
+    "uint": "4294967295",
+    "ulong": "18446744073709551615",
+    "byte": "-128",
+    "short": "-32768",
+    "int": "-7",
+    "long": "-9223372036854775808",
+    "float": "0.5",
+    "double": "0.1",
+    "decimal32": "AAECAw==",
+    "decimal64": "AAECAwQFBgc=",
+    "decimal128": "AAECAwQFBgcICQoLDA0ODw==",
+    "char": "ä",
+    "timestamp": "1700000000000",
+    "uuid": "00000000-0000-0000-0000-000000000007",
+    "binary": "AAE=",
+    "string": "ä",
+    "symbol": "x",
+    "amqp": base64.b64encode(encode([Int(1), "two", {"three": None}])).decode(),
+}
+"""A value of every type, as text."""
+
+
+def test_every_column_and_every_type_survive_the_way_through_a_queue(bus: Bus) -> None:
+    assert set(TYPED) == {*typed_text._READERS, "null"}
     later = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
-    typed = {
-        "n": ("null", None),
-        "i": ("int", "-7"),
-        "t": ("timestamp", "1700000000000"),
-        "s": ("string", "ä"),
-        "b": ("binary", "AAE="),
-        "d": ("double", "0.5"),
-        "u": ("uuid", "00000000-0000-0000-0000-000000000007"),
-    }
+    typed = {name: (name, value) for name, value in TYPED.items()}
     rows = [
         ("1", b"\x00\xff", "data", typed, None, "c", "s", "t", "r", "rs", "text/plain", "p", 3_600_000, None),
         ("2", b"", "data", None, "s1", *[None] * 7, None, later),
@@ -91,6 +116,30 @@ def test_every_column_survives_the_way_through_a_queue(bus: Bus) -> None:
     assert [row[13] for row in again] == [row[13] for row in written.orderBy("message_id").collect()]
 
 
+def test_topics_sessions_and_partitions_are_written_and_browsed(bus: Bus) -> None:
+    """And the dead letters of a subscription."""
+    bus.namespace.create_topic("news", "all")
+    bus.namespace.create_queue("visits", requires_session=True)
+    bus.namespace.create_queue("parts", partitioned=True)
+    rows = [
+        (entity, str(number), f"{entity} {number}", f"s{number % 3}" if entity == "visits" else None)
+        for entity in ("news", "visits", "parts")
+        for number in range(20)
+    ]
+    schema = "entity STRING, message_id STRING, body STRING, session_id STRING"
+    frame = bus.spark.createDataFrame(rows, schema)
+    frame.write.format("servicebus").options(**bus.options).mode("append").save()
+    read = bus.spark.read.format("servicebus").options(**bus.options, queues=f"{SUBSCRIPTION},visits,parts").load()
+    found = read.select("entity", "message_id", read.body.cast("string"), "session_id").collect()
+    assert sorted(found) == sorted([(SUBSCRIPTION if row[0] == "news" else row[0], *row[1:]) for row in rows])
+    client = ServiceBusClient.from_connection_string(bus.namespace.connection_string)
+    with client, client.get_subscription_receiver("news", "all") as receiver:
+        receiver.dead_letter_message(receiver.receive_messages(1, max_wait_time=5)[0], reason="odd")
+    dead = bus.read(SUBSCRIPTION, deadLetter="true").select("message_id", "dead_letter_reason").collect()
+    assert dead == [("0", "odd")]
+    assert bus.read(SUBSCRIPTION).count() == 19
+
+
 def test_reading_takes_nothing_and_can_be_done_again_in_pieces(bus: Bus) -> None:
     bus.send("orders", range(300))
     frame = bus.read("orders", maxMessagesPerPartition=100, peekBatchSize=40)
@@ -102,6 +151,12 @@ def test_reading_takes_nothing_and_can_be_done_again_in_pieces(bus: Bus) -> None
     client = ServiceBusClient.from_connection_string(bus.namespace.connection_string)
     with client, client.get_queue_receiver("orders", max_wait_time=5) as receiver:
         assert next(receiver).delivery_count == 0
+
+
+def test_spark_finds_the_source_by_itself(bus: Bus) -> None:
+    bus.send("orders", range(3))
+    unprepared = bus.spark.newSession()
+    assert unprepared.read.format("servicebus").options(**bus.options).load("orders").count() == 3
 
 
 def test_fewer_columns_and_empty_queues_can_be_read(bus: Bus) -> None:

@@ -61,10 +61,11 @@ class SparkBacklog:
 
 def ids_in(namespace: LocalNamespace, queue: str) -> Counter[str]:
     """The ids of all messages in a queue, each as often as it is there."""
-    return asyncio.run(_ids_in(namespace.connection_string, queue))
+    return asyncio.run(ids_of(namespace.connection_string, queue))
 
 
-async def _ids_in(connection_string: str, queue: str) -> Counter[str]:
+async def ids_of(connection_string: str, queue: str) -> Counter[str]:
+    """The same by a connection string."""
     dial = Namespace.from_connection_string(connection_string).dial()
     line = Line(dial, attempt_s=10.0, clock=lambda: int(time.monotonic() * 1000))
     await line.open()

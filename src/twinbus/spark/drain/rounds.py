@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -23,6 +24,7 @@ REPORT_SCHEMA = (
 )
 TASKS_WITHOUT_CONTEXT = 8
 """Where nobody can be asked how many cores there are, as through Spark Connect."""
+_MISSING = re.compile(r"No module named '([\w.]+)'")
 SPECULATION = (
     "spark.speculation is on: Spark would start a second task for a queue that is still being emptied, and both would "
     "pump; start the session with spark.speculation=false"
@@ -90,6 +92,9 @@ def _collected(spark: SparkSession, options: DrainOptions, shards: tuple[Shard, 
 
 def _gist(text: str) -> str:
     """Of pages of stack traces, the first line that says something."""
+    missing = _MISSING.search(text)
+    if missing is not None:
+        return f"executors have no {missing[1]}: install twinbus there too, or bring it with --archive"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     told = [line for line in lines if "Caused by" in line or "ExecutorLostFailure" in line or "failed 4 times" in line]
     return (told or lines or ["no reason was given"])[0][:300]
