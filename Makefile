@@ -7,7 +7,7 @@ WORKERS ?= 8
 # More workers than cores: the official clients spend most of their time asleep.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-entities conformance lint bench chaos-syphon soak azure-live clean
+.PHONY: help setup demo test test-entities test-cluster test-ledger conformance lint bench chaos-syphon soak azure-live clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -15,13 +15,19 @@ help: ## list these targets
 setup: $(INSTALLED) ## make .venv with everything that is needed; again only when pyproject.toml changed
 
 demo: setup ## kill a namespace in the middle of sending, see sends go on and nothing lost
-	@$(BIN)/twinbus demo
+	@mkdir -p build && $(BIN)/twinbus demo --report build/demo.html
 
 test: lint ## lint, then all tests
-	@$(BIN)/pytest -n $(WORKERS) --dist loadgroup  # groups: all Spark tests share one session, in one worker
+	@$(BIN)/pytest -n $(WORKERS) --dist loadscope  # who runs what: tests/conftest.py
 
 test-entities: setup ## pairing with every kind of entity, on threads and on tasks
 	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "entities or not entities" tests/interop/test_pair_entities.py
+
+test-cluster: setup ## a Spark cluster of two workers on this machine: drains with executors, workers and drivers killed
+	@$(BIN)/pytest -m cluster tests/cluster
+
+test-ledger: setup ## a ledger of a million events with everything planted that can go wrong, and many runs over parts of one
+	@$(BIN)/pytest -m large tests/spark
 
 conformance: setup ## the official SDK's own tests against our server; writes docs/sdk-suite.md
 	@$(BIN)/python -m tests.sdk_suite.run
@@ -56,6 +62,7 @@ $(INSTALLED): pyproject.toml
 	@command -v cc >/dev/null || $(MAKE) --no-print-directory -s debian PACKAGE=gcc
 	@$(PYTHON) -c '$(HAS_HEADERS)' || $(MAKE) --no-print-directory -s debian PACKAGE=python3-dev
 	@command -v java >/dev/null || $(MAKE) --no-print-directory -s debian PACKAGE=openjdk-17-jre-headless
+	@command -v chromium >/dev/null || $(MAKE) --no-print-directory -s debian PACKAGE=chromium
 	@echo "setup: installing into .venv"
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,spark]'

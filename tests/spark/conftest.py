@@ -1,4 +1,4 @@
-"""One Spark session for all tests below, in one process: they share a group for xdist."""
+"""One Spark session for all tests below, in one process: `tests/conftest.py` sees to that."""
 
 from __future__ import annotations
 
@@ -19,15 +19,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", f"{LARGE}: takes minutes; only `make test-ledger` runs them")
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if LARGE not in config.option.markexpr:
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker(LARGE) is not None])
         items[:] = [item for item in items if item.get_closest_marker(LARGE) is None]
     for item in items:
         if item.path.is_relative_to(HERE) and "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
-            item.add_marker(pytest.mark.timeout(600))
+            item.add_marker(pytest.mark.timeout(300))
 
 
 @pytest.fixture(scope="session")
