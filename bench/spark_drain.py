@@ -25,7 +25,7 @@ from bench.shovel import QUEUES, Shovelling, Syphoning
 from twinbus.spark.access import Access
 from twinbus.spark.drain.drain import drain
 from twinbus.spark.drain.options import DrainOptions
-from twinbus.spark.session import ensure_session
+from twinbus.spark.session import FOR_LITTLE_DATA, ensure_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,7 +45,7 @@ class SparkDraining(Syphoning):
         os.environ["TWINBUS_PRIMARY"] = primary.connection_string
         os.environ["TWINBUS_SECONDARY"] = secondary.connection_string
         began = time.perf_counter()
-        self._spark: SparkSession = ensure_session(MASTER)
+        self._spark: SparkSession = ensure_session(MASTER, settings=FOR_LITTLE_DATA)  # as the command does
         self.start_s = time.perf_counter() - began
 
     def rate(self, messages: int) -> float:
