@@ -11,12 +11,14 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from twinbus.cli.commands.demo import result_text, verdict
-from twinbus.demo.journal import JournalReader, JournalWriter
-from twinbus.demo.judge import Tally, judge
+from twinbus.cli.demo_screen import result_text, verdict
+from twinbus.demo.journal import Entry, JournalReader, JournalWriter
+from twinbus.demo.judge import Tally, judge, out_of_order
+from twinbus.demo.story import Outcome
 
 WAIT_S = 90
 
@@ -47,23 +49,46 @@ def running_in(folder: Path) -> list[str]:
 
 
 def test_the_demo_loses_nothing_and_leaves_nothing(tmp_path: Path) -> None:
-    with demo(tmp_path, "--messages", "100", "--json") as process:
+    with demo(tmp_path, "--fast", "--messages", "100", "--json") as process:
         out, err = process.communicate(timeout=WAIT_S)
     assert process.returncode == 0, err
     result = json.loads(out)
-    assert result["lost"] == 0
-    assert [queue["queue"] for queue in result["queues"]] == ["orders", "invoices", "shipments"]
-    assert sum(queue["sent"] for queue in result["queues"]) == 100
-    for queue in result["queues"]:
-        assert queue["sent"] == queue["to_primary"] + queue["to_backlog"] == queue["received"]
-        assert queue["to_primary"] > 0
-        assert queue["to_backlog"] > 0
+    assert (result["lost"], result["ledger"], result["report"]) == (0, None, None)
+    judge_everything_came(result["entities"])
     assert "kill -9" in err
-    assert "failed_over orders" in err
+    assert "failed over: orders" in err
     assert "recovered" in err
     assert "The syphon brings the backlog home." in err
     assert list(tmp_path.iterdir()) == []
     assert running_in(tmp_path) == []
+
+
+def judge_everything_came(entities: list[dict[str, Any]]) -> None:
+    assert [each["entity"] for each in entities] == ["orders", "invoices", "shipments"]
+    assert sum(each["sent"] for each in entities) == 100
+    for each in entities:
+        assert each["sent"] == each["to_primary"] + each["to_backlog"] == each["received"]
+        assert each["to_primary"] > 0
+        assert each["to_backlog"] > 0
+
+
+def test_with_spark_the_ledger_says_the_same_and_only_the_report_stays(tmp_path: Path) -> None:
+    folder, report = tmp_path / "tmp", tmp_path / "report.html"
+    folder.mkdir()
+    with demo(folder, "--messages", "100", "--json", "--report", str(report)) as process:
+        out, err = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 0, err
+    result = json.loads(out)
+    judge_everything_came(result["entities"])
+    reconciliation = result["ledger"]["reconciliation"]
+    assert (reconciliation["accepted"], reconciliation["lost"]) == (100, 0)
+    assert reconciliation["classes"]["delivered"] == 100
+    late = {row["entity"]: row["late"] for row in result["ledger"]["ordering"]}
+    assert late == {each["entity"]: each["out_of_order"] for each in result["entities"]}
+    assert result["ledger"]["cost"]["operations"]["documents"] > 100
+    assert "nothing lost" in report.read_text()
+    assert list(folder.iterdir()) == []
+    assert running_in(folder) == []
 
 
 @pytest.mark.parametrize(
@@ -71,7 +96,7 @@ def test_the_demo_loses_nothing_and_leaves_nothing(tmp_path: Path) -> None:
     [(signal.SIGINT, "Two namespaces"), (signal.SIGTERM, "An application pairs them"), (signal.SIGINT, "kill -9")],
 )
 def test_an_interrupted_demo_leaves_nothing(tmp_path: Path, number: int, moment: str) -> None:
-    with demo(tmp_path) as process:
+    with demo(tmp_path, "--fast") as process:
         assert process.stdout is not None
         for line in process.stdout:
             if line.startswith(moment):
@@ -86,19 +111,23 @@ def test_an_interrupted_demo_leaves_nothing(tmp_path: Path, number: int, moment:
 
 def journals(
     folder: Path, *, acknowledged: dict[str, str], failed: list[str], received: list[str]
-) -> tuple[Path, Path]:
+) -> tuple[Path, list[Path]]:
     sent, got = folder / "sent", folder / "got"
     sender, receiver = JournalWriter(sent), JournalWriter(got)
-    sender.write("news", "", "failed_over orders", "failed_over")
+    sender.write(Entry(kind="news", entity="orders", news="failed_over"))
     for name in failed:
-        sender.write("failed", name, "no answer")
+        sender.write(Entry(kind="failed", entity=entity_of(name), message_id=name, note="no answer"))
     for name, place in acknowledged.items():
-        sender.write("acknowledged", name, "orders", place)
+        sender.write(Entry(kind="acknowledged", entity=entity_of(name), message_id=name, place=place, took_s=0.5))
     for name in received:
-        receiver.write("received", name)
+        receiver.write(Entry(kind="received", entity=entity_of(name), message_id=name))
     sender.close()
     receiver.close()
-    return sent, got
+    return sent, [got]
+
+
+def entity_of(message_id: str) -> str:
+    return message_id.partition("-")[0]
 
 
 def test_the_judge_names_what_was_acknowledged_and_never_came(tmp_path: Path) -> None:
@@ -108,10 +137,12 @@ def test_the_judge_names_what_was_acknowledged_and_never_came(tmp_path: Path) ->
     assert tally.lost == ("orders-2", "orders-3")
     assert (tally.sent, tally.failed_sends, tally.to_primary, tally.to_backlog) == (3, 1, 2, 1)
     assert (tally.received, tally.duplicates) == (1, 1)
-    assert "LOST: 2 acknowledged messages never came: orders-2, orders-3" in result_text([tally])
+    assert (tally.availability, tally.slowest_send_s) == (0.75, 0.5)
+    text = result_text(Outcome([tally], None, None))
+    assert "LOST: 2 acknowledged messages never came: orders-2, orders-3" in text
 
 
-def test_each_queue_is_judged_by_itself(tmp_path: Path) -> None:
+def test_each_entity_is_judged_by_itself(tmp_path: Path) -> None:
     acknowledged = {"orders-1": "primary", "invoices-2": "primary"}
     orders, invoices = judge(*journals(tmp_path, acknowledged=acknowledged, failed=[], received=["orders-1"]))
     assert (orders.lost, invoices.lost) == ((), ("invoices-2",))
@@ -129,9 +160,18 @@ def test_a_message_that_was_never_acknowledged_may_come_or_not(tmp_path: Path) -
     assert (tally.sent, tally.received, tally.duplicates) == (3, 2, 0)
 
 
+def test_what_comes_after_a_later_one_is_out_of_order_within_its_session(tmp_path: Path) -> None:
+    def came(name: str, session: str | None) -> Entry:
+        return Entry(kind="received", entity="orders", message_id=name, session=session)
+
+    assert out_of_order([came("1", None), came("3", None), came("2", None), came("4", None)]) == 1
+    assert out_of_order([came("1", "a"), came("3", "a"), came("2", "b"), came("4", "b")]) == 0
+    assert out_of_order([came("2", "a"), came("1", "a"), came("1", "a")]) == 1
+
+
 def test_a_receiver_that_wrote_nothing_lost_everything(tmp_path: Path) -> None:
     sent, got = journals(tmp_path, acknowledged={"orders-1": "primary"}, failed=[], received=[])
-    got.unlink()
+    got[0].unlink()
     assert judge(sent, got)[0].lost == ("orders-1",)
 
 
@@ -143,17 +183,26 @@ def test_loss_ends_the_command_with_code_1(monkeypatch: pytest.MonkeyPatch, caps
     from twinbus.cli.main import run
 
     tally = Tally(
-        queue="orders", sent=1, failed_sends=0, to_primary=1, to_backlog=0, received=0, duplicates=0, lost=("a",)
+        entity="orders",
+        sent=1,
+        failed_sends=0,
+        to_primary=1,
+        to_backlog=0,
+        received=0,
+        duplicates=0,
+        out_of_order=0,
+        slowest_send_s=0.1,
+        lost=("a",),
     )
 
-    def sad_story(messages: int) -> Iterator[None]:
+    def sad_story(messages: int, report: Path | None) -> Iterator[None]:
         yield from ()
-        return [tally]  # type: ignore[return-value]
+        return Outcome([tally], None, None)  # type: ignore[return-value]
 
     monkeypatch.setattr("twinbus.demo.story.tell", sad_story)
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        assert run(["demo"]) == 1
+        assert run(["demo", "--fast"]) == 1
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -163,7 +212,7 @@ def test_loss_ends_the_command_with_code_1(monkeypatch: pytest.MonkeyPatch, caps
 def test_a_line_that_is_still_being_written_is_read_when_it_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     writer, reader = JournalWriter(path), JournalReader(path)
-    writer.write("received", "a")
+    writer.write(Entry(kind="received", message_id="a"))
     with path.open("a") as file:
         file.write('{"kind": "received", "mess')
     assert [entry.message_id for entry in reader.new_entries()] == ["a"]
@@ -178,7 +227,7 @@ def test_the_files_of_the_demo_go_where_temporary_files_go(tmp_path: Path, monke
     monkeypatch.setattr(tempfile, "tempdir", None)
     from twinbus.demo.story import tell
 
-    story = tell(100)
+    story = tell(100, None)
     next(story)
     assert [folder.name.startswith("twinbus-demo-") for folder in tmp_path.iterdir()] == [True]
     story.close()

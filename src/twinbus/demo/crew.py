@@ -9,10 +9,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from twinbus.errors import TwinbusError
 
@@ -55,17 +56,25 @@ class Crew:
     ) -> None:
         with _uninterrupted():
             for process in self._processes:
-                process.kill()
+                _kill_group(process)
             for process in self._processes:
                 process.wait()
+                _wait_for_group(process.pid)
 
-    def start(self, name: str, arguments: Sequence[str], environment: dict[str, str] | None = None) -> Member:
+    def start(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        environment: dict[str, str] | None = None,
+        *,
+        stdin: int = subprocess.DEVNULL,
+    ) -> Member:
         """Run a module of twinbus in a process of its own; what it prints goes to files in the folder."""
         out, err = self.folder / f"{name}.out", self.folder / f"{name}.err"
         with out.open("wb") as stdout, err.open("wb") as stderr, _uninterrupted():
             process = subprocess.Popen(  # noqa: S603 - our own modules
                 [sys.executable, "-m", *arguments],
-                stdin=subprocess.DEVNULL,
+                stdin=stdin,
                 stdout=stdout,
                 stderr=stderr,
                 env={**os.environ, **(environment or {})},
@@ -74,18 +83,45 @@ class Crew:
             self._processes.append(process)
         return Member(name, process, out, err)
 
-    def serve(self, namespace: str, data: Path, queues: Sequence[str], port: int = 0) -> Served:
+    def serve(self, namespace: str, data: Path, ledger: Path, port: int = 0) -> Served:
         """A `twinbus serve` process that is ready for clients."""
-        wanted = [part for queue in queues for part in ("--queue", queue)]
         address = ("--namespace", f"{namespace}:{port}", "--data", str(data))
-        member = self.start(f"serve-{namespace}", ["twinbus", "serve", *address, *wanted, "--json"])
-        ready = json.loads(member.first_line())
+        member = self.start(f"serve-{namespace}", ["twinbus", "serve", *address, "--json"])
+        ready = json.loads(member.line(0))
         return Served(member, int(ready["port"]), str(ready["connection_string"]))
 
     def work(self, name: str, arguments: Sequence[str], primary: Served, secondary: Served) -> Member:
         """A process that works with both namespaces; their keys stay out of the process list."""
-        strings = {PRIMARY_VARIABLE: primary.connection_string, SECONDARY_VARIABLE: secondary.connection_string}
-        return self.start(name, arguments, strings)
+        return self.start(name, arguments, _strings(primary, secondary))
+
+    def spark(self, ledger: Path, report: Path, primary: Served, secondary: Served) -> Wishes:
+        """A process that starts Spark and then waits for wishes. Its temporary files go where those of the demo go."""
+        place = {"TMPDIR": str(self.folder), "SPARK_LOCAL_DIRS": str(self.folder / "spark")}
+        java = {"JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={self.folder} -XX:-UsePerfData"}
+        arguments = ["twinbus.demo.pipeline", str(ledger), str(report)]
+        member = self.start("pipeline", arguments, _strings(primary, secondary) | place | java, stdin=subprocess.PIPE)
+        return Wishes(member)
+
+
+def _strings(primary: Served, secondary: Served) -> dict[str, str]:
+    return {PRIMARY_VARIABLE: primary.connection_string, SECONDARY_VARIABLE: secondary.connection_string}
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    """With everything it started: each process of the crew leads a group of its own."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _wait_for_group(group: int) -> None:
+    """Until nothing of it is left that could still write a file."""
+    deadline = time.monotonic() + STOP_WAIT_S
+    while time.monotonic() < deadline:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(LOOK_PAUSE_S)
 
 
 class Member:
@@ -101,18 +137,32 @@ class Member:
     def pid(self) -> int:
         return self._process.pid
 
-    def first_line(self) -> str:
-        """The first line it prints; raises `TwinbusError` if it ends or takes too long instead."""
+    def line(self, number: int) -> str:
+        """A line that it prints; raises `TwinbusError` if it ends or takes too long instead."""
         deadline = time.monotonic() + READY_WAIT_S
         while time.monotonic() < deadline:
-            ended = self._process.poll() is not None
-            text = self._out.read_text()
-            if "\n" in text:
-                return text.splitlines()[0]
-            if ended:
-                raise self._failure()
+            found = self.line_so_far(number)
+            if found is not None:
+                return found
             time.sleep(LOOK_PAUSE_S)
         raise TwinbusError(f"{self.name} was not ready within {READY_WAIT_S:g} s")
+
+    def line_so_far(self, number: int) -> str | None:
+        """A line that it prints, if it has; raises `TwinbusError` if it ended instead."""
+        ended = self._process.poll() is not None
+        whole = self._out.read_text().split("\n")[:-1]
+        if number < len(whole):
+            return whole[number]
+        if ended:
+            raise self._failure()
+        return None
+
+    def tell(self, line: str) -> None:
+        """Write a line to its standard input."""
+        assert self._process.stdin is not None  # only of those who were started so
+        with suppress(BrokenPipeError):  # that it has ended, and why, is found out by who waits for its answer
+            self._process.stdin.write(line.encode() + b"\n")
+            self._process.stdin.flush()
 
     def is_done(self) -> bool:
         """True when it has ended well; raises `TwinbusError` when it ended badly."""
@@ -149,3 +199,26 @@ class Served(Member):
         super().__init__(member.name, member._process, member._out, member._err)
         self.port = port
         self.connection_string = connection_string
+
+
+class Wishes:
+    """A process that answers one line of JSON to each line it is told."""
+
+    def __init__(self, member: Member) -> None:
+        self._member = member
+        self._lines = 1  # the first says that it is ready
+
+    def ready(self) -> dict[str, Any] | None:
+        """How it started; None: it is still at it."""
+        return self._line(0)
+
+    def ask(self, wish: str) -> Callable[[], dict[str, Any] | None]:
+        """Begin it. What is returned gives the answer, or None as long as there is none."""
+        self._member.tell(wish)
+        number = self._lines
+        self._lines += 1
+        return lambda: self._line(number)
+
+    def _line(self, number: int) -> dict[str, Any] | None:
+        text = self._member.line_so_far(number)
+        return None if text is None else json.loads(text)

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
 Kind = Literal["acknowledged", "failed", "received", "news"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     kind: Kind
-    message_id: str
-    note: str = ""
-    """The queue; for a failed send what the client said, for news what happened."""
+    entity: str = ""
+    message_id: str = ""
+    session: str | None = None
     place: str = ""
     """Where an acknowledged message is: "primary", or the path of a backlog queue."""
+    news: str = ""
+    """The name of what happened."""
+    note: str = ""
+    """A line for people."""
+    took_s: float = 0.0
+    """How long a call of send lasted."""
+    at_s: float = field(default_factory=time.time)
 
 
 class JournalWriter:
@@ -29,9 +37,9 @@ class JournalWriter:
         self._file = path.open("a", encoding="utf-8")
         self._turn = threading.Lock()
 
-    def write(self, kind: Kind, message_id: str, note: str = "", place: str = "") -> None:
+    def write(self, entry: Entry) -> None:
         with self._turn:
-            self._file.write(json.dumps(asdict(Entry(kind, message_id, note, place))) + "\n")
+            self._file.write(json.dumps(asdict(entry)) + "\n")
             self._file.flush()
 
     def close(self) -> None:

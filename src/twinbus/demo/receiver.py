@@ -1,6 +1,6 @@
-"""The demo's receiver, a process of its own: `python -m twinbus.demo.receiver JOURNAL QUEUE...`
+"""One receiver of the demo, a process of its own: `python -m twinbus.demo.receiver JOURNAL ENTITY`
 
-It uses the official SDK, completes each message and writes it down, and ends when all queues have been empty for a
+It uses the official SDK, completes each message and writes it down, and ends when the entity has been empty for a
 while. It reads the primary only: that anything was ever elsewhere is none of its business.
 """
 
@@ -8,33 +8,58 @@ from __future__ import annotations
 
 import os
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from pathlib import Path
 
-from azure.servicebus import ServiceBusClient
+from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusClient, ServiceBusReceiver
+from azure.servicebus.exceptions import OperationTimeoutError
 
+from twinbus.demo.cast import SUBSCRIPTION, Entity, entity_called
 from twinbus.demo.crew import PRIMARY_VARIABLE
-from twinbus.demo.journal import JournalWriter
+from twinbus.demo.journal import Entry, JournalWriter
 
-EMPTY_WAIT_S = 2.0
+EMPTY_WAIT_S = 1.5
 BATCH_SIZE = 100
 
 
-def receive_all(connection_string: str, queue: str, journal: JournalWriter) -> None:
-    """Returns when the queue has been empty for a while."""
-    with (
-        ServiceBusClient.from_connection_string(connection_string) as client,
-        client.get_queue_receiver(queue) as receiver,
-    ):
+def receive_all(client: ServiceBusClient, entity: Entity, journal: JournalWriter) -> None:
+    """Returns when the entity has been empty for a while."""
+    if entity.kind == "session queue":
+        while _receive_session(client, entity, journal):
+            pass
+    elif entity.kind == "topic":
+        _receive(lambda: client.get_subscription_receiver(entity.name, SUBSCRIPTION), entity, journal)
+    else:
+        _receive(lambda: client.get_queue_receiver(entity.name), entity, journal)
+
+
+def _receive_session(client: ServiceBusClient, entity: Entity, journal: JournalWriter) -> bool:
+    """Receive one whole session; False if no session has a message."""
+    try:
+        _receive(
+            lambda: client.get_queue_receiver(
+                entity.name,
+                session_id=NEXT_AVAILABLE_SESSION,
+                max_wait_time=EMPTY_WAIT_S,
+            ),
+            entity,
+            journal,
+        )
+    except OperationTimeoutError:
+        return False
+    return True
+
+
+def _receive(opened: Callable[[], ServiceBusReceiver], entity: Entity, journal: JournalWriter) -> None:
+    with opened() as receiver:
         while messages := receiver.receive_messages(max_message_count=BATCH_SIZE, max_wait_time=EMPTY_WAIT_S):
             for message in messages:
                 receiver.complete_message(message)
-                journal.write("received", str(message.message_id), queue)
+                name, session = str(message.message_id), message.session_id
+                journal.write(Entry(kind="received", entity=entity.name, message_id=name, session=session))
 
 
 if __name__ == "__main__":
-    journal_path, *queues = sys.argv[1:]
-    journal = JournalWriter(Path(journal_path))
-    with ThreadPoolExecutor(len(queues)) as pool:  # SDK clients are not made to be shared: one per queue
-        for done in [pool.submit(receive_all, os.environ[PRIMARY_VARIABLE], queue, journal) for queue in queues]:
-            done.result()
+    journal_path, entity_name = sys.argv[1:]
+    with ServiceBusClient.from_connection_string(os.environ[PRIMARY_VARIABLE]) as client:
+        receive_all(client, entity_called(entity_name), JournalWriter(Path(journal_path)))

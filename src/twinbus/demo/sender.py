@@ -1,4 +1,4 @@
-"""The demo's sender, a process of its own: `python -m twinbus.demo.sender JOURNAL COUNT SECONDS QUEUE...`
+"""The demo's sender, a process of its own: `python -m twinbus.demo.sender JOURNAL LEDGER COUNT SECONDS`
 
 An application that sends numbered messages through a pair and writes down what it was told. The connection strings,
 which contain keys, come in the environment.
@@ -17,23 +17,23 @@ from azure.core.exceptions import AzureError
 from azure.servicebus import ServiceBusMessage
 
 from twinbus import News, PairedServiceBusClient, PairedServiceBusSender, Retry
+from twinbus.demo.cast import CAST, Entity
 from twinbus.demo.crew import PRIMARY_VARIABLE, SECONDARY_VARIABLE
-from twinbus.demo.journal import JournalWriter
+from twinbus.demo.journal import Entry, JournalWriter
 from twinbus.errors import TwinbusError
 
 PING_INTERVAL = timedelta(seconds=2)
 RETRY_PAUSE_S = 0.2
-WORTH_TELLING = ("failed_over", "recovered", "in_doubt", "backlog_queue_lost")
+WORTH_TELLING = ("failed_over", "ping_sent", "ping_failed", "recovered", "in_doubt", "backlog_queue_lost")
 
 
 class NumberedSender:
-    def __init__(self, queues: list[str], count: int, seconds: float, journal: JournalWriter) -> None:
-        self._queues = queues
+    def __init__(self, count: int, seconds: float, journal: JournalWriter) -> None:
         self._count = count
         self._pace_s = seconds / count
         self._journal = journal
 
-    def send_all(self, primary: str, secondary: str) -> None:
+    def send_all(self, primary: str, secondary: str, ledger: Path) -> None:
         """Returns when every message is stored somewhere. It takes about the seconds that were asked for, or longer."""
         bus = PairedServiceBusClient.from_connection_strings(
             primary,
@@ -42,35 +42,47 @@ class NumberedSender:
             ping_primary_interval=PING_INTERVAL,
             attempt_timeout=timedelta(seconds=2),
             retry=Retry(attempts=2),
+            ledger=ledger,
         )
         for name in WORTH_TELLING:
             bus.on(name, self._tell)
         with bus:
-            senders = [bus.get_queue_sender(queue) for queue in self._queues]
+            senders = [(entity, _sender_for(bus, entity)) for entity in CAST]
             for number in range(self._count):
-                turn = number % len(senders)
-                message = ServiceBusMessage(f"order {number}", message_id=f"{self._queues[turn]}-{number:06d}")
-                self._send(senders[turn], message)
+                entity, sender = senders[number % len(senders)]
+                message_id = f"{entity.name}-{number:06d}"
+                session = entity.session_of(number // len(senders))
+                self._send(sender, ServiceBusMessage(f"number {number}", message_id=message_id, session_id=session))
                 time.sleep(self._pace_s)
 
     def _send(self, sender: PairedServiceBusSender, message: ServiceBusMessage) -> None:
-        message_id = str(message.message_id)
+        entity, message_id = sender.entity_name, str(message.message_id)
         while True:
+            began_s = time.monotonic()
             try:
                 receipt = sender.send_messages(message)
             except (AzureError, TwinbusError, OSError) as error:
-                self._journal.write("failed", message_id, f"{type(error).__name__}: {error}")
+                note = f"{type(error).__name__}: {error}"
+                self._journal.write(Entry(kind="failed", entity=entity, message_id=message_id, note=note))
                 time.sleep(RETRY_PAUSE_S)
-            else:
-                self._journal.write("acknowledged", message_id, receipt.entity, receipt.places[0])
-                return
+                continue
+            took_s = time.monotonic() - began_s
+            place = receipt.places[0]
+            self._journal.write(
+                Entry(kind="acknowledged", entity=entity, message_id=message_id, place=place, took_s=took_s)
+            )
+            return
 
     def _tell(self, news: News) -> None:
-        self._journal.write("news", "", f"{news.name.value} {news.entity or ''}: {news.text}", news.name.value)
+        self._journal.write(Entry(kind="news", entity=news.entity or "", news=news.name.value, note=news.text))
+
+
+def _sender_for(bus: PairedServiceBusClient, entity: Entity) -> PairedServiceBusSender:
+    return bus.get_topic_sender(entity.name) if entity.kind == "topic" else bus.get_queue_sender(entity.name)
 
 
 if __name__ == "__main__":
     logging.disable(logging.CRITICAL)  # the story is told elsewhere
-    journal_path, count, seconds, *queues = sys.argv[1:]
-    sender = NumberedSender(queues, int(count), float(seconds), JournalWriter(Path(journal_path)))
-    sender.send_all(os.environ[PRIMARY_VARIABLE], os.environ[SECONDARY_VARIABLE])
+    journal_path, ledger_path, count, seconds = sys.argv[1:]
+    sender = NumberedSender(int(count), float(seconds), JournalWriter(Path(journal_path)))
+    sender.send_all(os.environ[PRIMARY_VARIABLE], os.environ[SECONDARY_VARIABLE], Path(ledger_path))

@@ -10,165 +10,183 @@ import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeVar
 
-from twinbus.demo.crew import Crew, Member, Served
-from twinbus.demo.journal import Entry, JournalReader
-from twinbus.demo.judge import PRIMARY as ON_PRIMARY
+from twinbus.demo.cast import CAST, create_all
+from twinbus.demo.crew import Crew, Member, Served, Wishes
+from twinbus.demo.journal import JournalReader
 from twinbus.demo.judge import Tally, judge
+from twinbus.demo.scenes import Board, Scene, Scenes, Told
 from twinbus.errors import OptionsError, TwinbusError
 
 PRIMARY, SECONDARY = "contoso", "backup"
-QUEUES = ("orders", "invoices", "shipments")
 MESSAGES_MIN, MESSAGES_MAX = 50, 5_000
 SENDING_S = 7.0
 OUTAGE_AT, RETURN_AFTER = 0.25, 0.2
 """The share of the messages after which the primary is killed, and the share in the backlog at which it comes back."""
-PATIENCE_S = 75.0
-LOOK_PAUSE_S = 0.005
+PATIENCE_S = 120.0
+LOOK_PAUSE_S = 0.02
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """A line of the story."""
+class Outcome:
+    """What the story came to."""
 
-    text: str
+    tallies: list[Tally]
+    """By the journals of the processes."""
+    ledger: dict[str, Any] | None
+    """By the ledger; None: nobody read it, for that takes Spark."""
+    report: Path | None
 
-
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """How far something has come."""
-
-    what: str
-    done: int
-    total: int
-
-
-Scene: TypeAlias = Told | Counted
-Scenes: TypeAlias = Generator[Scene, None, None]
+    @property
+    def is_good(self) -> bool:
+        """Whether nothing is lost, by anybody's account."""
+        by_ledger = 0 if self.ledger is None else self.ledger["reconciliation"]["lost"]
+        return by_ledger == 0 and not any(tally.lost for tally in self.tallies)
 
 
-def tell(messages: int) -> Generator[Scene, None, list[Tally]]:
-    """Send this many messages through an outage and return what became of them, queue by queue.
+def tell(messages: int, report: Path | None) -> Generator[Scene, None, Outcome]:
+    """Send this many messages through an outage and return what became of them.
 
-    Everything happens in a temporary folder and in processes that are gone afterwards, also when the story is left in
-    the middle. Raises `TwinbusError` if it cannot be brought to its end.
+    With a place for a report, Spark brings the backlog home and reads the ledger; without, the syphon does and nobody.
+    Everything else happens in a temporary folder and in processes that are gone afterwards, also when the story is left
+    in the middle. Raises `TwinbusError` if it cannot be brought to its end.
     """
     if not MESSAGES_MIN <= messages <= MESSAGES_MAX:
         raise OptionsError(f"messages must be from {MESSAGES_MIN} to {MESSAGES_MAX}, got {messages}")
     with tempfile.TemporaryDirectory(prefix="twinbus-demo-") as folder, Crew(Path(folder)) as crew:
-        return (yield from Story(crew, messages).tell())
+        return (yield from Story(crew, messages, report).tell())
 
 
-class Sending:
-    """The sender process and what its journal says so far."""
+class Worker:
+    """A process that keeps a journal."""
 
-    def __init__(self, crew: Crew, primary: Served, secondary: Served, messages: int) -> None:
-        self.total = messages
-        self.to_primary = self.to_backlog = 0
-        self.news: list[str] = []
-        self.journal = crew.folder / "sent.jsonl"
-        self._reader = JournalReader(self.journal)
-        arguments = ["twinbus.demo.sender", str(self.journal), str(messages), str(SENDING_S), *QUEUES]
-        self.process = crew.work("send", arguments, primary, secondary)
+    def __init__(self, process: Member, journal: Path) -> None:
+        self.process = process
+        self.journal = journal
+        self._reader = JournalReader(journal)
 
-    def look(self) -> Scenes:
+    def look(self, board: Board) -> Scenes:
+        """Count what is new in its journal."""
         for entry in self._reader.new_entries():
-            yield from self._note(entry)
-        yield Counted("sent to the primary", self.to_primary, self.total)
-        yield Counted("sent to the backlog", self.to_backlog, self.total)
-
-    def _note(self, entry: Entry) -> Scenes:
-        if entry.kind == "acknowledged":
-            self.to_primary += entry.place == ON_PRIMARY
-            self.to_backlog += entry.place != ON_PRIMARY
-        elif entry.kind == "news":
-            self.news.append(entry.place)
-            yield Told(f"  {_short(entry.note)}")
-        else:
-            yield Told(f"  send of {entry.message_id} failed: {_short(entry.note)}")
-
-
-class Receiving:
-    """The receiver process and what its journal says so far."""
-
-    def __init__(self, crew: Crew, primary: Served, secondary: Served, total: int) -> None:
-        self.total = total
-        self.received = 0
-        self.journal = crew.folder / "received.jsonl"
-        self._reader = JournalReader(self.journal)
-        arguments = ["twinbus.demo.receiver", str(self.journal), *QUEUES]
-        self.process = crew.work("receive", arguments, primary, secondary)
-
-    def look(self) -> Scenes:
-        self.received += sum(1 for _ in self._reader.new_entries())
-        yield Counted("received from the primary", self.received, self.total)
+            line = board.note(entry)
+            if line is not None:
+                yield Told(line)
 
 
 class Story:
-    def __init__(self, crew: Crew, messages: int) -> None:
+    def __init__(self, crew: Crew, messages: int, report: Path | None) -> None:
         self._crew = crew
         self._messages = messages
+        self._report = report
         self._data = crew.folder / "data"
+        self._ledger = crew.folder / "ledger"
+        self._board = Board()
         self._deadline = time.monotonic() + PATIENCE_S
 
-    def tell(self) -> Generator[Scene, None, list[Tally]]:
+    def tell(self) -> Generator[Scene, None, Outcome]:
         yield Told("Two namespaces start, each in a process of its own.")
-        primary = self._crew.serve(PRIMARY, self._data, QUEUES)
-        secondary = self._crew.serve(SECONDARY, self._data, ())
-        yield Told(f"  {PRIMARY:8} port {primary.port}, process {primary.pid}, queues {', '.join(QUEUES)}")
-        yield Told(f"  {SECONDARY:8} port {secondary.port}, process {secondary.pid}, for the backlog")
+        primary, secondary = (self._crew.serve(name, self._data, self._ledger) for name in (PRIMARY, SECONDARY))
+        create_all(primary.connection_string)
+        entities = ", ".join(f"{entity.name} ({entity.kind})" for entity in CAST)
+        yield Told(f"  {PRIMARY:8} port {primary.port}, process {primary.pid}: {entities}")
+        yield Told(f"  {SECONDARY:8} port {secondary.port}, process {secondary.pid}: for the backlog")
+        spark = None
+        if self._report is not None:
+            yield Told("Spark starts meanwhile, for later.")
+            spark = self._crew.spark(self._ledger, self._report, primary, secondary)
+        sender = self._begin_sending(primary, secondary)
         yield Told(f"An application pairs them and sends {self._messages:,} numbered messages.")
-        sending = Sending(self._crew, primary, secondary, self._messages)
-        primary = yield from self._outage(primary, sending)
-        yield from self._until_done(sending.process, sending.look)
-        yield Told(f"All sent: {sending.to_primary:,} to {PRIMARY}, {sending.to_backlog:,} to the backlog.")
-        yield from self._bring_home(primary, secondary)
-        yield Told(f"Now everything is received, from {PRIMARY}.")
-        receiving = Receiving(self._crew, primary, secondary, sending.to_primary + sending.to_backlog)
-        yield from self._until_done(receiving.process, receiving.look)
+        primary = yield from self._outage(primary, sender)
+        yield from self._until_done([sender], "sending")
+        yield Told(f"All sent: {self._count('to_primary')} to {PRIMARY}, {self._count('to_backlog')} to the backlog.")
+        yield from self._bring_home(primary, secondary, spark)
+        receivers = self._begin_receiving(primary, secondary)
+        yield Told(f"Now everything is received, from {PRIMARY}, by a process for each of {len(CAST)} entities.")
+        yield from self._until_done(receivers, "receiving")
         for served in (primary, secondary):
             served.stop()
-        return judge(sending.journal, receiving.journal)
+        found = yield from self._read_ledger(spark)
+        return Outcome(judge(sender.journal, [each.journal for each in receivers]), found, self._report)
 
-    def _outage(self, primary: Served, sending: Sending) -> Generator[Scene, None, Served]:
+    # --- who takes part ---
+
+    def _begin_sending(self, primary: Served, secondary: Served) -> Worker:
+        journal = self._crew.folder / "sent.jsonl"
+        arguments = [str(journal), str(self._ledger), str(self._messages), str(SENDING_S)]
+        return Worker(self._crew.work("send", ["twinbus.demo.sender", *arguments], primary, secondary), journal)
+
+    def _begin_receiving(self, primary: Served, secondary: Served) -> list[Worker]:
+        workers = []
+        for entity in CAST:
+            journal = self._crew.folder / f"received-{entity.name}.jsonl"
+            arguments = ["twinbus.demo.receiver", str(journal), entity.name]
+            workers.append(Worker(self._crew.work(f"receive-{entity.name}", arguments, primary, secondary), journal))
+        return workers
+
+    # --- what happens ---
+
+    def _outage(self, primary: Served, sender: Worker) -> Generator[Scene, None, Served]:
         """Kill the primary in the middle, see sends go on elsewhere, and start it again with the same data."""
-        yield from self._until(sending, lambda: sending.to_primary >= self._messages * OUTAGE_AT)
+        board = self._board
+        yield from self._until(sender, lambda: board.total("to_primary") >= self._messages * OUTAGE_AT, "sending")
         primary.kill()
-        yield Told(f"kill -9 {primary.pid}: {PRIMARY} is gone after {sending.to_primary:,} messages. Sending goes on:")
-        yield from self._until(sending, lambda: sending.to_backlog >= self._messages * RETURN_AFTER)
-        yield Told(f"  {sending.to_backlog:,} messages are safe in {SECONDARY}.")
-        primary = self._crew.serve(PRIMARY, self._data, QUEUES, primary.port)
-        yield Told(f"{PRIMARY} is back on port {primary.port} with the same data; a ping will notice:")
-        yield from self._until(sending, lambda: "recovered" in sending.news or sending.process.is_done())
+        yield Told(
+            f"kill -9 {primary.pid}: {PRIMARY} is gone after {self._count('to_primary')} messages. Sending goes on:"
+        )
+        enough = self._messages * RETURN_AFTER
+        yield from self._until(sender, lambda: board.total("to_backlog") >= enough, f"{PRIMARY} is down")
+        yield Told(f"  {self._count('to_backlog')} messages are safe in {SECONDARY}.")
+        primary = self._crew.serve(PRIMARY, self._data, self._ledger, primary.port)
+        yield Told(f"{PRIMARY} is back on port {primary.port} with the same data; pings will notice:")
+        is_noticed = lambda: len(board.recovered) == len(CAST) or sender.process.is_done()  # noqa: E731
+        yield from self._until(sender, is_noticed, f"{PRIMARY} is back")
         return primary
 
-    def _bring_home(self, primary: Served, secondary: Served) -> Scenes:
-        yield Told("The syphon brings the backlog home.")
-        syphon = self._crew.work("syphon", ["twinbus", "syphon", "--until-empty", "--json"], primary, secondary)
-        yield from self._until_done(syphon, _nothing_to_see)
+    def _bring_home(self, primary: Served, secondary: Served, spark: Wishes | None) -> Scenes:
+        if spark is None:
+            yield Told("The syphon brings the backlog home.")
+            syphon = ["twinbus", "syphon", "--until-empty", "--json", "--ledger", str(self._ledger)]
+            process = self._crew.work("syphon", syphon, primary, secondary)
+            yield from self._until_done([Worker(process, self._crew.folder / "none")], "draining")
+            return
+        yield from self._wait_for(spark.ready, "Spark is starting")
+        yield Told("Spark brings the backlog home.")
+        done = yield from self._wait_for(spark.ask("drain"), "draining with Spark")
+        yield Told(f"  {done['moved']:,} messages are home, in {done['seconds']:.1f} s.")
 
-    def _until(self, sending: Sending, is_so: Callable[[], bool]) -> Scenes:
+    def _read_ledger(self, spark: Wishes | None) -> Generator[Scene, None, dict[str, Any] | None]:
+        if spark is None:
+            return None
+        yield Told("Spark reads the ledger that all of them wrote.")
+        return (yield from self._wait_for(spark.ask("report"), "reading the ledger with Spark"))
+
+    # --- waiting, and looking meanwhile ---
+
+    def _count(self, what: str) -> str:
+        return f"{self._board.total(what):,}"
+
+    def _until(self, worker: Worker, is_so: Callable[[], bool], doing: str) -> Scenes:
         while not is_so():
-            sending.process.is_done()  # raises if it failed
-            yield from self._look(sending.look)
+            worker.process.is_done()  # raises if it failed
+            yield from self._look([worker], doing)
 
-    def _until_done(self, process: Member, look: Callable[[], Scenes]) -> Scenes:
-        while not process.is_done():
-            yield from self._look(look)
-        yield from look()
+    def _until_done(self, workers: list[Worker], doing: str) -> Scenes:
+        while not all(worker.process.is_done() for worker in workers):
+            yield from self._look(workers, doing)
+        yield from self._look(workers, doing)
 
-    def _look(self, look: Callable[[], Scenes]) -> Scenes:
+    def _wait_for(self, answer: Callable[[], Value | None], doing: str) -> Generator[Scene, None, Value]:
+        while (value := answer()) is None:
+            yield from self._look([], doing)
+        return value
+
+    def _look(self, workers: list[Worker], doing: str) -> Scenes:
         if time.monotonic() > self._deadline:
             raise TwinbusError(f"the demo did not come to its end within {PATIENCE_S:g} s: this machine is very busy")
-        yield from look()
+        for worker in workers:
+            yield from worker.look(self._board)
+        yield self._board.picture(doing)
         time.sleep(LOOK_PAUSE_S)
-
-
-def _nothing_to_see() -> Scenes:
-    yield from ()
-
-
-def _short(text: str, length: int = 110) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= length else line[: length - 1] + "…"

@@ -60,7 +60,7 @@ def ensure_session(
     Under `spark-submit`, and without `master`, the master is the one given there. Raises `TwinbusError` with one line
     if PySpark or Java is missing, or Spark does not start.
     """
-    _refuse_without_spark()
+    refuse_without_spark()
     from pyspark.sql import SparkSession
 
     running = SparkSession.getActiveSession()
@@ -71,11 +71,13 @@ def ensure_session(
     return _started(master, settings or {})
 
 
-def _refuse_without_spark() -> None:
+def refuse_without_spark(otherwise: str = "") -> None:
+    """Raise `TwinbusError` if PySpark or Java is missing, with what to do, and what else could be done."""
+    more = f"; {otherwise}" if otherwise else ""
     if importlib.util.find_spec("pyspark") is None:
-        raise TwinbusError(NO_PYSPARK)
+        raise TwinbusError(f"{NO_PYSPARK}{more}")
     if not has_java():
-        raise TwinbusError(NO_JAVA)
+        raise TwinbusError(f"{NO_JAVA}{more}")
 
 
 def has_java() -> bool:

@@ -1,0 +1,126 @@
+"""The demo as people see it: in a terminal a table that lives, in a pipe plain lines."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from typing import Any, TextIO, TypeVar
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from twinbus.cli import draw
+from twinbus.demo.judge import Tally
+from twinbus.demo.scenes import Picture, Scene, Told
+from twinbus.demo.story import Outcome
+
+Result = TypeVar("Result")
+LOST_SHOWN = 10
+
+
+def follow(story: Generator[Scene, None, Result], lines: TextIO) -> Result:
+    """Show a story as it goes on and return what it comes to; told lines are written to `lines`."""
+    with closing(story):  # its processes end also when showing it is interrupted
+        console = Console(file=lines, highlight=False)
+        return _follow_live(story, console) if console.is_terminal else _follow_plainly(story, lines)
+
+
+def _follow_plainly(story: Generator[Scene, None, Result], lines: TextIO) -> Result:
+    try:
+        while True:
+            scene = next(story)
+            if isinstance(scene, Told):
+                lines.write(scene.text + "\n")
+                lines.flush()
+    except StopIteration as end:
+        result: Result = end.value
+        return result
+
+
+def _follow_live(story: Generator[Scene, None, Result], console: Console) -> Result:
+    with Live(console=console, transient=True, refresh_per_second=10) as live:
+        try:
+            while True:
+                match next(story):
+                    case Told(text):
+                        live.console.print(text, markup=False, soft_wrap=True)
+                    case Picture() as picture:
+                        live.update(_table(picture))
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+
+
+def _table(picture: Picture) -> Table:
+    table = Table(title=picture.doing, title_style="italic", title_justify="left", box=None, padding=(0, 2))
+    for head in ("entity", "kind", "state"):
+        table.add_column(head)
+    for head in ("to primary", "to backlog", "pings", "received"):
+        table.add_column(head, justify="right", min_width=8)
+    for each in picture.standings:
+        state = "[bold red]failed over[/]" if each.is_failed_over else "[green]healthy[/]"
+        numbers = (each.to_primary, each.to_backlog, each.pings, each.received)
+        table.add_row(each.entity, each.kind, state, *(f"{number:,}" for number in numbers))
+    return table
+
+
+# --- what it came to ---
+
+
+def result_text(outcome: Outcome) -> str:
+    """For people."""
+    lost = [name for tally in outcome.tallies for name in tally.lost]
+    parts = ["\nWhat the processes wrote down:", _tally_table(outcome.tallies), verdict(lost)]
+    if outcome.ledger is not None:
+        parts += ["", "What the ledger says, read with Spark:", *_ledger_lines(outcome.ledger)]
+    if outcome.report is not None:
+        parts += ["", f"The whole report: {outcome.report}"]
+    return "\n".join(parts)
+
+
+def _tally_table(tallies: Sequence[Tally]) -> str:
+    heads = ("", "sent", "failed", "to primary", "to backlog", "received", "copies", "out of order", "slowest", "LOST")
+    rows = [
+        (
+            one.entity,
+            one.sent,
+            one.failed_sends,
+            one.to_primary,
+            one.to_backlog,
+            one.received,
+            one.duplicates,
+            one.out_of_order,
+            f"{one.slowest_send_s:.2f} s",
+            len(one.lost),
+        )
+        for one in tallies
+    ]
+    return draw.table([heads, *rows])
+
+
+def verdict(lost: Sequence[str]) -> str:
+    if not lost:
+        return "Everything that was acknowledged has been received."
+    more = f" and {len(lost) - LOST_SHOWN} more" if len(lost) > LOST_SHOWN else ""
+    return f"LOST: {len(lost)} acknowledged messages never came: {', '.join(lost[:LOST_SHOWN])}{more}"
+
+
+def _ledger_lines(ledger: dict[str, Any]) -> list[str]:
+    reconciliation, cost = ledger["reconciliation"], ledger["cost"]
+    classes = ", ".join(
+        f"{count:,} {name.replace('_', ' ')}" for name, count in reconciliation["classes"].items() if count
+    )
+    out_of_order = sum(row["late"] or 0 for row in ledger["ordering"])
+    operations, usd = cost["operations"], cost["usd_above_base"]
+    return [
+        f"  {reconciliation['verdict']}: {reconciliation['accepted']:,} accepted, {classes}",
+        *(
+            f"  {row['entity']}: the primary was out for {row['out_ms'] / 1000:.1f} s, {row['share']:.0%} available"
+            for row in ledger["availability"]
+            if row["share"] is not None
+        ),
+        f"  order: {out_of_order:,} messages came after a later one",
+        f"  cost: {operations['documents']:,.0f} operations by the documents' rule, {operations['full']:,.0f} in full,"
+        f" ${usd['full']:.4f} at list prices of {cost['prices_as_of']}",
+    ]
