@@ -25,8 +25,11 @@ def test_every_block_is_run_or_read_or_shows_something_or_says_why_not() -> None
 
 
 def test_no_block_of_code_hides_as_text() -> None:
-    """What is shown as text is no Python and no command, else it would escape the tests."""
-    shown = [block for block in all_blocks() if block.language == "text" and block.reason_not_run is None]
+    """What is shown as text is no Python and no command, else it would escape the tests.
+
+    The page about commands shows what `--help` says; its examples have a test of their own.
+    """
+    shown = [block for block in all_blocks() if block.language == "text" and block.page.name != "cli.md"]
     code = re.compile(r"^(from [\w.]+ import|import \w+$|twinbus (?!serve: )\w+|export |\$ |with \w+\()", re.MULTILINE)
     assert [str(block) for block in shown if code.search(block.code)] == []
 

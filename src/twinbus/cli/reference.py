@@ -183,7 +183,7 @@ def faults_page() -> str:
     for name, kind in KINDS.items():
         rows = [_parameter_row(each, RESTART_MS if name == RESTART else None) for each in (LENGTH, *kind.parameters)]
         parts += ["", f"## {name}", "", f"{kind.meaning[0].upper()}{kind.meaning[1:]}.", ""]
-        parts += [*_table(("option", "key", "default", "allowed"), rows), "", "```text", *_example_of(name), "```"]
+        parts += [*_table(("option", "key", "default", "allowed"), rows), "", "```sh", *_example_of(name), "```"]
     return _page("Faults", *parts)
 
 
