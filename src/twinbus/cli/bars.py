@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable
 from time import monotonic
 from types import TracebackType
@@ -39,6 +40,7 @@ class Bar:
         self.done = 0
         self._lines = sys.stderr if lines is None else lines
         self._is_shown = self._lines.isatty() and not hidden
+        self._notes: deque[str] = deque()
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -54,6 +56,7 @@ class Bar:
         self._over.set()
         if self._thread is not None:
             self._thread.join()
+        self._write_notes()
 
     def say(self, text: str) -> None:
         """What is going on now: beside the bar on a terminal, as a line elsewhere."""
@@ -62,6 +65,17 @@ class Bar:
         else:
             self._lines.write(f"twinbus: {text}\n")
             self._lines.flush()
+
+    def note(self, text: str) -> None:
+        """What has to be read: a line that stays, above the bar if there is one."""
+        self._notes.append(text)
+        if not self._is_shown:
+            self._write_notes()
+
+    def _write_notes(self) -> None:
+        while self._notes:
+            self._lines.write(f"twinbus: {self._notes.popleft()}\n")
+        self._lines.flush()
 
     def _draw(self) -> None:
         began = monotonic()
@@ -75,6 +89,8 @@ class Bar:
         with Progress(*columns, console=console, transient=True, auto_refresh=False) as progress:
             task = progress.add_task(self.what, total=self.total, facts="")
             while True:
+                while self._notes:
+                    progress.console.print(f"twinbus: {self._notes.popleft()}", markup=False, soft_wrap=True)
                 facts = self._facts(monotonic() - began)
                 progress.update(
                     task, description=self.what, total=self.total, completed=self.done, facts=facts, refresh=True

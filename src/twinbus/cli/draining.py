@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
+from twinbus.cli.bars import Bar
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.errors import TwinbusError
 
@@ -18,18 +19,35 @@ if TYPE_CHECKING:
 
 
 class Lines:
-    """For people: progress on stderr, the result on stdout."""
+    """For people: progress on stderr, a bar if that is a terminal, and the result on stdout."""
+
+    def __init__(self) -> None:
+        self._bar: Bar | None = None
 
     def show(self, progress: DrainProgress) -> None:
-        tell(f"{progress.gone:,} home, about {progress.left:,} left, {progress.rate:,.0f}/s, {progress.tasks} tasks")
+        pace = f"{progress.rate:,.0f}/s, {progress.tasks} tasks"
+        if not sys.stderr.isatty():
+            tell(f"{progress.gone:,} home, about {progress.left:,} left, {pace}")
+            return
+        if self._bar is None:
+            self._bar = Bar("").__enter__()
+        self._bar.what, self._bar.done, self._bar.total = pace, progress.gone, progress.gone + progress.left
 
     def trouble(self, text: str) -> None:
+        self.close()
         tell(text)
 
     def finish(self, done: Drained) -> None:
+        self.close()
         for index, reason in done.missing.items():
             tell(f"backlog queue {index} cannot be read: {reason}")
         typer.echo(result_text(done))
+
+    def close(self) -> None:
+        """Take the bar away, until there is more to show."""
+        if self._bar is not None:
+            self._bar.__exit__(None, None, None)
+            self._bar = None
 
 
 class JsonLines:
@@ -43,6 +61,9 @@ class JsonLines:
 
     def finish(self, done: Drained) -> None:
         self._say("finished", done.as_dict())
+
+    def close(self) -> None:
+        pass
 
     def _say(self, event: str, facts: dict[str, Any]) -> None:
         typer.echo(json.dumps({"event": event} | facts))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from twinbus.cli.bars import Bar
 from twinbus.cli.commands.pipeline import (
     AsJson,
     LedgerDirectory,
@@ -91,14 +92,15 @@ def actual(
     from twinbus.cost.prices import load_prices
 
     table = load_prices(prices)
-    spark, compacted = compacted_ledger(ledger, store, master)
-    from twinbus.spark.compaction.coverage import coverage_of
-    from twinbus.spark.jobs.analysis import actual_cost
-    from twinbus.spark.jobs.compaction import steps_in
-    from twinbus.spark.jobs.findings import cost_dict
-    from twinbus.spark.transforms.traffic import traffic
+    with Bar("starting") as bar:
+        spark, compacted = compacted_ledger(ledger, store, master, bar)
+        from twinbus.spark.compaction.coverage import coverage_of
+        from twinbus.spark.jobs.analysis import actual_cost
+        from twinbus.spark.jobs.compaction import steps_in
+        from twinbus.spark.jobs.findings import cost_dict
+        from twinbus.spark.transforms.traffic import traffic
 
-    months = actual_cost(traffic(steps_in(spark, compacted)), table)
+        months = actual_cost(traffic(steps_in(spark, compacted)), table)
     complete = coverage_of(compacted).is_complete and bool(compacted.manifest.records)
     document = cost_dict(months, table.as_of) | {"complete": complete}
     typer.echo(json.dumps(document) if as_json else actual_text(months, table, complete=complete))

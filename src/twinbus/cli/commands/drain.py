@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinbus.cli.draining import JsonLines, Lines, Stop, Terminated, interrupted, tell
+from twinbus.cli.bars import Bar
+from twinbus.cli.draining import JsonLines, Lines, Stop, Terminated, interrupted
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.lengths import length_s
 from twinbus.cli.namespaces import (
@@ -125,12 +126,16 @@ def drain(
         is_local=is_local(master),
     )
     from twinbus.spark.archive import settings_for
-    from twinbus.spark.session import ensure_session
+    from twinbus.spark.session import FOR_LITTLE_DATA, ensure_session
 
-    settings = {} if archive is None else settings_for(archive)
-    spark = ensure_session(patient(master), settings=settings, tell=tell)
+    settings = FOR_LITTLE_DATA | ({} if archive is None else settings_for(archive))  # no message meets the JVM
+    with Bar("starting Spark") as bar:
+        spark = ensure_session(patient(master), settings=settings, tell=bar.say)
     screen = JsonLines() if as_json else Lines()
-    code = _once(spark, options, screen) if every_s is None else _again(spark, options, every_s, checkpoint, screen)
+    try:
+        code = _once(spark, options, screen) if every_s is None else _again(spark, options, every_s, checkpoint, screen)
+    finally:
+        screen.close()
     raise typer.Exit(code)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from twinbus.cli.bars import Bar
 from twinbus.cli.exit_codes import ExitCode, exit_codes
 from twinbus.errors import OptionsError
 
@@ -76,7 +77,8 @@ def stats(directory: Directory, as_json: AsJson = False) -> None:
 
     from twinbus.ledger.stats import stats as count
 
-    counted = count(directory)
+    with Bar("counting"):
+        counted = count(directory)
     typer.echo(msgspec.json.encode(counted).decode() if as_json else _stats_text(counted))
 
 
@@ -93,7 +95,8 @@ def verify(directory: Directory, as_json: AsJson = False) -> None:
     """
     from twinbus.ledger.verify import verify as find_out
 
-    found = find_out(directory)
+    with Bar("reading"):
+        found = find_out(directory)
     typer.echo(json.dumps(_coverage_document(found)) if as_json else _coverage_text(found))
     if not found.is_complete:
         raise typer.Exit(ExitCode.NOT_ALL)

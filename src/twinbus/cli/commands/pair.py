@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from twinbus.cli.bars import Bar
 from twinbus.cli.namespaces import (
     AsJson,
     Config,
@@ -91,7 +92,8 @@ def pair(
         listens=syphon,
         entities=entity or (),
     )
-    with Secretary(here, there, attempt_s=seconds("--timeout", timeout)) as secretary:
+    secretary_s = seconds("--timeout", timeout)
+    with Bar("trying the backlog queues"), Secretary(here, there, attempt_s=secretary_s) as secretary:
         prepared = secretary.prepare(plan)
     typer.echo(json.dumps(result(plan, prepared)) if as_json else result_text(plan, prepared))
     if not as_json:

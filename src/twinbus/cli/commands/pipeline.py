@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from twinbus.cli.bars import Bar
 from twinbus.cli.commands.drain import ENDED_EARLY, drain
 from twinbus.cli.commands.pack import pack
 from twinbus.cli.exit_codes import ExitCode, exit_codes
@@ -79,26 +80,27 @@ def report(
 
 def findings(ledger: Path, store: Path | None, prices: Prices, master: str | None, horizon_min: int) -> Findings:
     """Everything that the ledger says."""
-    spark, compacted = compacted_ledger(ledger, store, master)
-    from twinbus.spark.jobs.analysis import analyse
+    with Bar("starting") as bar:
+        spark, compacted = compacted_ledger(ledger, store, master, bar)
+        from twinbus.spark.jobs.analysis import analyse
 
-    return analyse(spark, compacted, prices, horizon_min=horizon_min, tell=tell)
+        return analyse(spark, compacted, prices, horizon_min=horizon_min, tell=bar.say)
 
 
-def compacted_ledger(ledger: Path, store: Path | None, master: str | None) -> tuple[SparkSession, Compacted]:
+def compacted_ledger(ledger: Path, store: Path | None, master: str | None, bar: Bar) -> tuple[SparkSession, Compacted]:
     """A session, and the store of a ledger with everything in it that the ledger has."""
     from twinbus.spark.session import FOR_LITTLE_DATA, ensure_session
 
     little = master is None and _bytes_of(ledger) <= LITTLE_BYTES
-    spark = ensure_session(master, settings=FOR_LITTLE_DATA if little else {}, tell=tell)
+    spark = ensure_session(master, settings=FOR_LITTLE_DATA if little else {}, tell=bar.say)
     from twinbus.spark.compaction.compaction import compact_ledger
     from twinbus.spark.jobs.compaction import on
 
-    tell("reading what is new in the ledger")
+    bar.say("reading what is new in the ledger")
     compacted = compact_ledger(on(spark), ledger, store)
-    tell(f"{compacted.bytes_read:,} new bytes in {compacted.segments_read:,} segments")
+    bar.say(f"{compacted.bytes_read:,} new bytes in {compacted.segments_read:,} segments")
     for trouble in compacted.manifest.troubles:
-        tell(f"skipped: {trouble}")
+        bar.note(f"skipped: {trouble}")
     return spark, compacted
 
 
@@ -107,11 +109,6 @@ def _bytes_of(ledger: Path) -> int:
     from twinbus.ledger.reader import segments_in
 
     return sum(path.stat().st_size for path in segments_in(ledger))
-
-
-def tell(text: str) -> None:
-    """Progress, for people: on stderr."""
-    typer.echo(f"twinbus: {text}", err=True)
 
 
 def minutes(option: str, text: str) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from twinbus.cli.bars import Bar
 from twinbus.cli.namespaces import (
     AsJson,
     Config,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from twinbus.client.reports import Inspection, QueueReport, SideReport
 
 UNKNOWN, EMPTY = "?", "-"
+LOOK_EVERY_S = 0.2
 UNUSED_SHOWN = 3
 SYPHON_WORDS = {True: "seen", False: "no syphon seen: the oldest message lies untouched", None: "cannot be told"}
 _UNITS = ("B", "KB", "MB", "GB", "TB")
@@ -62,13 +64,23 @@ def status(
     attempt_s = seconds("--timeout", timeout)
     wait_s = None if again_after is None else seconds("--again-after", again_after)
     here, there = both(primary, secondary, config)
-    seen = inspect(here, there, count, primary_name=primary_name, attempt_s=attempt_s)
-    if wait_s is not None:
-        time.sleep(wait_s)
-        seen = inspect(here, there, count, primary_name=primary_name, attempt_s=attempt_s, earlier=seen)
+    with Bar("looking at both") as bar:
+        seen = inspect(here, there, count, primary_name=primary_name, attempt_s=attempt_s)
+        if wait_s is not None:
+            _wait(wait_s, bar)
+            seen = inspect(here, there, count, primary_name=primary_name, attempt_s=attempt_s, earlier=seen)
     typer.echo(json.dumps(seen.as_dict()) if as_json else report(seen))
     if not seen.is_well:
         raise TwinbusError(_trouble(seen))
+
+
+def _wait(length_s: float, bar: Bar) -> None:
+    """Between two looks; the bar shows how long it still takes."""
+    bar.what, began = "waiting for the second look", time.monotonic()
+    while (left := began + length_s - time.monotonic()) > 0:
+        bar.done, bar.total = max(1, round(length_s - left)), round(length_s)
+        time.sleep(min(LOOK_EVERY_S, left))
+    bar.what, bar.done, bar.total = "looking again", 0, None
 
 
 def report(seen: Inspection) -> str:
