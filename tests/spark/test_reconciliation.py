@@ -32,10 +32,12 @@ def reconciled(spark: SparkSession, compacted: Compacted) -> Reconciliation:
 
 def verdicts(spark: SparkSession, compacted: Compacted, dark_until_ms: int = 0) -> dict[tuple[str, str], str]:
     from twinbus.spark.jobs.compaction import steps_in
-    from twinbus.spark.transforms.accounts import accounts
-    from twinbus.spark.transforms.reconciliation import fates, verdicts
+    from twinbus.spark.transforms.accounts import accounts, removals
+    from twinbus.spark.transforms.reconciliation import fates, verdicts, with_removals
 
-    judged = verdicts(fates(accounts(steps_in(spark, compacted))), horizon_min=HORIZON_MIN, dark_until_ms=dark_until_ms)
+    steps = steps_in(spark, compacted)
+    located = with_removals(accounts(steps), removals(steps))
+    judged = verdicts(fates(located), horizon_min=HORIZON_MIN, dark_until_ms=dark_until_ms)
     return {(row["entity"], row["message_id"]): row["verdict"] for row in judged.collect()}
 
 

@@ -14,8 +14,9 @@ PER_MESSAGE = """
 with m as (
   select split_part(lower(entity), '/subscriptions/', 1) as entity, message_id, kind, queue, at_ms, until_ms,
          session_id, number, position, process, lower(entity) as reader
-  from steps where message_id is not null and entity <> ''
-    and kind in ('accepted','backlogged','in_doubt','not_sent','sent_home','completed','released','lock_lost',
+  from steps where message_id is not null and entity <> '' and lower(entity) not like '%/$deadletterqueue'
+    and kind in ('forwarded','unclaimed','unscheduled',
+                 'accepted','backlogged','in_doubt','not_sent','sent_home','completed','released','lock_lost',
                  'redriven','discarded','cancelled','dead_lettered','expired','stored','delivered','duplicate')
 ), f as (
   select entity, message_id,
@@ -31,6 +32,8 @@ with m as (
     count(*) filter (kind = 'stored' and queue = '') as kept,
     count(*) filter (kind = 'duplicate' and queue = '') as dup,
     count(*) filter (kind = 'delivered' and queue = '') as done,
+    count(*) filter (kind = 'forwarded' and queue = '') as sent_on,
+    count(*) filter (kind in ('unclaimed', 'unscheduled') and queue = '') as unwanted,
     count(distinct reader) filter (kind = 'delivered' and queue = '') as readers,
     min(at_ms) as first_ms, max(session_id) as session,
     max(queue) filter (kind = 'backlogged') as q,
@@ -52,6 +55,10 @@ select entity, message_id, first_ms, case
   when done > 0 then 'delivered'
   when dead_here > 0 then 'dead_lettered'
   when old_here > 0 then 'expired'
+  when unwanted > 0 then 'discarded'
+  when sent_on > 0 then 'forwarded'
+  when kept > 0 and arrived <= (
+    select max(r.at_ms) from steps r where r.kind = 'removed' and lower(r.entity) = g.entity) then 'discarded'
   when binned > 0 and parked = 0 then 'discarded'
   when kept > 0 then 'waiting'
   when ok + home > 0 then

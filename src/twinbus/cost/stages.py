@@ -87,3 +87,5 @@ CHARGES: tuple[Charge, ...] = (
 )
 RECEIVED_AND_DELETED = "received-and-deleted"
 """The outcome of a delivery that needed no settling."""
+NOT_ASKED_FOR = ("by-namespace", "not-forwarded")
+"""Outcomes of what a namespace does by itself: no operation of anybody."""

@@ -13,7 +13,7 @@ from twinbus.errors import NamespaceError
 from twinbus.ledger.events import Event, Recorder
 from twinbus.ledger.kinds import Kind
 from twinbus.namespace.entities.shelf import Shelf
-from twinbus.namespace.happenings import Happened, Story
+from twinbus.namespace.happenings import Happened, Happening, Story
 from twinbus.pairing.backlog_queues import is_backlog_path
 
 MESSAGES_PER_EVENT_MAX = 2_000
@@ -39,6 +39,8 @@ class Chronicle:
     def tell(self, story: Story) -> None:
         """This has happened and cannot be undone."""
         for happened in story.happened():
+            if happened.what is Happening.LONG_POLL and is_backlog_path(happened.path):
+                continue  # it is paid for once, and a syphon tells of its own
             for first, end in _pieces(happened, 0, len(happened.message_ids)):
                 self._record(self._event(happened, first, end))
 

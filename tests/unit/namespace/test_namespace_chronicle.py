@@ -206,6 +206,13 @@ def test_a_grant_that_finds_nothing_is_a_long_poll(bench: Recorded) -> None:
     assert bench.only(Kind.LONG_POLL).count == 1
 
 
+def test_a_wait_at_a_backlog_queue_is_told_by_whoever_waits(bench: Recorded) -> None:
+    path = "contoso/x-servicebus-transfer/3"
+    bench.make(CreateQueue(path, QueueSettings()))
+    bench.open(1, credit=1, path=path)
+    assert bench.events == []
+
+
 # --- topics and chains ---
 
 

@@ -44,7 +44,8 @@ def asked(books: Books, prices: Prices, *, horizon_min: int) -> Findings:
     coverage = coverage_of(books.compacted)
     outages = outage_times.outages(outage_times.detours(books.changes))
     with ThreadPoolExecutor(AT_ONCE) as at_once:
-        reconciled = at_once.submit(reconcile, books.accounts, coverage, horizon_min=horizon_min)
+        located = fate.with_removals(books.accounts, books.removals)
+        reconciled = at_once.submit(reconcile, located, coverage, horizon_min=horizon_min)
         in_order = at_once.submit(ordered, books)
         out = at_once.submit(rows_of, outages)
         available = at_once.submit(rows_of, outage_times.availability(outages, books.observed))

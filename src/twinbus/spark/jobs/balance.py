@@ -17,7 +17,7 @@ import msgspec
 
 from twinbus.spark.compaction.manifest import Manifest, sync_names, write_whole
 
-VERSION = 1
+VERSION = 2
 FOLDER, NAME, READERS = "balance", "balance.json", "readers"
 TABLES = ("accounts", "changes", "sessions")
 
@@ -48,6 +48,8 @@ class Balance(msgspec.Struct):
     traffic: list[Traffic] = []
     observed: dict[str, tuple[int, int]] = {}
     """The first and the last time that a client had to do with an entity."""
+    removed: dict[str, int] = {}
+    """When an entity was deleted for the last time."""
 
     def files(self, table: str) -> list[str]:
         return self.tables.get(table, [])

@@ -22,7 +22,7 @@ from twinbus.spark.compaction.coverage import coverage_of
 from twinbus.spark.jobs import balance as balances
 from twinbus.spark.jobs.balance import Balance, Traffic
 from twinbus.spark.jobs.compaction import steps_of_files
-from twinbus.spark.transforms.accounts import KEY, MINUTE_MS, accounts, merged
+from twinbus.spark.transforms.accounts import KEY, MINUTE_MS, accounts, merged, removals
 from twinbus.spark.transforms.availability import changes, observed
 from twinbus.spark.transforms.ordering import session_names
 from twinbus.spark.transforms.traffic import traffic
@@ -48,6 +48,7 @@ TRAFFIC_SCHEMA = pa.schema(
     ]
 )
 OBSERVED_SCHEMA = pa.schema([("entity", pa.string()), ("first_ms", pa.int64()), ("last_ms", pa.int64())])
+REMOVALS_SCHEMA = pa.schema([("entity", pa.string()), ("removed_ms", pa.int64())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ class Books:
     sessions: DataFrame
     traffic: DataFrame
     observed: DataFrame
+    removals: DataFrame
 
 
 @contextmanager
@@ -96,6 +98,7 @@ def _opened(spark: SparkSession, compacted: Compacted, balance: Balance) -> Book
     likes = {"accounts": _with_key(accounts(nothing)), "changes": changes(nothing), "sessions": session_names(nothing)}
     tables = {name: read_files(spark, compacted.store, balance.files(name), like) for name, like in likes.items()}
     rows = [msgspec.structs.asdict(row) for row in balance.traffic]
+    gone = [{"entity": name, "removed_ms": at_ms} for name, at_ms in balance.removed.items()]
     seen = [{"entity": name, "first_ms": at[0], "last_ms": at[1]} for name, at in balance.observed.items()]
     return Books(
         compacted,
@@ -105,6 +108,7 @@ def _opened(spark: SparkSession, compacted: Compacted, balance: Balance) -> Book
         tables["sessions"],
         spark.createDataFrame(pa.Table.from_pylist(rows, TRAFFIC_SCHEMA)),
         spark.createDataFrame(pa.Table.from_pylist(seen, OBSERVED_SCHEMA)),
+        spark.createDataFrame(pa.Table.from_pylist(gone, REMOVALS_SCHEMA)),
     )
 
 
@@ -139,16 +143,20 @@ class _Run:
             written = {name: at_once.submit(work) for name, work in tables.items()}
             moved = at_once.submit(traffic(self._steps, bucket_ms=bucket_ms).collect)
             seen = at_once.submit(observed(self._steps).collect)
+            gone = at_once.submit(removals(self._steps).collect)
         after = Balance(
             folded=self._compacted.manifest.files,
             steps=self._compacted.manifest.steps,
             tables={name: each.result() for name, each in written.items()},
             traffic=self._before.traffic,
             observed=dict(self._before.observed),
+            removed=dict(self._before.removed),
         )
         after.add([Traffic(*row) for row in moved.result()], bucket_ms)
         for row in seen.result():
             after.see(*row)
+        for entity, at_ms in gone.result():
+            after.removed[entity] = max(at_ms, after.removed.get(entity, at_ms))
         balances.keep_names(self._folder)
         return after
 

@@ -18,6 +18,7 @@ POSITIONS_MAX = 1 << 20
 """More messages than one event can have: numbers and positions fit into one whole number, in order."""
 
 KEY = ("entity", "message_id")
+DEAD_LETTERS, SUBSCRIPTIONS = "/$deadletterqueue", "/subscriptions/"
 SENT = (Kind.ACCEPTED, Kind.BACKLOGGED)
 ARRIVED = (Kind.ACCEPTED, Kind.SENT_HOME)
 
@@ -35,13 +36,16 @@ COUNTED: dict[str, tuple[Kind, ...]] = {
 """Columns that count steps, wherever they happened."""
 
 COUNTED_BY_SIDE: dict[str, Kind] = {"dead": Kind.DEAD_LETTERED, "expired": Kind.EXPIRED}
-COUNTED_AT_HOME: dict[str, Kind] = {
-    "stored": Kind.STORED,
-    "delivered": Kind.DELIVERED,
-    "dropped": Kind.DUPLICATE,
+COUNTED_AT_HOME: dict[str, tuple[Kind, ...]] = {
+    "stored": (Kind.STORED,),
+    "delivered": (Kind.DELIVERED,),
+    "dropped": (Kind.DUPLICATE,),
+    "forwarded": (Kind.FORWARDED,),
+    "unwanted": (Kind.UNCLAIMED, Kind.UNSCHEDULED),
 }
 KINDS = sorted(
-    {kind for kinds in COUNTED.values() for kind in kinds} | {*COUNTED_BY_SIDE.values(), *COUNTED_AT_HOME.values()}
+    {kind for counted in (COUNTED, COUNTED_AT_HOME) for kinds in counted.values() for kind in kinds}
+    | {*COUNTED_BY_SIDE.values()}
 )
 ARRIVALS: dict[str, tuple[Kind, ...]] = {
     "delivered": (Kind.DELIVERED,),
@@ -57,9 +61,10 @@ def accounts(steps: DataFrame) -> DataFrame:
     """One row per message: `entity`, `message_id`, how often each thing happened to it, and when.
 
     An entity is written in small letters, and of a subscription only its topic: that is what the message was sent to.
+    What happens to a message among dead letters is left out: it stays a dead letter.
     Names of sessions, queues and processes are 64-bit hashes here: all sums have a fixed size.
     """
-    about = steps.where(F.col("kind").isin(*KINDS) & F.col("message_id").isNotNull() & (F.col("entity") != ""))
+    about = steps.where(F.col("kind").isin(*KINDS) & F.col("message_id").isNotNull() & is_of_an_entity())
     # The steps of a message are in segments of different processes: adding up before they travel would gain nothing.
     together = _slim(about).repartition(*KEY)
     return together.groupBy(*KEY).agg(*(combine(value).alias(name) for name, (combine, value) in _sums().items()))
@@ -71,13 +76,25 @@ def merged(parts: DataFrame) -> DataFrame:
     return parts.groupBy(*KEY).agg(*sums)
 
 
+def removals(steps: DataFrame) -> DataFrame:
+    """One row per queue or topic that was deleted: `entity` and `removed_ms`, when that happened for the last time."""
+    whole = is_of_an_entity() & ~F.lower("entity").contains(SUBSCRIPTIONS)
+    gone = steps.where((F.col("kind") == Kind.REMOVED) & whole)
+    return gone.groupBy(F.lower("entity").alias("entity")).agg(F.max("at_ms").alias("removed_ms"))
+
+
 def at_home() -> Column:
     """Whether a step happened on the primary; steps in the backlog name their queue."""
     return F.col("queue").isNull()
 
 
+def is_of_an_entity() -> Column:
+    """Whether a step happened to what was sent to an entity, and not among dead letters or in a nameless backlog."""
+    return (F.col("entity") != "") & ~F.lower("entity").endswith(DEAD_LETTERS)
+
+
 def sent_to() -> Column:
-    return F.substring_index(F.lower("entity"), "/subscriptions/", 1)
+    return F.substring_index(F.lower("entity"), SUBSCRIPTIONS, 1)
 
 
 def _slim(steps: DataFrame) -> DataFrame:
@@ -107,7 +124,7 @@ def _sums() -> dict[str, tuple[Combine, Column]]:
 
 def _counts() -> dict[str, tuple[Combine, Column]]:
     happened = {name: _is(*kinds) for name, kinds in COUNTED.items()}
-    happened |= {name: _is(kind) & at_home() for name, kind in COUNTED_AT_HOME.items()}
+    happened |= {name: _is(*kinds) & at_home() for name, kinds in COUNTED_AT_HOME.items()}
     for name, kind in COUNTED_BY_SIDE.items():
         happened |= {f"{name}_home": _is(kind) & at_home(), f"{name}_backlog": _is(kind) & ~at_home()}
     return {name: (F.sum, condition.cast("bigint")) for name, condition in happened.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 DELIVERED, DUPLICATED, WAITING, STORED = "delivered", "duplicated", "waiting", "stored_on_primary"
 DEAD_LETTERED, EXPIRED, DISCARDED, IN_DOUBT = "dead_lettered", "expired", "discarded", "in_doubt"
+FORWARDED = "forwarded"
 LOST, UNKNOWN = "lost", "unknown"
 NOT_SENT, SENT_ELSEWHERE = "not_sent", "sent_elsewhere"
 
@@ -14,6 +15,7 @@ ACCEPTED_CLASSES = (
     DEAD_LETTERED,
     EXPIRED,
     DISCARDED,
+    FORWARDED,
     DUPLICATED,
     IN_DOUBT,
     UNKNOWN,

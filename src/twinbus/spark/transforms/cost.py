@@ -6,7 +6,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from twinbus.cost.stages import CHARGES, IN_BACKLOG, Charge, Stage
-from twinbus.ledger.kinds import Kind
 
 LAST_MS = 253_402_300_799_999
 """The end of the year 9999: a clock that is wrong beyond all calendars counts in its last month."""
@@ -26,9 +25,7 @@ def _charged(tallies: DataFrame) -> DataFrame:
     """The few rows of all kinds as charges, added up by stage."""
     charges = F.explode(F.array(*(_charge(each) for each in CHARGES))).alias("charge")
     charged = tallies.select("*", charges).where(F.col("charge.kind") == F.col("kind"))
-    charged = charged.where(
-        ~((F.col("charge.stage") == Stage.SETTLE) & (F.col("kind") == Kind.DELIVERED) & F.col("is_settled"))
-    )
+    charged = charged.where(~((F.col("charge.stage") == Stage.SETTLE) & F.col("is_settled")))
     operations = F.when(F.col("charge.by_size"), F.col("sized_operations")).otherwise(F.col("operations"))
     return (
         charged.groupBy("month", _stage().alias("stage"))
@@ -49,7 +46,8 @@ def _charge(charge: Charge) -> Column:
 
 def _stage() -> Column:
     stage = F.col("charge.stage")
-    instead = stage
+    # Whoever waits at a backlog queue is a syphon; other waits are the application's.
+    instead = F.when((stage == Stage.IDLE) & ~F.col("in_backlog"), F.lit(str(Stage.RECEIVE))).otherwise(stage)
     for usual, in_backlog in IN_BACKLOG.items():
         instead = F.when(F.col("in_backlog") & (stage == usual), F.lit(str(in_backlog))).otherwise(instead)
     return instead

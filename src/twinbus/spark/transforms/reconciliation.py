@@ -1,7 +1,8 @@
 """Where every accepted message is, or that it is lost.
 
 The rules, in this order. *On the primary*: delivered more than once by the same reader, or there more than once, is
-duplicated; then delivered, dead-lettered, expired; one that the namespace says it has is waiting. *Acknowledged* by
+duplicated; then delivered, dead-lettered, expired; cancelled, wanted by no subscription, or deleted with its entity is
+discarded; forwarded is to be looked for where it went; one that the namespace says it has is waiting. *Acknowledged* by
 the primary and nothing more: stored there, as far as anybody knows. *In the backlog*: dead-lettered, expired, discarded
 because somebody asked for it, waiting, or completed without ever having come home: lost. What was only in doubt stays
 in doubt.
@@ -27,6 +28,7 @@ from twinbus.spark.transforms.classes import (
     DISCARDED,
     DUPLICATED,
     EXPIRED,
+    FORWARDED,
     IN_DOUBT,
     LOST,
     NOT_SENT,
@@ -40,12 +42,20 @@ _ACKNOWLEDGED, _IN_BACKLOG, _GONE = "acknowledged", "in_backlog", "gone"
 ENTITY_KEY, BACKLOG_KEY = ("entity", "session"), ("entity", "backlog_queue")
 
 
+def with_removals(accounts: DataFrame, removals: DataFrame) -> DataFrame:
+    """Add `removed_ms`: when the entity was deleted; null: it was not."""
+    return accounts.join(F.broadcast(removals), "entity", "left")
+
+
 def with_state(accounts: DataFrame) -> DataFrame:
-    """Add `state`: the class of a message as far as it can be told from its own records."""
-    return accounts.withColumn("state", _state())
+    """Add `state`: the class of a message as far as it can be told from its own records, and `removed_ms` if given."""
+    is_known = "removed_ms" in accounts.columns
+    return accounts.withColumn(
+        "state", _state(F.col("arrived_ms") <= F.col("removed_ms") if is_known else F.lit(False))
+    )
 
 
-def _state() -> Column:
+def _state(was_removed: Column) -> Column:
     col = F.col
     there = F.when(col("stored") > 0, col("stored")).otherwise(col("accepted") + col("sent_home") - col("dropped"))
     repeated = (col("delivered") > 1) & (col("first_reader") == col("last_reader"))
@@ -56,6 +66,9 @@ def _state() -> Column:
         .when(col("delivered") > 0, DELIVERED)
         .when(col("dead_home") > 0, DEAD_LETTERED)
         .when(col("expired_home") > 0, EXPIRED)
+        .when(col("unwanted") > 0, DISCARDED)
+        .when(col("forwarded") > 0, FORWARDED)
+        .when((col("stored") > 0) & was_removed, DISCARDED)
         .when((col("discarded") > 0) & (col("backlogged") == 0), DISCARDED)
         .when(col("stored") > 0, WAITING)
         .when(col("accepted") + col("sent_home") > 0, _ACKNOWLEDGED)

@@ -5,29 +5,37 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from twinbus.cost.stages import RECEIVED_AND_DELETED, STEP_BYTES
+from twinbus.cost.stages import NOT_ASKED_FOR, RECEIVED_AND_DELETED, STEP_BYTES
+from twinbus.ledger.kinds import Kind
 
 DAY_MS = 86_400_000
 KEY = ("bucket_ms", "kind", "in_backlog", "is_settled")
 SUMS = ("messages", "operations", "sized_operations", "bytes")
+TOLD_TWICE = (Kind.STORED, Kind.DELIVERED, Kind.DEAD_LETTERED, Kind.EXPIRED, Kind.THROTTLED)
+"""What a namespace tells of its backlog queues, without knowing for which entity: whoever did it has told, too."""
 
 
 def traffic(steps: DataFrame, *, bucket_ms: int = DAY_MS) -> DataFrame:
-    """One row per stretch of time (`bucket_ms` is its beginning), kind, side, and whether it was settled on arrival:
+    """One row per stretch of time (`bucket_ms` is its beginning), kind, side, and whether nobody had to settle it:
     `messages`, `operations`, operations by started 64 KB (`sized_operations`), and `bytes`.
 
     The rows of parts of a ledger can be added up. A stretch is a day or a whole part of one.
     """
-    return steps.groupBy(
-        _beginning(F.col("at_ms"), bucket_ms).alias("bucket_ms"),
-        "kind",
-        (F.col("queue") != "").alias("in_backlog"),
-        (F.col("outcome") == RECEIVED_AND_DELETED).alias("is_settled"),
-    ).agg(
-        F.count("message_id").alias("messages"),
-        F.sum(_operations()).alias("operations"),
-        F.sum(_sized_operations()).alias("sized_operations"),
-        F.sum(F.coalesce("size", F.lit(0)) + F.col("bytes")).alias("bytes"),
+    hearsay = F.col("kind").isin(*map(str, TOLD_TWICE)) & (F.col("queue") != "") & (F.col("entity") == "")
+    return (
+        steps.where(~hearsay)
+        .groupBy(
+            _beginning(F.col("at_ms"), bucket_ms).alias("bucket_ms"),
+            "kind",
+            (F.col("queue") != "").alias("in_backlog"),
+            F.col("outcome").isin(RECEIVED_AND_DELETED, *NOT_ASKED_FOR).alias("is_settled"),
+        )
+        .agg(
+            F.count("message_id").alias("messages"),
+            F.sum(_operations()).alias("operations"),
+            F.sum(_sized_operations()).alias("sized_operations"),
+            F.sum(F.coalesce("size", F.lit(0)) + F.col("bytes")).alias("bytes"),
+        )
     )
 
 
