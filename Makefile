@@ -7,7 +7,7 @@ WORKERS ?= 8
 # More workers than cores: the official clients spend most of their time asleep.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-entities test-cluster test-ledger conformance lint bench chaos-syphon soak azure-live clean
+.PHONY: help setup demo test test-entities test-cluster test-ledger test-wheel conformance docs package lint bench chaos-syphon soak azure-live clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +28,15 @@ test-cluster: setup ## a Spark cluster of two workers on this machine: drains wi
 
 test-ledger: setup ## a ledger of a million events with everything planted that can go wrong, and many runs over parts of one
 	@$(BIN)/pytest -m large tests/spark
+
+test-wheel: setup ## build the wheel, install it into an empty virtualenv, and follow the tutorial there
+	@$(BIN)/pytest -m wheel tests/packaging
+
+docs: setup ## the documentation as a site, in build/site; any warning is an error
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "docs: build/site/index.html"
+
+package: setup ## wheel and source archive, in dist
+	@rm -rf dist && $(BIN)/python -m hatchling build -d dist
 
 conformance: setup ## the official SDK's own tests against our server; writes docs/sdk-suite.md
 	@$(BIN)/python -m tests.sdk_suite.run
