@@ -245,10 +245,12 @@ def command(*arguments: str) -> list[str]:
 
 def wait_for(process: subprocess.Popen[str], text: str) -> None:
     assert process.stderr is not None
+    said = []
     for line in process.stderr:
+        said.append(line)
         if text in line:
             return
-    raise AssertionError(f"it ended without {text!r}")
+    raise AssertionError(f"it ended without {text!r}: {''.join(said)}")
 
 
 def test_a_signal_ends_it_cleanly_and_canaries_are_accounted_for(spaces: NamespacePair, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -11,6 +12,7 @@ from time import monotonic
 from azure.servicebus import ServiceBusMessage
 
 from twinbus.client.aio_sender import PairedServiceBusSender
+from twinbus.client.failures import one_line
 from twinbus.drill.measures import Accepted, Event, Raised
 from twinbus.pairing.receipt import Side, receipt_of
 
@@ -69,7 +71,7 @@ class Flight:
             receipt = await self._sender.send_messages(message)
         except Exception as error:  # whatever it is, an application would have had it
             known = receipt_of(error)
-            self.last_error = " ".join(str(error).split())
+            self.last_error = one_line(error)
             self._note(Raised(name, started, monotonic(), in_doubt=known is not None and known.in_doubt))
             return
         place = Accepted(name, started, monotonic(), "backlog" if receipt.side is Side.BACKLOG else "primary")
@@ -77,7 +79,6 @@ class Flight:
 
     async def _pause(self, seconds: float) -> None:
         if seconds > 0:
-            try:
-                await asyncio.wait_for(self._is_over.wait(), seconds)
-            except TimeoutError:
-                return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._is_over.wait()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -75,6 +74,7 @@ class Drill:
             attempt_timeout=timedelta(seconds=options.timeout_s),
             retry=Retry(attempts=options.attempts),
             backlog_queue_count=options.queue_count,
+            create_backlog=options.creates,
             primary_name=self._plan.name,
             entities=(self._plan.target.path,),
         )
@@ -95,14 +95,15 @@ class Drill:
         try:
             await self._outage(changes, home)
             await self._until(lambda: self._has_returned, self._recovery_patience_s)
-        finally:
             flight.stop()
+            await asyncio.wait({flying})  # not the task itself: who cancels us would cancel it, and it ends well anyway
+            await home.wait(self._stopped)
+        finally:
+            flying.cancel()
             await changes.lift()
-            await asyncio.gather(flying, return_exceptions=True)
+            await home.end()
         if flight.last_error:
             self._troubles.append(f"the last error of a send: {flight.last_error}")
-        await home.wait(self._stopped)
-        await home.end()
         return await home.take_back(bus)
 
     async def _outage(self, changes: Changes, home: Homecoming) -> None:
@@ -133,8 +134,7 @@ class Drill:
         deadline = monotonic() + patience_s
         count_at = monotonic() + COUNT_EVERY_S
         while not is_so() and not self._stopped.is_set() and (left_s := deadline - monotonic()) > 0:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopped.wait(), min(left_s, LOOK_S))
+            await asyncio.sleep(min(left_s, LOOK_S))
             if monotonic() >= count_at:
                 count_at += COUNT_EVERY_S
                 self._tell(self._count())

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import monotonic
 
 from azure.servicebus import ServiceBusReceivedMessage, ServiceBusReceiveMode
 
 from twinbus.client.aio import PairedServiceBusClient
+from twinbus.client.failures import one_line
 from twinbus.drill.canaries import MARK
 from twinbus.drill.measures import Accepted, Event, LeftBehind, NotLooked, OthersReceive, Seen, SentHome
 from twinbus.drill.plan import Plan
 from twinbus.drill.sight import Sight, canaries_in
+from twinbus.errors import TwinbusError
 from twinbus.ledger.events import Event as LedgerEvent
 from twinbus.ledger.kinds import Kind
 from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.syphon import Alert, Syphon, SyphonOptions
 from twinbus.syphon.linked import LineFailed
+from twinbus.syphon.presence import presence
 
 LOOK_S = 0.3
 SETTLE_S = 1.0
@@ -25,7 +28,8 @@ SETTLE_S = 1.0
 PATIENCE_S = 60.0
 HASTE_S = 10.0
 """How long canaries are waited for after Ctrl-C."""
-SURVEY_S = 20.0
+SURVEY_S, TAKE_S = 20.0, 30.0
+"""How long the backlog is looked through, and how long canaries are taken away."""
 BATCH = 100
 
 Tell = Callable[[str], None]
@@ -50,14 +54,29 @@ class Homecoming:
         self._sight = Sight(dial, path, drill, look_session, self._attempt_s, rereads=plan.target.is_partitioned)
         self._is_private = look_session is not None or subscription is not None
         self._others_receive = False
+        self._queues: Sequence[int] = ()
+        """The backlog queues that are there."""
         self._syphon: Syphon | None = None
 
     # --- before ---
 
     async def prepare(self) -> None:
-        """Know what is there before the first canary."""
-        if not self._is_private:
-            await self._sight.skip_what_is_there()
+        """Know what is there before the first canary. Raises `TwinbusError` if that cannot be seen."""
+        plan = self._plan
+        try:
+            if not self._is_private:
+                await self._sight.skip_what_is_there()
+            await self._look()
+        except LineFailed as error:
+            raise TwinbusError(
+                f"canaries could not be seen in {plan.target.path}, which needs Listen: {error}"
+            ) from None
+        try:
+            dial = plan.secondary.dial(self._attempt_s)
+            found = await presence(dial, plan.name, plan.options.queue_count, attempt_s=self._attempt_s)
+        except LineFailed as error:
+            raise TwinbusError(f"the backlog on {plan.secondary.host_label} cannot be read: {error}") from None
+        self._queues = found.queues
 
     async def check_receivers(self) -> None:
         """While all is well: canaries that vanish from a healthy entity are somebody's catch, and none of ours."""
@@ -76,8 +95,9 @@ class Homecoming:
         plan = self._plan
         options = SyphonOptions(entities=frozenset((plan.target.path,)), attempt_s=self._attempt_s)
         dials = plan.primary.dial(self._attempt_s), plan.secondary.dial(self._attempt_s)
-        count = plan.options.queue_count
-        self._syphon = Syphon(*dials, plan.name, count, options, on_alert=self._hear, ledger=self)
+        self._syphon = Syphon(
+            *dials, plan.name, len(self._queues), options, queues=self._queues, on_alert=self._hear, ledger=self
+        )
         await self._syphon.start()
 
     def record(self, event: LedgerEvent, /) -> None:
@@ -108,11 +128,12 @@ class Homecoming:
         if self._plan.options.leaves_canaries or self._subscription is not None:
             return 0  # a subscription goes with all it has
         try:
-            if target.has_sessions:
-                return await self._empty_session(bus)
-            return 0 if self._others_receive else await self._take_from_head(bus)
+            async with asyncio.timeout(TAKE_S):
+                if target.has_sessions:
+                    return await self._empty_session(bus)
+                return 0 if self._others_receive else await self._take_from_head(bus)
         except Exception as error:  # they expire by themselves; the drill is judged without it
-            self._tell(f"canaries stay in {target.path} until they expire: {' '.join(str(error).split())}")
+            self._tell(f"canaries stay in {target.path} until they expire: {one_line(error)}")
             return 0
 
     # --- looking ---
@@ -151,7 +172,7 @@ class Homecoming:
     async def _search(self) -> None:
         """Where canaries are that did not come: in the backlog, or nowhere."""
         plan = self._plan
-        paths = [backlog_path(plan.name, index) for index in range(plan.options.queue_count)]
+        paths = [backlog_path(plan.name, index) for index in self._queues]
         try:
             await self._look()
             async with asyncio.timeout(SURVEY_S):

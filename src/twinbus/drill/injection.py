@@ -42,17 +42,18 @@ class ByControl:
 
     way: Way = "control"
 
-    def __init__(self, control: Path, options: DrillOptions) -> None:
+    def __init__(self, control: Path, options: DrillOptions, target: Target) -> None:
         self._control = control
+        self._path = target.path
         self._order: dict[str, Any] = {
             "fault": options.fault,
-            "entities": [options.entity],
+            "entities": [target.path],
             "length_ms": round((options.length_s + GRACE_S) * 1000),
         }
         if options.how is not None:
             self._order["how"] = options.how
         self._id = ""
-        self.text = f"{options.entity} {FAULTS[options.fault]} ({options.fault}, over the control socket)"
+        self.text = f"{target.path} {FAULTS[options.fault]} ({options.fault}, over the control socket)"
 
     def facts(self) -> dict[str, Any]:
         return {"control": str(self._control), "fault_id": self._id}
@@ -62,7 +63,7 @@ class ByControl:
 
     async def end(self) -> None:
         if self._id:
-            await clear_fault(self._control, self._id)
+            await clear_fault(self._control, self._id, self._path)
 
 
 class ByStatus:
@@ -101,7 +102,7 @@ async def control_for(
 
 
 def injection_for(control: Path | None, office: Office, options: DrillOptions, target: Target) -> Injection:
-    return ByStatus(office, target) if control is None else ByControl(control, options)
+    return ByStatus(office, target) if control is None else ByControl(control, options, target)
 
 
 async def _control_of(namespace: Namespace, given: Path | None) -> Path | None:
@@ -124,12 +125,15 @@ async def _is_of(control: Path, namespace: Namespace) -> bool:
     return isinstance(told, dict) and told.get("port") == namespace.port
 
 
-async def clear_fault(control: Path, fault_id: str) -> None:
-    """Harmless if the fault, or the whole namespace process, is gone."""
+async def clear_fault(control: Path, fault_id: str, entity: str) -> None:
+    """Harmless if the fault, or the whole namespace process, is gone.
+
+    A namespace that was started again counts its faults anew: one of the same id may be somebody else's.
+    """
     if not control.exists():
         return
     in_force = await _ask(control, "fault.list")
-    if any(each["id"] == fault_id for each in in_force):
+    if any((each["id"], each["entities"]) == (fault_id, [entity]) for each in in_force):
         await _ask(control, "fault.clear", {"id": fault_id})
 
 

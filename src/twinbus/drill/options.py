@@ -53,6 +53,8 @@ class DrillOptions:
     """How long one attempt may take."""
     queue_count: int = 10
     primary_name: str | None = None
+    creates: bool = True
+    """Whether missing backlog queues are created, as pairing does."""
     by_status: bool = False
     """Fail by the entity's status, even where there is a control socket."""
     brings_home: bool = True

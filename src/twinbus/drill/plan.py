@@ -64,8 +64,15 @@ def _announcement(
     yield f"  3. It is put back, whatever happens. Pings notice within {_words(options.ping_interval_s)}."
     bringer = f"A syphon for {target.path}" if options.brings_home else "The syphon that you run"
     yield f"  4. {bringer} brings home what lies in the backlog."
-    rest = "stay where they are" if options.leaves_canaries else "are taken away again, as far as they lie in front"
-    yield f"  5. Canaries are counted and {rest}."
+    yield f"  5. Canaries are counted and {_rest(options, target)}."
+
+
+def _rest(options: DrillOptions, target: Target) -> str:
+    if options.leaves_canaries:
+        return "stay where they are until they expire"
+    if target.is_topic:
+        return "go with their subscription"
+    return "are taken away again" + ("" if target.has_sessions else ", as far as they lie in front")
 
 
 def _place(namespace: Namespace) -> str:

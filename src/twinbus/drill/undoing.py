@@ -29,7 +29,7 @@ async def _undo(path: Path, note: Note, is_running: bool, primary: Namespace | N
         return _told(note, False, f"its drill is running, in process {note.pid}: Ctrl-C or SIGTERM ends it cleanly")
     try:
         if note.control:
-            await clear_fault(Path(note.control), note.fault_id)
+            await clear_fault(Path(note.control), note.fault_id, note.entity)
         if note.was or note.subscription:
             await _put_back(note, _right(note, primary), attempt_s)
     except TwinbusError as error:

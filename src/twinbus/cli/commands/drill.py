@@ -87,6 +87,9 @@ def drill(
     attempts: Annotated[int, typer.Option(metavar="N", help="As in the application: attempts a send.")] = 3,
     timeout: Timeout = "5s",
     count: QueueCount = 10,
+    no_create: Annotated[
+        bool, typer.Option("--no-create", help="Use the backlog queues that exist, and create none.")
+    ] = False,
     primary_name: PrimaryName = None,
     rate: Annotated[float, typer.Option(metavar="N", help="Canaries a second: 0.1 to 100.")] = 10,
     ttl: Annotated[
@@ -157,6 +160,7 @@ def drill(
         timeout_s=seconds("--timeout", timeout),
         queue_count=check_count(count),
         primary_name=primary_name,
+        creates=not no_create,
         by_status=by_status,
         brings_home=not no_syphon,
         leaves_canaries=leave_canaries,
