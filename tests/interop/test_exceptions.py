@@ -150,6 +150,15 @@ def test_proton_is_told_the_condition(troubled: LocalNamespace, name: str) -> No
         assert CASES[name].condition in refusal(connection, CASES[name])
 
 
+def test_a_namespace_that_has_too_much_memory_takes_nothing_in(tmp_path: Path) -> None:
+    limits = {"busy_memory_bytes": 1024}
+    with (
+        LocalNamespace(data=tmp_path, queues=["orders"], key=KEYS[ROOT], limits=limits) as namespace,
+        closing(connect(namespace)) as connection,
+    ):
+        assert conditions(connection, "orders", b"more") == ["com.microsoft:server-busy"]
+
+
 def test_what_comes_faster_than_it_is_written_is_refused_as_busy(tmp_path: Path) -> None:
     limits = {"busy_unwritten_bytes": 1}
     with (

@@ -308,6 +308,13 @@ def check_map(message: bytes, span: Span | None) -> None:
         pair_offsets(message, span)
 
 
+def map_sizes(message: bytes, span: Span) -> Iterator[tuple[Value, int]]:
+    """The keys of a map section, and how many bytes the value of each has."""
+    offsets = pair_offsets(message, span)
+    for at in range(0, len(offsets) - 1, 2):
+        yield decode(message, offsets[at])[0], offsets[at + 2] - offsets[at + 1]
+
+
 def data_sections(message: bytes, layout: Layout) -> Iterator[bytes]:
     """The content of each data section; none when the body is of another kind."""
     if layout.body is None or layout.body_kind != "data":

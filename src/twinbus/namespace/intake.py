@@ -125,7 +125,10 @@ class Intake:
         respond(reply)
 
     def _check_load(self, path: str) -> None:
-        busy = self._reception.throttle.bytes_refusal(self._reception.unwritten_bytes())
+        throttle = self._reception.throttle
+        busy = throttle.bytes_refusal(self._reception.unwritten_bytes())
+        if busy is None:
+            busy = throttle.memory_refusal(self._reception.memory_bytes)
         limits = self._reception.limits
         if busy is None and (
             self._reception.unwritten_bytes() > 2 * limits.unwritten_bytes

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from twinbus.amqp import sections
 from twinbus.amqp.sections import Layout, PropertyField
 from twinbus.amqp.types import Int, Timestamp, encode
-from twinbus.errors import DecodeError, MessageTooLarge
+from twinbus.errors import ArgumentError, DecodeError, MessageTooLarge
 from twinbus.namespace.store.api import MessageRow
 
 BATCH_FORMAT = 0x80013700
@@ -27,6 +27,10 @@ HOPS = "x-opt-forward-hops"
 """How often a message was forwarded, where it matters later; nobody outside gets to see it."""
 HEADER_BYTES_MAX = 64 * 1024
 """Everything but the body."""
+PROPERTY_BYTES_MAX = 32 * 1024
+"""One application property."""
+NAME_LENGTH_MAX = 128
+"""Of a message id, a session id and a partition key."""
 PING_CONTENT_TYPE = "application/vnd.ms-servicebus-ping"
 _HOPS_BYTES = HOPS.encode("ascii")
 _DECIDING_FIELDS = tuple(map(int, (PropertyField.MESSAGE_ID, PropertyField.CONTENT_TYPE, PropertyField.GROUP_ID)))
@@ -52,8 +56,8 @@ def read_arrival(payload: bytes, new_message_id: Callable[[], str]) -> Arrival:
     One without an id is given a new one: some clients cannot settle a message that has none.
     """
     layout = sections.walk(payload)
-    if layout.application_properties is not None:
-        _check_header_size(layout)
+    if len(payload) > PROPERTY_BYTES_MAX:
+        _check_header_size(payload, layout)
     message_id, content_type, session_id = sections.read_properties(payload, layout, _DECIDING_FIELDS)
     ttl_ms = sections.read_header(payload, layout).ttl_ms if layout.header else None
     due_at_ms = partition_key = None
@@ -69,6 +73,12 @@ def read_arrival(payload: bytes, new_message_id: Callable[[], str]) -> Arrival:
         payload = sections.rewrite(payload, layout, set_properties={PropertyField.MESSAGE_ID: message_id})
     if session_id is not None and not isinstance(session_id, str):
         raise DecodeError(f"group-id must be a string, got {type(session_id).__name__}")
+    if (
+        (isinstance(message_id, str) and len(message_id) > NAME_LENGTH_MAX)
+        or (session_id is not None and len(session_id) > NAME_LENGTH_MAX)
+        or (partition_key is not None and len(partition_key) > NAME_LENGTH_MAX)
+    ):
+        raise ArgumentError(f"message ids, session ids and partition keys have at most {NAME_LENGTH_MAX} characters")
     return Arrival(
         payload,
         message_id if isinstance(message_id, str) else str(message_id),
@@ -90,11 +100,16 @@ def _partition_key(given: object) -> str | None:
     raise DecodeError(f"{PARTITION_KEY} must be a string, got {type(given).__name__}")
 
 
-def _check_header_size(layout: Layout) -> None:
+def _check_header_size(payload: bytes, layout: Layout) -> None:
     spans = (layout.properties, layout.application_properties, layout.message_annotations)
     size = sum(span[1] - span[0] for span in spans if span is not None)
     if size > HEADER_BYTES_MAX:
         raise MessageTooLarge(f"the message's properties have {size} bytes, at most {HEADER_BYTES_MAX} are allowed")
+    if size > PROPERTY_BYTES_MAX and layout.application_properties is not None:
+        for name, size in sections.map_sizes(payload, layout.application_properties):
+            if size > PROPERTY_BYTES_MAX:
+                text = f"the property {name!r:.60} has {size} bytes, at most {PROPERTY_BYTES_MAX} are allowed"
+                raise MessageTooLarge(text)
 
 
 def _check_annotations(payload: bytes, layout: Layout) -> None:

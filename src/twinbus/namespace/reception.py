@@ -48,6 +48,7 @@ class Reception:
         throttle: Throttle,
         connections: Callable[[], int],
         clock: Callable[[], int],
+        memory_bytes: Callable[[], int] = lambda: 0,
         on_busy: Callable[[str, NamespaceError], None] | None = None,
     ) -> None:
         """`on_busy` hears which entity's operations were turned away because there are too many."""
@@ -61,6 +62,7 @@ class Reception:
         self.connections = connections
         self.postponed = Postponed()
         self.unwritten_bytes = unwritten_bytes
+        self.memory_bytes = memory_bytes
         self.changed_doors: set[Door] = set()
         """Doors that have something to say to their peer."""
         self._receivers: dict[int, tuple[Door, SendingLink]] = {}

@@ -43,6 +43,7 @@ from twinbus.namespace.pulse import Pulse
 from twinbus.namespace.reception import Reception
 from twinbus.namespace.registry import QUEUE, SUBSCRIPTION, TOPIC
 from twinbus.namespace.replies import Refused, Reply
+from twinbus.namespace.resident_memory import ResidentMemory
 from twinbus.namespace.rights.authority import Authority
 from twinbus.namespace.rights.rules import AccessRule
 from twinbus.namespace.seam import CommitSeam
@@ -77,6 +78,9 @@ class NamespaceServer:
         self.clock: Callable[[], int] = WallClock()
         self.server_limits = options.server_limits
         self._throttle = Throttle(options.throttle, self._is_partitioned)
+        self._memory = ResidentMemory()
+        if options.throttle.memory_bytes is not None:
+            self._memory.check()
         self.faults = FaultBook(random.random, self._throttle)
         self.wires: set[Wire] = set()
         self.held_wires: set[Wire] = set()
@@ -243,6 +247,7 @@ class NamespaceServer:
             throttle=self._throttle,
             connections=lambda: len(self.wires),
             clock=self.clock,
+            memory_bytes=self._memory,
             on_busy=None if self._chronicle is None else self._chronicle.refused,
         )
 

@@ -8,7 +8,7 @@ from namespace_bench import DEAD_LETTERS, QUEUE, START_MS, Bench, arrival, names
 from twinbus.amqp import sections
 from twinbus.amqp.sections import PropertyField
 from twinbus.amqp.types import Symbol
-from twinbus.errors import DecodeError, EntityNotFound, MessageTooLarge, NotAllowed, QuotaExceeded
+from twinbus.errors import ArgumentError, DecodeError, EntityNotFound, MessageTooLarge, NotAllowed, QuotaExceeded
 from twinbus.namespace import registry
 from twinbus.namespace.commands import (
     CloseReceiver,
@@ -21,7 +21,7 @@ from twinbus.namespace.commands import (
     UpdateQueue,
 )
 from twinbus.namespace.entities.settings import QueueSettings, TopicSettings
-from twinbus.namespace.message import HEADER_BYTES_MAX, read_arrival
+from twinbus.namespace.message import HEADER_BYTES_MAX, PROPERTY_BYTES_MAX, read_arrival
 from twinbus.namespace.replies import Done, Refused, Reply
 
 IDLE_MS = 300_000
@@ -163,9 +163,31 @@ def test_properties_have_a_bound() -> None:
         properties = {PropertyField.MESSAGE_ID: "a"}
         return sections.encode_message(properties=properties, application_properties={"x": "y" * size}, data=b"")
 
-    assert read_arrival(encoded(HEADER_BYTES_MAX - 100), lambda: "").message_id == "a"
-    with pytest.raises(MessageTooLarge):
-        read_arrival(encoded(HEADER_BYTES_MAX), lambda: "")
+    assert read_arrival(encoded(PROPERTY_BYTES_MAX - 10), lambda: "").message_id == "a"
+    with pytest.raises(MessageTooLarge, match="the property 'x' has 32773 bytes, at most 32768"):
+        read_arrival(encoded(PROPERTY_BYTES_MAX), lambda: "")
+
+
+def test_all_properties_together_have_a_bound() -> None:
+    def encoded(count: int) -> bytes:
+        properties = {f"x{number}": "y" * 1000 for number in range(count)}
+        return sections.encode_message(
+            properties={PropertyField.MESSAGE_ID: "a"}, application_properties=properties, data=b""
+        )
+
+    assert read_arrival(encoded(63), lambda: "").message_id == "a"
+    with pytest.raises(MessageTooLarge, match=f"at most {HEADER_BYTES_MAX}"):
+        read_arrival(encoded(66), lambda: "")
+
+
+@pytest.mark.parametrize("field", [PropertyField.MESSAGE_ID, PropertyField.GROUP_ID])
+def test_ids_have_at_most_128_characters(field: PropertyField) -> None:
+    def encoded(length: int) -> bytes:
+        return sections.encode_message(properties={PropertyField.MESSAGE_ID: "a", field: "y" * length}, data=b"")
+
+    read_arrival(encoded(128), lambda: "")
+    with pytest.raises(ArgumentError, match="at most 128 characters"):
+        read_arrival(encoded(129), lambda: "")
 
 
 def test_a_partition_key_may_be_the_bytes_that_a_client_received() -> None:

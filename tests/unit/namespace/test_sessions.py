@@ -419,7 +419,6 @@ def test_sessions_are_listed_by_messages_or_by_their_state(bench: Bench) -> None
 
 def test_a_message_without_a_session_is_refused_and_none_of_its_batch_is_stored(bench: Bench) -> None:
     assert isinstance(bench.refusal(Send(ORDERS, (message("1"), message("2", None)))), NotAllowed)
-    assert isinstance(bench.refusal(Send(ORDERS, (message("1", "x" * 129),))), NotAllowed)
     assert bench.peek() == []
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
 from twinbus.errors import OptionsError
 from twinbus.namespace.faults.throttle import ENTITIES_REMEMBERED, Throttle, ThrottleLimits
 from twinbus.namespace.operations import Operation
+from twinbus.namespace.resident_memory import LOOK_EVERY_S, ResidentMemory
 
 SEND = Operation.SEND
 NOW = 1_000_000
@@ -82,6 +86,37 @@ def test_connections_and_unwritten_bytes_have_thresholds() -> None:
     assert "2 connections" in str(throttle.connection_refusal(2))
     assert throttle.bytes_refusal(100) is None
     assert "wait 10 seconds" in str(throttle.bytes_refusal(101))
+
+
+def test_memory_has_a_threshold() -> None:
+    throttle = Throttle(ThrottleLimits(memory_bytes=100))
+    assert throttle.memory_refusal(lambda: 100) is None
+    assert "100 bytes of memory; wait 10 seconds" in str(throttle.memory_refusal(lambda: 101))
+
+
+def test_without_a_threshold_nobody_looks_at_memory() -> None:
+    def look() -> int:
+        raise AssertionError("looked")
+
+    assert Throttle(ThrottleLimits()).memory_refusal(look) is None
+
+
+def test_memory_is_looked_up_at_most_ten_times_a_second(tmp_path: Path) -> None:
+    now_s, statistics = [5.0], tmp_path / "statm"
+    statistics.write_text("900 3 1 1 0 1 0")
+    memory = ResidentMemory(statistics, lambda: now_s[0])
+    three = memory()
+    assert three == 3 * os.sysconf("SC_PAGE_SIZE")
+    statistics.write_text("900 6 1 1 0 1 0")
+    now_s[0] += LOOK_EVERY_S / 2
+    assert memory() == three
+    now_s[0] += LOOK_EVERY_S
+    assert memory() == 2 * three
+
+
+def test_where_nobody_can_tell_the_threshold_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(OptionsError, match="busy_memory_bytes needs"):
+        ResidentMemory(tmp_path / "missing").check()
 
 
 def test_without_thresholds_nothing_is_denied() -> None:

@@ -173,6 +173,15 @@ def test_an_action_can_change_system_properties(bench: Bench) -> None:
     assert sections.read_properties(row.payload, layout, tuple(map(int, fields))) == ("other", "new", "me")
 
 
+@pytest.mark.parametrize("action", ["SET sys.MessageId = a + a + 'x'", "SET more = long + long"])
+def test_an_action_that_makes_a_message_too_large_fails_alone(bench: Bench, action: str) -> None:
+    add_rule(bench, Rule("grow", SqlFilter("1=1"), SqlAction(action)))
+    publish(bench, event("1", a="a" * 64, long="b" * 16_384, longer="c" * 20_000, other="d" * 8_000))
+    assert (contents(bench, AUDIT), contents(bench, BILLING)) == (["1"], [])
+    (row,) = bench.peek(path=BILLING + "/$DeadLetterQueue")
+    assert properties_of(row)["DeadLetterReason"] == "FilterEvaluationException"
+
+
 def test_all_copies_are_committed_together_and_share_a_payload(bench: Bench) -> None:
     add_rule(bench, Rule("all", SqlFilter("1=1")))
     submitted: list[tuple[Change, ...]] = []

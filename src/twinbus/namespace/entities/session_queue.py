@@ -44,7 +44,6 @@ from twinbus.namespace.store.api import (
     WaitingSessions,
 )
 
-SESSION_ID_LENGTH_MAX = 128
 STATE_BYTES_MAX = 256 * 1024
 WAITERS_MAX = 10_000
 NAMES_PER_READ = 50
@@ -124,8 +123,6 @@ class SessionQueue(Queue):
         for arrival in arrivals:
             if arrival.session_id is None:
                 raise NotAllowed(f"'{self.row.path}' has sessions: a message for it needs a session id")
-            if len(arrival.session_id) > SESSION_ID_LENGTH_MAX:
-                raise NotAllowed(f"a session id has at most {SESSION_ID_LENGTH_MAX} characters")
         super().check_acceptable(arrivals)
 
     def _show(self, row: MessageRow, number: int) -> None:

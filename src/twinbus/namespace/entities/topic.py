@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from twinbus.errors import DecodeError, EntityDisabled, QuotaExceeded, StoreDamaged
+from twinbus.errors import ArgumentError, DecodeError, EntityDisabled, MessageTooLarge, QuotaExceeded, StoreDamaged
 from twinbus.namespace import sql
 from twinbus.namespace.entities.journeys import Journey, journey_of
 from twinbus.namespace.entities.matching import Entry, Matcher
@@ -224,7 +224,7 @@ class Topic(Shelf):
             try:
                 changed = _changed(entry, view, message)
                 others += _one_copy(entry.subscription, changed)
-            except (DecodeError, sql.FilterError) as error:
+            except (ArgumentError, DecodeError, MessageTooLarge, sql.FilterError) as error:
                 text = f"The action of rule '{entry.rule.name}' cannot be done: {error}"
                 failed.setdefault(entry.subscription.entity_id, (entry.subscription, text))
         for subscription, text in failed.values():
@@ -335,7 +335,7 @@ def _buried(subscription: Subscription, message: Published, reason: str, text: s
 
 
 def _changed(entry: Entry, view: TopicMessage, message: Published) -> Published:
-    """The message as a rule's action leaves it; raises `FilterError` or `DecodeError`."""
+    """The message as a rule's action leaves it; raises `FilterError` or, if it is no message then, what tells why."""
     if entry.action is None:
         return message
     payload = view.changed(entry.action.apply(view), entry.rule.name)

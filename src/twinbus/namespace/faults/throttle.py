@@ -58,6 +58,8 @@ class ThrottleLimits:
     connections: int | None = None
     unwritten_bytes: int | None = None
     """Taken in and not yet on disk."""
+    memory_bytes: int | None = None
+    """What the process has of memory, whatever for. While it has more, nothing is taken in."""
 
     def __post_init__(self) -> None:
         problems = [
@@ -67,6 +69,7 @@ class ThrottleLimits:
                 ("entity_operations_per_second", self.entity_operations_per_second),
                 ("connections", self.connections),
                 ("unwritten_bytes", self.unwritten_bytes),
+                ("memory_bytes", self.memory_bytes),
             )
             if value is not None and not (value > 0 and math.isfinite(value))
         ]
@@ -115,6 +118,13 @@ class Throttle:
         if limit is None or unwritten_bytes <= limit:
             return None
         return ServerBusy(f"the namespace is busy: more is being sent than can be written to disk; {WAIT_AND_RETRY}")
+
+    def memory_refusal(self, memory_bytes: Callable[[], int]) -> ServerBusy | None:
+        """None if a message may be taken in while the process has so much memory; without a threshold nobody looks."""
+        limit = self.limits.memory_bytes
+        if limit is None or memory_bytes() <= limit:
+            return None
+        return ServerBusy(f"the namespace is busy: it uses more than {limit} bytes of memory; {WAIT_AND_RETRY}")
 
     def _buckets(self, path: str | None, now_ms: int) -> list[Bucket]:
         buckets = []
