@@ -98,6 +98,7 @@ class NamespaceServer:
         self._is_open = False
         self._recovery: asyncio.Task[None] | None = None
         self._ledger: Ledger | None = None
+        self._made_ledger_folder = False
         self._chronicle: Chronicle | None = None
 
     @property
@@ -183,6 +184,7 @@ class NamespaceServer:
 
     def _open_ledger(self) -> None:
         if self.options.ledger is not None and self._ledger is None:
+            self._made_ledger_folder = not self.options.ledger.exists()
             self._ledger = Ledger.at(self.options.ledger, self.options.name)
             self._chronicle = Chronicle(self._ledger, self.options.name)
 
@@ -194,6 +196,9 @@ class NamespaceServer:
         if self._ledger is not None:
             ledger, self._ledger, self._chronicle = self._ledger, None, None
             await asyncio.to_thread(ledger.close)
+            if self._made_ledger_folder and not ledger.health().written:
+                with contextlib.suppress(OSError):  # others may have written there by now
+                    ledger.directory.rmdir()
 
     @property
     def ledger_health(self) -> LedgerHealth | None:
@@ -272,6 +277,9 @@ class NamespaceServer:
         for path in self.options.queues:
             with contextlib.suppress(EntityAlreadyExists):
                 await self.create_queue(path, self.options.queue_settings)
+        for creation in self.options.entities:
+            with contextlib.suppress(EntityAlreadyExists):
+                await self.administer(creation)
 
     def queue_names(self) -> list[str]:
         return [queue.row.path for queue in self.seam.machine.registry.queues()]

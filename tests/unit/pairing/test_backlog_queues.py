@@ -9,7 +9,7 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinbus.pairing.backlog_queues import BACKLOG_SETTINGS, backlog_path, index_of
+from twinbus.pairing.backlog_queues import BACKLOG_SETTINGS, backlog_path, index_of, is_backlog_path
 
 
 def test_a_backlog_queue_is_named_after_its_primary() -> None:
@@ -53,3 +53,19 @@ def test_the_settings_are_those_of_the_documents_and_cannot_be_changed() -> None
 def test_every_setting_is_a_keyword_of_the_official_administration_client() -> None:
     keywords = inspect.signature(ServiceBusAdministrationClient.create_queue).parameters
     assert set(BACKLOG_SETTINGS) <= set(keywords)
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("contoso/x-servicebus-transfer/0", True),
+        ("a/b/X-ServiceBus-Transfer/12", True),
+        ("contoso/x-servicebus-transfer/0/$deadletterqueue", True),
+        ("contoso/x-servicebus-transfer/0/more", False),
+        ("contoso/x-servicebus-transfer/", False),
+        ("x-servicebus-transfer/0", False),
+        ("orders", False),
+    ],
+)
+def test_backlog_queues_of_any_primary_are_known_by_their_paths(path: str, expected: bool) -> None:
+    assert is_backlog_path(path) is expected
