@@ -8,24 +8,21 @@ import pty
 import select
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from azure.servicebus import ServiceBusClient
 from backlog_letters import fill, letter, letters_for, stranger
+from syphon_program import QUEUES, WAIT_S, command, ids_at, wait_for
 
 from twinbus.amqp.sections import Header
 from twinbus.cli.main import run
 from twinbus.ledger import Kind, LedgerReader, verify
 from twinbus.testing import LocalNamespace, NamespacePair
 
-QUEUES = ("contoso/x-servicebus-transfer/0", "contoso/x-servicebus-transfer/1")
 KEY = "key-that-nobody-may-see"
-WAIT_S = 30.0
 
 
 @pytest.fixture
@@ -42,18 +39,6 @@ def spaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Namespac
         yield NamespacePair(primary, secondary)
 
 
-def ids_at(namespace: LocalNamespace, queue: str) -> list[str]:
-    """Of all messages in a queue; they stay there."""
-    found: list[Any] = []
-    with (
-        ServiceBusClient.from_connection_string(namespace.connection_string) as client,
-        client.get_queue_receiver(queue) as receiver,
-    ):
-        while got := receiver.peek_messages(250, sequence_number=found[-1].sequence_number + 1 if found else 0):
-            found += got
-    return [str(message.message_id) for message in found]
-
-
 def json_lines(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
@@ -66,7 +51,7 @@ def test_until_empty_brings_everything_home_and_says_so(
 ) -> None:
     fill(spaces.secondary.connection_string, QUEUES[0], letters_for("orders", 300))
     fill(spaces.secondary.connection_string, QUEUES[1], letters_for("invoices", 20))
-    assert run(["syphon", "--until-empty", "--count", "2"]) == 0
+    assert run(["syphon", "--until-empty", "--count", "2", "--text"]) == 0
     out, err = capsys.readouterr()
     assert out.startswith("320 messages (")
     assert out.endswith(": the backlog is empty\n")
@@ -75,9 +60,12 @@ def test_until_empty_brings_everything_home_and_says_so(
     assert len(ids_at(spaces.primary, "invoices")) == 20
 
 
-def test_programs_get_lines_of_json(spaces: NamespacePair, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("wish", [[], ["--json"]])
+def test_programs_get_lines_of_json_also_without_asking(
+    spaces: NamespacePair, wish: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     fill(spaces.secondary.connection_string, QUEUES[0], letters_for("orders", 50))
-    assert run(["syphon", "--until-empty", "--count", "2", "--json"]) == 0
+    assert run(["syphon", "--until-empty", "--count", "2", *wish]) == 0
     said = json_lines(capsys.readouterr().out)
     assert {line["event"] for line in said} <= {"progress", "alert", "finished"}
     assert (said[-1]["event"], said[-1]["ending"], said[-1]["moved"]) == ("finished", "empty", 50)
@@ -88,7 +76,7 @@ def test_queues_that_are_not_there_are_left_out_with_a_line(
     spaces: NamespacePair, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fill(spaces.secondary.connection_string, QUEUES[1], letters_for("orders", 5))
-    assert run(["syphon", "--until-empty"]) == 0
+    assert run(["syphon", "--until-empty", "--text"]) == 0
     out, err = capsys.readouterr()
     assert out.startswith("5 messages")
     assert err.count("\n") == 1
@@ -111,9 +99,9 @@ def test_a_wrong_name_and_a_missing_right_fail_at_once_in_one_line(
 
 def test_only_some_entities_and_only_what_is_older(spaces: NamespacePair, capsys: pytest.CaptureFixture[str]) -> None:
     fill(spaces.secondary.connection_string, QUEUES[0], letters_for("orders", 10) + letters_for("invoices", 10))
-    assert run(["syphon", "--until-empty", "--count", "2", "--before", "1h"]) == 0
+    assert run(["syphon", "--until-empty", "--count", "2", "--text", "--before", "1h"]) == 0
     assert capsys.readouterr().out.startswith("0 messages")
-    assert run(["syphon", "--until-empty", "--count", "2", "--entity", "INVOICES"]) == 0
+    assert run(["syphon", "--until-empty", "--count", "2", "--text", "--entity", "INVOICES"]) == 0
     assert capsys.readouterr().out.startswith("10 messages")
     assert ids_at(spaces.primary, "orders") == []
     assert len(ids_at(spaces.secondary, QUEUES[0])) == 10
@@ -142,7 +130,7 @@ def test_the_first_ones_go_home_and_where_nobody_can_be_asked_that_is_the_end(
     spaces: NamespacePair, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fill(spaces.secondary.connection_string, QUEUES[0], letters_for("orders", 50))
-    assert run(["syphon", "--first", "7", "--until-empty", "--count", "2"]) == 3
+    assert run(["syphon", "--first", "7", "--until-empty", "--count", "2", "--text"]) == 3
     out = capsys.readouterr().out
     assert out.startswith("7 messages")
     assert "stopped after the first ones" in out
@@ -171,7 +159,7 @@ def test_what_can_never_go_home_is_listed_shown_sent_again_and_thrown_away(
 ) -> None:
     aside = [stranger(), letter("orders", "dead", b"late", header=Header(ttl_ms=1))]
     fill(spaces.secondary.connection_string, QUEUES[1], aside)
-    assert run(["syphon", "--until-empty", "--count", "2"]) == 0
+    assert run(["syphon", "--until-empty", "--count", "2", "--text"]) == 0
     assert "see twinbus syphon quarantine list" in capsys.readouterr().out
     assert run(["syphon", "quarantine", "list", "--json"]) == 0
     found = {line["message_id"]: line for line in json_lines(capsys.readouterr().out)}
@@ -229,23 +217,6 @@ def test_what_is_done_to_a_quarantine_is_in_the_ledger(
 # --- signals and terminals ---
 
 
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "twinbus", "syphon", "--count", "2", *arguments]
-
-
-def wait_for(process: subprocess.Popen[str], event: str, moved_min: int = 0, **facts: Any) -> dict[str, Any]:
-    """The next line of JSON that says this."""
-    assert process.stdout is not None
-    deadline = time.monotonic() + WAIT_S
-    for line in process.stdout:
-        said: dict[str, Any] = json.loads(line)
-        is_so = said["event"] == event and all(said[key] == value for key, value in facts.items())
-        if is_so and said["moved"] >= moved_min:
-            return said
-        assert time.monotonic() < deadline, "it did not happen in time"
-    raise AssertionError(f"it ended before {event} {facts}")
-
-
 @pytest.mark.parametrize(
     ("number", "code", "ending"), [(signal.SIGTERM, 3, "stopped"), (signal.SIGINT, 130, "interrupted")]
 )
@@ -290,7 +261,7 @@ def test_sigusr1_pauses_and_the_next_one_goes_on(spaces: NamespacePair) -> None:
 def test_on_a_terminal_there_is_a_bar_and_after_the_first_ones_a_question(spaces: NamespacePair) -> None:
     fill(spaces.secondary.connection_string, QUEUES[0], letters_for("orders", 40))
     ours, theirs = pty.openpty()
-    arguments = command("--first", "5", "--until-empty")
+    arguments = command("--first", "5", "--until-empty", "--text")
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
     process = subprocess.Popen(arguments, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs, env=environment)
     os.close(theirs)

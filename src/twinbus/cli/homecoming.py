@@ -7,15 +7,15 @@ import contextlib
 import os
 import signal
 import sys
+from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
-
-from twinbus.syphon.linked import LineFailed
 
 if TYPE_CHECKING:
     from twinbus.syphon import Alert, Progress, Syphon
 
 PAUSED, AFTER_CANARY = "paused", "paused after the canary"
+ORDER_UNKNOWN = "order_unknown"
 
 
 class Ending(Enum):
@@ -29,14 +29,19 @@ class Ending(Enum):
     """Somebody wished so."""
     INTERRUPTED = "interrupted"
     """The same, by Ctrl-C."""
+    ORDER_UNKNOWN = "order unknown"
+    """Order was asked for, and what lies in the backlog does not tell it."""
 
 
 class Screen(Protocol):
     """Where progress is shown."""
 
-    every_s: float
-    """How often somebody looks."""
-    can_ask: bool
+    @property
+    def every_s(self) -> float:
+        """How often somebody looks."""
+
+    @property
+    def can_ask(self) -> bool: ...
 
     def show(self, progress: Progress) -> None: ...
 
@@ -52,12 +57,15 @@ class Homecoming:
 
     SIGTERM and Ctrl-C end it cleanly: what is on its way arrives, what was borrowed goes back. A second one ends the
     process on the spot, which loses nothing either: the backlog gives back what was borrowed when its locks end.
-    SIGUSR1 pauses, and the next one goes on.
+    SIGUSR1 pauses, and the next one goes on; SIGUSR2 goes on too, and changes nothing if it is not paused.
     """
 
-    def __init__(self, syphon: Syphon, screen: Screen) -> None:
-        self._syphon = syphon
+    def __init__(self, make: Callable[[Callable[[Alert], None]], Syphon], screen: Screen) -> None:
+        """`make` is given who hears the syphon's alerts."""
+        self._syphon = make(self._hear)
         self._screen = screen
+        self.problem: str | None = None
+        """Why order is not known, if that ended it."""
         self._ending: Ending | None = None
         self._stopping: asyncio.Task[None] | None = None
         self._has_asked = False
@@ -68,11 +76,12 @@ class Homecoming:
         loop.add_signal_handler(signal.SIGTERM, self._stop, Ending.STOPPED, signal.SIGTERM)
         loop.add_signal_handler(signal.SIGINT, self._stop, Ending.INTERRUPTED, signal.SIGINT)
         loop.add_signal_handler(signal.SIGUSR1, self._pause_or_resume)
+        loop.add_signal_handler(signal.SIGUSR2, self._go_on)
         try:
             return await self._follow()
         finally:
             self._screen.close()
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
                 loop.remove_signal_handler(number)
 
     async def _follow(self) -> tuple[Ending, Progress]:
@@ -93,11 +102,24 @@ class Homecoming:
 
     async def _count(self) -> None:
         """As soon as there is a connection: how many there are to move, for an estimate."""
+        from twinbus.syphon.linked import LineFailed
+
         while True:
             with contextlib.suppress(LineFailed):
                 if await self._syphon.count() is not None:
                     return
             await asyncio.sleep(0.2)
+
+    def look(self) -> Progress:
+        """How far it is; any thread may look."""
+        return self._syphon.look()
+
+    def _hear(self, alert: Alert) -> None:
+        if alert.name == ORDER_UNKNOWN:
+            self.problem = f"{alert.subject}: {alert.text}"
+            self._stop(Ending.ORDER_UNKNOWN)
+        else:
+            self._screen.tell(alert)
 
     # --- orders from outside ---
 

@@ -15,39 +15,56 @@ if TYPE_CHECKING:
     from twinbus.syphon import Alert, Progress
 
 
-def screen_for(as_json: bool) -> Screen:
-    """JSON lines if asked for; else a bar on a terminal, and in a pipe only what goes wrong."""
-    if as_json:
-        return JsonLines()
-    if sys.stderr.isatty():
-        return Terminal()
-    return PlainLines()
+def speaks_json(wish: bool | None) -> bool:
+    """Whether stdout gets JSON lines: as somebody wished, or else where it is no terminal."""
+    return not sys.stdout.isatty() if wish is None else wish
 
 
-class JsonLines:
-    """One JSON object a line on stdout, each with an `event`."""
+def screen_for(wish: bool | None) -> Screens:
+    """A bar on a terminal, JSON lines in a pipe. Who asked for JSON gets nothing else, who asked for text no JSON."""
+    lines: list[Screen] = [JsonLines()] if speaks_json(wish) else []
+    if wish is not True and sys.stderr.isatty():
+        lines.append(Terminal())
+    return Screens(lines or [PlainLines()])
 
-    every_s = 1.0
-    can_ask = False
+
+class Screens:
+    """Several at once."""
+
+    def __init__(self, screens: list[Screen]) -> None:
+        self._screens = screens
+
+    @property
+    def every_s(self) -> float:
+        return min([screen.every_s for screen in self._screens])
+
+    @property
+    def can_ask(self) -> bool:
+        return any(screen.can_ask for screen in self._screens)
+
+    def add(self, screen: Screen) -> None:
+        self._screens.append(screen)
 
     def show(self, progress: Progress) -> None:
-        self.say("progress", progress.as_dict())
+        for screen in self._screens:
+            screen.show(progress)
 
     def tell(self, alert: Alert) -> None:
-        self.say("alert", alert._asdict())
+        for screen in self._screens:
+            screen.tell(alert)
 
     def ask(self, question: str) -> None:
-        raise AssertionError("programs are not asked")
+        for screen in self._screens:
+            if screen.can_ask:
+                screen.ask(question)
 
     def close(self) -> None:
-        pass
-
-    def say(self, event: str, facts: dict[str, Any]) -> None:
-        typer.echo(json.dumps({"event": event} | facts))
+        for screen in self._screens:
+            screen.close()
 
 
-class PlainLines:
-    """Troubles as lines on stderr, and nothing else until the end."""
+class Quiet:
+    """Shows nothing; whoever shows something says what."""
 
     every_s = 1.0
     can_ask = False
@@ -56,7 +73,7 @@ class PlainLines:
         pass
 
     def tell(self, alert: Alert) -> None:
-        typer.echo(alert_line(alert), err=True)
+        pass
 
     def ask(self, question: str) -> None:
         raise AssertionError("nobody is there to be asked")
@@ -65,7 +82,32 @@ class PlainLines:
         pass
 
 
-class Terminal:
+class JsonLines(Quiet):
+    """One JSON object a line on stdout, each with an `event`; progress once a second, however often it is shown."""
+
+    def __init__(self) -> None:
+        self._shown_s = float("-inf")
+
+    def show(self, progress: Progress) -> None:
+        if progress.seconds - self._shown_s >= 0.9 * self.every_s:
+            self._shown_s = progress.seconds
+            self.say("progress", progress.as_dict())
+
+    def tell(self, alert: Alert) -> None:
+        self.say("alert", alert._asdict())
+
+    def say(self, event: str, facts: dict[str, Any]) -> None:
+        typer.echo(json.dumps({"event": event} | facts))
+
+
+class PlainLines(Quiet):
+    """Troubles as lines on stderr, and nothing else until the end."""
+
+    def tell(self, alert: Alert) -> None:
+        typer.echo(alert_line(alert), err=True)
+
+
+class Terminal(Quiet):
     """A bar on stderr, troubles above it."""
 
     every_s = 0.25

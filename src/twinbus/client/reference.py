@@ -55,7 +55,7 @@ Nothing is counted for the sake of metrics: numbers come from `bus.status()` whe
   meter provider.
 * `twinbus syphon --metrics PORT` and `--metrics-file FILE` have those of a syphon that runs as a program: the metrics
   below that begin with `twinbus_pair_syphon_`, but not `twinbus_pair_syphon_seen`; see
-  [how to run it](../how-to/syphon.md).
+  [how to run it](../how-to/syphon.md#watch-it).
 
 Every metric has the labels {labels}: the client's number in its process, and the names of both
 namespaces. What is unknown is missing; it is never shown as zero. The numbers of a client end when it is closed.

@@ -14,7 +14,7 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
@@ -33,7 +33,8 @@ PICTURE_S = 0.2
 """OpenTelemetry asks instrument by instrument: for so long all of them get their numbers from one picture."""
 
 ReadStatus = Callable[[], Status]
-_Picture = list[tuple["Watch", Status]]
+Picture = list[tuple[int, Status]]
+"""Clients, by their numbers, and how each is doing."""
 _log = logging.getLogger("twinbus.telemetry")
 
 
@@ -56,16 +57,16 @@ class Watch:
         """The numbers of this client alone as Prometheus would scrape them; also after `stop`."""
         from prometheus_client import generate_latest
 
-        return generate_latest(_Families(self.picture())).decode()
+        return generate_latest(Families(self.picture())).decode()
 
-    def picture(self) -> _Picture:
+    def picture(self) -> Picture:
         """The client and its status; empty if the client is gone or cannot say."""
         read = self._read()
         if read is None:
             self._forget(self)
             return []
         try:
-            return [(self, read())]
+            return [(self.number, read())]
         except Exception:  # a scrape gets the numbers of the other clients; this one shows up as missing
             _log.warning("no status to be had of client %s", self.number, exc_info=True)
             return []
@@ -80,7 +81,7 @@ class Telemetry:
         self._lock = threading.Lock()
         self._is_instrumented = False
         self._clock = clock
-        self._picture: _Picture = []
+        self._picture: Picture = []
         self._picture_at = float("-inf")
 
     def watch(self, read: ReadStatus) -> Watch:
@@ -94,11 +95,11 @@ class Telemetry:
 
     def collect(self) -> Iterator[Family]:
         """What Prometheus asks for: every metric once, with the numbers of all clients."""
-        return _Families(self._fresh_picture()).collect()
+        return Families(self._fresh_picture()).collect()
 
     def describe(self) -> Iterator[Family]:
         """The same without numbers, for registering."""
-        return _Families([]).collect()
+        return Families([]).collect()
 
     def instrument(self, provider: MeterProvider | None = None) -> bool:
         """Have OpenTelemetry ask for the numbers, once for each provider; False if it is not installed.
@@ -130,13 +131,13 @@ class Telemetry:
         samples = _samples(metric, self._recent_picture())
         return [Observation(value, dict(zip(labels, values, strict=True))) for values, value in samples]
 
-    def _recent_picture(self) -> _Picture:
+    def _recent_picture(self) -> Picture:
         now = self._clock()
         if now - self._picture_at > PICTURE_S:
             self._picture, self._picture_at = self._fresh_picture(), now
         return self._picture
 
-    def _fresh_picture(self) -> _Picture:
+    def _fresh_picture(self) -> Picture:
         with self._lock:
             watches = tuple(self._watches.values())
         return [each for watch in watches for each in watch.picture()]
@@ -151,16 +152,17 @@ TELEMETRY = Telemetry()
 """Every paired client of this process."""
 
 
-class _Families:
+class Families:
     """A picture in the shape of `prometheus_client`."""
 
-    def __init__(self, picture: _Picture) -> None:
+    def __init__(self, picture: Picture, metrics: Sequence[Metric] = METRICS) -> None:
         self._picture = picture
+        self._metrics = metrics
 
     def collect(self) -> Iterator[Family]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        for metric in METRICS:
+        for metric in self._metrics:
             make = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
             family = make(metric.name, metric.help, labels=[*LABELS, *metric.labels])
             for values, value in _samples(metric, self._picture):
@@ -168,9 +170,9 @@ class _Families:
             yield family
 
 
-def _samples(metric: Metric, picture: _Picture) -> Iterator[Sample]:
-    for watch, status in picture:
-        whose = (str(watch.number), status.primary, status.secondary)
+def _samples(metric: Metric, picture: Picture) -> Iterator[Sample]:
+    for number, status in picture:
+        whose = (str(number), status.primary, status.secondary)
         for values, value in metric.read(status):
             yield (*whose, *values), value
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from heapq import nlargest
 from typing import TYPE_CHECKING, Any
 
 from twinbus.errors import DecodeError, EnvelopeError
@@ -15,11 +16,15 @@ from twinbus.syphon.line import Line
 from twinbus.syphon.look import Wants, is_waiting, pages
 from twinbus.syphon.options import SyphonOptions
 from twinbus.syphon.pace import Pace
+from twinbus.syphon.placement import problem_of_letter
 from twinbus.syphon.presence import chosen
 from twinbus.syphon.reasons import path_problem
 
 if TYPE_CHECKING:
     from twinbus.dial import Dial
+
+
+SESSIONS_MAX = 10_000
 
 
 @dataclass(slots=True)
@@ -54,10 +59,28 @@ class Survey:
     """Stays where it is, by these options."""
     set_aside: Share = field(default_factory=Share)
     """Scheduled or deferred in the backlog itself, by somebody else: no receiver gets it."""
+    sessions: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Of each entity: how many messages of each session would move, those without one under an empty name. Not more
+    than 10,000 sessions are told apart; the messages of all others are not in here."""
+    session_count: int = 0
+    """How many are told apart."""
+    order_problem: str | None = None
+    """With `order_over`: why order cannot be promised."""
 
     def add(self, letter: bytes, options: SyphonOptions, wants: Wants, now_ms: int) -> None:
         since_ms = enqueued_ms(letter)
         self._share(letter, since_ms, options, wants, now_ms).add(len(letter), since_ms)
+
+    def check_order(self, letter: bytes, queue: int, path: str, options: SyphonOptions, wants: Wants) -> None:
+        """Note why the order of a letter is not known, if it is the first of that kind."""
+        if options.order_over is not None and self.order_problem is None:
+            problem = problem_of_letter(letter, queue, options.order_over, wants)
+            self.order_problem = None if problem is None else f"{path}: {problem}"
+
+    def largest_sessions(self, most: int) -> list[tuple[str, str, int]]:
+        """Entity, session and messages, of those with the most."""
+        every = [(path, name, count) for path, names in self.sessions.items() for name, count in names.items()]
+        return nlargest(most, every, key=lambda each: each[2])
 
     def _share(self, letter: bytes, since_ms: int | None, options: SyphonOptions, wants: Wants, now_ms: int) -> Share:
         try:
@@ -73,7 +96,16 @@ class Survey:
         ends_ms = expiry_ms(aliases, now_ms if since_ms is None else since_ms)
         if options.ttl == "remaining" and ends_ms is not None and ends_ms <= now_ms:
             return self.expired
+        self._count_session(aliases.path, aliases.session_id or "")
         return self.destinations.setdefault(aliases.path, Share())
+
+    def _count_session(self, path: str, session_id: str) -> None:
+        names = self.sessions.setdefault(path, {})
+        if session_id not in names:
+            if self.session_count >= SESSIONS_MAX:
+                return
+            self.session_count += 1
+        names[session_id] = names.get(session_id, 0) + 1
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -96,9 +128,11 @@ async def survey(
     await line.open()
     try:
         for index in chosen(queue_count, queues):
-            async for letters in pages(line, backlog_path(primary_name, index)):
+            path = backlog_path(primary_name, index)
+            async for letters in pages(line, path):
                 for letter in letters:
                     found.add(letter, options, wants, now_ms)
+                    found.check_order(letter, index, path, options, wants)
     finally:
         await line.close()
     return found

@@ -194,7 +194,7 @@ async def _quarantine(
     there: Namespace, name: str, count: int, attempt_s: float, ledger: Ledger | None = None
 ) -> Quarantine:
     """Of the queues that are there; raises `TwinbusError` if there is none."""
-    from twinbus.cli.commands.syphon import usable
+    from twinbus.cli.ends import usable
     from twinbus.syphon.presence import presence
     from twinbus.syphon.quarantine import Quarantine
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from twinbus.cli.commands.quarantine import quarantine_commands
+from twinbus.cli.ends import Ends, order_refused, queues_of, watchful
 from twinbus.cli.exit_codes import ExitCode, exit_codes
+from twinbus.cli.gauges import Address, MetricsFile, Names, check_file, parse_address, served
 from twinbus.cli.namespaces import (
     Config,
     Primary,
@@ -27,26 +29,25 @@ from twinbus.cli.namespaces import (
     name_of,
     seconds,
 )
+from twinbus.cli.record import LedgerFolder, record_in
+from twinbus.cli.screens import screen_for, speaks_json
 from twinbus.errors import OptionsError, TwinbusError
 
 if TYPE_CHECKING:
-    from twinbus.cli.homecoming import Ending
-    from twinbus.dial import Dial
-    from twinbus.syphon import Progress, SyphonOptions
-    from twinbus.syphon.presence import Presence
-    from twinbus.syphon.survey import Share, Survey
+    from twinbus.cli.homecoming import Ending, Screen
+    from twinbus.syphon import Alert, SyphonOptions
+    from twinbus.syphon.survey import Survey
 
 ENDED_EARLY = "it ended before all was done: after --first, or by SIGTERM with --until-empty"
 
 
-class Ends(NamedTuple):
-    """The two ends of a syphon."""
+class Wishes(NamedTuple):
+    """What is to be told of a run, and where."""
 
-    primary: Dial
-    secondary: Dial
-    name: str
-    """The primary's, by which the backlog queues are called."""
-    queue_count: int
+    as_json: bool | None
+    ledger: Path | None
+    metrics: Address | None
+    metrics_file: Path | None
 
 
 def syphon(
@@ -84,18 +85,36 @@ def syphon(
         str,
         typer.Option(metavar="HOW", help="remaining: time to live went on in the backlog; restart: it begins anew."),
     ] = "remaining",
+    order: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOW",
+            help="session: the messages of a session come home in the order sent.  [default: none in particular]",
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Move nothing: tell what would go where, by peeking.")
     ] = False,
     count: QueueCount = 10,
     primary_name: PrimaryName = None,
-    ledger: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Record everything that happens to a message in this ledger.")
+    ledger: LedgerFolder = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(metavar="[HOST:]PORT", help="Let Prometheus scrape numbers there; without a host, locally."),
+    ] = None,
+    metrics_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the same numbers into this file every second.")
     ] = None,
     timeout: Timeout = "15s",
     as_json: Annotated[
-        bool, typer.Option("--json", help="JSON lines on stdout: progress every second, alerts, the result.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--json/--text",
+            help="JSON lines on stdout: progress every second, alerts, the result; or only the result, as text."
+            "  [default: text on a terminal, JSON in a pipe]",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Bring the messages of the backlog home to the entities of the primary they were sent to.
 
@@ -104,7 +123,7 @@ def syphon(
     a time: they share the work. An entity that is down is passed over and tried again; what can never be stored goes to
     the quarantine.
 
-    SIGTERM and Ctrl-C stop it cleanly, SIGUSR1 pauses it, the next SIGUSR1 goes on.
+    SIGTERM and Ctrl-C stop it cleanly, SIGUSR1 pauses it, the next SIGUSR1 goes on; so does SIGUSR2.
 
     \b
     Examples:
@@ -112,6 +131,7 @@ def syphon(
       twinbus syphon --dry-run
       twinbus syphon --first 100 --entity orders --until-empty
       twinbus syphon --rate 500 --before 10m --until-empty --json
+      twinbus syphon --order session --metrics 9464
       twinbus syphon quarantine list
     """
     if context.invoked_subcommand is not None:
@@ -120,6 +140,7 @@ def syphon(
     attempt_s = seconds("--timeout", timeout)
     options = options_of(
         ttl=ttl,
+        order=order,
         rate=rate,
         concurrency=concurrency,
         canary=first,
@@ -128,14 +149,23 @@ def syphon(
         until_empty=until_empty,
         attempt_s=attempt_s,
     )
+    wishes = Wishes(
+        as_json,
+        ledger,
+        None if metrics is None else parse_address(metrics),
+        None if metrics_file is None else check_file(metrics_file),
+    )
     here, there = both(primary, secondary, config)
-    ends = Ends(here.dial(attempt_s), there.dial(attempt_s), name_of(here, primary_name), count)
+    names = Names(name_of(here, primary_name), there.name or there.address)
+    ends = Ends(here.dial(attempt_s), there.dial(attempt_s), names, count)
     logging.getLogger("twinbus.syphon").addHandler(logging.NullHandler())  # its alerts are shown here
     if dry_run:
+        from twinbus.cli.homecoming_texts import survey_text
+
         found = asyncio.run(_look_through(ends, options))
         typer.echo(json.dumps(found.as_dict()) if as_json else survey_text(found, datetime.now(UTC)))
         return
-    raise typer.Exit(asyncio.run(_bring_home(ends, options, ledger, as_json=as_json)))
+    raise typer.Exit(asyncio.run(_bring_home(ends, options, wishes)))
 
 
 def options_of(**wishes: Any) -> SyphonOptions:
@@ -145,7 +175,8 @@ def options_of(**wishes: Any) -> SyphonOptions:
     try:
         return SyphonOptions(**wishes)
     except OptionsError as error:
-        raise OptionsError(str(error).replace("canary", "--first")) from None
+        text = str(error).replace("canary", "--first").replace('order must be "session" or None', "--order is session")
+        raise OptionsError(text) from None
 
 
 def moment(text: str, now: datetime) -> datetime:
@@ -168,60 +199,39 @@ def moment(text: str, now: datetime) -> datetime:
 # --- moving ---
 
 
-async def _bring_home(ends: Ends, options: SyphonOptions, directory: Path | None, *, as_json: bool) -> int:
+async def _bring_home(ends: Ends, options: SyphonOptions, wishes: Wishes) -> int:
     """The exit code."""
     from twinbus.cli.homecoming import Homecoming
-    from twinbus.cli.screens import screen_for
-    from twinbus.ledger import Ledger
+    from twinbus.cli.homecoming_texts import result_text
     from twinbus.syphon import Syphon
 
-    found = await _present(ends, options.attempt_s)
-    queues = None if found is None else usable(ends.name, found)
-    screen = screen_for(as_json)
-    with nullcontext() if directory is None else Ledger.at(directory, "twinbus syphon") as ledger:
-        moving = Syphon(
-            ends.primary,
-            ends.secondary,
-            ends.name,
-            ends.queue_count,
-            options,
-            queues=queues,
-            on_alert=screen.tell,
-            ledger=ledger,
-        )
-        ending, progress = await Homecoming(moving, screen).run()
-    if as_json:
+    with record_in(wishes.ledger) as ledger:
+        queues = await queues_of(ends, options.attempt_s)
+        if options.order is not None:
+            options = await watchful(ends, options, queues)
+
+        def make(on_alert: Callable[[Alert], None]) -> Syphon:
+            far, near, count = ends.primary, ends.secondary, ends.queue_count
+            name = ends.names.primary
+            return Syphon(far, near, name, count, options, queues=queues, on_alert=on_alert, ledger=ledger)
+
+        homecoming = Homecoming(make, _screen(wishes, ends.names))
+        with served(wishes.metrics, homecoming.look, ends.names):
+            ending, progress = await homecoming.run()
+    if speaks_json(wishes.as_json):
         typer.echo(json.dumps({"event": "finished", "ending": ending.value} | progress.as_dict()))
     else:
         typer.echo(result_text(ending, progress))
+    if homecoming.problem is not None:
+        raise order_refused(homecoming.problem)
     return exit_code(ending, options)
 
 
-async def _present(ends: Ends, attempt_s: float) -> Presence | None:
-    """Which queues are there; None if the secondary does not answer now: the syphon will wait for it."""
-    from twinbus.syphon.linked import LineFailed
-    from twinbus.syphon.presence import FOR_GOOD, presence
-
-    try:
-        return await presence(ends.secondary, ends.name, ends.queue_count, attempt_s=attempt_s)
-    except LineFailed as error:
-        if error.failure.kind in FOR_GOOD:
-            raise TwinbusError(f"the secondary refuses: {error.failure}") from None
-        typer.echo(f"twinbus: the secondary does not answer, waiting for it: {error.failure}", err=True)
-        return None
-
-
-def usable(name: str, found: Presence) -> Sequence[int]:
-    """The queues to empty; raises `TwinbusError` if there is none."""
-    if found.queues:
-        if found.missing:
-            index, failure = next(iter(found.missing.items()))
-            more = f" and {len(found.missing) - 1} more" if len(found.missing) > 1 else ""
-            typer.echo(f"twinbus: backlog queue {index}{more} cannot be read: {failure}", err=True)
-        return found.queues
-    failure = next(iter(found.missing.values()))
-    hint = "is --primary-name right, and has anybody paired them? see twinbus pair"
-    raise TwinbusError(f"no backlog queue of {name} can be read: {failure} ({hint})")
+def _screen(wishes: Wishes, names: Names) -> Screen:
+    screen = screen_for(wishes.as_json)
+    if wishes.metrics_file is not None:
+        screen.add(MetricsFile(wishes.metrics_file, names, lambda text: typer.echo(f"twinbus: {text}", err=True)))
+    return screen
 
 
 def exit_code(ending: Ending, options: SyphonOptions) -> int:
@@ -233,69 +243,15 @@ def exit_code(ending: Ending, options: SyphonOptions) -> int:
     return ExitCode.NOT_ALL if ended_early else ExitCode.DONE
 
 
-def result_text(ending: Ending, progress: Progress) -> str:
-    from twinbus.cli.commands.status import size
-    from twinbus.cli.homecoming import Ending
-    from twinbus.client.duration import roughly
-
-    said = {
-        Ending.EMPTY: "the backlog is empty",
-        Ending.CANARY: "stopped after the first ones; the others stay in the backlog until twinbus syphon runs again",
-        Ending.STOPPED: "stopped",
-        Ending.INTERRUPTED: "interrupted; what is left stays in the backlog",
-    }[ending]
-    pace = f", {progress.moved / progress.seconds:,.0f}/s" if progress.moved and progress.seconds > 0 else ""
-    moved = f"{progress.moved:,} messages ({size(progress.moved_bytes)}) are home"
-    lines = [f"{moved}, in {roughly(progress.seconds)}{pace}: {said}"]
-    if progress.refused or progress.expired:
-        lines.append(
-            f"{progress.refused:,} can never be stored and {progress.expired:,} are past their time to live: "
-            "see twinbus syphon quarantine list"
-        )
-    if progress.repeated or progress.in_doubt:
-        lines.append(f"{progress.repeated + progress.in_doubt:,} may be at home twice, with the same id")
-    return "\n".join(lines)
-
-
-# --- looking ---
-
-
 async def _look_through(ends: Ends, options: SyphonOptions) -> Survey:
     from twinbus.syphon.survey import survey
 
-    found = await _present(ends, options.attempt_s)
-    if found is None:
+    queues = await queues_of(ends, options.attempt_s)
+    if queues is None:
         raise TwinbusError("the secondary does not answer: nothing can be told")
-    return await survey(ends.secondary, ends.name, ends.queue_count, options, queues=usable(ends.name, found))
-
-
-def survey_text(found: Survey, now: datetime) -> str:
-    """What would go where, as a table."""
-    from twinbus.cli import draw
-
-    others = {
-        "(refused: malformed)": found.malformed,
-        "(expired)": found.expired,
-        "(not chosen)": found.unwanted,
-        "(set aside by others)": found.set_aside,
-    }
-    shares = dict(sorted(found.destinations.items())) | {name: each for name, each in others.items() if each.messages}
-    rows = [(name, each.messages, *_size_and_ages(each, now)) for name, each in shares.items()]
-    if not rows:
-        return "the backlog is empty"
-    return draw.table([("destination", "messages", "size", "oldest", "newest"), *rows])
-
-
-def _size_and_ages(share: Share, now: datetime) -> tuple[str, str, str]:
-    from twinbus.cli.commands.status import size
-    from twinbus.client.duration import roughly
-
-    now_ms = now.timestamp() * 1000
-    ages = [
-        "?" if at_ms is None else roughly(max(0.0, now_ms - at_ms) / 1000)
-        for at_ms in (share.oldest_ms, share.newest_ms)
-    ]
-    return size(share.size), ages[0], ages[1]
+    if options.order is not None:
+        options = replace(options, order_over=tuple(queues))
+    return await survey(ends.secondary, ends.names.primary, ends.queue_count, options, queues=queues)
 
 
 def syphon_commands() -> typer.Typer:

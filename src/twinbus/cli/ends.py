@@ -1,0 +1,83 @@
+"""The two ends of a syphon, and which backlog queues there are between them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import typer
+
+from twinbus.cli.gauges import Names
+from twinbus.errors import TwinbusError
+
+if TYPE_CHECKING:
+    from twinbus.dial import Dial
+    from twinbus.syphon import SyphonOptions
+    from twinbus.syphon.presence import Presence
+
+
+class Ends(NamedTuple):
+    """The two ends of a syphon."""
+
+    primary: Dial
+    secondary: Dial
+    names: Names
+    """The primary's is the one by which the backlog queues are called."""
+    queue_count: int
+
+
+async def watchful(ends: Ends, options: SyphonOptions, queues: Sequence[int] | None) -> SyphonOptions:
+    """Options with which a message stops the syphon if its order is not known; raises if one is in sight already."""
+    from twinbus.syphon.linked import LineFailed
+    from twinbus.syphon.pace import Pace
+    from twinbus.syphon.presence import first_order_problem
+
+    over = tuple(range(ends.queue_count) if queues is None else queues)
+    try:
+        wants, attempt_s = Pace(options, 0).wants, options.attempt_s
+        problem = await first_order_problem(ends.secondary, ends.names.primary, over, wants, attempt_s=attempt_s)
+    except LineFailed:
+        problem = None  # nobody answers now: the pump looks at every message anyway
+    if problem is not None:
+        raise order_refused(problem)
+    return replace(options, order_over=over)
+
+
+def order_refused(problem: str) -> TwinbusError:
+    return TwinbusError(
+        f"order cannot be promised: {problem}; check --count, or leave --order out, or choose others with --entity"
+    )
+
+
+async def queues_of(ends: Ends, attempt_s: float) -> Sequence[int] | None:
+    """Those to empty; None if the secondary does not answer yet."""
+    found = await _present(ends, attempt_s)
+    return None if found is None else usable(ends.names.primary, found)
+
+
+async def _present(ends: Ends, attempt_s: float) -> Presence | None:
+    """Which queues are there; None if the secondary does not answer now: the syphon will wait for it."""
+    from twinbus.syphon.linked import LineFailed
+    from twinbus.syphon.presence import FOR_GOOD, presence
+
+    try:
+        return await presence(ends.secondary, ends.names.primary, ends.queue_count, attempt_s=attempt_s)
+    except LineFailed as error:
+        if error.failure.kind in FOR_GOOD:
+            raise TwinbusError(f"the secondary refuses: {error.failure}") from None
+        typer.echo(f"twinbus: the secondary does not answer, waiting for it: {error.failure}", err=True)
+        return None
+
+
+def usable(name: str, found: Presence) -> Sequence[int]:
+    """The queues to empty; raises `TwinbusError` if there is none."""
+    if found.queues:
+        if found.missing:
+            index, failure = next(iter(found.missing.items()))
+            more = f" and {len(found.missing) - 1} more" if len(found.missing) > 1 else ""
+            typer.echo(f"twinbus: backlog queue {index}{more} cannot be read: {failure}", err=True)
+        return found.queues
+    failure = next(iter(found.missing.values()))
+    hint = "is --primary-name right, and has anybody paired them? see twinbus pair"
+    raise TwinbusError(f"no backlog queue of {name} can be read: {failure} ({hint})")
