@@ -33,7 +33,7 @@ test-wheel: setup ## build the wheel, install it into an empty virtualenv, and f
 	@$(BIN)/pytest -m wheel tests/packaging
 
 docs: setup ## the documentation as a site, in build/site; any warning is an error
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "docs: build/site/index.html"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 package: setup ## wheel and source archive, in dist
 	@rm -rf dist && $(BIN)/python -m hatchling build -d dist

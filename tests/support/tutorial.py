@@ -46,11 +46,11 @@ class Terminal:
         self._shell.stdin.write(code + "\n")
         self._shell.stdin.flush()
 
-    def run(self, block: Block) -> str:
+    def run(self, block: Block, within_s: float = WAIT_S) -> str:
         """What a block printed, once it has ended; commands that fail say so in a comment: `# exit code 1`."""
         begin, ends = len(self.output), self.output.count(END)
         self.type(f"{block.code}echo '{END}'")
-        wait_until(lambda: self.output.count(END) > ends, f"{block} has ended; it printed {self.output[begin:]}")
+        wait_until(lambda: self.output.count(END) > ends, f"{block} has ended", within_s)
         printed = self.output[begin:]
         failed = re.findall(FAILED + r"(\d+)", printed)
         assert failed == re.findall(r"# exit code (\d+)", block.code), f"{block}: {printed}"
@@ -77,11 +77,13 @@ class Reader:
     """Somebody who follows the tutorial in a folder. `install` is done in place of its first block."""
 
     def __init__(self, folder: Path, install: Callable[[Block, Terminal], None]) -> None:
-        self._folder = folder
+        self.folder = folder
         self._install = install
         self._ports = {"5672": str(_free_port()), "5673": str(_free_port())}
         self.terminals = {"1": Terminal(folder), "2": Terminal(folder)}
-        self._printed = self._counted = ""
+        self._printed = ""
+        self.counted = ""
+        """What the comparison of sent and received printed."""
 
     def __enter__(self) -> Reader:
         return self
@@ -92,19 +94,18 @@ class Reader:
         for terminal in self.terminals.values():
             terminal.close()
 
-    def follow(self) -> str:
-        """Do everything the page says; what the last comparison of sent and received printed."""
+    def follow(self) -> None:
+        """Do everything the page says."""
         first, *others = blocks_of(DOCS / "tutorial.md")
         self._install(first, self.terminals["1"])
         for block in others:
             self._do(block)
-        return self._counted
 
     def _do(self, block: Block) -> None:
         if block.marks.get("before") == "Ctrl-C in terminal 2":
             self.terminals["2"].interrupt()
         if block.language == "python":
-            (self._folder / block.marks["file"]).write_text(block.code, encoding="utf-8")
+            (self.folder / block.marks["file"]).write_text(block.code, encoding="utf-8")
         elif block.language == "text":
             self._compare(block)
         elif block.marks.get("terminal") == "2":
@@ -125,14 +126,14 @@ class Reader:
         assert {_without_numbers(line) for line in block.code.splitlines()} <= {
             _without_numbers(line) for line in self._printed.splitlines()
         }, f"{block}: {self._printed}"
-        self._counted = self._printed
+        self.counted = self._printed
 
 
-def wait_until(it_is_so: Callable[[], bool], what: str) -> None:
+def wait_until(it_is_so: Callable[[], bool], what: str, within_s: float = WAIT_S) -> None:
     """Returns when it is so; fails when it takes too long."""
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + within_s
     while not it_is_so():
-        assert time.monotonic() < deadline, f"not seen in {WAIT_S:.0f} s: {what}"
+        assert time.monotonic() < deadline, f"not seen in {within_s:.0f} s: {what}"
         time.sleep(0.05)
 
 
