@@ -137,6 +137,15 @@ def test_a_namespace_without_a_control_socket_is_drilled_by_status(
         assert "has no control socket here" in capsys.readouterr().err
 
 
+def test_the_control_socket_of_another_namespace_is_refused(
+    spaces: NamespacePair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with LocalNamespace("fabrikam", data=tmp_path / "bus"):
+        control = str(tmp_path / "bus" / "fabrikam" / "control.sock")
+        assert run(["drill", "--entity", "orders", "--control", control, *QUICK]) == 2
+    assert "is that of fabrikam, and the primary is contoso" in capsys.readouterr().err
+
+
 def test_messages_of_others_in_front_are_not_touched(spaces: NamespacePair, capsys: pytest.CaptureFixture[str]) -> None:
     with (
         ServiceBusClient.from_connection_string(spaces.primary.connection_string) as client,
@@ -215,6 +224,7 @@ def test_a_dry_run_says_what_would_happen_and_changes_nothing(
         (["--entity", "orders", "--report", "nowhere/drill.md"], "cannot be written"),
         (["--entity", "orders", "--by-status", "--control", "x"], "give one of them"),
         (["--entity", "orders", "--undo"], "leave --entity out"),
+        (["--entity", "orders", "--primary-name", "a b"], "primary_name has"),
         (["--entity", "orders", "--count", "0"], "--count must be from 1 to 100"),
     ],
 )

@@ -12,7 +12,6 @@ from time import monotonic
 from twinbus.client.aio import PairedServiceBusClient
 from twinbus.client.duration import in_words
 from twinbus.client.news import News
-from twinbus.client.options import Retry, SendAvailabilityPairedNamespaceOptions
 from twinbus.drill.canaries import Brood, Flight
 from twinbus.drill.changes import Changes, NotPutBack
 from twinbus.drill.homecoming import Homecoming
@@ -54,7 +53,7 @@ class Drill:
     async def run(self) -> Outcome:
         """What it came to. Raises `TwinbusError` if it could not be done; cancelled or not, the entity is put back."""
         plan = self._plan
-        bus = PairedServiceBusClient(plan.primary, self._pairing())
+        bus = PairedServiceBusClient(plan.primary, plan.pairing)
         async with Office(plan.primary, self._options.timeout_s) as office, bus:
             for name in TOLD_NEWS:
                 bus.on(name, self._hear)
@@ -64,20 +63,6 @@ class Drill:
             finally:
                 await self._finish(changes)
         return self._outcome(changes, taken_back)
-
-    def _pairing(self) -> SendAvailabilityPairedNamespaceOptions:
-        options = self._options
-        return SendAvailabilityPairedNamespaceOptions(
-            self._plan.secondary,
-            failover_interval=timedelta(seconds=options.failover_interval_s),
-            ping_primary_interval=timedelta(seconds=options.ping_interval_s),
-            attempt_timeout=timedelta(seconds=options.timeout_s),
-            retry=Retry(attempts=options.attempts),
-            backlog_queue_count=options.queue_count,
-            create_backlog=options.creates,
-            primary_name=self._plan.name,
-            entities=(self._plan.target.path,),
-        )
 
     # --- the course of it ---
 

@@ -107,7 +107,9 @@ def injection_for(control: Path | None, office: Office, options: DrillOptions, t
 
 async def _control_of(namespace: Namespace, given: Path | None) -> Path | None:
     if given is not None:
-        await _ask(given, "ping")
+        told = await _ask(given, "status")
+        if namespace.name not in (None, told["namespace"]) and told["port"] != namespace.port:
+            raise OptionsError(f"--control {given} is that of {told['namespace']}, and the primary is {namespace.name}")
         return given
     trusted = namespace.sdk_options.get("connection_verify")
     if not isinstance(trusted, str | Path):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from twinbus.client.duration import in_words
 from twinbus.client.namespace import Namespace
+from twinbus.client.options import Retry, SendAvailabilityPairedNamespaceOptions
 from twinbus.drill.canaries import MARK
 from twinbus.drill.injection import Way, control_for, injection_for
 from twinbus.drill.options import DrillOptions
@@ -23,6 +24,7 @@ class Plan:
     name: str
     """The primary's, by which its backlog queues are called."""
     options: DrillOptions
+    pairing: SendAvailabilityPairedNamespaceOptions
     target: Target
     control: Path | None
     """The control socket of the primary; None: the entity's status is changed."""
@@ -41,12 +43,28 @@ async def make_plan(
     name = options.primary_name or primary.name
     if name is None:
         raise OptionsError(f"{primary.address} does not tell its name: give --primary-name")
+    pairing = _pairing(secondary, name, options)
     async with Office(primary, options.timeout_s) as office:
         target = await office.find(options.entity.strip("/"))
         chosen = await control_for(primary, options, target, control)
         text = injection_for(chosen, office, options, target).text
     lines = tuple(_announcement(primary, secondary, options, target, text))
-    return Plan(primary, secondary, name, options, target, chosen, lines)
+    return Plan(primary, secondary, name, options, pairing, target, chosen, lines)
+
+
+def _pairing(secondary: Namespace, name: str, options: DrillOptions) -> SendAvailabilityPairedNamespaceOptions:
+    """As the application has it; no syphon, because that one would move the messages of all entities."""
+    return SendAvailabilityPairedNamespaceOptions(
+        secondary,
+        failover_interval=timedelta(seconds=options.failover_interval_s),
+        ping_primary_interval=timedelta(seconds=options.ping_interval_s),
+        attempt_timeout=timedelta(seconds=options.timeout_s),
+        retry=Retry(attempts=options.attempts),
+        backlog_queue_count=options.queue_count,
+        create_backlog=options.creates,
+        primary_name=name,
+        entities=(options.entity,),
+    )
 
 
 def _announcement(

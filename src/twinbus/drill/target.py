@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from types import TracebackType
@@ -22,6 +23,9 @@ from twinbus.errors import OptionsError, TwinbusError
 from twinbus.pairing.failure import FailureKind
 
 Result = TypeVar("Result")
+
+_OBJECT = re.compile(r" ssl:<[^>]*>")
+"""What the HTTP client adds to the address of a server that it cannot reach; it tells nobody anything."""
 
 ACTIVE, SEND_DISABLED = EntityStatus.ACTIVE.value, EntityStatus.SEND_DISABLED.value
 
@@ -110,7 +114,7 @@ class Office:
         except Exception as error:
             failure = admin_failure(error)
             hint = " (a drill needs Manage there)" if failure.kind is FailureKind.UNAUTHORISED else ""
-            raise TwinbusError(f"{self._namespace.host_label}: {failure}{hint}") from None
+            raise TwinbusError(f"{self._namespace.host_label}: {_OBJECT.sub('', str(failure))}{hint}") from None
 
 
 class _Gone(TwinbusError):
