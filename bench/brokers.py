@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from bench.debian import dependencies, need, unpacked
 from bench.processes import LOOPBACK, Process, Processes, free_port
@@ -25,6 +26,8 @@ from twinbus.options import NamespaceOptions
 QUEUE = "bench"
 QUEUE_MB_MAX = 5 * 1024
 START_WAIT_S = 60
+QUEUES_PER_S = 5
+"""How many RabbitMQ makes while it starts, at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +90,23 @@ class Twinbus:
 
 
 def start_rabbitmq(
-    folder: Path, build: Path, processes: Processes, core: int | None, plugins: tuple[str, ...] = ()
+    folder: Path,
+    build: Path,
+    processes: Processes,
+    core: int | None,
+    plugins: tuple[str, ...] = (),
+    more: Mapping[str, list[Any]] | None = None,
 ) -> Broker:
-    """RabbitMQ from Debian with its AMQP 1.0 plugin and one classic durable queue; nothing of it outside the folder."""
+    """RabbitMQ from Debian with its AMQP 1.0 plugin and one classic durable queue; nothing of it outside the folder.
+
+    `more` are further definitions: queues, exchanges and bindings, as RabbitMQ exports them.
+    """
     home = _rabbitmq_home(build)
     folder.mkdir()
     port, names_port, cluster_port = free_port(), free_port(), free_port()
     password = secrets.token_hex(16)
-    _write_settings(folder, port, password, plugins)
+    queues = (more or {}).get("queues", [])
+    _write_settings(folder, port, password, plugins, more or {})
     environment = {
         "HOME": str(folder),
         "ERL_EPMD_ADDRESS": LOOPBACK,
@@ -113,7 +125,7 @@ def start_rabbitmq(
     names = ("epmd", "-address", LOOPBACK, "-port", str(names_port))
     processes.start(names, core, folder / "epmd.log", {})
     process = processes.start((str(home / "sbin" / "rabbitmq-server"),), core, folder / "server.log", environment)
-    process.wait_for_port(port, START_WAIT_S)
+    process.wait_for_port(port, START_WAIT_S + len(queues) / QUEUES_PER_S)
     return Broker("RabbitMQ", port, f"/amq/queue/{QUEUE}", "bench", password, process, environment)
 
 
@@ -141,24 +153,28 @@ def _rabbitmq_home(build: Path) -> Path:
     return _rabbitmq_home(build)
 
 
-def _write_settings(folder: Path, port: int, password: str, plugins: tuple[str, ...]) -> None:
+def _write_settings(
+    folder: Path, port: int, password: str, plugins: tuple[str, ...], more: Mapping[str, list[Any]]
+) -> None:
     definitions = folder / "definitions.json"
-    definitions.write_text(json.dumps(_definitions(password)))
+    usual = _definitions(password)
+    joined = {**usual, **{name: [*usual.get(name, []), *found] for name, found in more.items()}}
+    definitions.write_text(json.dumps(joined))
     settings = [f"listeners.tcp.1 = {LOOPBACK}:{port}", f"load_definitions = {definitions}", "log.console = false"]
     (folder / "rabbitmq.conf").write_text("\n".join(settings) + "\n")
     (folder / "plugins").write_text(f"[{','.join(('rabbitmq_amqp1_0', *plugins))}].\n")
 
 
-def _definitions(password: str) -> dict[str, object]:
+def _definitions(password: str) -> dict[str, list[Any]]:
     salt = os.urandom(4)
     hashed = base64.b64encode(salt + hashlib.sha256(salt + password.encode()).digest()).decode()
     user = {"name": "bench", "password_hash": hashed, "hashing_algorithm": "rabbit_password_hashing_sha256", "tags": ""}
     rights = {"user": "bench", "vhost": "/", "configure": ".*", "write": ".*", "read": ".*"}
-    queue = {
-        "name": QUEUE,
-        "vhost": "/",
-        "durable": True,
-        "auto_delete": False,
-        "arguments": {"x-queue-type": "classic"},
-    }
+    queue = rabbitmq_queue(QUEUE)
     return {"vhosts": [{"name": "/"}], "users": [user], "permissions": [rights], "queues": [queue]}
+
+
+def rabbitmq_queue(name: str) -> dict[str, Any]:
+    """The definition of a classic durable queue."""
+    arguments = {"x-queue-type": "classic"}
+    return {"name": name, "vhost": "/", "durable": True, "auto_delete": False, "arguments": arguments}

@@ -25,9 +25,9 @@ class LoadClient:
         self._core = cores.client
         self._program = _compiled(build)
 
-    def send(self, broker: Broker, count: int) -> float:
-        """Messages a second, each of them accepted, which means: on disk."""
-        return self._run("send", broker, count, {})
+    def send(self, broker: Broker, count: int, colour: str | None = None) -> float:
+        """Messages a second, each of them accepted, which means: on disk; `colour` is a property for rules."""
+        return self._run("send", broker, count, {} if colour is None else {"BENCH_COLOUR": colour})
 
     def receive(self, broker: Broker, count: int) -> float:
         """Messages a second, each of them accepted and settled."""

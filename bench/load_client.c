@@ -8,6 +8,7 @@
  * follows the last of COUNT, so it has read every settlement. With CONFIRM=1 in the environment a settlement counts
  * when the broker has confirmed it (receiver settles second), which not every broker offers.
  *
+ * BENCH_COLOUR in the environment is the application property `colour` of every message: something for rules to look at.
  * BENCH_USER and BENCH_PASSWORD in the environment mean SASL PLAIN, otherwise ANONYMOUS is used: a password does not
  * belong into the process list. Prints {"count": ..., "seconds": ..., "rate": ...}; the time begins with the first
  * credit, or with the first grant of it. Nothing heard for SILENCE_MS ends it with code 1 and a line on stderr.
@@ -56,6 +57,15 @@ static double seconds(const load_t *load) {
 
 /* --- the message ------------------------------------------------------------------------------------------------ */
 
+static void put_colour(pn_data_t *properties, const char *colour) {
+  if (!colour) return;
+  pn_data_put_map(properties);
+  pn_data_enter(properties);
+  pn_data_put_string(properties, pn_bytes(strlen("colour"), "colour"));
+  pn_data_put_string(properties, pn_bytes(strlen(colour), colour));
+  pn_data_exit(properties);
+}
+
 /* Encoded once: what is measured is the broker. */
 static void encode_message(load_t *load) {
   char *body = malloc((size_t)load->body_bytes);
@@ -66,6 +76,7 @@ static void encode_message(load_t *load) {
   pn_message_set_inferred(message, true); /* a data section rather than a value */
   pn_data_put_string(pn_message_id(message), pn_bytes(16, "0123456789abcdef"));
   pn_message_set_content_type(message, "application/json");
+  put_colour(pn_message_properties(message), getenv("BENCH_COLOUR"));
   pn_data_put_binary(pn_message_body(message), pn_bytes((size_t)load->body_bytes, body));
   load->payload = malloc(room);
   if (pn_message_encode(message, load->payload, &room) != 0) fail("the message cannot be encoded", NULL);

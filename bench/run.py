@@ -1,6 +1,6 @@
 """All rows of the benchmark.
 
-    python -m bench.run [--quick] [--alone] [--only broker|pairing|syphon|spark]
+    python -m bench.run [--quick] [--alone] [--only broker|pairing|syphon|spark|fanout]
 
 Rounds take turns, twinbus then RabbitMQ, and the best round of each counts: the others say more about what else the
 machine did. Everything happens on loopback addresses and in one folder below build/, on the disk that the sources are
@@ -25,6 +25,7 @@ from typing import Any
 
 from bench.brokers import Broker, Twinbus, rabbitmq_version, start_rabbitmq
 from bench.debian import version_of
+from bench.fanout import measure_fanout
 from bench.load import BODY_BYTES, WINDOW, LoadClient
 from bench.pairing import measure_pairing
 from bench.processes import Cores, Processes
@@ -38,6 +39,7 @@ TITLES = {
     "pairing": "pairing, 1 KiB",
     "syphon": "syphon beside shovel, 1 KiB",
     "spark": "drain with Spark beside shovel, 1 KiB",
+    "fanout": "topics beside exchanges, 1 KiB",
 }
 SMALL = 10_000
 """A queue that counts as nearly empty."""
@@ -63,11 +65,14 @@ class Size:
     """Messages in each of them."""
     moved_once: int | None
     """Messages that the syphon moves once, to see what that takes of memory; None: it does not."""
+    copies: int
+    """Copies that each topic makes in each of `looks` rounds."""
 
     def __str__(self) -> str:
         broker = f"{self.rounds} rounds of {self.messages:,} messages, {self.stored:,} stored"
         pairing = f"pairing: {self.turns} rounds, {self.outages} outages of each kind"
-        return f"{broker}; {pairing}; syphon: {self.moves} rounds of {self.moved:,} messages"
+        syphon = f"syphon: {self.moves} rounds of {self.moved:,} messages"
+        return f"{broker}; {pairing}; {syphon}; topics: {self.looks} rounds of {self.copies:,} copies"
 
 
 FULL = Size(
@@ -81,6 +86,7 @@ FULL = Size(
     moves=3,
     moved=100_000,
     moved_once=1_000_000,
+    copies=100_000,
 )
 QUICK = Size(
     rounds=3,
@@ -93,6 +99,7 @@ QUICK = Size(
     moves=1,
     moved=50_000,
     moved_once=None,
+    copies=20_000,
 )
 
 
@@ -205,6 +212,8 @@ def measure_part(part: str, size: Size, cores: Cores, folder: Path, *, alone: bo
         return measure_spark_drain(
             folder / "spark", BUILD, None if alone else LoadClient(BUILD, cores), rounds=size.moves, messages=size.moved
         )
+    if part == "fanout":
+        return measure_fanout(folder, BUILD, cores, rounds=size.looks, copies=size.copies, alone=alone)
     return measure_pairing(folder, cores, turns=size.turns, outages=size.outages)
 
 
