@@ -34,11 +34,9 @@ class Pair(NamedTuple):
 @contextmanager
 def served_pair(folder: Path) -> Iterator[Pair]:
     """`contoso` and `backup`, and `local` beside them; with something in all places that the pages speak of."""
-    (folder / "bus").mkdir()
-    (folder / ".twinbus").symlink_to("bus")
     (folder / "order.json").write_text('{"order": 42}')
     names = ("contoso", "backup", "local")
-    command = [sys.executable, "-m", "twinbus", "serve", "--json", "--queue", "orders", "--data", "bus"]
+    command = [sys.executable, "-m", "twinbus", "serve", "--json", "--queue", "orders"]
     for name in names:
         command += ["--namespace", f"{name}:0"]
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as server:
@@ -62,6 +60,8 @@ def stage(folder: Path, blocks: Sequence[Block]) -> Iterator[Terminal]:
         if not any(ABOUT_A_PAIR.search(block.code) for block in blocks):
             yield terminal
             return
+        if any("--data ./bus" in block.code and "twinbus backup" in block.code for block in blocks):
+            (folder / "bus").symlink_to(".twinbus")  # what is copied there is what is served
         with served_pair(folder) as pair:
             terminal.type(f"export TWINBUS_PRIMARY='{pair.primary}' TWINBUS_SECONDARY='{pair.secondary}'")
             yield terminal
