@@ -8,6 +8,7 @@ from pathlib import Path
 
 from twinbus.connection_string import ROOT_KEY_NAME
 from twinbus.errors import OptionsError
+from twinbus.namespace.commands import Creation
 from twinbus.namespace.entities.settings import QueueSettings, check_queue_path
 from twinbus.namespace.faults.throttle import ThrottleLimits
 from twinbus.namespace.limits import ServerLimits, TrafficLimits
@@ -34,6 +35,8 @@ class NamespaceOptions:
     """The access key; None: made once and kept with the data."""
     queues: tuple[str, ...] = ()
     """Queues to create unless they exist."""
+    entities: tuple[Creation, ...] = ()
+    """More to create unless it exists, in this order."""
     queue_settings: QueueSettings = field(default_factory=QueueSettings)
     """For queues that are created now."""
     limits: TrafficLimits = field(default_factory=TrafficLimits)

@@ -51,6 +51,7 @@ class LocalNamespace:
         *,
         data: Path | None = None,
         queues: Iterable[str] = (),
+        entities: Path | None = None,
         port: int = 0,
         key: str | None = None,
         rules: Iterable[AccessRule | str] = (),
@@ -62,13 +63,15 @@ class LocalNamespace:
 
         `rules` are more keys, with fewer rights, as `"reader:Listen"` (see `connection_string_for`); `jwt_issuers` are
         those whose JSON web tokens are believed; `limits` are those of `twinbus serve --limit`, by name. In the folder
-        `ledger`, if one is given, is recorded what becomes of messages.
+        `ledger`, if one is given, is recorded what becomes of messages. `entities` is a file in the form of the
+        official emulator's `Config.json`; what it says of its first namespace is made here.
         """
         self._limits = dict(limits or {})
         self._ledger = ledger
         self.name = name
         self._data = data
         self._queues = tuple(queues)
+        self._entities = entities
         self._port = port
         self._key = key
         self._rules = tuple(rules)
@@ -116,18 +119,21 @@ class LocalNamespace:
     def start(self) -> None:
         """Serve; returns when clients can connect. Raises `TwinbusError` and leaves nothing behind if that fails."""
         from twinbus.limit_names import with_limits
+        from twinbus.namespace.admin.inventory import read_inventory_file
         from twinbus.namespace.rights.rules import parse_rule
         from twinbus.namespace.server import NamespaceServer
         from twinbus.options import NamespaceOptions
 
         if self._server is not None:
             raise TwinbusError(f"namespace {self.name} is running already")
+        entities = () if self._entities is None else next(iter(read_inventory_file(self._entities).values()))
         options = NamespaceOptions(
             name=self.name,
             port=self._port,
             data=self._data,
             key=self._key,
             queues=self._queues,
+            entities=entities,
             rules=tuple([parse_rule(rule) if isinstance(rule, str) else rule for rule in self._rules]),
             jwt_issuers=self._jwt_issuers,
             ledger=self._ledger,

@@ -85,7 +85,7 @@ class Crew:
 
     def serve(self, namespace: str, data: Path, ledger: Path, port: int = 0) -> Served:
         """A `twinbus serve` process that is ready for clients."""
-        address = ("--namespace", f"{namespace}:{port}", "--data", str(data))
+        address = ("--namespace", f"{namespace}:{port}", "--data", str(data), "--ledger", str(ledger))
         member = self.start(f"serve-{namespace}", ["twinbus", "serve", *address, "--json"])
         ready = json.loads(member.line(0))
         return Served(member, int(ready["port"]), str(ready["connection_string"]))

@@ -53,6 +53,7 @@ class Board:
         default_factory=lambda: {entity.name: Standing(entity.name, entity.kind) for entity in CAST}
     )
     recovered: set[str] = field(default_factory=set)
+    failing: str = ""
 
     def picture(self, doing: str) -> Picture:
         return Picture(tuple(self.standings.values()), doing)
@@ -67,12 +68,17 @@ class Board:
             return _short(f"{entry.news}: {entry.note}")
         self.standings[entry.entity] = _after(entry, standing)
         if entry.kind == "failed":
-            return _short(f"send of {entry.message_id} failed: {entry.note}")
+            return self._first_failure(entry)
         if entry.kind != "news" or entry.news in ("ping_sent", "ping_failed"):
             return None
         if entry.news == "recovered":
             self.recovered.add(entry.entity)
         return _short(f"{entry.news.replace('_', ' ')}: {entry.entity}: {entry.note}")
+
+    def _first_failure(self, entry: Entry) -> str | None:
+        """The sender tries again until it works: one line a message is enough."""
+        was, self.failing = self.failing, entry.message_id
+        return None if was == self.failing else _short(f"send of {entry.message_id} failed: {entry.note}")
 
 
 def _after(entry: Entry, standing: Standing) -> Standing:

@@ -69,6 +69,9 @@ class CreateRule(NamedTuple):
     origin: Any = None
 
 
+Creation = CreateQueue | CreateTopic | CreateSubscription | CreateRule
+
+
 class UpdateRule(NamedTuple):
     path: str
     rule: Rule

@@ -13,7 +13,7 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
@@ -21,12 +21,15 @@ from twinbus.cli.credentials import connection_strings, parse_rules, read_issuer
 from twinbus.errors import OptionsError, TwinbusError
 
 if TYPE_CHECKING:
+    from twinbus.namespace.commands import Creation
     from twinbus.namespace.rights.jwt import JwtIssuer
     from twinbus.namespace.rights.rules import AccessRule
     from twinbus.namespace.server import NamespaceServer
     from twinbus.options import NamespaceOptions
 
-DEFAULT_ADDRESS = "local:5672"
+DEFAULT_PORT = 5672
+DEFAULT_ADDRESS = f"local:{DEFAULT_PORT}"
+Inventory: TypeAlias = "dict[str, tuple[Creation, ...]]"
 DEFAULT_DATA = Path(".twinbus")
 FIRST_QUEUE = "orders"
 """Made when nothing was asked for and nothing is there: a namespace without a queue is of no use to a newcomer."""
@@ -53,6 +56,15 @@ def serve(
     queue: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="A queue to create in each namespace unless it is there. Repeat for more."),
+    ] = None,
+    entities: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Create what this file describes unless it is there: queues, topics, subscriptions and rules of each "
+            "namespace, in the form of the official emulator's Config.json. Without --namespace, its namespaces are "
+            "served, from port 5672 on.",
+        ),
     ] = None,
     key: Annotated[
         str | None,
@@ -125,6 +137,7 @@ def serve(
     Examples:
       twinbus serve
       twinbus serve --namespace contoso:5672 --queue orders --queue invoices
+      twinbus serve --entities Config.json
       twinbus serve --namespace contoso:0 --memory --json
       twinbus serve --rule reader:Listen --rule app:Send
       twinbus serve --namespace contoso:5672 --namespace backup:5673 --ledger ./ledger
@@ -142,10 +155,12 @@ def serve(
         raise OptionsError("--data takes a folder of its own, as ./bus, not the current one")
     if memory and data is not None:
         raise OptionsError("--memory and --data exclude each other: choose one")
+    inventory = read_entities(entities)
     plan = plan_namespaces(
-        namespace or [DEFAULT_ADDRESS],
+        namespace or addresses_of(inventory) or [DEFAULT_ADDRESS],
         data=None if memory else data or DEFAULT_DATA,
         queues=tuple(queue or ()),
+        inventory=inventory,
         key=key,
         host=host,
         rules=parse_rules(rule or ()),
@@ -156,7 +171,7 @@ def serve(
     )
     allow_open_files(sum(options.server_limits.connections for options in plan))
     logging.basicConfig(stream=sys.stderr, format="twinbus: %(message)s", level=logging.WARNING)
-    asyncio.run(serve_until_stopped(plan, Speaker(as_json), first_queue=None if namespace else FIRST_QUEUE))
+    asyncio.run(serve_until_stopped(plan, Speaker(as_json), first_queue=None if namespace or entities else FIRST_QUEUE))
 
 
 def plan_namespaces(
@@ -164,6 +179,7 @@ def plan_namespaces(
     *,
     data: Path | None,
     queues: tuple[str, ...],
+    inventory: Inventory | None = None,
     key: str | None,
     host: str,
     rules: tuple[AccessRule, ...] = (),
@@ -176,6 +192,7 @@ def plan_namespaces(
     from twinbus.limit_names import with_limits
     from twinbus.options import NamespaceOptions
 
+    described = match_entities(inventory or {}, [parse_address(text)[0] for text in addresses])
     plan: list[NamespaceOptions] = []
     for name, port in map(parse_address, addresses):
         if any(name.lower() == other.name.lower() for other in plan):
@@ -189,6 +206,7 @@ def plan_namespaces(
             data=data,
             key=key,
             queues=queues,
+            entities=described.get(name, ()),
             rules=rules,
             jwt_issuers=jwt_issuers,
             cert=None if certificate is None else certificate[0],
@@ -205,6 +223,29 @@ def parse_address(text: str) -> tuple[str, int]:
     if not colon or not port.isascii() or not port.isdigit() or len(port) > 5:
         raise OptionsError(f"--namespace takes NAME:PORT, as contoso:5672 (port 0 picks a free one), got {text!r}")
     return name, int(port)
+
+
+def read_entities(file: Path | None) -> Inventory:
+    """What a file describes, by namespace; nothing without one."""
+    from twinbus.namespace.admin.inventory import read_inventory_file
+
+    return {} if file is None else read_inventory_file(file)
+
+
+def addresses_of(inventory: Inventory) -> list[str]:
+    """The namespaces of a file, one port after the other."""
+    return [f"{name}:{DEFAULT_PORT + index}" for index, name in enumerate(inventory)]
+
+
+def match_entities(inventory: Inventory, names: Sequence[str]) -> Inventory:
+    """What is to be created in which of these namespaces. One in the file and one here are the same by any name."""
+    if len(inventory) == len(names) == 1:
+        return {names[0]: next(iter(inventory.values()))}
+    served = {name.lower(): name for name in names}
+    unknown = [name for name in inventory if name.lower() not in served]
+    if unknown:
+        raise OptionsError(f"--entities describes {', '.join(unknown)}: name it with --namespace, too, or leave it out")
+    return {served[name.lower()]: creations for name, creations in inventory.items()}
 
 
 def parse_certificate(cert: Path | None, key_file: Path | None) -> tuple[Path, Path] | None:
@@ -321,7 +362,7 @@ def _collect_seldom() -> None:
 
 def _give_hints(servers: Sequence[NamespaceServer], speaker: Speaker) -> None:
     for server in servers:
-        if not server.queue_names():
+        if not server.entity_names():
             speaker.note(f"{server.options.name} has no queue yet: --queue NAME makes one")
     speaker.note("serving; Ctrl-C stops")
 

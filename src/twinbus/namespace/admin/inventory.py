@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, TypeVar
 
 from twinbus.errors import ArgumentError, OptionsError
 from twinbus.namespace.admin.fields import FIELDS, SUBSCRIPTION_FIELDS, TOPIC_FIELDS, Field
-from twinbus.namespace.commands import CreateQueue, CreateRule, CreateSubscription, CreateTopic
+from twinbus.namespace.commands import CreateQueue, CreateRule, CreateSubscription, CreateTopic, Creation
 from twinbus.namespace.entities.rules import (
     CorrelationFilter,
     FalseFilter,
@@ -26,7 +27,6 @@ from twinbus.namespace.entities.rules import (
 )
 from twinbus.namespace.entities.settings import QueueSettings, Settings, TopicSettings
 
-Creation = CreateQueue | CreateTopic | CreateSubscription | CreateRule
 Kind = TypeVar("Kind", bound=Settings)
 
 _CORRELATION = {
@@ -41,6 +41,19 @@ _CORRELATION = {
 }
 _FORMS: dict[type, str] = {dict: "an object", list: "a list", str: "a text"}
 _KINDS: dict[type, str] = {bool: "boolean", int: "long", float: "double", str: "string"}
+
+
+def read_inventory_file(path: Path) -> dict[str, tuple[Creation, ...]]:
+    """The same of a file; raises `OptionsError` if it cannot be read, too."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")  # editors of the file's first home put a mark before it
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
+        raise OptionsError(f"{path} cannot be read: {reason}") from None
+    try:
+        return {name: tuple(creations) for name, creations in read_inventory(text).items()}
+    except OptionsError as error:
+        raise OptionsError(f"{path}: {error}") from None
 
 
 def read_inventory(text: str) -> dict[str, list[Creation]]:
