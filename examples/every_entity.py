@@ -47,13 +47,18 @@ LETTERS = [
     Letter("partitioned", "in one of many partitions", "1"),
     Letter("once", "first", "same"), Letter("once", "again", "same"), Letter("once", "other", "2"),
     Letter("sessions", "a1", "1", "a"), Letter("sessions", "b1", "2", "b"), Letter("sessions", "a2", "3", "a"),
+    Letter("first-stop", "passed on", "1"),
     Letter(TOPIC, "small", "1", "a", amount=5), Letter(TOPIC, "large", "2", "b", amount=500),
 ]  # fmt: skip
-PATHS = ("plain", "partitioned", "once", "sessions", TOPIC)
+PATHS = ("plain", "partitioned", "once", "sessions", "first-stop", TOPIC)
+ENDS = ("last-stop", "letter-box")
+"""Where forwarded messages come to rest."""
 MAIL: Mail = {
     Source("plain"): ["hello"],
     Source("partitioned"): ["in one of many partitions"],
     Source("once"): ["first", "other"],
+    Source("last-stop"): ["passed on"],
+    Source("letter-box"): ["large"],
     Source("sessions", "a"): ["a1", "a2"],
     Source("sessions", "b"): ["b1"],
     Source(f"{TOPIC}/Subscriptions/all"): ["small", "large"],
@@ -68,13 +73,18 @@ def make_entities(admin: ServiceBusAdministrationClient) -> None:
     admin.create_queue("partitioned", enable_partitioning=True)
     admin.create_queue("once", requires_duplicate_detection=True)
     admin.create_queue("sessions", requires_session=True)
+    for name in ENDS:
+        admin.create_queue(name)
+    admin.create_queue("first-stop", forward_to="last-stop")
     admin.create_topic(TOPIC)
     for name in ("all", "large", "two", "by-session"):
         admin.create_subscription(TOPIC, name, requires_session=name == "by-session")
-    for name in ("large", "two"):
+    admin.create_subscription(TOPIC, "on-the-way", forward_to="letter-box")
+    for name in ("large", "two", "on-the-way"):
         admin.delete_rule(TOPIC, name, "$Default")
     admin.create_rule(TOPIC, "large", "sql", filter=Sql("amount > 100"), action=SqlRuleAction("SET checked = 'yes'"))
-    admin.create_rule(TOPIC, "two", "by-id", filter=CorrelationRuleFilter(message_id="2"))
+    for name in ("two", "on-the-way"):
+        admin.create_rule(TOPIC, name, "by-id", filter=CorrelationRuleFilter(message_id="2"))
 
 
 def as_message(letter: Letter) -> ServiceBusMessage:
@@ -166,7 +176,7 @@ def is_right(client: str, string: str) -> bool:
         make_entities(admin)
         found = CLIENTS[client](string)
         left = leftovers(admin)
-        for path in PATHS:
+        for path in (*PATHS, *ENDS):
             (admin.delete_topic if path == TOPIC else admin.delete_queue)(path)
     return found == MAIL and left == {"by-session": 1}  # its session "a" was not asked for
 
