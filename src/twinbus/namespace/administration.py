@@ -122,12 +122,14 @@ class Administration:
                 self._check_target(FORWARDING[name], target, own_path)
 
     def _check_target(self, element: str, target: str, own_path: str) -> None:
-        if target.lower() == own_path.lower():
-            raise ArgumentError(f"{element} must be another entity than '{own_path}' itself")
         try:
-            self._registry.find(target)
+            found = self._registry.find(target)
         except EntityNotFound as error:
             raise ArgumentError(f"{element} must be a queue or topic of this namespace: {error}") from None
+        # A queue may forward to itself, as in the service: that ends after four hops, as every ring. From its own topic
+        # a subscription would get each message back together with all the others, four times over.
+        if isinstance(found, Topic) and target.lower() == own_path.lower():
+            raise ArgumentError(f"{element} must be another entity than '{own_path}' itself")
 
     def _close_if_disabled(self, queue: Queue, now_ms: int, step: Step) -> None:
         try:

@@ -522,8 +522,7 @@ def test_a_target_with_duplicate_detection_may_be_in_the_middle_and_a_topic() ->
         (CreateQueue("q", QueueSettings(forward_to="nowhere")), "could not be found"),
         (CreateQueue("q", QueueSettings(forward_dead_letters_to="nowhere")), "ForwardDeadLetteredMessagesTo"),
         (CreateQueue("q", QueueSettings(forward_to=QUEUE, requires_session=True)), "sessions"),
-        (UpdateQueue(QUEUE, QueueSettings(forward_to="ORDERS")), "itself"),
-        (UpdateQueue(QUEUE, QueueSettings(forward_dead_letters_to=QUEUE)), "itself"),
+        (CreateQueue("q", QueueSettings(forward_to="q")), "could not be found"),
         (CreateSubscription("events", "s", QueueSettings(forward_to="Events")), "itself"),
         (UpdateSubscription("events", "all", QueueSettings(forward_to="nowhere")), "could not be found"),
     ],
@@ -536,6 +535,12 @@ def test_what_cannot_be_forwarded_is_refused_and_nothing_is_made(command: Comman
     assert isinstance(error, ArgumentError)
     assert text in str(error)
     assert isinstance(chain.ask(GetEntity("q")), Refused)
+
+
+def test_a_queue_may_forward_to_itself_and_four_hops_are_enough(chain: Chain) -> None:
+    chain.make(UpdateQueue(QUEUE, QueueSettings(forward_to=QUEUE.upper())))
+    chain.give(QUEUE, "a", "b")
+    assert (chain.at(QUEUE), chain.at(QUEUE + "/$transfer/$deadletterqueue")) == ([], ["a", "b"])
 
 
 def test_a_message_that_comes_back_to_its_topic_gets_another_number_there(chain: Chain) -> None:
