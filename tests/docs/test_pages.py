@@ -67,11 +67,11 @@ def test_links_lead_to_pages_and_headings_that_exist(page: Path) -> None:
     assert dead == []
 
 
-def test_every_page_of_the_docs_is_reached_by_the_menu() -> None:
+def test_every_page_of_the_docs_is_in_the_menu_once() -> None:
     menu = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
-    assert [
-        str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md") if f": {page.relative_to(DOCS)}\n" not in menu
-    ] == []
+    listed = re.findall(r": (\S+\.md)$", menu, re.MULTILINE)
+    made = ["architecture.md", "contributing.md", "changelog.md"]  # of pages at the root
+    assert sorted(listed) == sorted([*made, *(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))])
 
 
 def _leads_somewhere(page: Path, target: str) -> bool:
