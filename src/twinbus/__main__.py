@@ -1,6 +1,6 @@
 """`python -m twinbus` is `twinbus`."""
 
-from twinbus.cli.main import main
+from twinbus.cli.entry import main
 
 if __name__ == "__main__":
     main()

@@ -5,6 +5,7 @@ Every error is one line on stderr. Wrong arguments end with exit code 2, anythin
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sys
@@ -14,6 +15,7 @@ from difflib import get_close_matches
 from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from twinbus import __version__
 from twinbus.cli.commands.backup import backup
@@ -46,11 +48,29 @@ Examples:
   twinbus drill --entity orders  make a queue fail for a while, and measure how the pair takes it
   twinbus serve --help           what can be chosen; every command has one"""
 
+NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO)
+
 # Typer brings its own copy of click in some releases and uses the installed one in others; this finds the right class.
 UsageError: type[Exception] = typer.BadParameter.mro()[1]
 
+
+class Interrupted(Exception):
+    """Ctrl-C. Releases of Typer make different things of it, so it is caught before they see it."""
+
+
+class Verbs(TyperGroup):
+    """All commands."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Interrupted from None
+
+
 app = typer.Typer(
     name="twinbus",
+    cls=Verbs,
     epilog=f"{EXAMPLES}\n\n{exit_codes()}",
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -105,16 +125,31 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _fail(f"{error}", ExitCode.WRONG_ARGUMENTS)
     except TwinbusError as error:
         return _fail(f"{error}", ExitCode.FAILED)
-    except (KeyboardInterrupt, typer.Abort):
-        return ExitCode.INTERRUPTED
+    except (Interrupted, KeyboardInterrupt, typer.Abort):
+        return _fail("interrupted", ExitCode.INTERRUPTED)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter complains when it ends
+        _forget_output()
         return ExitCode.FAILED
-    except Exception as error:  # a mistake of ours; people at a prompt are still spared a page of it
-        if os.environ.get("TWINBUS_TRACEBACK"):
-            traceback.print_exc()
-        return _fail(f"unexpected {type(error).__name__}: {error} (TWINBUS_TRACEBACK=1 shows where)", ExitCode.FAILED)
+    except OSError as error:
+        if error.filename is not None or error.errno not in NO_ROOM:
+            return _unexpected(error)
+        _forget_output()
+        return _fail(f"the output cannot be written: {error.strerror}", ExitCode.FAILED)
+    except Exception as error:
+        return _unexpected(error)
     return code if isinstance(code, int) else 0
+
+
+def _unexpected(error: Exception) -> int:
+    """A mistake of ours; people at a prompt are still spared a page of it."""
+    if os.environ.get("TWINBUS_TRACEBACK"):
+        traceback.print_exc()
+    return _fail(f"unexpected {type(error).__name__}: {error} (TWINBUS_TRACEBACK=1 shows where)", ExitCode.FAILED)
+
+
+def _forget_output() -> None:
+    """What could not be written is not tried again, else the interpreter complains when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(text: str, code: ExitCode) -> int:

@@ -1,0 +1,31 @@
+"""The first thing that runs: it takes some time to import the commands, and Ctrl-C may come meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import NoReturn
+
+INTERRUPTED = 130
+"""As in `exit_codes`, which is not imported yet."""
+
+
+def main() -> NoReturn:
+    """Run `twinbus` with the arguments of this process, and exit. SIGTERM interrupts as Ctrl-C does."""
+    # Who is started in the background, with SIGINT ignored, goes on ignoring it.
+    numbers = [signal.SIGTERM]
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        numbers.append(signal.SIGINT)
+    for number in numbers:
+        signal.signal(number, _leave)
+    from twinbus.cli.main import main as run_and_exit
+
+    for number in numbers:
+        signal.signal(number, signal.default_int_handler)
+    run_and_exit()
+
+
+def _leave(*_: object) -> None:
+    """Nothing has been done yet, so nothing is to be undone."""
+    os.write(2, b"twinbus: interrupted\n")
+    os._exit(INTERRUPTED)
