@@ -21,7 +21,7 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 
 from twinbus import Namespace
 from twinbus.cli.main import run
-from twinbus.drill import homecoming
+from twinbus.drill import changes, homecoming
 from twinbus.testing import LocalNamespace, NamespacePair
 
 WAIT_S = 30.0
@@ -314,6 +314,34 @@ def test_what_a_killed_drill_left_behind_is_undone(
     assert (status_of(spaces.primary), spaces.primary.faults.list(), notes(tmp_path)) == ("Active", [], [])
     assert run(["drill", "--undo"]) == 0
     assert capsys.readouterr().out == "nothing is left of any drill\n"
+
+
+def test_what_cannot_be_put_back_is_told_with_the_way_to_do_it_later(
+    spaces: NamespacePair, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changes, "PAUSES_S", (0.0, 0.1))
+
+    def lose_the_administration() -> None:
+        deadline = time.monotonic() + WAIT_S
+        while status_of(spaces.primary) != "SendDisabled" and time.monotonic() < deadline:
+            time.sleep(0.05)
+        spaces.primary.faults.add("no-manage")
+
+    trouble = threading.Thread(target=lose_the_administration)
+    trouble.start()
+    assert run(["drill", "--entity", "orders", "--by-status", *QUICK, "--length", "3s"]) == 3
+    trouble.join()
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "orders cannot be put back" in err
+    assert err.strip().endswith("twinbus drill --undo")
+    assert run(["drill", "--undo"]) == 3
+    assert len(notes(tmp_path)) == 1
+    spaces.primary.faults.clear()
+    capsys.readouterr()
+    assert run(["drill", "--undo", "--json"]) == 0
+    assert [each["is_done"] for each in told(capsys)["undone"]] == [True]
+    assert (status_of(spaces.primary), notes(tmp_path)) == ("Active", [])
 
 
 def test_on_a_terminal_it_asks_first_and_no_means_no(spaces: NamespacePair, tmp_path: Path) -> None:
