@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import secrets
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import timedelta
@@ -175,7 +174,7 @@ class Load:
 
     def _measure(self, what: str, workers: list[Any]) -> Measured:
         crew = Crew()
-        with Bar(f"{what}s", self._messages, hidden=not sys.stderr.isatty()) as bar:
+        with Bar(f"{what}s", self._messages) as bar:
 
             def show(done: int) -> None:
                 bar.done = done

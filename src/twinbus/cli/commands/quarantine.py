@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from twinbus.cli.bars import Bar
 from twinbus.cli.exit_codes import ExitCode, exit_codes
 from twinbus.cli.namespaces import (
     Config,
@@ -64,7 +65,8 @@ def list_messages(
       twinbus syphon quarantine list --reason TwinbusExpired --json
     """
     there, name = secondary_of(primary, secondary, config, primary_name)
-    found = asyncio.run(_list(there, name, check_count(count), seconds("--timeout", timeout)))
+    with Bar("looking"):
+        found = asyncio.run(_list(there, name, check_count(count), seconds("--timeout", timeout)))
     found = [each for each in found if reason is None or each.reason == reason]
     if as_json:
         for each in found:
@@ -94,7 +96,8 @@ def show(
     """
     wanted = parse_number(number)
     there, name = secondary_of(primary, secondary, config, primary_name)
-    found = asyncio.run(_show(there, name, check_count(count), seconds("--timeout", timeout), wanted))
+    with Bar("looking"):
+        found = asyncio.run(_show(there, name, check_count(count), seconds("--timeout", timeout), wanted))
     if found is None:
         raise TwinbusError(f"no message {number} is in quarantine; see twinbus syphon quarantine list")
     if as_json:
@@ -130,7 +133,7 @@ def redrive(
     choice = choice_of(numbers or (), reason, everything=everything)
     here, there = both(primary, secondary, config)
     name, attempt_s = name_of(here, primary_name), seconds("--timeout", timeout)
-    with record_in(ledger) as book:
+    with record_in(ledger) as book, Bar("sending home"):
         aftermath = asyncio.run(_redrive(here, there, name, check_count(count), attempt_s, choice, book))
     _tell(aftermath, numbers or (), "sent home", as_json=as_json)
 
@@ -160,7 +163,7 @@ def discard(
     choice = choice_of(numbers or (), reason, everything=everything)
     there, name = secondary_of(primary, secondary, config, primary_name)
     attempt_s = seconds("--timeout", timeout)
-    with record_in(ledger) as book:
+    with record_in(ledger) as book, Bar("throwing away"):
         aftermath = asyncio.run(_discard(there, name, check_count(count), attempt_s, choice, book))
     _tell(aftermath, numbers or (), "thrown away", as_json=as_json)
 
