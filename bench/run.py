@@ -23,6 +23,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from bench.analytics import FULL as LEDGERS
+from bench.analytics import QUICK as SMALL_LEDGERS
+from bench.analytics import measure_analytics
 from bench.brokers import Broker, Twinbus, rabbitmq_version, start_rabbitmq
 from bench.debian import version_of
 from bench.fanout import measure_fanout
@@ -39,6 +42,7 @@ TITLES = {
     "pairing": "pairing, 1 KiB",
     "syphon": "syphon beside shovel, 1 KiB",
     "spark": "drain with Spark beside shovel, 1 KiB",
+    "analytics": "a large ledger, beside DuckDB",
     "fanout": "topics beside exchanges, 1 KiB",
 }
 SMALL = 10_000
@@ -65,6 +69,8 @@ class Size:
     """Messages in each of them."""
     moved_once: int | None
     """Messages that the syphon moves once, to see what that takes of memory; None: it does not."""
+    ledger_events: tuple[int, ...]
+    """Events in ledgers that are asked what they say."""
     copies: int
     """Copies that each topic makes in each of `looks` rounds."""
 
@@ -86,6 +92,7 @@ FULL = Size(
     moves=3,
     moved=100_000,
     moved_once=1_000_000,
+    ledger_events=LEDGERS,
     copies=100_000,
 )
 QUICK = Size(
@@ -99,6 +106,7 @@ QUICK = Size(
     moves=1,
     moved=50_000,
     moved_once=None,
+    ledger_events=SMALL_LEDGERS,
     copies=20_000,
 )
 
@@ -214,6 +222,8 @@ def measure_part(part: str, size: Size, cores: Cores, folder: Path, *, alone: bo
         )
     if part == "fanout":
         return measure_fanout(folder, BUILD, cores, rounds=size.looks, copies=size.copies, alone=alone)
+    if part == "analytics":
+        return measure_analytics(size.ledger_events)
     return measure_pairing(folder, cores, turns=size.turns, outages=size.outages)
 
 
@@ -267,7 +277,7 @@ def main() -> None:
                 found = measure_part(part, size, cores, Path(folder), alone=chosen.alone)
                 print(drawn(title, found), end="\n\n", flush=True)
                 rows += found
-    around = circumstances(size, cores, alone=chosen.alone or chosen.only == "pairing")
+    around = circumstances(size, cores, alone=chosen.alone or chosen.only in ("pairing", "analytics"))
     print(", ".join(f"{name} {number}" for name, number in around["versions"].items()))
     print(f"{size}; {cores.count} cores: {cores}")
     keep(rows, around)

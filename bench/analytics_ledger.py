@@ -1,0 +1,93 @@
+"""A large ledger, written as quickly as Python can: as the ledger writes it, without its care."""
+
+from __future__ import annotations
+
+from collections import deque
+from pathlib import Path
+from zlib import crc32
+
+SEGMENT_LINES = 200_000
+BASE_MS, BETWEEN_MS = 1_741_500_000_000, 7
+BACK_MS, DONE_MS = 60_000, 1_000
+"""How long a message waits in the backlog, and how long at home for its receiver."""
+
+
+class LedgerWriter:
+    """Two clients, a syphon and a receiver; every tenth message takes the detour.
+
+    Time goes on with every message: what is in the backlog, or waits for its receiver, when one writing ends is in the
+    next.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir()
+        self._writers = [_Lines(directory, f"{number:016x}") for number in range(4)]
+        self._message = 0
+        self._home: deque[tuple[int, bytes, bytes, bytes]] = deque()
+        self._done: deque[tuple[int, bytes]] = deque()
+        """Both in the order of their times, because everybody waits equally long."""
+
+    def write(self, events: int) -> None:
+        """So many events more, in segments of their own."""
+        target = self._events + events
+        while self._events < target:
+            self._send(BASE_MS + self._message * BETWEEN_MS)
+            self._message += 1
+        for writer in self._writers:
+            writer.end()
+
+    @property
+    def _events(self) -> int:
+        return sum(writer.number for writer in self._writers)
+
+    def _send(self, at: int) -> None:
+        message, client = self._message, self._writers[self._message % 2]
+        name = b'"message_ids":["%032x"],"sizes":[1024]' % (message * 0x9E3779B97F4A7C15F39CC0605CEDC835 % (1 << 128))
+        where = b'"entity":"queue%d","namespace":"contoso",' % (message % 20)
+        self._go_on(at)
+        if message % 10:
+            client.add(at, b'"kind":"accepted",%b%b' % (where, name))
+            self._done.append((at + DONE_MS, where + name))
+        else:
+            queue = b'"queue":"contoso/x-servicebus-transfer/%d",' % (message // 10 % 10)
+            client.add(at, b'"kind":"backlogged",%b%b%b' % (where, queue, name))
+            self._home.append((at + BACK_MS, where, queue, name))
+
+    def _go_on(self, now: int) -> None:
+        """What is due by now comes home, or is delivered."""
+        syphon, receiver = self._writers[2:]
+        while self._home and self._home[0][0] <= now:
+            at, where, queue, name = self._home.popleft()
+            syphon.add(at, b'"kind":"received_from_backlog",%b%b%b' % (where, queue, name))
+            syphon.add(at + 4, b'"kind":"sent_home",%b%b' % (where, name))
+            syphon.add(at + 9, b'"kind":"completed",%b%b%b' % (where, queue, name))
+            self._done.append((now + DONE_MS, where + name))
+        while self._done and self._done[0][0] <= now:
+            at, what = self._done.popleft()
+            receiver.add(at, b'"kind":"delivered",' + what)
+
+
+class _Lines:
+    """Lines of one process."""
+
+    def __init__(self, directory: Path, process: str) -> None:
+        self._directory, self._process = directory, process
+        self._who = b'{"v":1,"process":"%b","pid":1,"host":"bench","program":"bench"' % process.encode()
+        self._lines: list[bytes] = []
+        self._segment = 0
+        self.number = 0
+
+    def add(self, at_ms: int, said: bytes) -> None:
+        self.number += 1
+        body = b'%b,"number":%d,"at_ms":%d,"monotonic_us":%d,%b' % (self._who, self.number, at_ms, at_ms, said)
+        self._lines.append(b'%b,"crc":%d}\n' % (body, crc32(body)))
+        if len(self._lines) >= SEGMENT_LINES:
+            self.end()
+
+    def end(self) -> None:
+        """Write what there is as a segment."""
+        if self._lines:
+            self._segment += 1
+            name = f"20250309T060000Z-{self._process}-{self._segment:06}.jsonl"
+            (self._directory / name).write_bytes(b"".join(self._lines))
+            self._lines.clear()
