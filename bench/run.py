@@ -1,6 +1,6 @@
 """All rows of the benchmark.
 
-    python -m bench.run [--quick] [--alone] [--only broker|pairing|syphon|spark|fanout]
+    python -m bench.run [--quick] [--alone] [--only broker|pairing|syphon|spark|analytics|fanout]
 
 Rounds take turns, twinbus then RabbitMQ, and the best round of each counts: the others say more about what else the
 machine did. Everything happens on loopback addresses and in one folder below build/, on the disk that the sources are
