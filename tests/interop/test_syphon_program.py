@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import socket
@@ -108,6 +109,23 @@ def test_a_message_without_known_order_that_comes_later_stops_the_syphon_and_sta
     assert "order cannot be promised" in capfd.readouterr().err
     assert "s0-2" not in ids_at(spaces.primary, "orders")
     assert ids_at(spaces.secondary, QUEUES[1 - queue_of("s0")]) == ["s0-2"]
+
+
+def test_status_tells_from_outside_what_lies_in_the_backlog_for_which_session(
+    spaces: NamespacePair, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put_sessions(spaces, 3)
+    put(spaces, 0, letters_for("invoices", 7))
+    assert run(["status", "--sessions", "--count", "2"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["invoices", "7", "(no", "session)"] in rows
+    assert ["orders", "3", "'s0'"] in rows
+    assert run(["status", "--sessions", "--count", "2", "--json"]) == 0
+    backlog = json.loads(capsys.readouterr().out)["backlog"]
+    assert backlog["sessions"] == {"orders": dict.fromkeys(SESSIONS, 3), "invoices": {"": 7}}
+    spaces.secondary.faults.add("unreachable")
+    assert run(["status", "--sessions", "--count", "2", "--timeout", "500ms"]) == 1
+    assert "backup (" in capsys.readouterr().out, "what is known is told all the same"
 
 
 # --- numbers ---

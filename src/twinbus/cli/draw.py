@@ -7,11 +7,16 @@ from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.table import Column
 
 from twinbus.client.duration import roughly
 
 if TYPE_CHECKING:
     from twinbus.syphon.progress import Progress as SyphonProgress
+
+
+FACTS_WIDTH = 85
+"""What the words beside a bar may take; in a narrow terminal the bar is shorter."""
 
 
 class HomeBar:
@@ -24,14 +29,16 @@ class HomeBar:
 
     def show(self, progress: SyphonProgress) -> None:
         if self._bar is None:
-            columns = (TextColumn("{task.description}"), BarColumn(30), TextColumn("{task.fields[facts]}"))
+            bar = BarColumn(min(30, max(5, self._console.width - FACTS_WIDTH)))
+            facts = TextColumn("{task.fields[facts]}", table_column=Column(no_wrap=True))
+            columns = (TextColumn("{task.description}", table_column=Column(no_wrap=True, min_width=9)), bar, facts)
             self._bar = Progress(*columns, console=self._console, transient=True, auto_refresh=False)
             self._task = self._bar.add_task("", total=None, facts="")
             self._bar.start()
         total = None if progress.left is None else progress.moved + progress.left
-        described, facts = _home_facts(progress)
+        described, told = _home_facts(progress)
         self._bar.update(
-            self._task, description=described, facts=facts, total=total, completed=progress.moved, refresh=True
+            self._task, description=described, facts=told, total=total, completed=progress.moved, refresh=True
         )
 
     def say(self, text: str) -> None:
@@ -46,8 +53,10 @@ class HomeBar:
 
 
 def _home_facts(progress: SyphonProgress) -> tuple[str, str]:
+    from twinbus.cli.commands.status import size
+
     left = "" if progress.left is None else f" of {progress.moved + progress.left:,}"
-    facts = [f"{progress.moved:,}{left}", f"{progress.rate:,.0f}/s"]
+    facts = [f"{progress.moved:,}{left}", size(progress.moved_bytes), f"{progress.rate:,.0f}/s"]
     if progress.seconds_left is not None:
         facts.append(f"{roughly(progress.seconds_left)} left")
     if progress.oldest_age_s is not None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from twinbus.dial import Dial
     from twinbus.syphon import SyphonOptions
     from twinbus.syphon.presence import Presence
+    from twinbus.syphon.survey import Survey
 
 
 class Ends(NamedTuple):
@@ -81,3 +82,15 @@ def usable(name: str, found: Presence) -> Sequence[int]:
     failure = next(iter(found.missing.values()))
     hint = "is --primary-name right, and has anybody paired them? see twinbus pair"
     raise TwinbusError(f"no backlog queue of {name} can be read: {failure} ({hint})")
+
+
+async def look_through(ends: Ends, options: SyphonOptions) -> Survey:
+    """What would go where, by peeking. Raises `TwinbusError` if the secondary does not answer."""
+    from twinbus.syphon.survey import survey
+
+    queues = await queues_of(ends, options.attempt_s)
+    if queues is None:
+        raise TwinbusError("the secondary does not answer: nothing can be told")
+    if options.order is not None:
+        options = replace(options, order_over=tuple(queues))
+    return await survey(ends.secondary, ends.names.primary, ends.queue_count, options, queues=queues)

@@ -90,7 +90,8 @@ class Homecoming:
             counting = asyncio.create_task(self._count())
             async for progress in syphon.progress(self._screen.every_s):
                 self._screen.show(progress)
-                if progress.state == AFTER_CANARY and self._ending is None:
+                is_calm = progress.held == 0  # those of the canary are counted when the backlog has let them go
+                if progress.state == AFTER_CANARY and is_calm and self._ending is None:
                     self._after_canary(progress.moved)
             counting.cancel()
             await asyncio.gather(counting, return_exceptions=True)

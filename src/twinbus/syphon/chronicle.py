@@ -161,7 +161,39 @@ def _event(
 
 
 def _message_id(letter: bytes) -> str:
+    found = _near_message_id(letter)
+    if found is not None:
+        return found
     try:
         return str(sections.read_property(letter, sections.walk(letter), PropertyField.MESSAGE_ID))
     except DecodeError:
         return ""
+
+
+_BEFORE_PROPERTIES = (b"\x00\x53\x70", b"\x00\x53\x71", b"\x00\x53\x72")
+_NARROW, _WIDE = (0xC0, 0xC1), (0xD0, 0xD1)
+_NARROW_PROPERTIES = b"\x00\x53\x73\xc0"
+_SHORT_TEXT = 0xA1
+
+
+def _near_message_id(letter: bytes) -> str | None:
+    """The id, if it is a short text where it usually is; None: look properly.
+
+    A walk through the whole letter costs as much as all else that is recorded of it, and the id lies near its start.
+    """
+    try:
+        at = 0
+        while letter[at : at + 3] in _BEFORE_PROPERTIES:
+            kind = letter[at + 3]
+            if kind in _NARROW:
+                at += 5 + letter[at + 4]
+            elif kind in _WIDE:
+                at += 8 + int.from_bytes(letter[at + 4 : at + 8])
+            else:
+                return None
+        if not letter.startswith(_NARROW_PROPERTIES, at) or letter[at + 6] != _SHORT_TEXT:
+            return None
+        end = at + 8 + letter[at + 7]
+        return letter[at + 8 : end].decode() if end <= at + 5 + letter[at + 4] <= len(letter) else None
+    except (IndexError, UnicodeDecodeError):
+        return None

@@ -48,7 +48,7 @@ class Progress:
     left: int | None
     """About how many are still to come; None: nobody has counted."""
     seconds_left: float | None
-    """What that takes at the present rate; None: unknown."""
+    """What that takes at the present rate; None: unknown, or nothing moves at the moment."""
     destinations: tuple[DestinationProgress, ...]
     troubles: tuple[str, ...]
     """Backlog queues that cannot be reached, and why."""

@@ -182,7 +182,7 @@ class Syphon:
             held=sum([queue.unsettled for queue in self.pump.queues]),
             oldest_age_s=max(ages) / 1000 if ages else None,
             left=left,
-            seconds_left=left / rate if left is not None and rate > 0 else None,
+            seconds_left=left / rate if left is not None and rate > 0 and self.pump.pace.is_running else None,
             destinations=tuple(
                 DestinationProgress(
                     path=each.path,

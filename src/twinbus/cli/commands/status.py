@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from typing import TYPE_CHECKING, Annotated
@@ -19,14 +20,18 @@ from twinbus.cli.namespaces import (
     Timeout,
     both,
     check_count,
+    name_of,
     seconds,
 )
 from twinbus.errors import TwinbusError
 
 if TYPE_CHECKING:
+    from twinbus.client.namespace import Namespace
     from twinbus.client.reports import Inspection, QueueReport, SideReport
+    from twinbus.syphon.survey import Survey
 
 UNKNOWN, EMPTY = "?", "-"
+SESSIONS_SHOWN = 20
 LOOK_EVERY_S = 0.2
 UNUSED_SHOWN = 3
 SYPHON_WORDS = {True: "seen", False: "no syphon seen: the oldest message lies untouched", None: "cannot be told"}
@@ -44,6 +49,13 @@ def status(
         str | None,
         typer.Option(metavar="TIME", help="Look twice, with so much time between, and tell growth by the difference."),
     ] = None,
+    sessions: Annotated[
+        bool,
+        typer.Option(
+            "--sessions",
+            help="Also tell, by peeking through the backlog, what lies there for which entity and session.",
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show whether both namespaces answer, and what lies in the backlog.
@@ -56,6 +68,7 @@ def status(
     Examples:
       twinbus status
       twinbus status --again-after 10s
+      twinbus status --sessions
       twinbus status --json
     """
     from twinbus.client.inspection import inspect
@@ -69,7 +82,12 @@ def status(
         if wait_s is not None:
             _wait(wait_s, bar)
             seen = inspect(here, there, count, primary_name=primary_name, attempt_s=attempt_s, earlier=seen)
-    typer.echo(json.dumps(seen.as_dict()) if as_json else report(seen))
+    can_look = sessions and seen.secondary.is_reachable
+    found = _look_through(here, there, count, primary_name, attempt_s) if can_look else None
+    if as_json:
+        typer.echo(json.dumps(seen.as_dict() | ({} if found is None else {"backlog": found.as_dict()})))
+    else:
+        typer.echo("\n\n".join([report(seen), *([] if found is None else [sessions_table(found)])]))
     if not seen.is_well:
         raise TwinbusError(_trouble(seen))
 
@@ -81,6 +99,31 @@ def _wait(length_s: float, bar: Bar) -> None:
         bar.done, bar.total = max(1, round(length_s - left)), round(length_s)
         time.sleep(min(LOOK_EVERY_S, left))
     bar.what, bar.done, bar.total = "looking again", 0, None
+
+
+def _look_through(here: Namespace, there: Namespace, count: int, primary_name: str | None, attempt_s: float) -> Survey:
+    from twinbus.cli.ends import Ends, look_through
+    from twinbus.cli.gauges import Names
+    from twinbus.syphon import SyphonOptions
+
+    names = Names(name_of(here, primary_name), there.name or there.address)
+    ends = Ends(here.dial(attempt_s), there.dial(attempt_s), names, count)
+    return asyncio.run(look_through(ends, SyphonOptions(attempt_s=attempt_s)))
+
+
+def sessions_table(found: Survey) -> str:
+    """Who sends with order has these go on into the backlog until they are home."""
+    from twinbus.cli import draw
+
+    rows = [
+        (entity, messages, repr(session) if session else "(no session)")
+        for entity, session, messages in found.largest_sessions(SESSIONS_SHOWN)
+    ]
+    if not rows:
+        return "nothing lies in the backlog that would go home"
+    more = found.session_count - len(rows)
+    table = draw.table([("entity", "messages", "session"), *rows])
+    return table + (f"\nand {more:,} more, each with no more messages than these" if more > 0 else "")
 
 
 def report(seen: Inspection) -> str:

@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from twinbus.cli.commands.quarantine import quarantine_commands
-from twinbus.cli.ends import Ends, order_refused, queues_of, watchful
+from twinbus.cli.ends import Ends, look_through, order_refused, queues_of, watchful
 from twinbus.cli.exit_codes import ExitCode, exit_codes
 from twinbus.cli.gauges import Address, MetricsFile, Names, check_file, parse_address, served
 from twinbus.cli.namespaces import (
@@ -31,12 +30,11 @@ from twinbus.cli.namespaces import (
 )
 from twinbus.cli.record import LedgerFolder, record_in
 from twinbus.cli.screens import screen_for, speaks_json
-from twinbus.errors import OptionsError, TwinbusError
+from twinbus.errors import OptionsError
 
 if TYPE_CHECKING:
     from twinbus.cli.homecoming import Ending, Screen
     from twinbus.syphon import Alert, SyphonOptions
-    from twinbus.syphon.survey import Survey
 
 ENDED_EARLY = "it ended before all was done: after --first, or by SIGTERM with --until-empty"
 
@@ -162,7 +160,7 @@ def syphon(
     if dry_run:
         from twinbus.cli.homecoming_texts import survey_text
 
-        found = asyncio.run(_look_through(ends, options))
+        found = asyncio.run(look_through(ends, options))
         typer.echo(json.dumps(found.as_dict()) if as_json else survey_text(found, datetime.now(UTC)))
         return
     raise typer.Exit(asyncio.run(_bring_home(ends, options, wishes)))
@@ -241,17 +239,6 @@ def exit_code(ending: Ending, options: SyphonOptions) -> int:
         return ExitCode.INTERRUPTED
     ended_early = ending is Ending.CANARY or (ending is Ending.STOPPED and options.until_empty)
     return ExitCode.NOT_ALL if ended_early else ExitCode.DONE
-
-
-async def _look_through(ends: Ends, options: SyphonOptions) -> Survey:
-    from twinbus.syphon.survey import survey
-
-    queues = await queues_of(ends, options.attempt_s)
-    if queues is None:
-        raise TwinbusError("the secondary does not answer: nothing can be told")
-    if options.order is not None:
-        options = replace(options, order_over=tuple(queues))
-    return await survey(ends.secondary, ends.names.primary, ends.queue_count, options, queues=queues)
 
 
 def syphon_commands() -> typer.Typer:
