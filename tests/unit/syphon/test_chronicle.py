@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import uuid
 from collections import Counter
 
+from hypothesis import given
+from hypothesis import strategies as st
 from pump_yard import START_MS, Yard, plain, with_ttl
 
+from twinbus.amqp import sections
 from twinbus.amqp.outcomes import Error
+from twinbus.amqp.sections import Header, PropertyField
+from twinbus.amqp.types import Long
 from twinbus.ledger.events import Event
 from twinbus.ledger.kinds import Kind
-from twinbus.syphon.chronicle import LedgerChronicle
+from twinbus.syphon.chronicle import LedgerChronicle, _message_id
 from twinbus.syphon.options import SyphonOptions
 from twinbus.syphon.pump import Pump
 
@@ -83,3 +89,26 @@ def test_pauses_are_told_with_their_reason_and_their_end() -> None:
     yard.run()
     told = [(event.kind, event.reason) for event in notebook.events if event.kind in (Kind.PAUSED, Kind.RESUMED)]
     assert told == [(Kind.PAUSED, "paused"), (Kind.RESUMED, "")]
+
+
+IDS = st.one_of(st.none(), st.text(max_size=40), st.text(min_size=200, max_size=300), st.uuids(), st.integers(0, 9))
+
+
+@given(
+    message_id=IDS,
+    subject=st.one_of(st.none(), st.text(max_size=300)),
+    header=st.sampled_from([None, Header(durable=True), Header(ttl_ms=1_000, delivery_count=3)]),
+    annotations=st.one_of(st.none(), st.dictionaries(st.text(max_size=100), st.integers(0, 9).map(Long), max_size=4)),
+)
+def test_the_id_that_is_told_is_the_one_of_the_message(
+    message_id: str | uuid.UUID | int | None,
+    subject: str | None,
+    header: Header | None,
+    annotations: dict[str, Long] | None,
+) -> None:
+    """However it is found: near the start, or by a walk."""
+    given = {PropertyField.MESSAGE_ID: message_id, PropertyField.SUBJECT: subject}
+    properties = {field: value for field, value in given.items() if value is not None}
+    letter = sections.encode_message(header=header, annotations=annotations, properties=properties, data=b"x")
+    assert _message_id(letter) == str(sections.read_property(letter, sections.walk(letter), PropertyField.MESSAGE_ID))
+    assert _message_id(letter[:20]) in ("", str(message_id))
