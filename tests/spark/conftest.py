@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from ledger_story import Story
     from pyspark.sql import SparkSession
+
+    from twinbus.spark.compaction.compaction import Compacted
+    from twinbus.spark.jobs.findings import Findings
 
 HERE = Path(__file__).parent
 LARGE = "large"
@@ -37,3 +41,30 @@ def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     session = ensure_session("local[2,4]", settings={} if is_large else FOR_LITTLE_DATA)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def story() -> Story:
+    """What happened to fifteen hundred messages."""
+    from ledger_story import a_story
+
+    return a_story(7, 1500)
+
+
+@pytest.fixture(scope="session")
+def compacted(story: Story, tmp_path_factory: pytest.TempPathFactory) -> Compacted:
+    """The ledger of the story."""
+    from twinbus.spark.compaction.compaction import compact_ledger, one_by_one
+
+    directory = tmp_path_factory.mktemp("ledger")
+    story.write(directory)
+    return compact_ledger(one_by_one, directory)
+
+
+@pytest.fixture(scope="session")
+def findings(spark: SparkSession, compacted: Compacted) -> Findings:
+    """What a report finds in it."""
+    from twinbus.cost.prices import Prices
+    from twinbus.spark.jobs.analysis import analyse
+
+    return analyse(spark, compacted, Prices(), horizon_min=15, tell=lambda _: None)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,33 +11,12 @@ from duck_oracle import Oracle
 from ledger_story import BASE_MS, FIRST_BACK, FIRST_OUT, MINUTE, SECOND_OUT, Script, Story, a_story, write_lines
 
 from twinbus.cli.main import run
-from twinbus.cost.prices import Prices
 from twinbus.ledger import Event, Kind
-from twinbus.spark.compaction.compaction import Compacted, compact_ledger, one_by_one
+from twinbus.spark.compaction.compaction import Compacted
 from twinbus.spark.jobs.findings import Findings
-from twinbus.spark.report.page import page
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-@pytest.fixture(scope="module")
-def story() -> Story:
-    return a_story(7, 1500)
-
-
-@pytest.fixture(scope="module")
-def compacted(story: Story, tmp_path_factory: pytest.TempPathFactory) -> Compacted:
-    directory = tmp_path_factory.mktemp("ledger")
-    story.write(directory)
-    return compact_ledger(one_by_one, directory)
-
-
-@pytest.fixture(scope="module")
-def findings(spark: SparkSession, compacted: Compacted) -> Findings:
-    from twinbus.spark.jobs.analysis import analyse
-
-    return analyse(spark, compacted, Prices(), horizon_min=15, tell=lambda _: None)
 
 
 def test_both_outages_of_every_entity_are_found(findings: Findings) -> None:
@@ -93,45 +70,6 @@ def test_operations_and_bytes_are_those_that_duckdb_counts(findings: Findings, c
         found = uses[stage]
         assert (found.messages, found.full, found.bytes) == (messages, operations, size), stage
     assert uses["settle on primary"].documents == 0
-
-
-class Looked(HTMLParser):
-    """What a page has and what it would fetch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.fetched: list[str] = []
-        self.text: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.fetched += [f"{name}={value}" for name, value in attrs if name in ("src", "href", "xlink:href", "onload")]
-
-    def handle_data(self, data: str) -> None:
-        self.text.append(data)
-
-
-def test_the_page_has_tables_and_plots_and_fetches_nothing(findings: Findings) -> None:
-    looked = Looked()
-    looked.feed(page(findings))
-    assert looked.fetched == []
-    assert "script" not in looked.tags
-    assert looked.tags.count("svg") == 4
-    assert looked.tags.count("table") >= 5
-    for head in ("Where they are", "To look at", "Outages", "Messages in the backlog", "Order", "Cost"):
-        assert head in looked.text
-    assert json.loads(json.dumps(findings.as_dict()))["reconciliation"]["lost"] == 9
-
-
-def test_names_cannot_break_out_of_the_page(findings: Findings) -> None:
-    evil = "<script>alert(1)</script>"
-    named = [{"verdict": "lost", "entity": evil, "message_id": evil, "first_ms": 1 << 62}]
-    outages = [{**findings.outages[0], "entity": evil}]
-    reconciliation = replace(findings.reconciliation, named=named, entities={evil: {"lost": 1}})
-    looked = Looked()
-    looked.feed(page(replace(findings, reconciliation=reconciliation, outages=outages)))
-    assert "script" not in looked.tags
 
 
 def test_the_command_writes_both_and_ends_with_4_if_messages_are_lost(

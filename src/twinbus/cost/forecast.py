@@ -7,9 +7,10 @@ from dataclasses import asdict, dataclass
 from math import ceil
 from typing import Any
 
+from twinbus.cost.alternatives import Alternative, alternatives
 from twinbus.cost.bill import Bill, Use, bill
-from twinbus.cost.prices import GB, Prices
-from twinbus.cost.stages import STEP_BYTES, Stage
+from twinbus.cost.prices import Prices
+from twinbus.cost.stages import NOT_FROM_PAIRING, STEP_BYTES, Stage
 from twinbus.errors import OptionsError
 
 HOURS_A_MONTH = 720
@@ -128,34 +129,6 @@ def capacity(usage: Usage) -> Capacity:
 
 
 @dataclass(frozen=True, slots=True)
-class Alternative:
-    """Another way to be available, and its list price a month."""
-
-    name: str
-    usd: float
-    remark: str
-
-
-def alternatives(usage: Usage, prices: Prices) -> list[Alternative]:
-    """One Standard namespace without pairing, and what is sold for availability."""
-    operations = Use()
-    for stage in (Stage.SEND, Stage.RECEIVE, Stage.SETTLE):
-        operations += uses(usage)[stage]
-    lost_share = f"sends fail during {usage.outages * usage.outage_s / 3600:,.1f} hours of outages"
-    alone = prices.standard_usd_a_month + prices.operations_usd(operations.full)
-    replicated = usage.messages * usage.size_bytes / GB * prices.replication_usd_per_gb
-    premium = prices.premium_usd_a_month
-    return [
-        Alternative("one Standard namespace", alone, lost_share),
-        Alternative("one Premium namespace, 1 messaging unit", premium, "one region"),
-        Alternative(
-            "Premium with geo-disaster recovery, 2 x 1 unit", 2 * premium, "metadata only: messages stay behind"
-        ),
-        Alternative("Premium with geo-replication, 2 x 1 unit", 2 * premium + replicated, "messages are replicated"),
-    ]
-
-
-@dataclass(frozen=True, slots=True)
 class Forecast:
     """A month with pairing."""
 
@@ -178,6 +151,10 @@ class Forecast:
 def forecast(usage: Usage, prices: Prices | None = None) -> Forecast:
     """What a month costs, what the backlog needs, and what else there is to buy."""
     prices = prices or Prices()
+    used = uses(usage)
     standing = prices.standard_usd_a_month + prices.connections_usd(2 * (usage.clients + usage.syphons))
-    of_month = bill("a month", uses(usage), prices, base_usd=standing)
-    return Forecast(usage, of_month, capacity(usage), alternatives(usage, prices), prices)
+    of_month = bill("a month", used, prices, base_usd=standing)
+    alone = sum(used[stage].full for stage in NOT_FROM_PAIRING)
+    out_hours = usage.outages * usage.outage_s / 3600
+    others = alternatives(alone, usage.messages * usage.size_bytes, out_hours, prices)
+    return Forecast(usage, of_month, capacity(usage), others, prices)

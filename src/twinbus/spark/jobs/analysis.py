@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812
 
+from twinbus.cost.alternatives import beside
 from twinbus.cost.bill import Bill, Use, bills
 from twinbus.cost.prices import Prices
 from twinbus.cost.stages import Stage
@@ -15,6 +16,7 @@ from twinbus.spark.compaction.compaction import Compacted
 from twinbus.spark.compaction.coverage import Coverage, coverage_of
 from twinbus.spark.jobs.bookkeeping import AT_ONCE, Books, books, kept, rows_of
 from twinbus.spark.jobs.findings import WORTH_A_LOOK, Findings, Reconciliation, Row
+from twinbus.spark.jobs.outage_hours import hours_out
 from twinbus.spark.transforms import availability as outage_times
 from twinbus.spark.transforms import ordering as order
 from twinbus.spark.transforms import reconciliation as fate
@@ -52,17 +54,19 @@ def asked(books: Books, prices: Prices, *, horizon_min: int) -> Findings:
         moved = at_once.submit(rows_of, flow(books.traffic))
         paid = at_once.submit(actual_cost, books.traffic, prices)
     by_entity, sessions_hurt = in_order.result()
+    out_times, months = out.result(), paid.result()
     return Findings(
         coverage=coverage,
         reconciliation=reconciled.result(),
-        outages=out.result(),
+        outages=out_times,
         availability=available.result(),
         ordering=by_entity,
         sessions_hurt=sessions_hurt,
         flow=moved.result(),
         bucket_ms=books.bucket_ms,
-        bills=paid.result(),
+        bills=months,
         prices_as_of=prices.as_of,
+        alternatives=[beside(each, hours_out(each.month, out_times, coverage.last_ms), prices) for each in months],
     )
 
 

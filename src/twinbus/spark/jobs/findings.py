@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from twinbus.cost.alternatives import Alternative
 from twinbus.cost.bill import Bill
 from twinbus.spark.compaction.coverage import FOREVER_MS, Coverage, Unknown
 from twinbus.spark.transforms.classes import ACCEPTED_CLASSES, DUPLICATED, IN_DOUBT, LOST, OTHER_CLASSES, UNKNOWN
@@ -81,6 +82,8 @@ class Findings:
     bucket_ms: int
     bills: list[Bill]
     prices_as_of: str
+    alternatives: list[list[Alternative]] = field(default_factory=list)
+    """For each bill, what else there was to buy."""
 
     @property
     def is_empty(self) -> bool:
@@ -94,7 +97,8 @@ class Findings:
             "availability": self.availability,
             "ordering": {"entities": self.ordering, "sessions_hurt": self.sessions_hurt},
             "flow": {"bucket_ms": self.bucket_ms, "buckets": self.flow},
-            "cost": cost_dict(self.bills, self.prices_as_of),
+            "cost": cost_dict(self.bills, self.prices_as_of)
+            | {"alternatives": [[asdict(each) for each in of_month] for of_month in self.alternatives]},
         }
 
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from html import escape
-from typing import Any
 
+from twinbus.cost.alternatives import Alternative
 from twinbus.cost.bill import Bill
 from twinbus.spark.compaction.coverage import FOREVER_MS, Unknown
 from twinbus.spark.jobs.findings import Findings, Row
 from twinbus.spark.report.plots import Bar, columns, line, moment, shares, timeline
+from twinbus.spark.report.style import STYLE
+from twinbus.spark.report.table import length, table
 from twinbus.spark.transforms.classes import ACCEPTED_CLASSES, OTHER_CLASSES
 
 UNKNOWN_SHOWN = 50
 
 PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">
 <title>twinbus report</title><style>{style}</style></head><body><main>
 <h1>What became of the messages</h1>
 <p class="verdict {mood}">{verdict}</p>
@@ -23,28 +25,12 @@ PAGE = """<!doctype html>
 {sections}
 </main></body></html>
 """
-STYLE = """
-:root{color-scheme:light dark;--ink:#1c2330;--paper:#fff;--faint:#d9dee7;--blue:#2f6fde;--red:#c8372d;--amber:#d98a00;
---green:#2c8a4b}
-@media(prefers-color-scheme:dark){:root{--ink:#e4e8ef;--paper:#151a22;--faint:#333c4a;--blue:#6aa0ff;--red:#ff7a70;
---amber:#ffbe4d;--green:#68cf8b}}
-body{background:var(--paper);color:var(--ink);font:15px/1.5 system-ui,sans-serif;margin:0}
-main{max-width:1000px;margin:auto;padding:24px}h1{font-size:24px}h2{font-size:18px;margin-top:40px}
-table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}.wide{overflow-x:auto}
-th,td{padding:3px 8px;border-bottom:1px solid var(--faint);text-align:right;white-space:nowrap}
-th:first-child,td:first-child,td.text,th.text{text-align:left}
-.verdict{font-size:20px;font-weight:600;padding:10px 14px;border-left:6px solid}
-.good{border-color:var(--green)}.bad{border-color:var(--red)}.unsure{border-color:var(--amber)}
-svg{width:100%;height:auto}svg text{fill:var(--ink);font-size:11px}.grid{stroke:var(--faint)}
-.line{fill:none;stroke:var(--blue);stroke-width:1.5}.area{fill:var(--blue);opacity:.15}.column{fill:var(--blue)}
-.suspected{fill:var(--amber)}.out{fill:var(--red)}
-"""
 
 
 def page(findings: Findings) -> str:
     """The whole page."""
     mood = mood_of(findings)
-    sections = [_coverage(findings), _messages(findings), _named(findings), _outages(findings), _flow(findings)]
+    sections = [_messages(findings), _coverage(findings), _named(findings), _outages(findings), _flow(findings)]
     sections += [_order(findings), _cost(findings)]
     return PAGE.format(
         style=STYLE,
@@ -82,21 +68,33 @@ def summary(findings: Findings) -> str:
 
 
 def _coverage(findings: Findings) -> str:
-    coverage = findings.coverage
-    if coverage.is_complete and not coverage.troubles:
-        return ""
-    rows = [_unknown_row(each) for each in coverage.unknown[:UNKNOWN_SHOWN]]
-    missing = _table(("process", "records", "from", "to", "why"), rows, text=(4,)) if rows else ""
-    skipped = [(each.segment, each.defect, each.count, each.text) for each in coverage.troubles]
-    left_out = _table(("segment", "what", "lines", "why"), skipped, text=(1, 3)) if skipped else ""
-    return "".join(
-        [
-            "<h2>What is missing</h2><p>Where records are missing, nobody can say that nothing was lost.</p>" + missing
-            if rows
-            else "",
-            f"<h2>What was skipped</h2>{left_out}" if skipped else "",
-        ]
-    )
+    coverage, found = findings.coverage, findings.reconciliation
+    facts = [
+        ("records", coverage.records),
+        ("processes that wrote them", coverage.processes),
+        ("of these still running", coverage.running),
+        ("first record", moment(coverage.first_ms)),
+        ("last record", moment(coverage.last_ms)),
+        ("horizon", f"{found.horizon_min} min"),
+        ("records are missing", "no" if coverage.is_complete else f"yes, in {len(coverage.unknown):,} places"),
+    ]
+    head = f"<h2>What was read</h2>{table(('', ''), facts)}" if not findings.is_empty else ""
+    return head + _missing(findings) + _skipped(findings)
+
+
+def _missing(findings: Findings) -> str:
+    unknown = findings.coverage.unknown
+    rows = [_unknown_row(each) for each in unknown[:UNKNOWN_SHOWN]]
+    more = f"<p>And {len(unknown) - len(rows):,} more.</p>" if len(unknown) > len(rows) else ""
+    text = "<h2>What is missing</h2><p>Where records are missing, nobody can say that nothing was lost.</p>"
+    shown = table(("process", "records", "from", "to", "why"), rows, text=(4,), long=(4,))
+    return f"{text}{shown}{more}" if rows else ""
+
+
+def _skipped(findings: Findings) -> str:
+    rows = [(each.segment, each.defect, each.count, each.text) for each in findings.coverage.troubles]
+    shown = table(("segment", "what", "lines", "why"), rows, text=(1, 3), long=(3,))
+    return f"<h2>What was skipped</h2>{shown}" if rows else ""
 
 
 def _unknown_row(unknown: Unknown) -> tuple[object, ...]:
@@ -115,7 +113,7 @@ def _messages(findings: Findings) -> str:
     rows = [(entity, *(counts.get(each, 0) for each in classes)) for entity, counts in sorted(found.entities.items())]
     total = ("all", *(found.count(each) for each in classes))
     remark = f"<p>{found.overtaken:,} wait although later ones have gone on.</p>" if found.overtaken else ""
-    return f"<h2>Where they are</h2>{_table(heads, [*rows, total])}{remark}"
+    return f"<h2>Where they are</h2>{table(heads, [*rows, total], total=True)}{remark}" if rows else ""
 
 
 def _named(findings: Findings) -> str:
@@ -123,21 +121,23 @@ def _named(findings: Findings) -> str:
         (row["entity"], row["message_id"], row["verdict"].replace("_", " "), moment(row["first_ms"]))
         for row in findings.reconciliation.named
     ]
-    table = _table(("entity", "message", "what", "first heard of"), rows, text=(1, 2))
-    return f"<h2>To look at</h2>{table}" if rows else ""
+    shown = table(("entity", "message", "what", "first heard of"), rows, text=(1, 2))
+    return f"<h2>To look at</h2>{shown}" if rows else ""
 
 
 def _outages(findings: Findings) -> str:
-    if not findings.outages:
-        return "<h2>Outages</h2><p>No entity failed over.</p>"
-    bars = [bar for row in findings.outages for bar in _bars(row)]
-    coverage = findings.coverage
     rows = [
-        (row["entity"], row["outages"], _length(row["out_ms"]), "" if row["share"] is None else f"{row['share']:.4%}")
+        (row["entity"], row["outages"], length(row["out_ms"]), "" if row["share"] is None else f"{row['share']:.4%}")
         for row in findings.availability
     ]
-    table = _table(("entity", "outages", "time out", "available"), rows)
-    return f"<h2>Outages</h2>{timeline(bars, coverage.first_ms, coverage.last_ms)}{table}"
+    shown = table(("entity", "outages", "time out", "available"), rows) if rows else ""
+    if not findings.outages:
+        return f"<h2>Outages</h2><p>No entity failed over.</p>{shown}"
+    bars = [bar for row in findings.outages for bar in _bars(row)]
+    coverage = findings.coverage
+    key = '<span class="key suspected"></span>failing<span class="key out"></span>out'
+    plot = timeline(bars, coverage.first_ms, coverage.last_ms)
+    return f'<h2>Outages</h2><p class="soft">As clients saw it: {key}</p>{plot}{shown}'
 
 
 def _bars(row: Row) -> Iterable[Bar]:
@@ -158,7 +158,7 @@ def _flow(findings: Findings) -> str:
     )
     return (
         f"<h2>Messages in the backlog</h2>{depth}<h2>Drain rate, messages a second</h2>{rate}"
-        f"<p>In steps of {_length(findings.bucket_ms)}.</p>"
+        f'<p class="soft">In steps of {length(findings.bucket_ms)}.</p>'
     )
 
 
@@ -170,45 +170,42 @@ def _order(findings: Findings) -> str:
             row["arrived"] or 0,
             row["late"] or 0,
             f"{row['sessions_hurt'] or 0:,} of {row['sessions']:,}",
-            _length(row["worst_ms"] or 0),
+            length(row["worst_ms"] or 0),
         )
         for row in findings.ordering
     ]
     heads = ("entity", "seen as", "arrived", "late", "sessions hurt", "worst")
     sessions = [(row["entity"], row["session_id"], row["messages"], row["late"]) for row in findings.sessions_hurt]
-    worst = _table(("entity", "session", "messages", "late"), sessions, text=(1,)) if sessions else ""
+    worst = table(("entity", "session", "messages", "late"), sessions, text=(1,)) if sessions else ""
     text = "<p>Late: came after a message that the same process sent later to the same entity or session.</p>"
-    return f"<h2>Order</h2>{text}{_table(heads, rows, text=(1,))}{worst}" if rows else ""
+    worst = f"<h3>Sessions that suffered most</h3>{worst}" if worst else ""
+    return f"<h2>Order</h2>{text}{table(heads, rows, text=(1,))}{worst}" if rows else ""
 
 
 def _cost(findings: Findings) -> str:
-    parts = [_month(each) for each in findings.bills]
-    return f"<h2>Cost</h2><p>At list prices of {escape(findings.prices_as_of)}.</p>{''.join(parts)}" if parts else ""
+    others = findings.alternatives or [[] for _ in findings.bills]
+    parts = [_month(each, beside) for each, beside in zip(findings.bills, others, strict=True)]
+    text = (
+        f"<p>At list prices of {escape(findings.prices_as_of)}. Counted twice: by the rule of the documents, and in "
+        "full, as the service meters it. The standing charge is in the total.</p>"
+    )
+    return f"<h2>Cost</h2>{text}{''.join(parts)}" if parts else ""
 
 
-def _month(bill: Bill) -> str:
+def _month(bill: Bill, others: list[Alternative]) -> str:
     head, *rows = bill.rows()
     bars = [
         (str(each.stage), each.use.full, f"{each.use.full:,.0f} operations") for each in bill.lines if each.use.full
     ]
-    return f"<h3>{escape(bill.month)}</h3>{_table([str(cell) for cell in head], rows)}{shares(bars)}"
+    shown = table([str(cell) for cell in head], rows, total=True)
+    return f"<h3>{escape(bill.month)}</h3>{shown}{shares(bars)}{_beside(bill, others)}"
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[Any]], *, text: tuple[int, ...] = ()) -> str:
-    def cell(tag: str, at: int, value: object) -> str:
-        shown = f"{value:,}" if isinstance(value, int) else str(value)
-        return f"<{tag}{' class=text' if at in text else ''}>{escape(shown)}</{tag}>"
-
-    top = "".join(cell("th", at, head) for at, head in enumerate(heads))
-    body = "".join(f"<tr>{''.join(cell('td', at, value) for at, value in enumerate(row))}</tr>" for row in rows)
-    return f'<div class="wide"><table><tr>{top}</tr>{body}</table></div>'
-
-
-def _length(length_ms: float) -> str:
-    """As 1 h 30 min, 5 min, 12 s, 250 ms."""
-    if length_ms < 1000:
-        return f"{length_ms:g} ms"
-    minutes, seconds = divmod(round(length_ms / 1000), 60)
-    hours, minutes = divmod(minutes, 60)
-    parts = [(hours, "h"), (minutes, "min"), (seconds if not hours else 0, "s")]
-    return " ".join(f"{number} {unit}" for number, unit in parts if number)
+def _beside(bill: Bill, others: list[Alternative]) -> str:
+    """What the month cost, and what else there was to buy."""
+    pairing = f"of it for pairing {bill.pairing_usd('documents'):,.2f} to {bill.pairing_usd('full'):,.2f}"
+    rows = [("twinbus on Standard, by the documents", f"{bill.usd('documents'):,.2f}", "sends go on")]
+    rows += [("twinbus on Standard, in full", f"{bill.usd('full'):,.2f}", f"sends go on; {pairing}")]
+    rows += [(each.name, f"{each.usd:,.2f}", each.remark) for each in others]
+    shown = table(("beside the alternatives", "USD a month", ""), rows, text=(2,), long=(2,))
+    return shown if others else ""

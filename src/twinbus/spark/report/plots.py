@@ -43,7 +43,7 @@ def timeline(bars: Sequence[Bar], first_ms: int, last_ms: int) -> str:
         y = TOP + 24 * at
         shapes.append(_text(LEFT - 8, y + 16, row if len(row) <= 22 else row[:21] + "…", "end"))
         shapes += [_bar(bar, across, y, last_ms) for bar in bars if bar.row == row]
-    return _svg(height, shapes)
+    return _svg("outages over time", height, shapes)
 
 
 def _bar(bar: Bar, across: _Axis, y: int, last_ms: int) -> str:
@@ -66,7 +66,7 @@ def line(points: Sequence[tuple[int, float]], first_ms: int, last_ms: int, *, st
     path.append(f"{across.at(last_ms):.1f},{level:.1f}" if step else f"{across.at(last_ms):.1f},{up.at(0):.1f}")
     ground = f"{LEFT},{up.at(0):.1f} {' '.join(path)} {across.at(last_ms):.1f},{up.at(0):.1f}"
     shapes = [across.drawn(height), up.drawn(), f'<polygon class="area" points="{ground}"/>']
-    return _svg(height, [*shapes, f'<polyline class="line" points="{" ".join(path)}"/>'])
+    return _svg("messages over time", height, [*shapes, f'<polyline class="line" points="{" ".join(path)}"/>'])
 
 
 def columns(points: Sequence[tuple[int, float]], first_ms: int, last_ms: int, bucket_ms: int) -> str:
@@ -81,7 +81,7 @@ def columns(points: Sequence[tuple[int, float]], first_ms: int, last_ms: int, bu
             title = escape(f"{moment(at_ms)}: {value:,.1f}")
             size = f'width="{width:.1f}" height="{up.at(0) - y:.1f}"'
             shapes.append(f'<rect class="column" x="{x:.1f}" y="{y:.1f}" {size}><title>{title}</title></rect>')
-    return _svg(height, shapes)
+    return _svg("messages a second over time", height, shapes)
 
 
 def shares(values: Sequence[tuple[str, float, str]]) -> str:
@@ -95,7 +95,7 @@ def shares(values: Sequence[tuple[str, float, str]]) -> str:
         shapes.append(_text(LEFT - 8, y + 14, name, "end"))
         shapes.append(f'<rect class="column" x="{LEFT}" y="{y + 2}" width="{max(width, 1):.1f}" height="16"/>')
         shapes.append(_text(LEFT + width + 6, y + 14, text))
-    return _svg(height, shapes)
+    return _svg("operations by stage", height, shapes)
 
 
 class _Axis:
@@ -149,5 +149,7 @@ def _text(x: float, y: float, text: str, anchor: str = "start") -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
 
 
-def _svg(height: int, shapes: Sequence[str]) -> str:
-    return f'<svg viewBox="0 0 {WIDTH} {height}" role="img">{"".join(shapes)}</svg>'
+def _svg(label: str, height: int, shapes: Sequence[str]) -> str:
+    """In a box that can be moved sideways where the page is narrow: a plot that shrinks cannot be read."""
+    drawn = f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{label}">{"".join(shapes)}</svg>'
+    return f'<div class="wide">{drawn}</div>'

@@ -1,0 +1,126 @@
+"""The report as a page: complete, harmless, and the same in a browser without a network."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+from browser import a_page
+
+from twinbus.spark.compaction.coverage import Unknown
+from twinbus.spark.compaction.manifest import Trouble
+from twinbus.spark.jobs.findings import Findings
+from twinbus.spark.report.page import page
+
+HEADS = (
+    "Where they are",
+    "What was read",
+    "To look at",
+    "Outages",
+    "Messages in the backlog",
+    "Drain rate, messages a second",
+    "Order",
+    "Cost",
+)
+PLOTS = ("outages over time", "messages over time", "messages a second over time", "operations by stage")
+WIDE, NARROW = 1280, 390
+
+
+class Looked(HTMLParser):
+    """What a page has and what it would fetch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.fetched: list[str] = []
+        self.text: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.fetched += [f"{name}={value}" for name, value in attrs if name in ("src", "href", "xlink:href", "onload")]
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def test_the_page_has_tables_and_plots_and_fetches_nothing(findings: Findings) -> None:
+    looked = Looked()
+    looked.feed(page(findings))
+    assert looked.fetched == []
+    assert "script" not in looked.tags
+    assert looked.tags.count("svg") == len(PLOTS)
+    assert looked.tags.count("table") >= 7
+    assert [head for head in HEADS if head not in looked.text] == []
+    assert json.loads(json.dumps(findings.as_dict()))["reconciliation"]["lost"] == 9
+
+
+def test_both_rules_of_counting_stand_beside_the_alternatives(findings: Findings) -> None:
+    looked = Looked()
+    looked.feed(page(findings))
+    [bill], [others] = findings.bills, findings.alternatives
+    for shown in (
+        f"{bill.usd('documents'):,.2f}",
+        f"{bill.usd('full'):,.2f}",
+        *(f"{each.usd:,.2f}" for each in others),
+    ):
+        assert shown in looked.text
+    assert "sends fail during 0.7 hours of outages" in looked.text
+    assert findings.as_dict()["cost"]["alternatives"][0][0]["name"] == "one Standard namespace"
+
+
+def test_what_is_missing_and_what_was_skipped_is_on_the_page(findings: Findings) -> None:
+    unknown = Unknown("0a", "client", 3, 1, 2, "the disk was full")
+    trouble = Trouble("some.jsonl", "corrupt", "not what was written", 2, [7, 8])
+    coverage = replace(findings.coverage, unknown=(unknown,) * 60, troubles=(trouble,))
+    reconciliation = replace(findings.reconciliation, coverage_is_complete=False)
+    looked = Looked()
+    looked.feed(page(replace(findings, coverage=coverage, reconciliation=reconciliation)))
+    for said in ("What is missing", "the disk was full", "And 10 more.", "some.jsonl", "not what was written"):
+        assert said in looked.text
+    assert "Unknown: records are missing; at least 9 lost" in looked.text
+
+
+def test_names_cannot_break_out_of_the_page(findings: Findings) -> None:
+    evil = "<script>alert(1)</script>"
+    named = [{"verdict": "lost", "entity": evil, "message_id": evil, "first_ms": 1 << 62}]
+    outages = [{**findings.outages[0], "entity": evil}]
+    reconciliation = replace(findings.reconciliation, named=named, entities={evil: {"lost": 1}})
+    looked = Looked()
+    looked.feed(page(replace(findings, reconciliation=reconciliation, outages=outages)))
+    assert "script" not in looked.tags
+
+
+async def test_a_browser_shows_all_of_it_without_a_complaint_or_a_request(findings: Findings, tmp_path: Path) -> None:
+    file = tmp_path / "report.html"
+    file.write_text(page(findings), encoding="utf-8")
+    async with a_page(tmp_path / "browser") as shown:
+        await shown.open(file.as_uri())
+        text = await shown.value("document.body.innerText")
+        heads = await shown.value("[...document.querySelectorAll('h2')].map(each => each.innerText)")
+        assert heads == list(HEADS)
+        assert "9 lost" in text
+        assert f"{findings.coverage.records:,}" in text
+        assert await shown.value("[...document.querySelectorAll('svg')].map(each => each.ariaLabel)") == list(PLOTS)
+        papers = set()
+        for width, dark in ((WIDE, False), (NARROW, False), (NARROW, True)):
+            await shown.look(width=width, dark=dark)
+            assert await shown.value("document.documentElement.scrollWidth") <= width, "the page can be moved sideways"
+            assert (
+                await shown.value("Math.min(...[...document.querySelectorAll('svg')].map(e => e.clientWidth))") >= 800
+            )
+            papers.add(await shown.value("getComputedStyle(document.body).backgroundColor"))
+        assert len(papers) == 2
+        assert shown.fetched == [file.as_uri()]
+        assert shown.complaints == []
+
+
+async def test_a_browser_that_would_complain_is_heard(tmp_path: Path) -> None:
+    """The test above could not fail otherwise."""
+    file = tmp_path / "bad.html"
+    file.write_text("<p>one</p><script>console.error('no'); nothing()</script><img src=gone.png>", encoding="utf-8")
+    async with a_page(tmp_path / "browser") as shown:
+        await shown.open(file.as_uri())
+        assert len(shown.fetched) == 2
+        assert len(shown.complaints) >= 2
