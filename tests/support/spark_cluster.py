@@ -19,7 +19,7 @@ import pyspark
 
 SPARK_HOME = Path(pyspark.__file__).parent
 HOST = "127.0.0.1"
-START_S, DRAIN_S = 90.0, 180.0
+START_S, DRAIN_S = 180.0, 300.0
 MASTER, WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
 LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 EXECUTOR, PYTHON_WORKER = "CoarseGrainedExecutorBackend", "pyspark.daemon"
@@ -48,6 +48,7 @@ class SparkCluster:
             **environment,
         }
         self._daemons: list[subprocess.Popen[bytes] | subprocess.Popen[str]] = []
+        self._drivers: list[Drain] = []
         self._sessions: set[int] = set()
         self.workers: list[subprocess.Popen[bytes]] = []
         self.url = ""
@@ -80,7 +81,10 @@ class SparkCluster:
         until(lambda: self._log("master").count("Registering worker") > known, "a worker is known")
 
     def heal(self) -> None:
-        """Two workers, as at the beginning."""
+        """Two workers and no driver, as at the beginning."""
+        for driver in self._drivers:
+            driver.kill()
+        self._drivers.clear()
         self.workers = [each for each in self.workers if each.poll() is None]
         while len(self.workers) < 2:
             self.add_worker()
@@ -97,6 +101,7 @@ class SparkCluster:
 
     def run(self, *command: str, environment: Mapping[str, str] | None = None) -> Drain:
         started = Drain(command, {**self._environment, **(environment or {})}, self.folder)
+        self._drivers.append(started)
         self._daemons.append(started.process)
         self._sessions.add(started.process.pid)
         return started
@@ -157,8 +162,10 @@ class Drain:
     def kill(self) -> None:
         """The driver and its JVM, as kill -9 does."""
         for pid in processes_of(self.process.pid):
-            os.kill(pid, signal.SIGKILL)
-        self.process.communicate()
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if self.process.stdout is not None and not self.process.stdout.closed:
+            self.process.communicate()
 
     def ended(self) -> tuple[int, str, str]:
         """Exit code, stdout and stderr."""
