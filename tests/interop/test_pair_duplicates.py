@@ -49,6 +49,15 @@ def test_pairing_says_nothing_where_detection_is_as_it_should_be(both: Stage) ->
     assert not [news for news in heard.named("pairing_warning") if "duplicate" in news.text]
 
 
+def test_pairing_looks_at_topics_too(both: Stage) -> None:
+    topic = f"{both.orders}-topic"
+    both.primary.admin.create_topic(
+        topic, requires_duplicate_detection=True, duplicate_detection_history_time_window=LONG
+    )
+    with both.client(entities=(topic,)) as bus:
+        assert [entity.duplicate_detection for entity in bus.status().entities] == ["on"]
+
+
 @pytest.mark.parametrize("window", [LONG, None], ids=["on", "off"])
 def test_the_copy_of_a_message_in_doubt_ends_at_home_where_duplicates_are_known(
     both: Stage, window: timedelta | None

@@ -173,5 +173,5 @@ async def _read_entity(admin: ServiceBusAdministrationClient, entity: str) -> Qu
     """A queue or a topic, whichever it is."""
     try:
         return await admin.get_queue(entity)
-    except ResourceNotFoundError:
+    except (ResourceNotFoundError, AttributeError):  # the SDK stumbles over the description of a topic
         return await admin.get_topic(entity)

@@ -261,5 +261,5 @@ def read_entity(admin: ServiceBusAdministrationClient, entity: str) -> QueueProp
     """A queue or a topic, whichever it is."""
     try:
         return admin.get_queue(entity)
-    except ResourceNotFoundError:
+    except (ResourceNotFoundError, AttributeError):  # the SDK stumbles over the description of a topic
         return admin.get_topic(entity)
