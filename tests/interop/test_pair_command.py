@@ -90,7 +90,7 @@ def test_status_shows_what_lies_in_the_backlog(spaces: NamespacePair, capsys: py
     assert run(["status", "--count", "2"]) == 0
     out, err = capsys.readouterr()
     assert "contoso (127.0.0.1" in out
-    assert out.count("takes messages") == 2
+    assert out.count("  open\n") == 2
     assert "waiting    5 messages" in out
     assert "syphon     cannot be told" in out
     assert "is 1024, not 5120" not in out, "as pairing has made them"

@@ -37,15 +37,15 @@ from twinbus.errors import OptionsError, TwinbusError
 
 EXAMPLES = """\b
 Examples:
-  twinbus serve                  a Service Bus namespace on this machine, at once
+  twinbus serve                  a Service Bus namespace on this machine
   twinbus send orders 'hello'    a message for it
   twinbus receive orders         and out again
-  twinbus demo                   watch a namespace being killed, and lose nothing
+  twinbus demo                   watch a namespace being killed, lose nothing
   twinbus fault add no-send      make the namespace refuse every send
-  twinbus pair                   make two namespaces ready for an outage, or say what is missing
-  twinbus status                 see whether both answer and what lies in the backlog
+  twinbus pair                   make two namespaces ready for an outage
+  twinbus status                 do both answer, what lies in the backlog
   twinbus syphon --until-empty   bring everything home that lies there
-  twinbus drill --entity orders  make a queue fail for a while, and measure how the pair takes it
+  twinbus drill --entity orders  make a queue fail, measure how that goes
   twinbus serve --help           what can be chosen; every command has one"""
 
 NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO)

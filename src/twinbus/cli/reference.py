@@ -68,7 +68,6 @@ for the whole namespace, for `--entity` (repeated for a group), or for those who
 `--for`, or until it is cleared. How to use them: [make a namespace fail](../how-to/faults.md).
 """
 _DEFAULT = re.compile(r"\s*\[default: (?P<value>[^\]]*)\]")
-_EXAMPLES = re.compile(r"\s*[\b]*\n?\s*(?=(Examples|Then)[^\n]*:\n)")
 
 
 # --- commands ---
@@ -95,12 +94,11 @@ def every_command(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[s
 
 
 def _command_lines(path: Sequence[str], command: Any) -> Iterator[str]:
-    description, *examples = _EXAMPLES.split(inspect.cleandoc(command.help or ""), maxsplit=1)
+    description, _, block = inspect.cleandoc(command.help or "").partition("\b\n")
     yield from (f"## {' '.join(path)}", "", *_usage(path, command), "", description.strip(), "")
     yield from _table(("option", "default", ""), [_row(each) for each in _parameters(command)])
-    if examples:
-        text = "\n".join(line.replace("\b", "").rstrip() for line in examples[-1].strip().splitlines())
-        yield from ("", "```text", text.replace("\n\n\n", "\n\n"), "```")
+    if block:
+        yield from ("", "```text", block.replace("\b\n", "").strip(), "```")
     yield from _special_codes(command)
 
 

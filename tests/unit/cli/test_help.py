@@ -31,9 +31,7 @@ def test_help_has_examples_and_exit_codes_and_fits_a_terminal(name: str, capsys:
     text = shown(name, capsys)
     assert "Examples" in text
     assert "Exit codes:" in text
-    head = text.partition("Examples")[0]
-    assert max(map(len, head.splitlines())) <= 80
-    assert max(map(len, text.splitlines())) <= 110
+    assert [line for line in text.splitlines() if len(line) > 80] == []
 
 
 @pytest.mark.parametrize("name", COMMANDS)

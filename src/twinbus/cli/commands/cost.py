@@ -50,7 +50,7 @@ def forecast(
     \b
     Examples:
       twinbus cost forecast
-      twinbus cost forecast --entities 5 --clients 20 --rate 100 --outages 2 --outage 30m
+      twinbus cost forecast --entities 5 --clients 20 --rate 100 --outage 30m
       twinbus cost forecast --size 100000 --rate 500 --outage 6h --json
     """
     from twinbus.cost.forecast import Usage

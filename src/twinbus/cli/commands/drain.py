@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from twinbus.spark.drain.drain import DrainProgress
     from twinbus.spark.drain.options import DrainOptions
 
-ENDED_EARLY = "it ended before the backlog was empty: nothing moved any more, or by SIGTERM"
+ENDED_EARLY = "it ended before the backlog was empty: nothing moved, or SIGTERM"
 EVERY_S = (1, 86_400)
 LOOK_S = 0.5
 _PLAIN_LOCAL = re.compile(r"local(\[(?P<cores>\*|\d+)\])?")
@@ -107,7 +107,7 @@ def drain(
       twinbus pipeline drain
       twinbus pipeline drain --order session --ledger ./ledger
       twinbus pipeline drain --every 30s --json
-      twinbus pipeline drain --master spark://host:7077 --primary-secret file:/run/secrets/primary
+      twinbus pipeline drain --master spark://host:7077 --primary-secret env:BUS
       twinbus pipeline drain --master spark://host:7077 --archive twinbus.tar.gz
     """
     every_s = None if every is None else _every_s(every)

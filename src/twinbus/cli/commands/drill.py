@@ -131,7 +131,7 @@ def drill(
     \b
     Examples:
       twinbus drill --entity orders --dry-run
-      twinbus drill --entity orders --length 30s --max-failover 3s --max-gap 1s --max-recovery 5s
+      twinbus drill --entity orders --length 30s --max-failover 3s --max-gap 1s
       twinbus drill --entity orders --by-status --yes --json --report drill.md
       twinbus drill --entity orders --fault unreachable --how silent --length 1m
       twinbus drill --undo

@@ -93,16 +93,29 @@ def add(
     server.
 
     \b
-    Examples, one for each fault:
-      twinbus fault add no-send --entity orders --for 30s        sends are refused: amqp:internal-error
-      twinbus fault add no-receive --entity orders               receives and settlements are refused
-      twinbus fault add no-manage --for 5m                       admin requests get 503, management requests 500
-      twinbus fault add unreachable --how silent --for 10s       nothing gets through: refuse, drop or silent
-      twinbus fault add refuse --condition com.microsoft:entity-disabled --on sends --count 3
-      twinbus fault add busy --per-second 5                      server busy beyond 5 requests a second
-      twinbus fault add slow --delay 500ms --jitter 200ms        every answer takes its time
-      twinbus fault add late --delay 2m --entity orders          accepted at once, there 2 minutes later
-      twinbus fault add unanswered --probability 0.1             stored, but the sender never hears of it
+    Faults:
+      no-send      sends are refused: amqp:internal-error
+      no-receive   receives and settlements are refused
+      no-manage    admin requests get 503, management requests 500
+      unreachable  nothing gets through: refuse, drop or silent
+      refuse       sends, receives or both are refused with any AMQP condition
+      busy         server busy beyond so many requests a second
+      slow         every answer takes its time
+      late         accepted at once, there later
+      unanswered   stored, but the sender never hears of it
+      restart      unavailable for a while, then slow for a while
+
+    \b
+    Examples, one for each:
+      twinbus fault add no-send --entity orders --for 30s
+      twinbus fault add no-receive --entity orders
+      twinbus fault add no-manage --for 5m
+      twinbus fault add unreachable --how silent --for 10s
+      twinbus fault add refuse --condition amqp:not-found --on sends --count 3
+      twinbus fault add busy --per-second 5
+      twinbus fault add slow --delay 500ms --jitter 200ms
+      twinbus fault add late --delay 2m --entity orders
+      twinbus fault add unanswered --probability 0.1
       twinbus fault add restart --pattern 'orders*' --for 20s --slow-for 1m
     """
     from twinbus.namespace.faults.vocabulary import read_fault

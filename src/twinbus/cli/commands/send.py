@@ -103,7 +103,7 @@ def send(
     \b
     Examples:
       twinbus send orders '{"order": 42}' --content-type application/json
-      twinbus send orders --file order.json --property region=eu --property weight:=2.5
+      twinbus send orders --file order.json --property weight:=2.5
       grep ERROR app.log | twinbus send errors --ttl 1h
       twinbus send orders 'order {n}' --count 1000 --rate 50 --json
       twinbus send carts 'later' --session cart-7 --schedule 10m

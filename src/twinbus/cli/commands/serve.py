@@ -140,7 +140,7 @@ def serve(
       twinbus serve --entities Config.json
       twinbus serve --namespace contoso:0 --memory --json
       twinbus serve --rule reader:Listen --rule app:Send
-      twinbus serve --namespace contoso:5672 --namespace backup:5673 --ledger ./ledger
+      twinbus serve --namespace contoso:5672 --ledger ./ledger
       twinbus serve --host 0.0.0.0 --cert fullchain.pem --key-file privkey.pem
 
     \b

@@ -154,7 +154,7 @@ def _side(side: SideReport) -> str:
 
 
 def _row(queue: QueueReport) -> tuple[object, ...]:
-    state = "takes messages" if queue.problem is None else queue.problem.partition(":")[0]
+    state = "open" if queue.problem is None else queue.problem.partition(":")[0]
     return (
         queue.path,
         _number(queue.active),

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from twinbus.cli.homecoming import Ending, Screen
     from twinbus.syphon import Alert, SyphonOptions
 
-ENDED_EARLY = "it ended before all was done: after --first, or by SIGTERM with --until-empty"
+ENDED_EARLY = "it ended before all was done: --first, or SIGTERM with --until-empty"
 
 
 class Wishes(NamedTuple):
