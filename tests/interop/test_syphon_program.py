@@ -6,15 +6,14 @@ import json
 import re
 import signal
 import socket
-import subprocess
 import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from backlog_letters import fill, letter, letters_for
-from syphon_program import QUEUES, command, ids_at, started, wait_for
+from backlog_letters import fill, letters_for
+from syphon_program import QUEUES, ids_at, started, wait_for
 from token_makers import python_token
 
 from twinbus.amqp.sections import PropertyField, encode_message
@@ -277,9 +276,3 @@ def test_a_signature_that_has_ended_is_one_line_without_the_signature(
     assert (out, err.count("\n")) == ("", 1)
     assert token not in err
     assert "sig=" not in err
-
-
-def test_messages_with_the_same_id_are_all_brought_home(spaces: NamespacePair) -> None:
-    put(spaces, 0, [letter("orders", "same", b"one"), letter("orders", "same", b"two")])
-    assert subprocess.run(command("--until-empty"), stdout=subprocess.DEVNULL).returncode == 0
-    assert ids_at(spaces.primary, "orders") == ["same", "same"]
