@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from os import sched_getaffinity, sched_setaffinity
 from pathlib import Path
 
-from bench import outage_gap, pairing_cost
+from bench import ledger_cost, outage_gap, pairing_cost
 from bench.namespaces import served_pair
 from bench.processes import Cores, bind_to
 from bench.results import Row
@@ -20,6 +20,7 @@ def measure_pairing(folder: Path, cores: Cores, *, turns: int, outages: int) -> 
     with _bound_to(cores.client):
         with served_pair(folder / "cost", cores.broker) as pair:
             cost = pairing_cost.measure(*pair, turns)
+            cost += ledger_cost.measure(*pair, folder / "ledger", turns)
         with served_pair(folder / "outages", cores.broker, outage_gap.QUEUES) as pair:
             return cost + outage_gap.measure(*pair, outages)
 

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
@@ -103,6 +104,11 @@ def measure(primary: ServedNamespace, secondary: ServedNamespace, rounds: int) -
 
 
 def _row(flavour: str, kind: Kind, plain: Spent, paired: Spent) -> Row:
+    return row(f"CPU, paired : SDK, {flavour}, {kind.name}", kind, plain, paired, kind.must)
+
+
+def row(name: str, kind: Kind, plain: Spent, paired: Spent, must: Must | None) -> Row:
+    """The ratio of what the second and the first have spent."""
     ratios = _ratios(paired.usual_cpu_s, plain.usual_cpu_s)
     low, _, high = quantiles(ratios, n=4)
     sent = kind.turns * kind.calls * kind.messages
@@ -118,8 +124,7 @@ def _row(flavour: str, kind: Kind, plain: Spent, paired: Spent) -> Row:
         "paired_per_s": round(sent / median(paired.round_s)),
     }
     note = f"{low:.3f}..{high:.3f}, rate {details['rate_ratio']:.3f}"
-    name = f"CPU, paired : SDK, {flavour}, {kind.name}"
-    return Row(name, median(ratios), "x", kind.must, note=note, details=details)
+    return Row(name, median(ratios), "x", must, note=note, details=details)
 
 
 def _ratios(above: Sequence[float], below: Sequence[float]) -> list[float]:
@@ -139,29 +144,36 @@ def _messages(kind: Kind) -> Any:
     return made if kind.messages > 1 else made[0]
 
 
-def _pair(client: Callable[..., Any], primary: ServedNamespace, secondary: ServedNamespace) -> Any:
-    return client(primary.namespace, SendAvailabilityPairedNamespaceOptions(secondary.namespace, backlog_queue_count=1))
+def paired_client(
+    client: Callable[..., Any], primary: ServedNamespace, secondary: ServedNamespace, ledger: Path | None = None
+) -> Any:
+    options = SendAvailabilityPairedNamespaceOptions(secondary.namespace, backlog_queue_count=1, ledger=ledger)
+    return client(primary.namespace, options)
 
 
 # --- threads ---
 
 
 def _on_threads(primary: ServedNamespace, secondary: ServedNamespace, kind: Kind, rounds: int) -> tuple[Spent, Spent]:
-    spent = (Spent(), Spent())
     with (
         ServiceBusClient.from_connection_string(primary.connection_string) as client,
         client.get_queue_sender(QUEUE) as plain,
-        _pair(PairedServiceBusClient, primary, secondary) as bus,
+        paired_client(PairedServiceBusClient, primary, secondary) as bus,
         bus.get_queue_sender(QUEUE) as paired,
     ):
-        senders = (plain, paired)
-        for sender in senders:
-            sender.send_messages(_messages(kind))
-        for _ in range(rounds):
-            for each in spent:
-                each.new_round()
-            for which in _order(kind):
-                _send(senders[which], kind, spent[which])
+        return in_turns((plain, paired), kind, rounds)
+
+
+def in_turns(senders: tuple[Any, Any], kind: Kind, rounds: int) -> tuple[Spent, Spent]:
+    """What each of two senders spends, in rounds in which they take turns."""
+    spent = (Spent(), Spent())
+    for sender in senders:
+        sender.send_messages(_messages(kind))
+    for _ in range(rounds):
+        for each in spent:
+            each.new_round()
+        for which in _order(kind):
+            _send(senders[which], kind, spent[which])
     return spent
 
 
@@ -183,19 +195,23 @@ def _send(sender: Any, kind: Kind, spent: Spent) -> None:
 async def _on_tasks(
     primary: ServedNamespace, secondary: ServedNamespace, kind: Kind, rounds: int
 ) -> tuple[Spent, Spent]:
-    spent = (Spent(), Spent())
     async with AsyncExitStack() as stack:
         client = AioServiceBusClient.from_connection_string(primary.connection_string)
         plain = await stack.enter_async_context((await stack.enter_async_context(client)).get_queue_sender(QUEUE))
-        bus = await stack.enter_async_context(_pair(twinbus.aio.PairedServiceBusClient, primary, secondary))
+        bus = await stack.enter_async_context(paired_client(twinbus.aio.PairedServiceBusClient, primary, secondary))
         senders = (plain, await stack.enter_async_context(bus.get_queue_sender(QUEUE)))
-        for sender in senders:
-            await sender.send_messages(_messages(kind))
-        for _ in range(rounds):
-            for each in spent:
-                each.new_round()
-            for which in _order(kind):
-                await _send_in_task(senders[which], kind, spent[which])
+        return await in_turns_on_tasks(senders, kind, rounds)
+
+
+async def in_turns_on_tasks(senders: tuple[Any, Any], kind: Kind, rounds: int) -> tuple[Spent, Spent]:
+    spent = (Spent(), Spent())
+    for sender in senders:
+        await sender.send_messages(_messages(kind))
+    for _ in range(rounds):
+        for each in spent:
+            each.new_round()
+        for which in _order(kind):
+            await _send_in_task(senders[which], kind, spent[which])
     return spent
 
 

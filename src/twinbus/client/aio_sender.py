@@ -18,7 +18,15 @@ from twinbus.client.aio_shell import TaskShell
 from twinbus.client.any_sender import NOT_TRIED, REST_S, AnySender, spoils_link
 from twinbus.client.asks import Answer, Ask, Pack, Pause, ToBacklog, ToPrimary, WaitTurn
 from twinbus.client.failures import LinkFailed
-from twinbus.client.messages import PairedMessageBatch, Prepared, light_id, room_in, rough_sizes, schedulable
+from twinbus.client.messages import (
+    PairedMessageBatch,
+    Prepared,
+    light_id,
+    light_size,
+    room_in,
+    rough_sizes,
+    schedulable,
+)
 from twinbus.client.ordered_sending import sending_of
 from twinbus.client.parcel import SdkParcel
 from twinbus.client.schedule_tokens import check_cancellable, numbers_of, tokens_for
@@ -77,7 +85,7 @@ class PairedServiceBusSender(AnySender):
             self._shell.succeeded(entity, epoch)  # somebody began to doubt meanwhile
         seconds = monotonic() - started_at
         if self._chronicle is not None:
-            self._chronicle.accepted(entity.path, (message_id,), rough_sizes(message), seconds)
+            self._chronicle.accepted(entity.path, (message_id,), (light_size(message),), seconds)
         return new(SendReceipt, (entity.path, (message_id,), PRIMARY, 1, (), 1, 0, seconds, ()))
 
     async def schedule_messages(

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from twinbus.client.preparation import Preparation
-from twinbus.ledger.events import Event, Recorder
+from twinbus.ledger.events import Event
 from twinbus.ledger.kinds import Kind
+from twinbus.ledger.writer import EVENT_WEIGHT, MESSAGE_WEIGHT, Ledger
 from twinbus.pairing.effects import Tell
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.receipt import SendReceipt, Side
@@ -30,24 +31,21 @@ KINDS: Mapping[str, Kind] = {
 """News that are worth a line in the ledger, and what they are called there."""
 
 
+ACCEPTED_WEIGHT = MESSAGE_WEIGHT + 128
+"""Of a message with a rather long id."""
+
+
 class Chronicle:
-    def __init__(self, ledger: Recorder, primary: str, secondary: str) -> None:
+    def __init__(self, ledger: Ledger, primary: str, secondary: str) -> None:
         self._record = ledger.record
+        self._record_later = ledger.record_later
         self._primary = primary
         self._secondary = secondary
 
     def accepted(self, entity: str, message_ids: tuple[str, ...], sizes: tuple[int, ...], seconds: float) -> None:
-        """The primary took messages on the straight way."""
-        event = Event(
-            Kind.ACCEPTED,
-            entity,
-            self._primary,
-            message_ids=message_ids,
-            sizes=sizes,
-            attempts=1,
-            duration_us=int(seconds * 1e6),
-        )
-        self._record(event)
+        """The primary took messages on the straight way. Done for every send, so what can wait is done later."""
+        weight = EVENT_WEIGHT + ACCEPTED_WEIGHT * len(message_ids)
+        self._record_later(weight, _accepted, (entity, self._primary, message_ids, sizes, seconds))
 
     def sent(self, receipt: SendReceipt, sizes: tuple[int, ...]) -> None:
         """A send that was not so simple has ended with this receipt, which may say that nothing was accepted."""
@@ -115,3 +113,15 @@ class Chronicle:
 
     def faulted(self, reason: str) -> None:
         self._record(Event(Kind.FAULTED, namespace=self._primary, reason=reason))
+
+
+def _accepted(entity: str, primary: str, message_ids: tuple[str, ...], sizes: tuple[int, ...], seconds: float) -> Event:
+    return Event(
+        Kind.ACCEPTED,
+        entity,
+        primary,
+        message_ids=message_ids,
+        sizes=sizes,
+        attempts=1,
+        duration_us=int(seconds * 1e6),
+    )

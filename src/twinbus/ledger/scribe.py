@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from twinbus.ledger.events import Event
 from twinbus.ledger.kinds import Kind
@@ -20,7 +21,9 @@ CHUNK_BYTES = 256 * 1024
 OWN_KINDS = (Kind.OPENED, Kind.CLOSED, Kind.GAP)
 NOT_YOURS = Event(Kind.REJECTED, reason="opened, closed and gap are recorded by the ledger only: readers rely on them")
 
-Note = tuple[int, int, int, Event]
+Draft = tuple[Callable[..., Event], tuple[Any, ...]]
+"""What makes an event, and of what: made when there is time."""
+Note = tuple[int, int, int, Event | Draft]
 """UTC and monotonic nanoseconds, weight in memory, and the event. A plain tuple: it is made on the way of a send."""
 
 
@@ -37,6 +40,14 @@ class Lost:
             self.first_ns = self.first_ns if self.count else first_ns
             self.count += count
             self.last_ns = last_ns
+
+
+def _made(draft: Draft) -> Event:
+    make, arguments = draft
+    try:
+        return make(*arguments)
+    except Exception as error:  # its number must not be missing
+        return Event(Kind.REJECTED, reason=f"{type(error).__name__}: {error}"[:500])
 
 
 class Scribe:
@@ -80,7 +91,8 @@ class Scribe:
         """Everything that was in `notes` is in a file; on `OSError` the rest is kept for the next call."""
         self._push()
         for _ in range(len(notes)):
-            at_ns, monotonic_ns, weight, event = notes.popleft()
+            at_ns, monotonic_ns, weight, noted = notes.popleft()
+            event = noted if isinstance(noted, Event) else _made(noted)
             self._line(event if event.kind not in OWN_KINDS else NOT_YOURS, at_ns, monotonic_ns)
             self._chunk_weight += weight
             if len(self._chunk) >= CHUNK_BYTES:

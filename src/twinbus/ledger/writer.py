@@ -30,7 +30,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from twinbus.errors import OptionsError
 from twinbus.ledger.background import Background, Flush
@@ -39,7 +39,7 @@ from twinbus.ledger.events import Event
 from twinbus.ledger.kinds import Kind
 from twinbus.ledger.lines import LineWriter
 from twinbus.ledger.options import LedgerOptions
-from twinbus.ledger.scribe import Lost, Note, Scribe
+from twinbus.ledger.scribe import Draft, Lost, Note, Scribe
 from twinbus.ledger.segment import Segments
 
 log = logging.getLogger("twinbus.ledger")
@@ -141,7 +141,18 @@ class Ledger:
         except Exception as error:
             self._reject(error)
 
-    def _record_slowly(self, event: Event, weight: int) -> None:
+    def record_later(self, weight: int, make: Callable[..., Event], arguments: tuple[Any, ...]) -> None:
+        """Hand in what `make(*arguments)` will be: the same, for those who cannot even wait for that.
+
+        `weight` is about how many bytes it takes up; `make` must not depend on when and where it is called.
+        """
+        self._weight += weight
+        if self._weight <= self._weight_calm:
+            self._notes.append((self._clock_ns(), self._monotonic_ns(), weight, (make, arguments)))
+        else:
+            self._record_slowly((make, arguments), weight)
+
+    def _record_slowly(self, event: Event | Draft, weight: int) -> None:
         """The first event starts the thread; where many wait it is woken; what finds no room is counted as lost."""
         if self._state == "new":
             self._start()

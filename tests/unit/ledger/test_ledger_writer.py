@@ -274,3 +274,18 @@ def test_trouble_is_logged_once_when_it_begins_and_once_when_it_ends(
         (True, False),
         (False, True),
     ]
+
+
+def test_what_is_made_later_is_recorded_as_of_when_it_was_handed_in(tmp_path: Path) -> None:
+    ledger = Ledger.at(tmp_path)
+
+    def make(entity: str) -> Event:
+        return Event(Kind.ACCEPTED, entity)
+
+    ledger.record_later(100, make, ("first",))
+    ledger.record(Event(Kind.ACCEPTED, "second"))
+    ledger.record_later(100, make, ("third", "too many arguments"))
+    assert ledger.close()
+    found = [(record.kind, record.entity) for record in LedgerReader(tmp_path).records()]
+    assert found[1:4] == [("accepted", "first"), ("accepted", "second"), ("rejected", "")]
+    assert verify(tmp_path).is_complete
