@@ -24,7 +24,7 @@ MESSAGES_MIN, MESSAGES_MAX = 50, 5_000
 SENDING_S = 7.0
 OUTAGE_AT, RETURN_AFTER = 0.25, 0.2
 """The share of the messages after which the primary is killed, and the share in the backlog at which it comes back."""
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 LOOK_PAUSE_S = 0.02
 
 Value = TypeVar("Value")
