@@ -12,11 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from backlog_letters import fill, letters_for
+from azure.servicebus import ServiceBusClient, ServiceBusMessageState
+from backlog_letters import fill, letter, letters_for
 from syphon_program import QUEUES, ids_at, started, wait_for
 from token_makers import python_token
 
 from twinbus.amqp.sections import PropertyField, encode_message
+from twinbus.amqp.types import Timestamp
 from twinbus.cli.main import run
 from twinbus.pairing.envelope import address
 from twinbus.pairing.order import key_of, queue_for
@@ -125,6 +127,28 @@ def test_status_tells_from_outside_what_lies_in_the_backlog_for_which_session(
     spaces.secondary.faults.add("unreachable")
     assert run(["status", "--sessions", "--count", "2", "--timeout", "500ms"]) == 1
     assert "backup (" in capsys.readouterr().out, "what is known is told all the same"
+
+
+# --- schedules ---
+
+
+def test_a_schedule_that_has_passed_is_delivered_at_once_and_one_to_come_is_kept(spaces: NamespacePair) -> None:
+    now_ms = int(time.time() * 1000)
+    due = {"passed": now_ms - 60_000, "to come": now_ms + 3_600_000}
+    letters = [
+        letter("orders", name, annotations={"x-opt-scheduled-enqueue-time": Timestamp(at_ms)})
+        for name, at_ms in due.items()
+    ]
+    put(spaces, 0, letters)
+    with started("--until-empty") as process:
+        wait_for(process, "finished", ending="empty", moved=2)
+    with (
+        ServiceBusClient.from_connection_string(spaces.primary.connection_string) as client,
+        client.get_queue_receiver("orders") as receiver,
+    ):
+        assert [message.message_id for message in receiver.receive_messages(5, max_wait_time=2)] == ["passed"]
+        states = {message.message_id: message.state for message in receiver.peek_messages(5)}
+    assert states["to come"] is ServiceBusMessageState.SCHEDULED
 
 
 # --- numbers ---
