@@ -46,14 +46,4 @@ FAILS: dict[str, str] = {
 }
 """Our server, or the limits of a run on one machine."""
 
-_ITSELF = "it lets an entity forward to itself, which is refused here by name"
-FAILS |= dict.fromkeys(
-    (
-        "test_mgmt_queue_update_dict_success",
-        "test_mgmt_queue_update_success",
-        "test_mgmt_sub_update_dict_success",
-        "test_mgmt_subscription_update_success",
-    ),
-    _ITSELF,
-)
 FAILS["test_mgmt_queue_create_with_queue_description"] = "it lets a queue with sessions forward, which is refused here"

@@ -69,7 +69,7 @@ class Administration:
     # --- making and changing ---
 
     def _create_queue(self, command: CreateQueue, now_ms: int, step: Step) -> None:
-        self._check_forwarding(command.path, command.settings, None)
+        self._check_forwarding(command.settings, None)
         rows = self._registry.create_queue(command.path, command.settings, self._committed(), now_ms)
         self._put(rows, command, step)
 
@@ -77,8 +77,8 @@ class Administration:
         self._put(self._registry.create_topic(command.path, command.settings, self._committed(), now_ms), command, step)
 
     def _create_subscription(self, command: CreateSubscription, now_ms: int, step: Step) -> None:
-        topic = self._registry.find_topic(command.topic)
-        self._check_forwarding(topic.row.path, command.settings, None)
+        self._registry.find_topic(command.topic)
+        self._check_forwarding(command.settings, None)
         rows = self._registry.create_subscription(
             command.topic, command.name, command.settings, command.rule, self._committed(), now_ms
         )
@@ -101,15 +101,14 @@ class Administration:
     ) -> None:
         _check_kept(entity, command.settings)
         if isinstance(entity, Queue) and isinstance(command.settings, QueueSettings):
-            own = entity.topic if isinstance(entity, Subscription) else entity
-            self._check_forwarding(own.row.path, command.settings, entity.settings)
+            self._check_forwarding(command.settings, entity.settings)
         changed = self._registry.update(entity, command.settings, now_ms)
         for each in changed:
             if isinstance(each, Queue):
                 self._close_if_disabled(each, now_ms, step)
         self._put([each.row for each in changed], command, step)
 
-    def _check_forwarding(self, own_path: str, settings: QueueSettings, before: QueueSettings | None) -> None:
+    def _check_forwarding(self, settings: QueueSettings, before: QueueSettings | None) -> None:
         """Raise `ArgumentError` if messages cannot go where these settings say; what was so before may stay.
 
         Targets that are gone by now are no reason to refuse other changes.
@@ -119,17 +118,14 @@ class Administration:
         for name in ("forward_to", "forward_dead_letters_to"):
             target = getattr(settings, name)
             if target is not None and target != getattr(before, name, None):
-                self._check_target(FORWARDING[name], target, own_path)
+                self._check_target(FORWARDING[name], target)
 
-    def _check_target(self, element: str, target: str, own_path: str) -> None:
+    def _check_target(self, element: str, target: str) -> None:
+        # It may be the entity itself, as in the service: that ends after four hops, as every ring.
         try:
-            found = self._registry.find(target)
+            self._registry.find(target)
         except EntityNotFound as error:
             raise ArgumentError(f"{element} must be a queue or topic of this namespace: {error}") from None
-        # A queue may forward to itself, as in the service: that ends after four hops, as every ring. From its own topic
-        # a subscription would get each message back together with all the others, four times over.
-        if isinstance(found, Topic) and target.lower() == own_path.lower():
-            raise ArgumentError(f"{element} must be another entity than '{own_path}' itself")
 
     def _close_if_disabled(self, queue: Queue, now_ms: int, step: Step) -> None:
         try:

@@ -49,8 +49,7 @@ class Map:
 
 def draw_settings(random: Random, path: str, targets: Sequence[str], *, dies: bool, detects: bool) -> QueueSettings:
     """Settings of a queue or subscription that may forward to some of these."""
-    others: list[str | None] = [each for each in targets if not path.startswith(each + "/")]
-    others = others or [None]
+    others: list[str | None] = [*targets] or [None]
     is_closed = path in QUEUES and random.random() < 0.15
     return QueueSettings(
         forward_to=random.choice(others) if random.random() < 0.7 else None,
