@@ -16,7 +16,9 @@ from typing import Any
 from urllib.parse import quote_plus
 
 import pytest
+from azure.core.credentials import AccessToken
 from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage, ServiceBusSubQueue
+from token_makers import secret_signer, web_token
 
 from twinbus.amqp import sections
 from twinbus.amqp.events import DispositionArrived
@@ -24,6 +26,7 @@ from twinbus.amqp.outcomes import ACCEPTED
 from twinbus.amqp.sections import Header, PropertyField
 from twinbus.client.namespace import Namespace
 from twinbus.dial import Dial, Token
+from twinbus.namespace.rights.jwt import JwtIssuer
 from twinbus.pairing.envelope import address
 from twinbus.syphon import Alert, Syphon, SyphonOptions, syphon
 from twinbus.syphon.batches import encode_batch
@@ -35,6 +38,7 @@ from twinbus.syphon.survey import survey
 from twinbus.testing import LocalNamespace, NamespacePair
 
 WAIT_S = 20.0
+ISSUER, SECRET = "https://issuer.test", "a secret that the issuer and the namespaces share"
 QUICK: dict[str, Any] = {"backoff_s": (0.1, 0.5), "busy_s": 0.5, "attempt_s": 5.0}
 """Pauses that suit a test."""
 
@@ -381,6 +385,32 @@ async def test_over_tls(pair: NamespacePair) -> None:
     assert dials[0].tls is not None
     result = await asyncio.wait_for(syphon(*dials, "contoso", 2, SyphonOptions(until_empty=True)), WAIT_S)
     assert result.moved == 100
+
+
+class WebTokens:
+    """A token credential as those of azure-identity, of an issuer that the namespaces believe."""
+
+    def get_token(self, *_scopes: str, **_: Any) -> AccessToken:
+        until = int(time.time()) + 600
+        roles = ["Azure Service Bus Data Owner"]
+        claims = {"iss": ISSUER, "aud": "https://servicebus.azure.net", "exp": until, "roles": roles}
+        return AccessToken(web_token({"alg": "HS256", "typ": "JWT"}, claims, secret_signer(SECRET)), until)
+
+
+async def test_with_web_tokens_instead_of_keys() -> None:
+    issuers = [JwtIssuer(ISSUER, "HS256", SECRET)]
+    with (
+        LocalNamespace("contoso", queues=["orders"], jwt_issuers=issuers) as primary,
+        LocalNamespace("backup", queues=[backlog(0)], jwt_issuers=issuers) as secondary,
+    ):
+        await fill(secondary, 0, [letter("orders", f"m{n}") for n in range(20)])
+        dials = [
+            Namespace(f"localhost:{each.port}", WebTokens(), name=each.name, connection_verify=str(each.ca_file)).dial()
+            for each in (primary, secondary)
+        ]
+        options = SyphonOptions(until_empty=True, **QUICK)
+        result = await asyncio.wait_for(syphon(dials[0], dials[1], "contoso", 1, options), WAIT_S)
+        assert result.moved == 20
 
 
 async def test_tokens_are_renewed_before_they_end(pair: NamespacePair) -> None:
