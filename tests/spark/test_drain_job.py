@@ -27,7 +27,7 @@ from twinbus.ledger.reader import segments_in
 from twinbus.spark.access import Access
 from twinbus.spark.drain.books import records_of
 from twinbus.spark.drain.drain import DrainProgress, drain
-from twinbus.spark.drain.rounds import refuse_speculation
+from twinbus.spark.drain.rounds import _gist, refuse_speculation
 from twinbus.testing import NamespacePair
 
 if TYPE_CHECKING:
@@ -202,6 +202,11 @@ def test_a_plain_local_master_is_given_four_attempts_a_task() -> None:
     masters = [None, "local", "local[2]", "local[*]", "local[2,1]", "spark://host:7077"]
     given = [None, "local[1,4]", "local[2,4]", "local[*,4]", "local[2,1]", "spark://host:7077"]
     assert [patient(master) for master in masters] == given
+
+
+def test_what_executors_lack_is_told_with_the_way_out() -> None:
+    trace = "Job aborted\n  File \"worker.py\", line 1\nModuleNotFoundError: No module named 'twinbus'\n  at scala"
+    assert _gist(trace) == "executors have no twinbus: install twinbus there too, or bring it with --archive"
 
 
 def test_only_a_local_master_shares_our_environment(monkeypatch: pytest.MonkeyPatch) -> None:
