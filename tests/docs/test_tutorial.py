@@ -6,6 +6,7 @@ import shlex
 import sys
 from pathlib import Path
 
+import pytest
 from doc_blocks import Block
 from tutorial import Reader, Terminal
 
@@ -18,6 +19,7 @@ def use_what_is_installed(block: Block, terminal: Terminal) -> None:
     terminal.type(f"echo export PATH={bin_folder}:'$PATH' > .venv/bin/activate; . .venv/bin/activate")
 
 
+@pytest.mark.timeout(600)  # twenty seconds where nothing else runs
 def test_the_tutorial_ends_with_nothing_missing(tmp_path: Path) -> None:
     with Reader(tmp_path, use_what_is_installed) as reader:
         reader.follow()

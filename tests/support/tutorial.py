@@ -16,7 +16,7 @@ from types import TracebackType
 
 from doc_blocks import DOCS, Block, blocks_of
 
-WAIT_S = 60.0
+WAIT_S = 240.0
 PLACE = re.compile(r"^\d+ (primary|contoso/x-servicebus-transfer/\d+)$", re.MULTILINE)
 END = "@@ end of block"
 FAILED = "@@ failed with "
@@ -27,7 +27,7 @@ class Terminal:
 
     def __init__(self, folder: Path) -> None:
         self._shell = subprocess.Popen(
-            ["bash"],
+            ["env", "--default-signal=INT", "bash"],  # in the background of a script Ctrl-C would be ignored
             cwd=folder,
             env={name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "TWINBUS_"))},
             stdin=subprocess.PIPE,
