@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from twinbus.cli.bars import Bar
 from twinbus.cli.commands.quarantine import quarantine_commands
 from twinbus.cli.ends import Ends, look_through, order_refused, queues_of, watchful
 from twinbus.cli.exit_codes import ExitCode, exit_codes
@@ -160,7 +161,8 @@ def syphon(
     if dry_run:
         from twinbus.cli.homecoming_texts import survey_text
 
-        found = asyncio.run(look_through(ends, options))
+        with Bar("looking through the backlog"):
+            found = asyncio.run(look_through(ends, options))
         typer.echo(json.dumps(found.as_dict()) if as_json else survey_text(found, datetime.now(UTC)))
         return
     raise typer.Exit(asyncio.run(_bring_home(ends, options, wishes)))
