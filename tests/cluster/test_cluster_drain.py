@@ -250,7 +250,7 @@ def test_spark_submit_takes_the_archive_for_drains_and_for_programs(place: Place
     done = submit(place, archive, PROGRAM, *DRAIN).finished()
     assert (done["ending"], done["moved"]) == ("empty", 1_000)
     place.primary.admin.create_queue("copy")
-    script = place.folder / "copy.py"
+    script = place.folder / "copy_orders.py"
     script.write_text(COPY)
     code, out, err = submit(place, archive, str(script)).ended()
     assert code == 0, out + err
