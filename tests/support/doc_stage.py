@@ -22,6 +22,8 @@ ABOUT_A_PAIR = re.compile(r"^twinbus (?!serve|cost|pair --emit)", re.MULTILINE)
 """Commands that find something: namespaces, a backlog, a ledger."""
 FOLLOW_S = 6
 """How long somebody watches who follows something."""
+ENDLESS = re.compile(r"twinbus (.* --follow|syphon(?! quarantine)(?!.* --(until-empty|dry-run)))\b")
+"""Commands that go on until somebody stops them."""
 MALFORMED = 17
 """Messages that can never come home: the page about the syphon shows the one with this number."""
 
@@ -116,7 +118,7 @@ def for_the_shell(block: Block) -> Block:
 
 def _ending(line: str) -> str:
     """What would run for ever is stopped: a server as soon as it is ready, and it has to end well."""
-    if "--follow" in line:
+    if ENDLESS.match(line):
         return f"timeout --signal INT {FOLLOW_S} {line} || [ $? = 124 ]"
     if not line.startswith("twinbus serve"):
         return line
