@@ -338,6 +338,22 @@ def test_what_a_killed_process_did_last_is_unknown(ledger: Path) -> None:
     assert coverage_of(running).is_complete
 
 
+@pytest.mark.parametrize(
+    ("kinds", "hides"),
+    [((Kind.STORED, Kind.DELIVERED), False), ((Kind.SENT_HOME,), False), ((Kind.ACCEPTED,), True), ((), True)],
+)
+def test_a_namespace_or_syphon_that_was_killed_hides_no_acceptance(
+    ledger: Path, kinds: tuple[Kind, ...], hides: bool
+) -> None:
+    told = Script("00000000000000aa", "somebody")
+    for number, kind in enumerate(kinds):
+        told.note(BASE_MS + number, Event(kind, "orders", message_ids=("one",), sizes=(5,)))
+    write_lines(ledger, told.process, told.lines(closed=False))
+    coverage = coverage_of(compact_ledger(one_by_one, ledger))
+    assert not coverage.is_complete
+    assert coverage.knows_all_accepted != hides
+
+
 def test_a_torn_last_line_of_a_killed_process_darkens_no_more_than_its_end(ledger: Path) -> None:
     [path] = write_lines(ledger, "00000000000000aa", script("00000000000000aa", 5).lines(closed=False))
     change(path, lambda data: data[:-7])

@@ -74,12 +74,34 @@ def test_what_is_missing_and_what_was_skipped_is_on_the_page(findings: Findings)
     unknown = Unknown("0a", "client", 3, 1, 2, "the disk was full")
     trouble = Trouble("some.jsonl", "corrupt", "not what was written", 2, [7, 8])
     coverage = replace(findings.coverage, unknown=(unknown,) * 60, troubles=(trouble,))
-    reconciliation = replace(findings.reconciliation, coverage_is_complete=False)
+    reconciliation = replace(findings.reconciliation, coverage_is_complete=False, knows_all_accepted=False)
     looked = Looked()
     looked.feed(page(replace(findings, coverage=coverage, reconciliation=reconciliation)))
     for said in ("What is missing", "the disk was full", "And 10 more.", "some.jsonl", "not what was written"):
         assert said in looked.text
     assert "Unknown: records are missing; at least 9 lost" in looked.text
+
+
+def test_records_of_a_killed_namespace_are_not_missed_if_every_message_is_accounted_for(findings: Findings) -> None:
+    coverage = replace(
+        findings.coverage, unknown=(Unknown("0a", "contoso", None, 1, 2, "killed", hides_accepted=False),)
+    )
+
+    def judged(**found: int) -> tuple[int | None, str]:
+        reconciliation = replace(
+            findings.reconciliation, coverage_is_complete=False, knows_all_accepted=True, entities={"orders": found}
+        )
+        return reconciliation.lost, page(replace(findings, coverage=coverage, reconciliation=reconciliation))
+
+    lost, text = judged(delivered=5)
+    assert lost == 0
+    assert "Every message is accounted for without these records" in text
+    assert judged(delivered=5, lost=1)[0] == 1
+    assert judged(delivered=5, unknown=1)[0] is None
+    assert judged(delivered=5, sent_elsewhere=1)[0] is None
+    lost, text = judged()
+    assert lost is None
+    assert "nobody can say that nothing was lost" in text
 
 
 def test_names_cannot_break_out_of_the_page(findings: Findings) -> None:

@@ -122,5 +122,5 @@ def _ledger_lines(ledger: dict[str, Any]) -> list[str]:
         ),
         f"  order: {out_of_order:,} messages came after a later one",
         f"  cost: {operations['documents']:,.0f} operations by the documents' rule, {operations['full']:,.0f} in full,"
-        f" ${usd['full']:.4f} at list prices of {cost['prices_as_of']}",
+        f" ${usd['full']:.4f} above the standing charge at list prices of {cost['prices_as_of']}",
     ]

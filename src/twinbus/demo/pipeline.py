@@ -67,7 +67,7 @@ def in_short(found: Findings) -> dict[str, Any]:
         "cost": {
             "prices_as_of": found.prices_as_of,
             "operations": {rule: sum(bill.use.operations(rule) for bill in found.bills) for rule in _RULES},
-            "usd_above_base": {rule: sum(bill.usd(rule) for bill in found.bills) for rule in _RULES},
+            "usd_above_base": {rule: sum(bill.usd(rule) - bill.base_usd for bill in found.bills) for rule in _RULES},
         },
     }
 

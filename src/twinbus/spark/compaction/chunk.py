@@ -19,7 +19,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from twinbus.ledger.events import SCHEMA_VERSION
-from twinbus.ledger.kinds import Kind
+from twinbus.ledger.kinds import FACTS, Kind
 from twinbus.ledger.lines import CRC_MARK, LINE_BYTES_MAX, Flaw, read_line
 from twinbus.spark.compaction.manifest import STEPS, Gap, Process, Trouble, sync_names
 from twinbus.spark.compaction.number_ranges import Range, joined
@@ -32,6 +32,7 @@ OURS = b'{"v":%d,"process":"' % SCHEMA_VERSION
 """How every line of this version begins; any other is looked at with more care."""
 ENVELOPE = ("process", "number", "at_ms", "host", "pid", "program")
 TOLD = (Kind.OPENED, Kind.CLOSED, Kind.GAP)
+_KINDS = frozenset(map(str, Kind))
 
 
 class Chunk(msgspec.Struct, frozen=True):
@@ -211,9 +212,16 @@ def _process_in(table: Any) -> Process:
         last_ms=int(at_ms.max()),
         wait_us=max((each["duration_us"] or 0 for each in told if each["kind"] == Kind.OPENED), default=0),
         closed=any(each["kind"] == Kind.CLOSED for each in told),
+        roles=_roles(table["kind"]),
         ranges=_ranges(number, at_ms),
         gaps=[_gap(each) for each in told if each["kind"] == Kind.GAP],
     )
+
+
+def _roles(kinds: Any) -> list[str]:
+    """Who records such kinds, and nobody else does."""
+    known = [FACTS[Kind(each)].by for each in pc.unique(kinds).to_pylist() if each in _KINDS]
+    return sorted({by[0] for by in known if len(by) == 1} - {"ledger"})
 
 
 def _gap(told: dict[str, Any]) -> Gap:

@@ -25,6 +25,8 @@ class Unknown:
     since_ms: int
     until_ms: int
     reason: str
+    hides_accepted: bool = True
+    """Whether messages may have been accepted that nothing else tells of; else only what became of them is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,11 @@ class Coverage:
     def is_complete(self) -> bool:
         """Whether what was not read did not happen."""
         return not self.unknown
+
+    @property
+    def knows_all_accepted(self) -> bool:
+        """Whether every message that was accepted is told of, by those who were told so."""
+        return not any(each.hides_accepted for each in self.unknown)
 
     @property
     def dark_until_ms(self) -> int:
@@ -81,7 +88,8 @@ def _of_process(name: str, process: Process, running: frozenset[str]) -> list[Un
     if ending_of(name, process, running) == "killed":
         until_ms = process.last_ms + max(1, process.wait_us // 1000)
         text = "the process was killed: its last records may never have been written"
-        found.append(Unknown(name, process.program, None, process.last_ms, until_ms, text))
+        accepts = not process.roles or "client" in process.roles
+        found.append(Unknown(name, process.program, None, process.last_ms, until_ms, text, hides_accepted=accepts))
     return found
 
 

@@ -55,6 +55,8 @@ class Process(msgspec.Struct):
     wait_us: int = 0
     closed: bool = False
     not_understood: int = 0
+    roles: list[str] = []
+    """Who it is, as its records tell: "client", "syphon", "namespace", ...; none: it has told too little."""
     ranges: list[Range] = []
     gaps: list[Gap] = []
 
@@ -68,6 +70,7 @@ class Process(msgspec.Struct):
         self.wait_us = max(self.wait_us, more.wait_us)
         self.closed = self.closed or more.closed
         self.not_understood += more.not_understood
+        self.roles = sorted({*self.roles, *more.roles})
         self.ranges = joined([*self.ranges, *more.ranges])
         self.gaps = [*self.gaps, *more.gaps][:GAPS_KEPT_MAX]
 

@@ -88,6 +88,7 @@ def reconcile(accounts: DataFrame, coverage: Coverage, *, horizon_min: int) -> R
         horizon_min=horizon_min,
         backwards_ms=backwards_ms,
         coverage_is_complete=coverage.is_complete,
+        knows_all_accepted=coverage.knows_all_accepted,
     )
 
 

@@ -8,7 +8,15 @@ from typing import Any
 from twinbus.cost.alternatives import Alternative
 from twinbus.cost.bill import Bill
 from twinbus.spark.compaction.coverage import FOREVER_MS, Coverage, Unknown
-from twinbus.spark.transforms.classes import ACCEPTED_CLASSES, DUPLICATED, IN_DOUBT, LOST, OTHER_CLASSES, UNKNOWN
+from twinbus.spark.transforms.classes import (
+    ACCEPTED_CLASSES,
+    DUPLICATED,
+    IN_DOUBT,
+    LOST,
+    OTHER_CLASSES,
+    SENT_ELSEWHERE,
+    UNKNOWN,
+)
 
 Row = dict[str, Any]
 
@@ -27,6 +35,8 @@ class Reconciliation:
     backwards_ms: int
     """By how much clocks of different machines disagree, at least."""
     coverage_is_complete: bool
+    knows_all_accepted: bool = False
+    """Whether at least everything that was accepted is told of: records are missing only of those who kept it."""
 
     def count(self, *classes: str) -> int:
         return sum(found.get(each, 0) for found in self.entities.values() for each in classes)
@@ -38,12 +48,22 @@ class Reconciliation:
     @property
     def lost(self) -> int | None:
         """How many were lost; None: unknown, because records are missing."""
-        return self.count(LOST) if self.coverage_is_complete else None
+        return self.count(LOST) if self.is_certain else None
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether what is not told of did not happen, or would change nothing.
+
+        A namespace or syphon that was killed may have kept its last records. They do not matter if all messages come
+        from clients whose records are complete, and each of them is accounted for without.
+        """
+        accounted = self.accepted and not self.count(UNKNOWN, SENT_ELSEWHERE)
+        return self.coverage_is_complete or bool(self.knows_all_accepted and accounted)
 
     @property
     def verdict(self) -> str:
         """In a few words."""
-        if not self.coverage_is_complete:
+        if not self.is_certain:
             at_least = self.count(LOST)
             return f"unknown: records are missing{f'; at least {at_least:,} lost' if at_least else ''}"
         if not self.accepted:

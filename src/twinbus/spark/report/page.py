@@ -86,9 +86,15 @@ def _missing(findings: Findings) -> str:
     unknown = findings.coverage.unknown
     rows = [_unknown_row(each) for each in unknown[:UNKNOWN_SHOWN]]
     more = f"<p>And {len(unknown) - len(rows):,} more.</p>" if len(unknown) > len(rows) else ""
-    text = "<h2>What is missing</h2><p>Where records are missing, nobody can say that nothing was lost.</p>"
+    text = f"<h2>What is missing</h2><p>{_meaning(findings)}</p>"
     shown = table(("process", "records", "from", "to", "why"), rows, text=(4,), long=(4,))
     return f"{text}{shown}{more}" if rows else ""
+
+
+def _meaning(findings: Findings) -> str:
+    if findings.reconciliation.is_certain:
+        return "Every message is accounted for without these records: those who accepted it have told everything."
+    return "Where records are missing, nobody can say that nothing was lost."
 
 
 def _skipped(findings: Findings) -> str:
