@@ -16,6 +16,7 @@ from twinbus.connection_string import ConnectionString
 
 QUEUE = "orders"
 START_WAIT_S = 30
+SIZE_MB = 81_920
 
 
 class ServedNamespace:
@@ -37,12 +38,20 @@ class ServedNamespace:
     def start(self) -> None:
         """Returns when it takes connections."""
         address = ("--namespace", f"{self.name}:{self.port}", "--data", str(self._folder))
-        queues = [word for queue in self._queues for word in ("--queue", queue)]
-        command = (sys.executable, "-m", "twinbus", "serve", *address, *queues, "--json")
+        command = (sys.executable, "-m", "twinbus", "serve", *address, *self._entities(), "--json")
         log = self._folder / f"{self.name}.log"
         self._process = self._processes.start(command, self._core, log, {"TWINBUS_KEY": self._key})
         self._process.wait_for_port(self.port, START_WAIT_S)
         self.connection_string = self._printed_string(log)
+
+    def _entities(self) -> tuple[str, ...]:
+        """Queues that take more than anything here sends: they are never emptied."""
+        if not self._queues:
+            return ()
+        file = self._folder / f"{self.name}.json"
+        queues = [{"Name": name, "Properties": {"MaxSizeInMegabytes": SIZE_MB}} for name in self._queues]
+        file.write_text(json.dumps({"UserConfig": {"Namespaces": [{"Name": self.name, "Queues": queues}]}}))
+        return ("--entities", str(file))
 
     def kill(self) -> None:
         """As kill -9 does."""
