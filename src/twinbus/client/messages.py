@@ -274,16 +274,19 @@ def rough_sizes(message: SendableMessage) -> tuple[int, ...]:
     if isinstance(message, ServiceBusMessageBatch):
         return tuple(map(len, _sections(message)))
     if isinstance(message, list):
-        return tuple([_rough_size(_raw(each)) for each in message])
+        return tuple(map(_rough_size, map(_raw, message)))
     return (_rough_size(_raw(message)),)
 
 
 def _rough_size(raw: AmqpAnnotatedMessage) -> int:
     data: list[bytes] | None = raw._data_body  # type: ignore[assignment]  # in this form since it was given
-    size = sum(map(len, data)) + 8 * len(data) if data else _rough(raw._sequence_body or raw._value_body)
-    for extra in (raw._application_properties, raw._annotations, raw._footer, raw._delivery_annotations):
-        if extra:
-            size += _rough(extra)
+    if data and len(data) == 1:  # as nearly always
+        size = 8 + len(data[0])
+    else:
+        size = sum(map(len, data)) + 8 * len(data) if data else _rough(raw._sequence_body or raw._value_body)
+    if raw._application_properties or raw._annotations or raw._footer or raw._delivery_annotations:
+        extras = (raw._application_properties, raw._annotations, raw._footer, raw._delivery_annotations)
+        size += sum(_rough(extra) for extra in extras if extra)
     return size
 
 
