@@ -34,7 +34,9 @@ SHARES = 10
 MATCHED = "colour-3"
 """One rule of each topic wants it."""
 FEWEST = 100
-"""Messages of the smallest measurement."""
+"""Messages of the smallest measurement, and of the first: until then nobody knows how long it takes."""
+SECONDS = 4.0
+"""About how long a measurement takes at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +118,16 @@ def _rates(client: LoadClient, brokers: Sequence[Broker], rounds: int, copies: i
             for broker in brokers:
                 if broker.name == "twinbus" or not topic.is_sql:
                     count = max(FEWEST, copies // topic.copies // (4 if topic.rules else 1))
-                    address = topic.name if broker.name == "twinbus" else f"/exchange/{topic.name}"
-                    rate = client.send(replace(broker, address=address), count, MATCHED)
-                    rates.setdefault((topic.name, broker.name), []).append(rate)
+                    known = rates.setdefault((topic.name, broker.name), [])
+                    known.append(_send(client, broker, topic, count, max(known, default=0.0)))
     return rates
+
+
+def _send(client: LoadClient, broker: Broker, topic: Topic, count: int, rate: float) -> float:
+    """Messages a second, of so many, or of those that fit into some seconds at the rate known so far."""
+    address = topic.name if broker.name == "twinbus" else f"/exchange/{topic.name}"
+    count = max(FEWEST, min(count, round(rate * SECONDS))) if rate else FEWEST
+    return client.send(replace(broker, address=address), count, MATCHED)
 
 
 def _fanout_rows(rates: Rates) -> list[Row]:
