@@ -215,6 +215,23 @@ class StoreContract:
         assert self.names(sessions, WaitingSessions(1, None, ("a", ""), 1)) == ["c"]
         assert self.names(sessions, WaitingSessions(2, None, (), 9)) == []
 
+    def test_waiting_sessions_are_found_behind_many_that_are_excluded(self, orders: WatchedStore) -> None:
+        names = [f"s{number:03}" for number in range(300)]
+        rows = [message(number)._replace(session_id=name) for number, name in enumerate(names, 1)]
+        orders.commit(InsertMessages(tuple(rows)))
+        assert self.names(orders, WaitingSessions(1, None, tuple(names[:298]), 1)) == ["s298"]
+        assert self.names(orders, WaitingSessions(1, "s100", tuple(names[:298]), 5)) == ["s298", "s299"]
+        assert self.names(orders, WaitingSessions(1, None, tuple(names[1::2]), 2)) == ["s000", "s002"]
+
+    def test_names_are_told_apart_by_every_character(self, orders: WatchedStore) -> None:
+        names = ["a", "a\0b", "a\0c", 'a"', "a\\", "a\n"]
+        rows = [message(number)._replace(session_id=name) for number, name in enumerate(names, 1)]
+        orders.commit(InsertMessages(tuple(rows)), NoteMessageIds(1, ("b\0b", "c"), 100, 0))
+        assert self.names(orders, WaitingSessions(1, None, (), 9)) == sorted(names)
+        assert self.names(orders, WaitingSessions(1, None, ("a\0b",), 9)) == sorted({*names} - {"a\0b"})
+        assert self.names(orders, WaitingSessions(1, "a\0b", (), 1)) == ["a\0c"]
+        assert self.known(orders, "b", "b\0b", "b\0c", "c", "c\0") == {"b\0b", "c"}
+
     def test_known_sessions_have_rows_or_a_state(self, sessions: WatchedStore) -> None:
         sessions.commit(PutSessionState(1, "z", b"state", 5), PutSessionState(1, "a", b"", 9))
         assert self.names(sessions, KnownSessions(1, None, 0, 9)) == ["", "a", "b", "c", "z"]
@@ -254,6 +271,13 @@ class StoreContract:
         assert self.known(again, "a", "b", now_ms=250) == {"a"}
         again.commit(DropEntity(1))
         assert self.known(again, "a") == set()
+
+    def test_any_number_of_ids_can_be_asked_for_at_once(self, orders: WatchedStore) -> None:
+        ids = [str(number) for number in range(3_000)]
+        orders.commit(NoteMessageIds(1, tuple(ids[::2]), 100, 0))
+        assert self.known(orders, *ids) == set(ids[::2])
+        assert self.known(orders, *ids[:5]) == {"0", "2", "4"}
+        assert self.known(orders) == set()
 
     # --- commits
 

@@ -16,7 +16,7 @@ from store_contract import MANY, WatchedStore, entity, insert, message, sequence
 from troubled_store import Trouble
 
 from twinbus.errors import OptionsError, StoreDamaged, StoreError, StoreInUse, StoreTooNew
-from twinbus.namespace.store import reader
+from twinbus.namespace.store import reader, session_tables, tables
 from twinbus.namespace.store.api import (
     STORE_FORMAT,
     DeleteMessages,
@@ -395,9 +395,15 @@ def test_named_rows_larger_than_a_page_come_all_the_same(opened: Open, monkeypat
         (reader._FOUND_NAMED, 4, "COVERING INDEX messages_by_key (entity_id=? AND sequence=?)"),
         (reader._FOUND_EXPIRED, 6, "INDEX messages_by_expiry (entity_id=? AND (expires_at_ms,sequence)>(?,?))"),
         (reader._FOUND_DUE, 6, "INDEX messages_by_due (entity_id=? AND (due_at_ms,sequence)>(?,?))"),
+        (reader._FOUND_SESSION, 5, "messages_by_session (entity_id=? AND session_id=? AND sequence>?)"),
+        (session_tables._WAITING, 3, "COVERING INDEX messages_by_session (entity_id=? AND session_id>?)"),
+        (session_tables._KNOWN_IDS[1], 3, "message_ids USING PRIMARY KEY (entity_id=? AND message_id=?)"),
+        (session_tables._KNOWN_IDS[1024], 1026, "message_ids USING PRIMARY KEY (entity_id=? AND message_id=?)"),
+        (tables._SWEEP_STATES, 2, "session_states USING INTEGER PRIMARY KEY (rowid=?)"),
+        (tables._SWEEP_IDS, 2, "message_ids USING PRIMARY KEY (entity_id=? AND message_id=?)"),
     ],
 )
-def test_a_read_looks_only_at_the_rows_it_needs(path: Path, statement: str, parameters: int, index: str) -> None:
+def test_a_statement_looks_only_at_the_rows_it_needs(path: Path, statement: str, parameters: int, index: str) -> None:
     closed_store(path)
     connection = default_connect(path)
     plan = [row[3] for row in execute(connection, "explain query plan " + statement, (1,) * parameters)]

@@ -83,17 +83,27 @@ def write(connection: Connection, number: int, effect: NetEffect) -> None:
     _COUNTERS.run(connection, [(_LAST_NUMBER, number), (_NEXT_ENTITY_ID, effect.next_entity_id), *counted])
 
 
+# By row, not by entity: SQLite would look through all that is left of the entity for the few that are to go.
+_SWEEP_STATES = """
+    delete from session_states where rowid in (select rowid from session_states where entity_id = ?1 limit ?2)
+    returning 1
+"""
+_SWEEP_IDS = """
+    delete from message_ids where entity_id = ?1 and message_id in (
+        select message_id from message_ids where entity_id = ?1 limit ?2
+    )
+    returning 1
+"""
+
+
 def sweep(connection: Connection, entity_id: int, rows_max: int) -> bool:
     """Clean away some rows of a dropped entity, inside the caller's transaction; True when none is left."""
     some = "delete from messages where rowid in (select rowid from messages where entity_id = ? limit ?)"
     execute(connection, some, (entity_id, rows_max))
     if execute(connection, "select 1 from messages where entity_id = ? limit 1", (entity_id,)):
         return False
-    for table in ("session_states", "message_ids"):
-        which = "rowid" if table == "session_states" else "message_id"
-        some = f"select {which} from {table} where entity_id = ?1 limit ?2"  # noqa: S608 - made of constants
-        text = f"delete from {table} where entity_id = ?1 and {which} in ({some}) returning 1"  # noqa: S608
-        if execute(connection, text, (entity_id, rows_max)):
+    for some_others in (_SWEEP_STATES, _SWEEP_IDS):
+        if execute(connection, some_others, (entity_id, rows_max)):
             return False
     execute(connection, "delete from dropped where entity_id = ?", (entity_id,))
     return True
@@ -172,7 +182,7 @@ def _as_columns(rows: Iterable[tuple[Key, MessageRow]], body_ids: dict[Key, int]
         return [(*row[:2], int(row[2]), *row[3:11], len(row[11]), row[11], None) for _, row in rows]
     return [
         (*row[:2], int(row[2]), *row[3:11], len(row[11]), b"" if key in body_ids else row[11], body_ids.get(key))
-        for key, row in rows
+        for key, row in sorted(rows)  # copies come topic by topic, and are indexed and read entity by entity
     ]
 
 
