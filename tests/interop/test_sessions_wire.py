@@ -139,3 +139,25 @@ def test_requests_about_a_session(client: EngineClient) -> None:
 )
 def test_what_cannot_be_is_told(client: EngineClient, operation: str, body: dict[str, Any], status: int) -> None:
     assert ask(client, operation, body)[0] == status
+
+
+def test_a_session_that_another_connection_has_cannot_be_touched(
+    namespace: LocalNamespace, client: EngineClient
+) -> None:
+    with EngineClient(namespace.port, ROOT_KEY_NAME, "secret") as other:
+        assert isinstance(session_receiver(other, "a"), ReceivingLink)
+        assert ask(other, "set-session-state", {"session-id": "a", "session-state": b"mine"})[0] == 200
+        assert ask(client, "set-session-state", {"session-id": "a", "session-state": b"yours"})[0] == 410
+        assert ask(client, "get-session-state", {"session-id": "a"})[0] == 410
+        assert ask(client, "renew-session-lock", {"session-id": "a"})[0] == 410
+        assert ask(other, "get-session-state", {"session-id": "a"}) == (200, {"session-state": b"mine"})
+
+
+def test_who_has_a_session_on_another_link_by_now_may_ask_about_it(client: EngineClient) -> None:
+    link = session_receiver(client, "a")
+    assert isinstance(link, ReceivingLink)
+    link.detach()
+    deadline = time.monotonic() + 5
+    while isinstance(session_receiver(client, "a"), Error) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert ask(client, "set-session-state", {"session-id": "a", "session-state": b"x"})[0] == 200

@@ -161,10 +161,12 @@ class Administration:
     def _create_rule(self, command: CreateRule, now_ms: int, step: Step) -> None:
         subscription = self._subscription(command.path)
         self._put([self._registry.create_rule(subscription, command.rule, now_ms)], command, step)
+        subscription.used(now_ms)
 
     def _update_rule(self, command: UpdateRule, now_ms: int, step: Step) -> None:
         subscription = self._subscription(command.path)
         self._put([self._registry.update_rule(subscription, command.rule, now_ms)], command, step)
+        subscription.used(now_ms)
 
     def _delete_rule(self, command: DeleteRule, now_ms: int, step: Step) -> None:
         subscription = self._subscription(command.path)

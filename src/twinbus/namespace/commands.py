@@ -197,6 +197,8 @@ class RenewSessionLock(NamedTuple):
     path: str
     session_id: str
     origin: Any = None
+    holder: int | None = None
+    """The receiver that must have the session; None: whoever has it. The same below."""
 
 
 class GetSessionState(NamedTuple):
@@ -205,6 +207,7 @@ class GetSessionState(NamedTuple):
     path: str
     session_id: str
     origin: Any = None
+    holder: int | None = None
 
 
 class SetSessionState(NamedTuple):
@@ -214,6 +217,7 @@ class SetSessionState(NamedTuple):
     session_id: str
     state: bytes | None
     origin: Any = None
+    holder: int | None = None
 
 
 class ListSessions(NamedTuple):
@@ -316,6 +320,7 @@ class ReceiveDeferred(NamedTuple):
     origin: Any = None
     session_id: str | None = None
     """Whose messages these are; messages of sessions are not to be had otherwise."""
+    holder: int | None = None
 
 
 class Tick(NamedTuple):

@@ -73,7 +73,14 @@ class Door:
         self._turnstile = Turnstile(reception.faults, reception.postponed, hang_up, reception.note_busy)
         self._intake = Intake(reception, self._turnstile, self._note_change)
         self._outlet = Outlet(reception, self._turnstile, self._note_change)
-        self._desk = Desk(reception, self._turnstile, self._intake.read, self._intake.ask, self._note_change)
+        self._desk = Desk(
+            reception,
+            self._turnstile,
+            self._intake.read,
+            self._intake.ask,
+            self._outlet.holder_of,
+            self._note_change,
+        )
 
     @property
     def is_authenticated(self) -> bool:
@@ -215,19 +222,20 @@ class Door:
             link.context = AnswerLink(path.lower(), link)
             link.accept()
             return
-        receiver = self._reception.new_receiver(self, link)
         is_settled = link.snd_settle_mode == SETTLED_BY_SENDER
         mode = ReceiveMode.RECEIVE_AND_DELETE if is_settled else ReceiveMode.PEEK_LOCK
         if is_for_session(link):
-            self._let_wait(link, path, receiver, mode, now_ms)
+            self._let_wait(link, path, mode, now_ms)
             return
+        receiver = self._reception.new_receiver(self, link)
         link.context = Accepting(path, receiver)
         opened = partial(self._receiver_opened, link, Receiving(path, path.lower(), receiver), now_ms)
         self._reception.ask(OpenReceiver(receiver, path, mode, opened), now_ms)
 
-    def _let_wait(self, link: SendingLink, path: str, receiver: int, mode: ReceiveMode, now_ms: int) -> None:
+    def _let_wait(self, link: SendingLink, path: str, mode: ReceiveMode, now_ms: int) -> None:
         """Give the peer a session; the answer to its attach waits for that."""
         wish = session_wish(link)
+        receiver = self._reception.new_receiver(self, link)
         link.context = Accepting(path, receiver)
         accepted = partial(self._session_accepted, link, Receiving(path, path.lower(), receiver))
         command = AcceptSession(receiver, path, mode, wish.session_id, wish.wait_ms, accepted)
@@ -240,6 +248,7 @@ class Door:
             self._reception.forget_receiver(receiving.receiver)
             self._refuse(link, reply.error)
             return
+        receiving = receiving._replace(session_id=reply.session_id)
         link.context = receiving
         accept_session(link, reply.session_id, reply.locked_until_ms)
         self._outlet.open(receiving, link, now_ms)

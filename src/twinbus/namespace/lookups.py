@@ -97,7 +97,7 @@ class Lookups:
             request = KnownSessions(queue.entity_id, command.updated_after_ms, command.skip, most)
             self._wait_for(request, command, step)
             return
-        queue.check_held(command.session_id, now_ms)
+        queue.check_held(command.session_id, now_ms, command.holder)
         if command.session_id in queue.unwritten_states:  # what is told must be durable
             self._count_one()
             self._for_commit.append((queue.unwritten_states[command.session_id], command))
@@ -204,7 +204,7 @@ def _as_queue(entity: Shelf) -> Queue:
 
 def _lend_deferred(command: ReceiveDeferred, queue: Queue, rows: list[MessageRow], now_ms: int, step: Step) -> None:
     if isinstance(queue, SessionQueue):
-        queue.check_held(command.session_id, now_ms)
+        queue.check_held(command.session_id, now_ms, command.holder)
         rows = [row for row in rows if row.session_id == command.session_id]
     free = [row for row in rows if row.state is MessageState.DEFERRED and not queue.loans.is_lent(row.sequence)]
     _check_all_found(command.sequences, free, "deferred, or are locked by another receiver")

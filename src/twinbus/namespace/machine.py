@@ -68,7 +68,7 @@ from twinbus.namespace.store.api import (
     StoredNamespace,
 )
 
-Kind = TypeVar("Kind", bound=Shelf)
+Kind = TypeVar("Kind", bound=Committing)
 
 
 class NamespaceMachine:
@@ -128,13 +128,14 @@ class NamespaceMachine:
         if step.changes:
             self._number = step.number
             self._unconfirmed.append((step.number, tuple(step.touched.values())))
-        self._touched.update(step.touched)
+        for entity in step.woken:
+            self._touch(entity)
         for name in step.gone:
             self._receivers.pop(name, None)
         for request in step.reads:
-            entity = self.registry.by_id(request.entity_id)
-            if entity is not None:
-                entity.recent.read_began((request,))
+            reading = self.registry.by_id(request.entity_id)
+            if reading is not None:
+                reading.recent.read_began((request,))
         self._set_alarms()
 
     def _touch(self, entity: Kind) -> Kind:
@@ -143,8 +144,8 @@ class NamespaceMachine:
         return entity
 
     def _set_alarms(self) -> None:
-        for entity in self._touched.values():
-            self._alarms.set(entity.entity_id, entity.next_wake_ms())
+        for entity_id, entity in self._touched.items():
+            self._alarms.set(entity_id, entity.next_wake_ms())
         self._touched.clear()
 
     def _find(self, path: str, step: Step) -> Shelf:
@@ -268,11 +269,13 @@ class NamespaceMachine:
         return queue
 
     def _renew_session(self, command: RenewSessionLock, now_ms: int, step: Step) -> None:
-        until_ms = self._find_sessions(command.path, step).renew_session(command.session_id, now_ms)
+        queue = self._find_sessions(command.path, step)
+        until_ms = queue.renew_session(command.session_id, now_ms, command.holder)
         step.replies.append(LocksRenewed(command.origin, (until_ms,)))
 
     def _set_state(self, command: SetSessionState, now_ms: int, step: Step) -> None:
-        self._find_sessions(command.path, step).set_state(command.session_id, command.state, now_ms, step)
+        queue = self._find_sessions(command.path, step)
+        queue.set_state(command.session_id, command.state, now_ms, step, holder=command.holder)
         step.replies.append(Done(command.origin))
 
     # --- commands that need rows from disk ---
@@ -327,10 +330,11 @@ class NamespaceMachine:
         self._committed = command.number
         written: dict[int, Committing] = {}
         while self._unconfirmed and self._unconfirmed[0][0] <= command.number:
-            written.update({entity.entity_id: entity for entity in self._unconfirmed.popleft()[1]})
-        for entity in written.values():
-            if self.registry.by_id(entity.entity_id) is entity:
-                self._touched[entity.entity_id] = entity
+            for entity in self._unconfirmed.popleft()[1]:
+                written[entity.entity_id] = entity
+        for entity_id, entity in written.items():
+            if self.registry.by_id(entity_id) is entity:
+                self._touched[entity_id] = entity  # what is new is watched from now on, not before
                 entity.committed(command.number, now_ms, step)
         for lookup in self._lookups.take_committed(command.number):
             try:

@@ -29,6 +29,8 @@ class Outlet:
         self._turnstile = turnstile
         self._note_change = note_change
         self._links: dict[int, SendingLink] = {}
+        self._holders: dict[tuple[str, str | None], int] = {}
+        """Receivers by entity and session."""
         self._silenced: set[int] = set()
         self._held: dict[int, deque[tuple[int, Delivery | Drained | ReceiverLost]]] = {}
         self._is_blocked = False
@@ -38,6 +40,8 @@ class Outlet:
     def open(self, receiving: Receiving, link: SendingLink, now_ms: int) -> None:
         """A receiver is there; it gets messages when it grants credit."""
         self._links[receiving.receiver] = link
+        if receiving.session_id is not None:
+            self._holders[receiving.entity, receiving.session_id] = receiving.receiver
         if not self._turnstile.is_open:
             self._review(receiving, link, now_ms)
         if self._is_blocked:
@@ -45,11 +49,22 @@ class Outlet:
 
     def close(self, receiver: int, now_ms: int) -> None:
         """The receiver is gone. Its locks stay until they end."""
-        if self._links.pop(receiver, None) is not None:
+        link = self._links.pop(receiver, None)
+        if link is not None:
+            self._forget_holder(link.context)
             self._silenced.discard(receiver)
             self._held.pop(receiver, None)
             self._reception.forget_receiver(receiver)
             self._reception.ask(CloseReceiver(receiver), now_ms)
+
+    def holder_of(self, entity: str, session_id: str) -> int:
+        """The receiver of this connection that has a session, as far as is known here; 0, which none is: no one."""
+        return self._holders.get((entity, session_id), 0)
+
+    def _forget_holder(self, receiving: Receiving) -> None:
+        place = (receiving.entity, receiving.session_id)
+        if self._holders.get(place) == receiving.receiver:  # it may have the session on another link by now
+            del self._holders[place]
 
     def close_all(self, now_ms: int) -> None:
         for receiver in list(self._links):
@@ -156,6 +171,7 @@ class Outlet:
                 link.drained()
             case ReceiverLost(error=error):
                 self._links.pop(reply.receiver, None)
+                self._forget_holder(link.context)
                 self._reception.forget_receiver(reply.receiver)
                 link.detach(amqp_error(error))
 

@@ -22,6 +22,8 @@ class Receiving(NamedTuple):
     path: str
     entity: str
     receiver: int
+    session_id: str | None = None
+    """The session it has, if it is for one."""
 
 
 class Accepting(NamedTuple):

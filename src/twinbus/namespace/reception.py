@@ -75,6 +75,11 @@ class Reception:
         self._receivers[number] = (door, link)
         return number
 
+    @property
+    def receivers(self) -> int:
+        """How many there are, or are about to be."""
+        return len(self._receivers)
+
     def forget_receiver(self, number: int) -> None:
         self._receivers.pop(number, None)
 

@@ -14,7 +14,7 @@ from typing import TypeVar
 from twinbus.errors import EntityAlreadyExists, EntityNotFound, NotAllowed, QuotaExceeded, StoreDamaged
 from twinbus.namespace.entities import rules
 from twinbus.namespace.entities.forwarding import Courier
-from twinbus.namespace.entities.graves import DeadLetters, TransferDeadLetters
+from twinbus.namespace.entities.graves import DeadLetters, Grave, TransferDeadLetters
 from twinbus.namespace.entities.matching import entry_of
 from twinbus.namespace.entities.queue import Queue
 from twinbus.namespace.entities.rules import DEFAULT_RULE, Rule
@@ -50,9 +50,8 @@ def has_sessions(row: EntityRow) -> bool:
     return '"requires_session":true' in row.settings
 
 
-def graves_of(queue: Queue) -> list[Queue]:
-    """The dead-letter queues of a queue or subscription."""
-    return [grave for grave in (queue.dead_letter, queue.transfer_dead_letter) if grave is not None]
+def _is_correlation(rule: Rule) -> bool:
+    return isinstance(rule.filter, rules.CorrelationFilter)
 
 
 class Registry:
@@ -94,29 +93,34 @@ class Registry:
                     topic.put_rule(rule_row, entry_of(subscription, rules.from_text(rule_row.settings)))
         return topic
 
-    def _open_grave(self, row: EntityRow, parts: Iterable[EntityRow]) -> Queue:
+    def _open_grave(self, row: EntityRow, parts: Iterable[EntityRow]) -> Grave:
         for part in parts:
             if part.kind == DEAD_LETTER_QUEUE:
                 return self._open_dead_letters(part)
         raise StoreDamaged(f"the {row.kind} '{row.path}' has no dead-letter queue")
 
-    def _open_dead_letters(self, row: EntityRow) -> Queue:
+    def _open_dead_letters(self, row: EntityRow) -> Grave:
         kind = DeadLetters if row.kind == DEAD_LETTER_QUEUE else TransferDeadLetters
         return self._enter(kind(row, self._summary(row), self._context, committed=self._committed, dead_letter=None))
+
+    def _give_transfers(self, owner: Queue, row: EntityRow) -> Grave:
+        grave = self._open_dead_letters(row)
+        owner.transfer_dead_letter, grave.owner = grave, owner
+        return grave
 
     def _open_transfers(self, queue: Queue, parts: Iterable[EntityRow]) -> None:
         for part in parts:
             if part.kind == TRANSFER_QUEUE:
-                queue.transfer_dead_letter = self._open_dead_letters(part)
+                self._give_transfers(queue, part)
 
-    def _open_queue(self, row: EntityRow, dead_letter: Queue) -> Queue:
+    def _open_queue(self, row: EntityRow, dead_letter: Grave) -> Queue:
         self._counted += 1
         kind = SessionQueue if has_sessions(row) else Queue
-        return self._enter(
-            kind(row, self._summary(row), self._context, committed=self._committed, dead_letter=dead_letter)
-        )
+        queue = kind(row, self._summary(row), self._context, committed=self._committed, dead_letter=dead_letter)
+        dead_letter.owner = queue
+        return self._enter(queue)
 
-    def _open_subscription(self, row: EntityRow, topic: Topic, dead_letter: Queue) -> Subscription:
+    def _open_subscription(self, row: EntityRow, topic: Topic, dead_letter: Grave) -> Subscription:
         kind = SessionSubscription if has_sessions(row) else Subscription
         subscription = self._enter(
             kind(
@@ -124,6 +128,7 @@ class Registry:
             )
         )
         topic.subscriptions[subscription.name.lower()] = subscription
+        dead_letter.owner = subscription
         return subscription
 
     def _summary(self, row: EntityRow) -> EntitySummary:
@@ -159,7 +164,7 @@ class Registry:
             (transfer_id,) = self._take_ids(1)
             row = self._grave_row(transfer_id, owner.row, TRANSFER_SUFFIX, TRANSFER_QUEUE)
             step.changes.append(PutEntity(row))
-            owner.transfer_dead_letter = self._open_dead_letters(row)
+            return self._give_transfers(owner, row)
         return owner.transfer_dead_letter
 
     def find_queue(self, path: str) -> Queue:
@@ -270,8 +275,9 @@ class Registry:
         rules.check_rule(rule)
         rule = rule._replace(created_at_ms=now_ms if row is None else row.created_at_ms)
         entry = entry_of(subscription, rule)
-        if row is None:
+        if row is None or _is_correlation(rule) is not _is_correlation(subscription.rules[rule.name.lower()].rule):
             self._check_room(subscription.topic, rule)
+        if row is None:
             path = f"{subscription.row.path}{RULES}{rule.name}"
             (rule_id,) = self._take_ids(1)
             row = EntityRow(rule_id, path, RULE, subscription.entity_id, "", now_ms, now_ms)
@@ -280,7 +286,7 @@ class Registry:
         return row
 
     def _check_room(self, topic: Topic, rule: Rule) -> None:
-        is_correlation = isinstance(rule.filter, rules.CorrelationFilter)
+        is_correlation = _is_correlation(rule)
         there = topic.matcher.correlation_filters if is_correlation else topic.matcher.sql_filters
         most = CORRELATION_FILTERS_MAX if is_correlation else SQL_FILTERS_MAX
         if there >= most:
@@ -300,14 +306,12 @@ class Registry:
             raise EntityAlreadyExists(f"the {there.row.kind} '{there.row.path}' exists already")
         if self._counted >= ENTITIES_MAX:
             raise QuotaExceeded(f"a namespace has at most {ENTITIES_MAX} queues and topics: delete one first")
-        if (
-            settings.partitioned
-            and sum(each.settings.partitioned for each in self._by_path.values()) >= PARTITIONED_MAX
-        ):
+        if settings.partitioned and self._count_partitioned() >= PARTITIONED_MAX:
             raise QuotaExceeded(f"a namespace has at most {PARTITIONED_MAX} partitioned entities: delete one first")
 
     def _count_partitioned(self) -> int:
-        return sum(each.is_whole and each.settings.partitioned for each in self._by_path.values())
+        """Queues and topics; what belongs to them has their settings, and is not counted again."""
+        return sum(each.settings.partitioned for each in self._by_id.values() if each.row.parent_id is None)
 
     def _take_ids(self, count: int) -> range:
         first = self._next_id
@@ -324,7 +328,7 @@ class Registry:
     def update(self, entity: Shelf, settings: QueueSettings | TopicSettings, now_ms: int) -> list[Shelf]:
         """Give an entity, and its dead-letter queues, other settings; their rows have to be written."""
         text = settings.to_text()
-        changed: list[Shelf] = [entity, *(graves_of(entity) if isinstance(entity, Queue) else ())]
+        changed: list[Shelf] = [entity, *(entity.graves if isinstance(entity, Queue) else ())]
         for each in changed:
             each.configure(each.row._replace(settings=text, updated_at_ms=now_ms))
             each.used(now_ms)
@@ -334,7 +338,7 @@ class Registry:
         """An entity and whatever is gone when it is removed; rules have no place of their own here."""
         yield entity
         if isinstance(entity, Queue):
-            yield from graves_of(entity)
+            yield from entity.graves
         if isinstance(entity, Topic):
             for subscription in entity.subscriptions.values():
                 yield from self.parts_of(subscription)

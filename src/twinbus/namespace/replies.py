@@ -238,7 +238,7 @@ class Committing(Protocol):
 class Step:
     """What one command leads to: changes to write, replies that wait for them, news, rows to read."""
 
-    __slots__ = ("changes", "gone", "news", "number", "reads", "replies", "story", "touched")
+    __slots__ = ("changes", "gone", "news", "number", "reads", "replies", "story", "touched", "woken")
 
     def __init__(self, number: int, story: Story | None = None) -> None:
         self.number = number
@@ -253,5 +253,7 @@ class Step:
         """Receivers that are no more, though they did not close themselves."""
         self.touched: dict[int, Committing] = {}
         """Whose changes these are, by entity id."""
+        self.woken: list[Committing] = []
+        """Who has to look around soon, though nobody asked anything of it."""
         self.story = story
         """What happens to messages, true once the changes are committed; None: nobody wants to know."""

@@ -35,6 +35,8 @@ from twinbus.namespace.store.api import (
     IdsRead,
     InsertCopies,
     InsertMessages,
+    NoteMessageIds,
+    PutSessionState,
     Read,
     ReadFailed,
     ReplaceMessage,
@@ -226,5 +228,9 @@ def _weight(change: Change) -> int:
             return len(rows[0].payload) + _ROW_OVERHEAD_BYTES * len(rows)
         case ReplaceMessage(row):
             return len(row.payload) + _ROW_OVERHEAD_BYTES
+        case PutSessionState(state=state):
+            return len(state or b"") + _ROW_OVERHEAD_BYTES
+        case NoteMessageIds(ids=ids):
+            return _ROW_OVERHEAD_BYTES * len(ids)
         case _:
             return _ROW_OVERHEAD_BYTES

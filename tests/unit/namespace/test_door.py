@@ -11,6 +11,7 @@ from hall import MEGABYTE, Hall
 from twinbus.amqp import sections
 from twinbus.amqp.events import DispositionArrived, Drained, LinkRefused, TransferArrived
 from twinbus.amqp.outcomes import Accepted, Error, Modified, Outcome, Rejected, Released
+from twinbus.amqp.performatives import Source
 from twinbus.amqp.sections import PropertyField, encode_message
 from twinbus.amqp.types import Int, Long, Symbol, Timestamp, ULong
 
@@ -240,6 +241,13 @@ def test_a_sender_to_what_cannot_be_sent_to_is_refused(hall: Hall, address: str)
 @pytest.mark.parametrize("address", ["orders", "/orders", "amqps://host:5671/orders", "sb://host/Orders", "ORDERS/"])
 def test_an_entity_is_found_under_every_form_of_its_address(hall: Hall, address: str) -> None:
     assert hall.sender(address).attached
+
+
+@pytest.mark.parametrize("session", [5, "a", None])
+def test_a_refused_receiver_is_forgotten(hall: Hall, session: object) -> None:
+    hall.session.attach_receiver("link", Source("orders", filter={Symbol("com.microsoft:session-filter"): session}))
+    assert [event for event in hall.exchange() if isinstance(event, LinkRefused)]
+    assert hall.reception.receivers == 0
 
 
 # --- attaches that wait for the disk ---

@@ -146,6 +146,14 @@ def test_in_a_partitioned_queue_an_id_is_known_with_its_partition() -> None:
     assert names(bench.peek()) == ["a", "a"]
 
 
+def test_a_partition_and_an_id_are_not_taken_for_others_that_are_written_the_same() -> None:
+    bench = Bench(QueueSettings(requires_duplicate_detection=True, partitioned=True))
+    bench.send(arrival("b/c")._replace(partition_key="a"))
+    bench.send(arrival("c")._replace(partition_key="a/b"))
+    bench.send(arrival("a/b/c"))
+    assert names(bench.peek()) == ["b/c", "c", "a/b/c"]
+
+
 def test_counts_are_right(bench: Bench) -> None:
     bench.send("a", "a")
     found = bench.ask(GetEntity("orders"))

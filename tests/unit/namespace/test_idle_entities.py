@@ -13,13 +13,16 @@ from twinbus.namespace import registry
 from twinbus.namespace.commands import (
     CloseReceiver,
     CreateQueue,
+    CreateRule,
     CreateSubscription,
     CreateTopic,
     GetEntity,
     Peek,
     Send,
     UpdateQueue,
+    UpdateRule,
 )
+from twinbus.namespace.entities.rules import Rule
 from twinbus.namespace.entities.settings import QueueSettings, TopicSettings
 from twinbus.namespace.message import HEADER_BYTES_MAX, PROPERTY_BYTES_MAX, read_arrival
 from twinbus.namespace.replies import Done, Refused, Reply
@@ -75,6 +78,19 @@ def test_a_receiver_that_waits_is_use_enough(bench: Bench) -> None:
     assert not exists(bench)
 
 
+@pytest.mark.parametrize("graves", [DEAD_LETTERS, "orders/$transfer/$deadletterqueue"])
+def test_who_looks_after_dead_letters_keeps_their_queue(bench: Bench, graves: str) -> None:
+    bench.pass_time(IDLE_MS - 1)
+    bench.peek(path=graves)
+    bench.pass_time(IDLE_MS - 1)
+    bench.open(1, credit=1, path=graves)
+    bench.pass_time(3 * IDLE_MS)
+    assert exists(bench)
+    bench.do(CloseReceiver(1))
+    bench.pass_time(IDLE_MS)
+    assert not exists(bench)
+
+
 def test_a_scheduled_message_keeps_its_queue(bench: Bench) -> None:
     bench.send(arrival("later", due_at_ms=START_MS + 2 * IDLE_MS))
     bench.pass_time(2 * IDLE_MS)
@@ -102,6 +118,16 @@ def test_a_topic_is_used_when_its_subscriptions_are_and_goes_with_them(bench: Be
     bench.pass_time(1)
     assert not exists(bench, "events")
     assert not exists(bench, "events/subscriptions/s")
+
+
+def test_a_new_or_changed_rule_is_a_use_of_its_subscription(bench: Bench) -> None:
+    bench.ask(CreateTopic("events", TopicSettings()))
+    bench.ask(CreateSubscription("events", "s", QueueSettings(auto_delete_on_idle_ms=IDLE_MS)))
+    for command in (CreateRule, UpdateRule):
+        bench.pass_time(IDLE_MS - 1)
+        assert isinstance(bench.ask(command("events/subscriptions/s", Rule("r"))), Done)
+    bench.pass_time(IDLE_MS - 1)
+    assert exists(bench, "events/subscriptions/s")
 
 
 def test_a_subscription_may_go_alone(bench: Bench) -> None:
@@ -145,8 +171,9 @@ def test_messages_of_a_partition_keep_their_order(bench: Bench) -> None:
 
 
 def test_there_is_a_bound_to_partitioned_entities(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "PARTITIONED_MAX", 1)
-    bench.ask(CreateQueue("parts", QueueSettings(partitioned=True)))
+    monkeypatch.setattr(registry, "PARTITIONED_MAX", 2)
+    assert isinstance(bench.ask(CreateQueue("parts", QueueSettings(partitioned=True))), Done)
+    assert isinstance(bench.ask(CreateTopic("events", TopicSettings(partitioned=True))), Done)
     assert isinstance(bench.refusal(CreateTopic("more", TopicSettings(partitioned=True))), QuotaExceeded)
     assert isinstance(bench.ask(CreateQueue("plain", QueueSettings())), Done)
 

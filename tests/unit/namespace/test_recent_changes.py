@@ -67,3 +67,29 @@ def test_of_equal_reads_the_oldest_counts_until_the_last_has_ended() -> None:
     recent.read_ended(NAMED)
     assert not recent.is_reading(NAMED)
     assert len(recent) == 0
+
+
+class Compared(NamedRows):
+    """A read that counts how often it is compared with another."""
+
+    comparisons = 0
+
+    def __eq__(self, other: object) -> bool:
+        Compared.comparisons += 1
+        return tuple.__eq__(self, other)
+
+    __hash__ = NamedRows.__hash__
+
+
+def test_one_of_many_reads_is_found_without_looking_at_the_others() -> None:
+    recent = RecentChanges(committed=1)
+    reads = [Compared(1, (number,)) for number in range(1_000)]
+    recent.read_began(reads)
+    recent.note_change(5, number=2)
+    recent.committed(2)
+    for read in reads:
+        assert recent.changed_since(5, as_of=1)
+        assert recent.is_reading(read)
+        recent.read_ended(read)
+    assert Compared.comparisons < 10 * len(reads)
+    assert len(recent) == 0

@@ -10,6 +10,7 @@ from namespace_bench import QUEUE, START_MS, Bench, arrival, names
 
 from twinbus.errors import StoreDamaged, StoreUnavailable
 from twinbus.namespace.commands import (
+    AcceptSession,
     Complete,
     Defer,
     FindEntity,
@@ -19,9 +20,11 @@ from twinbus.namespace.commands import (
     ReceiveDeferred,
     ReceiveMode,
     Send,
+    SetSessionState,
     Settle,
     Tick,
 )
+from twinbus.namespace.entities.settings import QueueSettings
 from twinbus.namespace.machine import NamespaceMachine
 from twinbus.namespace.replies import Delivery, Done, Refused, Reply, Settled
 from twinbus.namespace.seam import CommitSeam
@@ -82,6 +85,16 @@ def test_the_weight_of_what_is_unwritten_is_known(bench: Bench) -> None:
     assert 10_000 < bench.seam.unwritten_bytes < 11_000
     bench.commit()
     assert bench.seam.unwritten_bytes == 0
+
+
+def test_states_of_sessions_and_ids_of_messages_have_their_weight() -> None:
+    bench = Bench(QueueSettings(requires_session=True))
+    bench.do(AcceptSession(1, QUEUE, ReceiveMode.PEEK_LOCK, "a"))
+    bench.do(SetSessionState(QUEUE, "a", bytes(100_000)))
+    assert 100_000 < bench.seam.unwritten_bytes < 101_000
+    bench = Bench(QueueSettings(requires_duplicate_detection=True))
+    bench.do(Send(QUEUE, tuple(arrival(str(number), body=b"") for number in range(100))))
+    assert bench.seam.unwritten_bytes > 100 * 300
 
 
 # --- when a commit fails ---

@@ -44,6 +44,7 @@ from twinbus.namespace.commands import (
     Settle,
     UpdateQueue,
 )
+from twinbus.namespace.entities.session_queue import SessionQueue
 from twinbus.namespace.entities.settings import QueueSettings, TopicSettings
 from twinbus.namespace.entities.window import WindowLimits
 from twinbus.namespace.message import Arrival, read_arrival
@@ -393,6 +394,42 @@ def test_a_state_that_was_not_committed_is_gone_after_a_crash(bench: Bench) -> N
 def test_only_who_has_the_session_may_look_at_its_state_or_change_it(bench: Bench) -> None:
     for command in (GetSessionState(ORDERS, "a"), SetSessionState(ORDERS, "a", b"x")):
         assert isinstance(bench.refusal(command), SessionLockLost)
+
+
+def test_what_is_asked_in_the_name_of_a_receiver_is_done_only_if_that_one_has_the_session(bench: Bench) -> None:
+    bench.send(message("1"))
+    first, _ = accept(bench, "a", credit=1)
+    (held,) = delivered(bench, first)
+    bench.settle(Defer(), held)
+    bench.pass_time(LOCK_MS)
+    second, _ = accept(bench, "a")
+    commands = (
+        RenewSessionLock(ORDERS, "a"),
+        SetSessionState(ORDERS, "a", b"x"),
+        GetSessionState(ORDERS, "a"),
+        ReceiveDeferred(ORDERS, (1,), ReceiveMode.PEEK_LOCK, session_id="a"),
+    )
+    for command in commands:
+        assert isinstance(bench.refusal(command._replace(holder=first)), SessionLockLost)
+    for command in commands:
+        assert not isinstance(bench.ask(command._replace(holder=second)), Refused)
+
+
+def test_renewals_and_waits_that_are_over_are_forgotten(bench: Bench) -> None:
+    accept(bench, "early")
+    bench.do(AcceptSession(next(_receivers), ORDERS, ReceiveMode.PEEK_LOCK, None, 5_000))
+    accept(bench, "often")
+    for _ in range(1_000):
+        bench.now_ms += 1
+        bench.ask(RenewSessionLock(ORDERS, "often"))
+        receiver = next(_receivers)
+        bench.do(AcceptSession(receiver, ORDERS, ReceiveMode.PEEK_LOCK, None, 60_000))
+        bench.do(CloseReceiver(receiver))
+    queue = bench.queue
+    assert isinstance(queue, SessionQueue)
+    assert queue.remembered_times < 200
+    bench.pass_time(2 * LOCK_MS)
+    assert not queue.sessions
 
 
 def test_a_state_has_a_bound(bench: Bench) -> None:

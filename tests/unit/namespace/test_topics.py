@@ -390,6 +390,14 @@ def test_there_are_bounds_to_subscriptions_and_rules(bench: Bench, monkeypatch: 
     assert isinstance(bench.refusal(CreateRule(AUDIT, Rule("c", CorrelationFilter(label="c")))), QuotaExceeded)
 
 
+def test_a_rule_that_becomes_one_of_another_kind_counts_there(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "CORRELATION_FILTERS_MAX", 1)
+    add_rule(bench, Rule("a", CorrelationFilter(label="a")))
+    add_rule(bench, Rule("b", SqlFilter("1=1")))
+    assert isinstance(bench.refusal(UpdateRule(BILLING, Rule("b", CorrelationFilter(label="b")))), QuotaExceeded)
+    accept(bench, UpdateRule(BILLING, Rule("a", CorrelationFilter(label="c"))))
+
+
 # --- entities ---
 
 
@@ -500,3 +508,8 @@ def test_what_belongs_to_a_topic_needs_one(bench: Bench) -> None:
 def test_a_name_that_would_lead_elsewhere_is_refused(bench: Bench, path: str) -> None:
     assert isinstance(bench.refusal(CreateTopic(path, TopicSettings())), NotAllowed)
     assert isinstance(bench.refusal(CreateQueue(path, QueueSettings())), NotAllowed)
+
+
+@pytest.mark.parametrize("name", ["$management", "$DeadLetterQueue", "a/b", "", "..", "sp ace", 51 * "a"])
+def test_a_subscription_whose_name_would_lead_elsewhere_is_refused(bench: Bench, name: str) -> None:
+    assert isinstance(bench.refusal(CreateSubscription(TOPIC, name, QueueSettings())), NotAllowed)

@@ -111,4 +111,10 @@ def keys_of(arrivals: tuple[Arrival, ...], *, with_partitions: bool) -> tuple[st
     """What tells messages apart: their ids; in a partitioned entity together with their partition."""
     if not with_partitions:
         return tuple([arrival.message_id or "" for arrival in arrivals])
-    return tuple([f"{arrival.partition_key or arrival.session_id or ''}/{arrival.message_id}" for arrival in arrivals])
+    return tuple([_key_in_partition(arrival) for arrival in arrivals])
+
+
+def _key_in_partition(arrival: Arrival) -> str:
+    # With the length in front no partition and id can be read as another partition and another id.
+    partition = arrival.partition_key or arrival.session_id or ""
+    return f"{len(partition)}/{partition}/{arrival.message_id}"

@@ -20,7 +20,7 @@ from twinbus.errors import (
 )
 from twinbus.namespace.entities.duplicates import PendingSend, Transfer
 from twinbus.namespace.entities.journeys import Journey, journey_of, written
-from twinbus.namespace.entities.notes import noted, reason_on
+from twinbus.namespace.entities.notes import SESSION_NEEDED, noted, reason_on
 from twinbus.namespace.entities.queue import Queue
 from twinbus.namespace.entities.shelf import Shelf, check_partitions
 from twinbus.namespace.happenings import Cause, Happening
@@ -37,7 +37,6 @@ FURTHER_HOPS_PER_STEP = 10_000
 """Topics that forward to topics multiply messages: beyond so many the rest is stored on the way, and goes on later."""
 
 HOPS_EXCEEDED = "MaxTransferHopCountExceeded"
-SESSION_NEEDED = "Session ID is null."
 NOT_ALLOWED = "InvalidOperation"
 _REASONS = (
     (EntityNotFound, "MessagingEntityNotFound"),

@@ -67,6 +67,8 @@ class Loans:
 
     def next_end_ms(self) -> int | None:
         """When the next lock may end; a time that is too early is possible and harmless."""
+        if not self._ends:
+            return None
         self._drop_settled()
         return self._ends[0][0] if self._ends else None
 

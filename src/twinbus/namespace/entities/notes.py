@@ -10,6 +10,8 @@ from twinbus.namespace.store.api import MessageRow
 
 REASON, DESCRIPTION = "DeadLetterReason", "DeadLetterErrorDescription"
 """The application properties that say why a message was dead-lettered."""
+SESSION_NEEDED = "Session ID is null."
+"""The reason where an entity with sessions gets a message without one, and its sender cannot be told."""
 
 
 def noted(row: MessageRow, reason: str, description: str) -> MessageRow:

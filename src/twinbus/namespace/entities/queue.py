@@ -23,11 +23,11 @@ from twinbus.namespace.entities.loans import Loan, Loans
 from twinbus.namespace.entities.notes import REASON, annotated, noted
 from twinbus.namespace.entities.receivers import Receiver, Receivers
 from twinbus.namespace.entities.settings import QueueSettings, QueueStatus
-from twinbus.namespace.entities.shelf import EntityContext, Shelf, earlier, expiry, woken_at_ms
+from twinbus.namespace.entities.shelf import EntityContext, Shelf, awake, earlier, expiry
 from twinbus.namespace.entities.sweep import Sweep
 from twinbus.namespace.entities.window import Window
 from twinbus.namespace.happenings import Cause, Happening
-from twinbus.namespace.message import Arrival, time_to_live_ms
+from twinbus.namespace.message import Arrival
 from twinbus.namespace.replies import Delivery, Drained, ReceiverLost, Step
 from twinbus.namespace.store.api import (
     DueRows,
@@ -93,13 +93,22 @@ class Queue(Shelf):
 
     @property
     def is_in_use(self) -> bool:
-        return super().is_in_use or bool(self.receivers.all) or self.destination is not None
+        has_receivers = any(each.receivers.all for each in (self, *self.graves))
+        return super().is_in_use or has_receivers or self.destination is not None
+
+    @property
+    def graves(self) -> list[Queue]:
+        """Its dead-letter queues."""
+        return [grave for grave in (self.dead_letter, self.transfer_dead_letter) if grave is not None]
 
     @property
     def stored_bytes(self) -> int:
         """What counts against the queue's maximum size: dead letters too."""
-        graves = (self.dead_letter, self.transfer_dead_letter)
-        return self.payload_bytes + sum([grave.payload_bytes for grave in graves if grave is not None])
+        size = self.payload_bytes
+        for grave in (self.dead_letter, self.transfer_dead_letter):
+            if grave is not None:
+                size += grave.payload_bytes
+        return size
 
     @property
     def size_bytes_max(self) -> int:
@@ -274,7 +283,7 @@ class Queue(Shelf):
         self.loans.take_back(row.sequence)
         self._put_back(row)
         self._has_to_look = True
-        step.touched[self.entity_id] = self
+        step.woken.append(self)
 
     def _deliver(self, receiver: Receiver, row: MessageRow, now_ms: int, step: Step) -> None:
         size = len(row.payload)
@@ -487,12 +496,4 @@ class Queue(Shelf):
             self.insert(tuple([self._awake(row, now_ms) for row in rows]), step)
 
     def _awake(self, row: MessageRow, now_ms: int) -> MessageRow:
-        sequence, enqueued_at_ms = self.take_sequence(), woken_at_ms(row, now_ms)
-        return row._replace(
-            sequence=sequence,
-            enqueue_sequence=sequence,
-            state=_ACTIVE,
-            enqueued_at_ms=enqueued_at_ms,
-            expires_at_ms=expiry(time_to_live_ms(row.payload), self.settings.default_ttl_ms, enqueued_at_ms),
-            due_at_ms=None,
-        )
+        return awake(row, self.take_sequence(), self.settings.default_ttl_ms, now_ms)

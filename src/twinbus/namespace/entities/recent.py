@@ -19,7 +19,8 @@ class RecentChanges:
         self._changed: dict[int, int] = {}
         self._removed: dict[int, int] = {}
         self._order: deque[tuple[int, int]] = deque()
-        self._reads: list[tuple[ReadRequest, int]] = []
+        self._reads: dict[ReadRequest, list[int]] = {}
+        """Those under way, oldest first, with what was committed when each of several equal ones began."""
 
     def __len__(self) -> int:
         return len(self._order)
@@ -51,17 +52,19 @@ class RecentChanges:
         return sequence in self._removed
 
     def read_began(self, requests: Iterable[ReadRequest]) -> None:
-        self._reads += ((request, self._committed) for request in requests)
+        for request in requests:
+            self._reads.setdefault(request, []).append(self._committed)
 
     def is_reading(self, request: ReadRequest) -> bool:
-        return any(begun == request for begun, _ in self._reads)
+        return request in self._reads
 
     def read_ended(self, request: ReadRequest) -> None:
         # Of several equal reads the answer may be to any: the oldest counts as under way until the last one ended.
-        for index in reversed(range(len(self._reads))):
-            if self._reads[index][0] == request:
-                del self._reads[index]
-                break
+        begun = self._reads.get(request)
+        if begun is not None:
+            begun.pop()
+            if not begun:
+                del self._reads[request]
         self._forget()
 
     def committed(self, number: int) -> None:
@@ -71,9 +74,13 @@ class RecentChanges:
     @property
     def seen_by_all(self) -> int:
         """The last change set that every read under way, and every one to come, has seen."""
-        return min((since for _, since in self._reads), default=self._committed)
+        for begun in self._reads.values():
+            return begun[0]
+        return self._committed
 
     def _forget(self) -> None:
+        if not self._order:
+            return
         seen_by_all = self.seen_by_all
         while self._order and self._order[0][0] <= seen_by_all:
             number, sequence = self._order.popleft()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Any, NamedTuple
 
 from twinbus.errors import (
@@ -110,6 +110,11 @@ class SessionQueue(Queue):
         return sum(len(session.window) for session in self.sessions.values() if session.window is not None)
 
     @property
+    def remembered_times(self) -> int:
+        """How many ends of locks and of waits are in memory."""
+        return len(self._ends) + len(self._patience)
+
+    @property
     def is_in_use(self) -> bool:
         return super().is_in_use or bool(self._waiters)
 
@@ -181,16 +186,18 @@ class SessionQueue(Queue):
             return False
         return session is not None
 
-    def check_held(self, name: str | None, now_ms: int) -> Session:
-        """Raise `SessionLockLost` unless somebody has the session."""
+    def check_held(self, name: str | None, now_ms: int, holder: int | None = None) -> Session:
+        """Raise `SessionLockLost` unless this receiver has the session; None: unless anybody has."""
         session = self.sessions.get(name) if name is not None else None
         if session is None or session.until_ms <= now_ms:
             raise SessionLockLost(f"the session {name!r} of '{self.row.path}' is not locked: accept it again")
+        if holder is not None and holder != session.receiver.name:
+            raise SessionLockLost(f"the session {name!r} of '{self.row.path}' is locked by another receiver")
         return session
 
-    def renew_session(self, name: str, now_ms: int) -> int:
+    def renew_session(self, name: str, now_ms: int, holder: int | None = None) -> int:
         """Give a session's lock its full time again; returns the new end."""
-        session = self.check_held(name, now_ms)
+        session = self.check_held(name, now_ms, holder)
         session.until_ms = now_ms + self.settings.lock_ms
         heappush(self._ends, (session.until_ms, name))
         return session.until_ms
@@ -360,9 +367,9 @@ class SessionQueue(Queue):
 
     # --- state ---
 
-    def set_state(self, name: str, state: bytes | None, now_ms: int, step: Step) -> None:
-        """Keep something about a session that somebody has."""
-        self.check_held(name, now_ms)
+    def set_state(self, name: str, state: bytes | None, now_ms: int, step: Step, *, holder: int | None = None) -> None:
+        """Keep something about a session that somebody, or this receiver, has."""
+        self.check_held(name, now_ms, holder)
         if state is not None and len(state) > STATE_BYTES_MAX:
             raise QuotaExceeded(f"the state of a session has at most {STATE_BYTES_MAX} bytes, got {len(state)}")
         step.changes.append(PutSessionState(self.entity_id, name, state, now_ms))
@@ -386,6 +393,12 @@ class SessionQueue(Queue):
 
     def _drop_outdated(self) -> None:
         """Forget the ends of locks that were renewed or given back, and of waits that are over."""
+        if len(self._ends) > 2 * len(self.sessions) + 64:  # behind one that lasts others may have been renewed often
+            self._ends = [(session.until_ms, session.name) for session in self.sessions.values()]
+            heapify(self._ends)
+        if len(self._patience) > 2 * len(self._waiters) + 64:
+            self._patience = [(waiter.until_ms, name) for name, waiter in self._waiters.items()]
+            heapify(self._patience)
         while self._ends and self._is_outdated(*self._ends[0]):
             heappop(self._ends)
         while self._patience and self._patience[0][1] not in self._waiters:

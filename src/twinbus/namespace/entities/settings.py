@@ -298,7 +298,9 @@ _LABELS = {
 
 
 _PATH = re.compile(r"[A-Za-z0-9._/~-]+", re.ASCII)
-_NAME = re.compile(r"[A-Za-z0-9._$-]+", re.ASCII)
+_NAME = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
+_RULE_NAME = re.compile(r"[A-Za-z0-9._$-]+", re.ASCII)
+"""A rule has no address, so it may be called `$Default`; a subscription `$management` could not be told from a node."""
 _OWN_PARTS = {"subscriptions"}
 """What a path cannot have between its slashes: there the parts of a topic begin."""
 
@@ -325,5 +327,6 @@ def check_part_name(name: str, kind: str) -> None:
     """Raise `OptionsError` if a subscription or rule cannot be called that."""
     if not 1 <= len(name) <= NAME_LENGTH_MAX:
         raise OptionsError(f"a {kind} name has 1 to {NAME_LENGTH_MAX} characters, got {len(name)}")
-    if not _NAME.fullmatch(name) or not name.strip("."):
-        raise OptionsError(f"a {kind} name has letters, digits, '.', '-', '_' and '$', got {name!r}")
+    allowed, signs = (_RULE_NAME, "'.', '-', '_' and '$'") if kind == "rule" else (_NAME, "'.', '-' and '_'")
+    if not allowed.fullmatch(name) or not name.strip("."):
+        raise OptionsError(f"a {kind} name has letters, digits, {signs}, got {name!r}")

@@ -22,7 +22,7 @@ from twinbus.namespace.entities.settings import QueueSettings, TopicSettings
 from twinbus.namespace.entities.sweep import Sweep
 from twinbus.namespace.entities.window import WindowLimits
 from twinbus.namespace.happenings import Happening
-from twinbus.namespace.message import Arrival
+from twinbus.namespace.message import Arrival, time_to_live_ms
 from twinbus.namespace.replies import Done, Refused, Step
 from twinbus.namespace.store.api import (
     AdvanceSequence,
@@ -66,6 +66,7 @@ class Shelf(ABC):
     settings: QueueSettings | TopicSettings
 
     def __init__(self, row: EntityRow, summary: EntitySummary, context: EntityContext, *, committed: int) -> None:
+        self.entity_id = row.entity_id
         self.configure(row)
         self.accessed_at_ms = row.updated_at_ms
         self._idle_since_ms: int | None = None
@@ -89,10 +90,6 @@ class Shelf(ABC):
     @abstractmethod
     def configure(self, row: EntityRow) -> None:
         """Go by the settings of this row from now on."""
-
-    @property
-    def entity_id(self) -> int:
-        return self.row.entity_id
 
     def used(self, now_ms: int) -> None:
         """Somebody sends, receives, looks or changes something."""
@@ -243,6 +240,10 @@ class Shelf(ABC):
         self._count((new,), 1)
 
     def _count(self, rows: Sequence[MessageRow], by: int) -> None:
+        if len(rows) == 1 and rows[0].state is _ACTIVE:  # mostly so, and then it need not take long
+            self.active += by
+            self.payload_bytes += by * len(rows[0].payload)
+            return
         states = [row.state for row in rows]
         active, deferred = states.count(_ACTIVE), states.count(_DEFERRED)
         self.active += by * active
@@ -253,7 +254,7 @@ class Shelf(ABC):
     def _after(self, step: Step) -> Afterwards:
         if not self._afterwards or self._afterwards[-1].number != step.number:
             self._afterwards.append(Afterwards(step.number))
-            step.touched[self.row.entity_id] = self
+            step.touched[self.entity_id] = self
         return self._afterwards[-1]
 
     @abstractmethod
@@ -329,6 +330,19 @@ def woken_at_ms(row: MessageRow, now_ms: int) -> int:
     """The time at which a scheduled message that wakes now counts as enqueued."""
     due_at_ms = row.due_at_ms or now_ms
     return due_at_ms if now_ms - due_at_ms <= LATE_MS else now_ms
+
+
+def awake(row: MessageRow, sequence: int, ceiling_ms: int | None, now_ms: int) -> MessageRow:
+    """A scheduled message, under its new number, as if it had been sent when it wakes."""
+    enqueued_at_ms = woken_at_ms(row, now_ms)
+    return row._replace(
+        sequence=sequence,
+        enqueue_sequence=sequence,
+        state=_ACTIVE,
+        enqueued_at_ms=enqueued_at_ms,
+        expires_at_ms=expiry(time_to_live_ms(row.payload), ceiling_ms, enqueued_at_ms),
+        due_at_ms=None,
+    )
 
 
 def expiry(ttl_ms: int | None, ceiling_ms: int | None, enqueued_at_ms: int) -> int | None:

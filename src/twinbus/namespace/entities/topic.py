@@ -6,7 +6,6 @@ All copies of a message are written in the same change set, and those that are t
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -14,7 +13,7 @@ from twinbus.errors import ArgumentError, DecodeError, EntityDisabled, MessageTo
 from twinbus.namespace import sql
 from twinbus.namespace.entities.journeys import Journey, journey_of
 from twinbus.namespace.entities.matching import Entry, Matcher
-from twinbus.namespace.entities.notes import reasons, with_notes
+from twinbus.namespace.entities.notes import SESSION_NEEDED, reasons, with_notes
 from twinbus.namespace.entities.queue import Queue
 from twinbus.namespace.entities.session_queue import SessionQueue
 from twinbus.namespace.entities.settings import TopicSettings
@@ -36,7 +35,6 @@ from twinbus.namespace.store.api import (
 from twinbus.namespace.view import TopicMessage
 
 FILTER_FAILED = "FilterEvaluationException"
-SESSION_NEEDED = "Session ID is null."
 
 
 class Published(NamedTuple):
@@ -233,9 +231,9 @@ class Topic(Shelf):
         return plain, others
 
     def _check_room(self, copies: Iterable[Copy]) -> None:
-        added: Counter[Subscription] = Counter()
+        added: dict[Subscription, int] = {}
         for _, subscription, message in copies:
-            added[subscription] += len(message.payload)
+            added[subscription] = added.get(subscription, 0) + len(message.payload)
         for subscription, new_bytes in added.items():
             subscription.check_quota(new_bytes)
 

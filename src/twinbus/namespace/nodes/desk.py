@@ -8,7 +8,14 @@ from functools import partial
 from twinbus.amqp.performatives import Error
 from twinbus.amqp.session import Session
 from twinbus.errors import AmqpError, InternalError, NamespaceError
-from twinbus.namespace.commands import Command
+from twinbus.namespace.commands import (
+    Command,
+    GetSessionState,
+    ReceiveDeferred,
+    RenewSessionLock,
+    RequestCommand,
+    SetSessionState,
+)
 from twinbus.namespace.faults.rulings import Proceed
 from twinbus.namespace.nodes.answers import AnswerLink
 from twinbus.namespace.nodes.cbs import CBS_ADDRESS, put_token
@@ -26,6 +33,7 @@ from twinbus.namespace.replies import Reply
 from twinbus.namespace.rights.claims import ClaimBook
 from twinbus.namespace.turnstile import Turnstile
 
+_ABOUT_SESSIONS = (GetSessionState, SetSessionState, RenewSessionLock, ReceiveDeferred)
 _SEND_OPERATIONS = {"schedule-message", "cancel-scheduled-message"}
 _MANAGE_OPERATIONS = {"add-rule", "remove-rule", "enumerate-rules"}
 
@@ -52,10 +60,15 @@ class Desk:
         turnstile: Turnstile,
         read_arrival: ReadArrival,
         ask: Callable[[Command, int], None],
+        holder_of: Callable[[str, str], int],
         on_answer: Callable[[], None],
     ) -> None:
-        """`ask` takes commands, or raises; `on_answer` is called when an answer waits to be sent."""
+        """`ask` takes commands, or raises; `on_answer` is called when an answer waits to be sent.
+
+        `holder_of` tells which receiver of this connection has a session of an entity.
+        """
         self._ask = ask
+        self._holder_of = holder_of
         self._reception = reception
         self._authority = reception.authority
         self._turnstile = turnstile
@@ -129,10 +142,16 @@ class Desk:
                 self._turnstile.later(ruling.delay_ms, now_ms, answer)
 
         try:
-            command = command_for(request, path, self._read_arrival, respond)
+            command = self._by_holder(command_for(request, path, self._read_arrival, respond))
             self._ask(command, now_ms)
         except (NamespaceError, AmqpError) as error:
             self._respond(session, address, request, failure_response(request, error))
+
+    def _by_holder(self, command: RequestCommand) -> RequestCommand:
+        """What is asked about a session is asked as its receiver here: who has lost it must not touch another's."""
+        if isinstance(command, _ABOUT_SESSIONS) and command.session_id is not None:
+            return command._replace(holder=self._holder_of(command.path, command.session_id))
+        return command
 
     def _respond(self, session: Session, address: str, request: Request, response: bytes) -> None:
         """Answer on the link that the client opened for it: the one it names, else the first of that node."""
