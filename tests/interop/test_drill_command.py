@@ -277,6 +277,22 @@ def test_a_signal_ends_it_cleanly_and_canaries_are_accounted_for(spaces: Namespa
     assert (status_of(spaces.primary), lying_in(spaces.primary), notes(tmp_path)) == ("Active", 0, [])
 
 
+def test_a_terminal_that_is_closed_ends_it_cleanly_though_nobody_hears_of_it(
+    spaces: NamespacePair, tmp_path: Path
+) -> None:
+    long = command(*QUICK, "--by-status", "--length", "10m", "--json")
+    with subprocess.Popen(long, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        wait_for(process, "failed over")
+        assert process.stderr is not None
+        process.stderr.close()  # whatever it says from now on cannot be written
+        process.send_signal(signal.SIGHUP)
+        assert process.stdout is not None
+        said = json.loads(process.stdout.read())
+        assert process.wait(WAIT_S) == 130
+    assert (said["verdict"], said["put_back"]) == ("interrupted", True)
+    assert (status_of(spaces.primary), notes(tmp_path)) == ("Active", [])
+
+
 def test_a_second_signal_leaves_at_once_and_still_puts_the_entity_back(spaces: NamespacePair, tmp_path: Path) -> None:
     long = command(*QUICK, "--length", "10m", "--no-syphon")
     with subprocess.Popen(long, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

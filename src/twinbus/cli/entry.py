@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
 from typing import NoReturn
 
 INTERRUPTED = 130
@@ -11,9 +12,14 @@ INTERRUPTED = 130
 
 
 def main() -> NoReturn:
-    """Run `twinbus` with the arguments of this process, and exit. SIGTERM interrupts as Ctrl-C does."""
+    """Run `twinbus` with the arguments of this process, and exit. SIGTERM interrupts as Ctrl-C does.
+
+    So does a terminal that is closed, whatever a command does about SIGTERM; not under nohup.
+    """
     # Who is started in the background, with SIGINT ignored, goes on ignoring it.
     numbers = [signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+        signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         numbers.append(signal.SIGINT)
     for number in numbers:
@@ -27,5 +33,6 @@ def main() -> NoReturn:
 
 def _leave(*_: object) -> None:
     """Nothing has been done yet, so nothing is to be undone."""
-    os.write(2, b"twinbus: interrupted\n")
+    with suppress(OSError):  # the terminal may be gone
+        os.write(2, b"twinbus: interrupted\n")
     os._exit(INTERRUPTED)

@@ -20,7 +20,7 @@ MEANINGS = {
     ExitCode.WRONG_ARGUMENTS: "wrong arguments; one line on stderr says what would be right",
     ExitCode.NOT_ALL: "done, but not all of it; the help of the command says what that means there",
     ExitCode.LOST: "done, and messages are lost",
-    ExitCode.INTERRUPTED: "interrupted, by Ctrl-C or SIGTERM",
+    ExitCode.INTERRUPTED: "interrupted: by Ctrl-C, SIGTERM, or a terminal that was closed",
 }
 """What each of them says, in general."""
 

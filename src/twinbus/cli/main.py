@@ -11,6 +11,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import Annotated, Any, NoReturn
 
@@ -154,7 +155,8 @@ def _forget_output() -> None:
 
 def _fail(text: str, code: ExitCode) -> int:
     line = " ".join(text.split())  # one line, whatever an argument or a file name contains
-    sys.stderr.write(f"twinbus: {line}\n")
+    with suppress(OSError):  # nobody may be there any more to read it
+        sys.stderr.write(f"twinbus: {line}\n")
     return code
 
 

@@ -125,7 +125,8 @@ def _row(parameter: Any) -> tuple[str, str, str]:
 def _default_of(parameter: Any) -> str:
     if parameter.required:
         return "(required)"
-    return "" if parameter.default in (None, False) else f"{parameter.default}"
+    has_none = parameter.default is None or parameter.default is False  # 0 is one
+    return "" if has_none else f"{parameter.default}"
 
 
 def _special_codes(command: Any) -> Iterator[str]:

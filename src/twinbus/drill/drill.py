@@ -44,7 +44,8 @@ class Drill:
         self._stopped = asyncio.Event()
         self._lifted: float | None = None
         self._has_returned = False
-        self._is_put_back = True
+        self.is_put_back = True
+        """False: something is still as the drill made it."""
 
     def stop(self) -> None:
         """The fault ends at once; canaries are accounted for as far as that is quick."""
@@ -135,10 +136,11 @@ class Drill:
         return max(2 * (options.limits.recovery_s or 0.0), 3 * options.ping_interval_s + 30.0)
 
     async def _finish(self, changes: Changes) -> None:
+        finishing = asyncio.create_task(changes.finish())
         try:
-            await changes.finish()
+            await _whole(finishing)
         except NotPutBack as error:
-            self._is_put_back = False
+            self.is_put_back = False
             self._troubles.append(str(error))
             self._tell(str(error))
 
@@ -170,7 +172,16 @@ class Drill:
             measures=measure(self._events),
             limits=self._options.limits,
             is_interrupted=self._stopped.is_set(),
-            is_put_back=self._is_put_back,
+            is_put_back=self.is_put_back,
             taken_back=taken_back,
             troubles=tuple(self._troubles),
         )
+
+
+async def _whole(task: asyncio.Task[None]) -> None:
+    """Wait for the end of it, also if whoever waits is cancelled meanwhile."""
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await task
+        raise

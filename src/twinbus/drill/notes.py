@@ -54,10 +54,17 @@ class NoteKeeper:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._file = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_APPEND, 0o600)
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self.add(**asdict(note))
+            self._begin(note)
         except OSError as error:
             raise TwinbusError(f"what a drill changes must be noted in {folder}, which fails: {error}") from None
+
+    def _begin(self, note: Note) -> None:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.add(**asdict(note))
+        except OSError:
+            self.close(is_put_back=True)  # a note that could not be written is about nothing
+            raise
 
     def add(self, **facts: Any) -> None:
         """On disk when this returns."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,18 @@ def test_a_folder_that_cannot_be_written_is_told_before_anything_is_changed(tmp_
     (tmp_path / "file").write_text("")
     with pytest.raises(TwinbusError, match="must be noted in"):
         NoteKeeper(tmp_path / "file" / "notes", NOTE)
+
+
+def test_a_note_that_cannot_be_written_whole_is_not_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(TwinbusError, match="No space left"):
+        NoteKeeper(tmp_path, NOTE)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_notes_are_kept_with_the_state_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:

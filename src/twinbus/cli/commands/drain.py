@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from twinbus.cli.bars import Bar
-from twinbus.cli.draining import JsonLines, Lines, Stop, Terminated, interrupted
+from twinbus.cli.draining import JsonLines, Lines, Stop, Terminated, interrupted, tell
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.lengths import length_s
 from twinbus.cli.namespaces import (
@@ -215,9 +215,9 @@ def _once(spark: SparkSession, options: DrainOptions, screen: Lines | JsonLines)
     signal.signal(signal.SIGTERM, interrupted)
     try:
         done = drain_all(spark, options, on_progress=screen.show)
-    except KeyboardInterrupt:
-        return ExitCode.INTERRUPTED
     except Terminated:
+        screen.close()
+        tell("stopped; what is left stays in the backlog")
         return ExitCode.NOT_ALL
     screen.finish(done)
     return ExitCode.DONE if done.ending == "empty" else ExitCode.NOT_ALL

@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -257,6 +258,7 @@ def _is_wanted() -> bool:
 
 
 async def _run(plan: Plan, folder: Path) -> Outcome:
+    from twinbus.drill.changes import NotPutBack
     from twinbus.drill.drill import Drill
 
     exercise = Drill(plan, folder, _tell)
@@ -279,6 +281,10 @@ async def _run(plan: Plan, folder: Path) -> Outcome:
         loop.add_signal_handler(number, interrupt, number)
     try:
         return await exercise.run()
+    except asyncio.CancelledError:
+        if not exercise.is_put_back:
+            raise NotPutBack(f"the drill of {plan.target.path} is left: end it with: twinbus drill --undo") from None
+        raise
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
@@ -302,8 +308,9 @@ def _write(report: Path, outcome: Outcome) -> None:
 
 
 def _tell(text: str) -> None:
-    """On stderr, at once."""
-    typer.echo(text, err=True)
+    """On stderr, at once, if anybody is there: putting the entity back does not end because nobody listens."""
+    with suppress(OSError):
+        typer.echo(text, err=True)
 
 
 # --- undoing ---

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from twinbus.cli.bars import Bar
+
 
 def pack(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The archive to write, as twinbus.tar.gz.")],
@@ -26,7 +28,8 @@ def pack(
     from twinbus.spark.archive import pack as pack_into
     from twinbus.spark.archive import python_of_this
 
-    packed = pack_into(file)
+    with Bar("packing"):
+        packed = pack_into(file)
     if as_json:
         said = {"file": str(file), "bytes": packed.size, "python": python_of_this(), "packages": packed.packages}
         typer.echo(json.dumps(said))
