@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import pytest
 
 from twinbus.cli.demo_screen import result_text, verdict
 from twinbus.demo.journal import Entry, JournalReader, JournalWriter
-from twinbus.demo.judge import Tally, judge, out_of_order
+from twinbus.demo.judge import Tally, altogether, judge, out_of_order
 from twinbus.demo.story import Outcome
 
 WAIT_S = 240
@@ -94,7 +95,12 @@ def test_with_spark_the_ledger_says_the_same_and_only_the_report_stays(tmp_path:
 
 @pytest.mark.parametrize(
     ("number", "moment"),
-    [(signal.SIGINT, "Two namespaces"), (signal.SIGTERM, "An application pairs them"), (signal.SIGINT, "kill -9")],
+    [
+        (signal.SIGINT, "Two namespaces"),
+        (signal.SIGTERM, "An application pairs them"),
+        (signal.SIGINT, "kill -9"),
+        (signal.SIGHUP, "kill -9"),
+    ],
 )
 def test_an_interrupted_demo_leaves_nothing(tmp_path: Path, number: int, moment: str) -> None:
     with demo(tmp_path, "--fast") as process:
@@ -105,7 +111,7 @@ def test_an_interrupted_demo_leaves_nothing(tmp_path: Path, number: int, moment:
         process.send_signal(number)
         _, err = process.communicate(timeout=WAIT_S)
     assert process.returncode == 130
-    assert err == ""
+    assert err == "twinbus: interrupted\n"
     assert list(tmp_path.iterdir()) == []
     assert running_in(tmp_path) == []
 
@@ -141,6 +147,19 @@ def test_the_judge_names_what_was_acknowledged_and_never_came(tmp_path: Path) ->
     assert (tally.availability, tally.slowest_send_s) == (0.75, 0.5)
     text = result_text(Outcome([tally], None, None))
     assert "LOST: 2 acknowledged messages never came: orders-2, orders-3" in text
+
+
+def test_the_table_adds_up_all_entities_and_fits_a_terminal(tmp_path: Path) -> None:
+    acknowledged = {f"{entity}-{number}": "primary" for entity in ("orders", "invoices") for number in range(1_000)}
+    files = journals(tmp_path, acknowledged=acknowledged, failed=["orders-1"], received=list(acknowledged))
+    tallies = judge(*files)
+    assert altogether(tallies).availability == 2_000 / 2_001
+    lines = result_text(Outcome(tallies, None, None)).splitlines()
+    assert max(map(len, lines)) <= 80
+    rows = {name: cells for name, *cells in (re.split(r"\s{2,}", line.strip()) for line in lines)}
+    assert rows["sent"] == rows["received"] == ["1,000", "1,000", "2,000"]
+    assert (rows["LOST"], rows["sends that failed"][-1]) == (["0", "0", "0"], "1")
+    assert rows["availability"] == ["99.90%", "100.00%", "99.95%"]
 
 
 def test_each_entity_is_judged_by_itself(tmp_path: Path) -> None:

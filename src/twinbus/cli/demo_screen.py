@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.table import Table
 
 from twinbus.cli import draw
-from twinbus.demo.judge import Tally
+from twinbus.demo.judge import Tally, altogether
 from twinbus.demo.scenes import Picture, Scene, Told
 from twinbus.demo.story import Outcome
 
@@ -53,11 +53,18 @@ def _follow_live(story: Generator[Scene, None, Result], console: Console) -> Res
 
 
 def _table(picture: Picture) -> Table:
-    table = Table(title=picture.doing, title_style="italic", title_justify="left", box=None, padding=(0, 2))
+    table = Table(
+        title=picture.doing,
+        title_style="italic",
+        title_justify="left",
+        box=None,
+        padding=(0, 2, 0, 0),
+        pad_edge=False,  # 78 columns: a terminal has 80
+    )
     for head in ("entity", "kind", "state"):
         table.add_column(head)
     for head in ("to primary", "to backlog", "pings", "received"):
-        table.add_column(head, justify="right", min_width=8)
+        table.add_column(head, justify="right")
     for each in picture.standings:
         state = "[bold red]failed over[/]" if each.is_failed_over else "[green]healthy[/]"
         numbers = (each.to_primary, each.to_backlog, each.pings, each.received)
@@ -80,23 +87,23 @@ def result_text(outcome: Outcome) -> str:
 
 
 def _tally_table(tallies: Sequence[Tally]) -> str:
-    heads = ("", "sent", "failed", "to primary", "to backlog", "received", "copies", "out of order", "slowest", "LOST")
-    rows = [
-        (
-            one.entity,
-            one.sent,
-            one.failed_sends,
-            one.to_primary,
-            one.to_backlog,
-            one.received,
-            one.duplicates,
-            one.out_of_order,
-            f"{one.slowest_send_s:.2f} s",
-            len(one.lost),
-        )
-        for one in tallies
-    ]
-    return draw.table([heads, *rows])
+    """An entity a column: so it fits a terminal."""
+    every = [*tallies, altogether(tallies)]
+    return draw.table(
+        [
+            ("", *(one.entity for one in every)),
+            ("sent", *(one.sent for one in every)),
+            ("  to the primary", *(one.to_primary for one in every)),
+            ("  to the backlog", *(one.to_backlog for one in every)),
+            ("received", *(one.received for one in every)),
+            ("LOST", *(len(one.lost) for one in every)),
+            ("duplicates", *(one.duplicates for one in every)),
+            ("out of order", *(one.out_of_order for one in every)),
+            ("sends that failed", *(one.failed_sends for one in every)),
+            ("availability", *(f"{one.availability:.2%}" for one in every)),
+            ("slowest send", *(f"{one.slowest_send_s:.2f} s" for one in every)),
+        ]
+    )
 
 
 def verdict(lost: Sequence[str]) -> str:
@@ -121,6 +128,6 @@ def _ledger_lines(ledger: dict[str, Any]) -> list[str]:
             if row["share"] is not None
         ),
         f"  order: {out_of_order:,} messages came after a later one",
-        f"  cost: {operations['documents']:,.0f} operations by the documents' rule, {operations['full']:,.0f} in full,"
-        f" ${usd['full']:.4f} above the standing charge at list prices of {cost['prices_as_of']}",
+        f"  cost: {operations['documents']:,.0f} operations by the documents' rule, {operations['full']:,.0f} in full,",
+        f"        ${usd['full']:.4f} above the standing charge, at list prices of {cost['prices_as_of']}",
     ]

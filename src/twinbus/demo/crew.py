@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -83,12 +83,14 @@ class Crew:
             self._processes.append(process)
         return Member(name, process, out, err)
 
-    def serve(self, namespace: str, data: Path, ledger: Path, port: int = 0) -> Served:
-        """A `twinbus serve` process that is ready for clients."""
-        address = ("--namespace", f"{namespace}:{port}", "--data", str(data), "--ledger", str(ledger))
-        member = self.start(f"serve-{namespace}", ["twinbus", "serve", *address, "--json"])
-        ready = json.loads(member.line(0))
-        return Served(member, int(ready["port"]), str(ready["connection_string"]))
+    def serve(self, ports: Mapping[str, int], data: Path, ledger: Path) -> list[Served]:
+        """A `twinbus serve` process for each of these namespaces, all ready for clients; port 0 is any free one."""
+        places = ("--data", str(data), "--ledger", str(ledger))
+        members = [
+            self.start(f"serve-{name}", ["twinbus", "serve", "--namespace", f"{name}:{port}", *places, "--json"])
+            for name, port in ports.items()
+        ]
+        return [_served(member) for member in members]
 
     def work(self, name: str, arguments: Sequence[str], primary: Served, secondary: Served) -> Member:
         """A process that works with both namespaces; their keys stay out of the process list."""
@@ -101,6 +103,11 @@ class Crew:
         arguments = ["twinbus.demo.pipeline", str(ledger), str(report)]
         member = self.start("pipeline", arguments, _strings(primary, secondary) | place | java, stdin=subprocess.PIPE)
         return Wishes(member)
+
+
+def _served(member: Member) -> Served:
+    ready = json.loads(member.line(0))
+    return Served(member, int(ready["port"]), str(ready["connection_string"]))
 
 
 def _strings(primary: Served, secondary: Served) -> dict[str, str]:

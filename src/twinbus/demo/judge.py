@@ -56,6 +56,17 @@ def judge(sender_journal: Path, receiver_journals: Sequence[Path]) -> list[Tally
     ]
 
 
+def altogether(tallies: Sequence[Tally]) -> Tally:
+    """The same for all entities at once."""
+    numbers = ("sent", "failed_sends", "to_primary", "to_backlog", "received", "duplicates", "out_of_order")
+    return Tally(
+        entity="all",
+        **{name: sum(getattr(tally, name) for tally in tallies) for name in numbers},
+        slowest_send_s=max((tally.slowest_send_s for tally in tallies), default=0.0),
+        lost=tuple(name for tally in tallies for name in tally.lost),
+    )
+
+
 def _judge_entity(entity: str, sends: list[Entry], receipts: list[Entry]) -> Tally:
     acknowledged = {entry.message_id: entry.place for entry in sends if entry.kind == "acknowledged"}
     received = {entry.message_id for entry in receipts}

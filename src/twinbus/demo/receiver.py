@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusClient, ServiceBusReceiver
 from azure.servicebus.exceptions import OperationTimeoutError
 
-from twinbus.demo.cast import SUBSCRIPTION, Entity, entity_called
+from twinbus.demo.cast import CUSTOMERS, SUBSCRIPTION, Entity, entity_called
 from twinbus.demo.crew import PRIMARY_VARIABLE
 from twinbus.demo.journal import Entry, JournalWriter
 
@@ -22,15 +23,26 @@ EMPTY_WAIT_S = 1.5
 BATCH_SIZE = 100
 
 
-def receive_all(client: ServiceBusClient, entity: Entity, journal: JournalWriter) -> None:
+def receive_all(connection_string: str, entity: Entity, journal: JournalWriter) -> None:
     """Returns when the entity has been empty for a while."""
-    if entity.kind == "session queue":
+    if entity.kind == "session queue":  # all sessions at a time: each is waited for when it is empty
+        with ThreadPoolExecutor(CUSTOMERS) as threads:
+            done = [threads.submit(_receive_sessions, connection_string, entity, journal) for _ in range(CUSTOMERS)]
+        for each in done:
+            each.result()
+        return
+    with ServiceBusClient.from_connection_string(connection_string) as client:
+        if entity.kind == "topic":
+            _receive(lambda: client.get_subscription_receiver(entity.name, SUBSCRIPTION), entity, journal)
+        else:
+            _receive(lambda: client.get_queue_receiver(entity.name), entity, journal)
+
+
+def _receive_sessions(connection_string: str, entity: Entity, journal: JournalWriter) -> None:
+    """One session after the other, as long as there are any that nobody else has."""
+    with ServiceBusClient.from_connection_string(connection_string) as client:
         while _receive_session(client, entity, journal):
             pass
-    elif entity.kind == "topic":
-        _receive(lambda: client.get_subscription_receiver(entity.name, SUBSCRIPTION), entity, journal)
-    else:
-        _receive(lambda: client.get_queue_receiver(entity.name), entity, journal)
 
 
 def _receive_session(client: ServiceBusClient, entity: Entity, journal: JournalWriter) -> bool:
@@ -61,5 +73,4 @@ def _receive(opened: Callable[[], ServiceBusReceiver], entity: Entity, journal: 
 
 if __name__ == "__main__":
     journal_path, entity_name = sys.argv[1:]
-    with ServiceBusClient.from_connection_string(os.environ[PRIMARY_VARIABLE]) as client:
-        receive_all(client, entity_called(entity_name), JournalWriter(Path(journal_path)))
+    receive_all(os.environ[PRIMARY_VARIABLE], entity_called(entity_name), JournalWriter(Path(journal_path)))

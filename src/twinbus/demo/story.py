@@ -88,7 +88,7 @@ class Story:
 
     def tell(self) -> Generator[Scene, None, Outcome]:
         yield Told("Two namespaces start, each in a process of its own.")
-        primary, secondary = (self._crew.serve(name, self._data, self._ledger) for name in (PRIMARY, SECONDARY))
+        primary, secondary = self._crew.serve({PRIMARY: 0, SECONDARY: 0}, self._data, self._ledger)
         create_all(primary.connection_string)
         entities = ", ".join(f"{entity.name} ({entity.kind})" for entity in CAST)
         yield Told(f"  {PRIMARY:8} port {primary.port}, process {primary.pid}: {entities}")
@@ -139,7 +139,7 @@ class Story:
         enough = self._messages * RETURN_AFTER
         yield from self._until(sender, lambda: board.total("to_backlog") >= enough, f"{PRIMARY} is down")
         yield Told(f"  {self._count('to_backlog')} messages are safe in {SECONDARY}.")
-        primary = self._crew.serve(PRIMARY, self._data, self._ledger, primary.port)
+        (primary,) = self._crew.serve({PRIMARY: primary.port}, self._data, self._ledger)
         yield Told(f"{PRIMARY} is back on port {primary.port} with the same data; pings will notice:")
         is_noticed = lambda: len(board.recovered) == len(CAST) or sender.process.is_done()  # noqa: E731
         yield from self._until(sender, is_noticed, f"{PRIMARY} is back")
