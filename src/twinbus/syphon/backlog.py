@@ -23,6 +23,8 @@ DEAD_LETTER = "com.microsoft:dead-letter"
 QUIET_MS = 500
 """A queue that has sent nothing for so long, though it may, has nothing more to send."""
 _LOCK_MS_MIN = 1_000
+_LETTER_BYTES = 64.0 * 1024
+"""How large letters are taken to be until some have come: credit for small ones would bring large ones too."""
 _TEXT_LENGTH_MAX = 1_000
 
 
@@ -67,14 +69,16 @@ class BacklogQueue:
         """When the letter at the head of the queue was put into the backlog, by the secondary's clock."""
         self.clock_gap_ms: int | None = None
         """How far locks end from where they should on our clock: the clocks differ, or the lock duration does."""
+        self.lock_ms = round(options.lock_s * 1000)
+        """How long locks hold: as long as we were told, or shorter if those that come are."""
         self._options = options
-        self._lock_ms = round(options.lock_s * 1000)
+        self._told_lock_ms = self.lock_ms
         self._granted_ms = 0
         self._parked_ms = 0
         self._has_moved = False
         self._latest = 0
         self._rests = Backoff(options)
-        self._letter_bytes = 1_024.0
+        self._letter_bytes = _LETTER_BYTES
         self._narrowing = 1
 
     # --- links come and go ---
@@ -101,15 +105,15 @@ class BacklogQueue:
     def new_lot(self, first: bytes, count: int, now_ms: int) -> tuple[Lot, int]:
         """A lot for letters that came together, and what the secondary's clock shows now."""
         until_ms = locked_until_ms(first)
-        secondary_now_ms = now_ms if until_ms is None else until_ms - self._lock_ms
-        lock_ms = self._lock_ms
+        secondary_now_ms = now_ms if until_ms is None else until_ms - self._told_lock_ms
+        self.lock_ms = self._told_lock_ms
         if until_ms is not None:
             self.clock_gap_ms = secondary_now_ms - now_ms
-            if _LOCK_MS_MIN <= until_ms - now_ms < lock_ms:
-                lock_ms = until_ms - now_ms  # shorter locks than we were told: rather renew them too soon
+            if _LOCK_MS_MIN <= until_ms - now_ms < self.lock_ms:
+                self.lock_ms = until_ms - now_ms  # shorter locks than we were told: rather renew them too soon
         if not self.parked:  # else the head of the queue is among those
             self.oldest_ms = enqueued_ms(first)
-        lot = Lot(self, now_ms + lock_ms)
+        lot = Lot(self, now_ms + self.lock_ms)
         self.lots.append(lot)
         self.unsettled += count
         self.credit = max(0, self.credit - count)
@@ -198,6 +202,9 @@ class BacklogQueue:
         if not self.is_attached or now_ms < self.rest_until_ms:
             return None
         room = window - (self.unsettled - len(self.parked)) - self.credit
+        if self.credit and -room > window:  # letters have become larger: not all that they were asked for may come
+            self.credit = max(0, self.credit + room)
+            return Grant(self.index, self.credit)
         is_poll_due = now_ms - self._granted_ms >= self._options.renew_credit_s * 1000
         if room < max(1, window // 4) and not (is_poll_due and self.credit > 0):
             return None
@@ -216,7 +223,7 @@ class BacklogQueue:
         return bool(self.parked) and (
             len(self.parked) >= self._options.parked_max
             or now_ms - self.arrived_ms >= QUIET_MS
-            or now_ms - self._parked_ms >= self._lock_ms // 2
+            or now_ms - self._parked_ms >= self.lock_ms // 2
         )
 
     def end_sweep(self, wake_ms: int | None, effects: list[Effect], now_ms: int) -> int:
@@ -245,7 +252,8 @@ class BacklogQueue:
     def lots_to_renew(self, now_ms: int) -> list[Lot]:
         """Lots with letters whose locks have less than half their time left; empty lots are forgotten."""
         self.lots = [lot for lot in self.lots if lot.left]
-        return [lot for lot in self.lots if not lot.is_renewing and lot.ends_ms - now_ms < self._lock_ms // 2]
+        old = [lot for lot in self.lots if lot.ends_ms - now_ms < self.lock_ms // 2]
+        return [lot for lot in old if not lot.is_renewing and now_ms >= lot.renew_from_ms]
 
     # --- rest and quiet ---
 

@@ -6,30 +6,20 @@ Message ids are read only here, so that a syphon without a ledger does not look 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from twinbus.amqp import sections
 from twinbus.amqp.sections import PropertyField
 from twinbus.errors import DecodeError
 from twinbus.ledger.events import Event, Recorder
 from twinbus.ledger.kinds import Kind
-from twinbus.pairing.failure import Failure
-from twinbus.syphon.letters import Held
-
-
-class Name(NamedTuple):
-    """What the ledger has to know of a message."""
-
-    path: str
-    message_id: str
-    session_id: str
-    size: int
+from twinbus.pairing.failure import Failure, FailureKind
+from twinbus.syphon.letters import Held, Name
 
 
 class Chronicle:
     """What is told of the pump's work. This one tells nobody."""
 
-    def note(self, queue: int, number: int, letter: bytes, path: str, session_id: str | None) -> None:
+    def note(self, queue: int, held: Held, raw: bytes) -> None:
         """A letter has come; `received` tells of it with the others that came together."""
 
     def received(self, queue: int) -> None:
@@ -67,7 +57,11 @@ NOTHING_TOLD = Chronicle()
 
 
 class LedgerChronicle(Chronicle):
-    """Remembers the names of letters from their arrival until they have left us."""
+    """Remembers the names of letters from their arrival until they have left us.
+
+    A batch may be answered when the link by which its letters came is long lost, and the next link counts from the
+    start again: so what is on its way home has its name with it.
+    """
 
     def __init__(self, recorder: Recorder, paths: Sequence[str], primary: str, secondary: str) -> None:
         self._record = recorder.record
@@ -79,10 +73,11 @@ class LedgerChronicle(Chronicle):
 
     # --- the backlog ---
 
-    def note(self, queue: int, number: int, letter: bytes, path: str, session_id: str | None) -> None:
+    def note(self, queue: int, held: Held, raw: bytes) -> None:
         """A letter has come; `received` tells of it with the others that came together."""
-        name = Name(path, _message_id(letter), session_id or "", len(letter))
-        self._names[queue][number] = name
+        aliases = held.aliases
+        held.name = name = Name(aliases.path, _message_id(raw), aliases.session_id or "", len(raw))
+        self._names[queue][held.number] = name
         self._new.append(name)
 
     def received(self, queue: int) -> None:
@@ -115,13 +110,10 @@ class LedgerChronicle(Chronicle):
 
     def sent(self, kind: Kind, letters: list[Held], failure: Failure | None = None) -> None:
         """A batch was stored at home, or it is in doubt, or it was refused."""
-        names = [self._names[held.lot.queue.index].get(held.number) for held in letters]
-        known = [name for name in names if name is not None]
-        if known:
-            self._record(_event(kind, known, self._primary, failure=failure))
+        self._record(_event(kind, [held.name for held in letters], self._primary, failure=failure))
 
     def skipped(self, path: str, failure: Failure, until_ms: int) -> None:
-        kind = Kind.DESTINATION_SKIPPED
+        kind = Kind.THROTTLED if failure.kind is FailureKind.BUSY else Kind.DESTINATION_SKIPPED
         self._record(_event(kind, [], self._primary, entity=path, failure=failure, until_ms=until_ms))
 
     def back(self, path: str) -> None:

@@ -84,6 +84,16 @@ class Destination:
         self.message_bytes, self.batch_bytes, self.credit = message_bytes, batch_bytes, credit
         self._is_on_probation = self.failure is not None
 
+    @property
+    def is_unused(self) -> bool:
+        """Whether its link is open, and nobody would miss it."""
+        return self.state is State.OPEN and self.failure is None and not self.has_letters and not self.in_flight
+
+    def closed(self) -> None:
+        """The link is gone, and the next letter asks for another."""
+        self.state = State.CLOSED
+        self.credit = 0
+
     def room(self) -> int:
         """How many batches may be sent now."""
         if self.state is not State.OPEN:

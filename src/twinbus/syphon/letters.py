@@ -29,15 +29,26 @@ class Place(NamedTuple):
     """When the backlog queue took it."""
 
 
+class Name(NamedTuple):
+    """What the ledger has to know of a message."""
+
+    path: str
+    message_id: str
+    session_id: str
+    size: int
+
+
 class Lot:
     """Letters that arrived together: their locks end together, and are renewed together."""
 
-    __slots__ = ("ends_ms", "is_lost", "is_renewing", "left", "queue")
+    __slots__ = ("ends_ms", "is_lost", "is_renewing", "left", "queue", "renew_from_ms")
 
     def __init__(self, queue: BacklogQueue, ends_ms: int) -> None:
         self.queue = queue
         self.ends_ms = ends_ms
         self.is_renewing = False
+        self.renew_from_ms = 0
+        """Not before then: the last request for more time was refused."""
         self.is_lost = False
         """The locks are gone, or the link by which they could be settled is."""
         self.left: dict[int, Held] = {}
@@ -47,10 +58,12 @@ class Lot:
 class Held:
     """One letter under lock."""
 
-    __slots__ = ("aliases", "dies_ms", "is_open", "letter", "lot", "number", "place", "token")
+    __slots__ = ("aliases", "dies_ms", "is_open", "letter", "lot", "name", "number", "place", "token")
 
     place: Place
     """Only known, and only needed, where order is kept."""
+    name: Name
+    """Only known, and only needed, where a ledger is."""
 
     def __init__(self, number: int, token: bytes, lot: Lot, letter: bytes, aliases: Aliases, *, is_open: bool) -> None:
         self.number = number

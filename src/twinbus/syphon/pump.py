@@ -45,6 +45,8 @@ DESTINATIONS_MAX = 500
 """Links to the primary at a time; the service bounds them too."""
 CLOCK_GAP_MS_MAX = 10_000
 TICK_MS = 100
+RENEW_PAUSE_MS = 2_000
+"""Between two requests for more time for the same letters, if the first came to nothing."""
 _NO_ALIASES = Aliases("")
 _KINDS = {Leave.MOVED: Kind.COMPLETED, Leave.REFUSED: Kind.DEAD_LETTERED, Leave.EXPIRED: Kind.EXPIRED}
 
@@ -62,6 +64,7 @@ class Pump:
         self._numbers = count(1)
         self._attempt_ms = round(options.attempt_s * 1000)
         self._lock_ms = round(options.lock_s * 1000)
+        self._busy_ms = round(options.busy_s * 1000)
         self._is_sifting = options.entities is not None or options.enqueued_before is not None
         self._chronicle = chronicle
         self._said: set[tuple[str, str]] = set()
@@ -103,13 +106,13 @@ class Pump:
         try:
             aliases, home = read_letter(raw)
         except (EnvelopeError, DecodeError) as error:
-            self._chronicle.note(queue.index, number, raw, "", None)
             stranger = Held(number, transfer.tag, lot, b"", _NO_ALIASES, is_open=False)
+            self._chronicle.note(queue.index, stranger, raw)
             self._turn_away(stranger, raw, str(error), now_ms)
             return
-        self._chronicle.note(queue.index, number, raw, aliases.path, aliases.session_id)
-        since_ms = enqueued_ms(raw)
         held = lot.left[number] = Held(number, transfer.tag, lot, home or raw, aliases, is_open=home is not None)
+        self._chronicle.note(queue.index, held, raw)
+        since_ms = enqueued_ms(raw)
         if aliases.ttl_ms is not None and self.options.ttl == "remaining":
             ends_ms = expiry_ms(aliases, secondary_ms if since_ms is None else since_ms)
             held.dies_ms = None if ends_ms is None else now_ms + ends_ms - secondary_ms
@@ -167,12 +170,15 @@ class Pump:
         """The locks of a lot hold for their full time again since `asked_ms`, or they do not."""
         lot.is_renewing = False
         if refusal is None:
-            lot.ends_ms = max(lot.ends_ms, asked_ms + self._lock_ms)
+            lot.ends_ms = max(lot.ends_ms, asked_ms + lot.queue.lock_ms)
             self.tally.locks_renewed += len(lot.left)
             self._chronicle.renewed(lot.queue.index, 1)
         elif refusal.condition == "com.microsoft:message-lock-lost" and lot.left and not lot.is_lost:
             lot.ends_ms = now_ms  # what is in line is not sent any more: somebody else may have it
             self._locks_lost(lot.queue, len(lot.left), refusal.text, now_ms)
+        else:
+            is_busy = refusal.kind is FailureKind.BUSY
+            lot.renew_from_ms = now_ms + (self._busy_ms if is_busy else RENEW_PAUSE_MS)
 
     def _locks_lost(self, queue: BacklogQueue, letters: int, text: str, now_ms: int) -> None:
         queue.narrow()
@@ -215,6 +221,9 @@ class Pump:
         """There is no link, or no longer: what was on its way may be stored or not."""
         destination = self.destinations.get(path)
         if destination is None:
+            return
+        if destination.is_unused:  # the service ends links that nobody uses for a while: that is no failure
+            destination.closed()
             return
         for batch in destination.take_in_flight():
             self.tally.in_doubt += len(batch.letters)

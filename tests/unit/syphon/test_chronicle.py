@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pump_yard import START_MS, Yard, plain, with_ttl
 
 from twinbus.amqp import sections
-from twinbus.amqp.outcomes import Error
+from twinbus.amqp.outcomes import ACCEPTED, Error
 from twinbus.amqp.sections import Header, PropertyField
 from twinbus.amqp.types import Long
 from twinbus.ledger.events import Event
@@ -89,6 +89,32 @@ def test_pauses_are_told_with_their_reason_and_their_end() -> None:
     yard.run()
     told = [(event.kind, event.reason) for event in notebook.events if event.kind in (Kind.PAUSED, Kind.RESUMED)]
     assert told == [(Kind.PAUSED, "paused"), (Kind.RESUMED, "")]
+
+
+def test_what_is_stored_after_its_link_was_lost_is_told_under_its_own_name() -> None:
+    yard, notebook = noted_yard()
+    yard.silent.add("orders")
+    yard.put("orders", "before")
+    yard.run(0.1)
+    yard.pump.queue_lost(0)
+    yard.pump.queue_attached(0, yard.now_ms)
+    yard.queues[0].lent.clear()
+    yard.queues[0].next_id = 1  # a new connection counts its deliveries from the start again
+    yard.put("orders", "after")
+    yard.run(0.1)
+    yard.pump.answered("orders", [yard.sends[0].number], ACCEPTED, yard.now_ms)
+    assert notebook.messages(Kind.LOCK_LOST) == {("orders", "before"): 1}
+    assert notebook.messages(Kind.SENT_HOME) == {("orders", "before"): 1}
+
+
+def test_a_destination_that_throttles_is_told_as_throttled() -> None:
+    yard, notebook = noted_yard()
+    yard.broken["orders"] = Error("com.microsoft:server-busy", "later")
+    yard.put("orders", "m1")
+    yard.run(1)
+    (throttled,) = [event for event in notebook.events if event.kind == Kind.THROTTLED]
+    assert (throttled.entity, throttled.until_ms) == ("orders", START_MS + 10_000)
+    assert Kind.DESTINATION_SKIPPED not in [event.kind for event in notebook.events]
 
 
 IDS = st.one_of(st.none(), st.text(max_size=40), st.text(min_size=200, max_size=300), st.uuids(), st.integers(0, 9))
