@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from twinbus.cli.plain_text import harmless, on_one_line
+
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
 
 BODY_SHOWN = 10_000
 FIELDS = ("subject", "content_type", "correlation_id", "reply_to", "to", "partition_key")
-_MARK = "\N{MIDDLE DOT}"
 
 
 def body_bytes(message: ServiceBusReceivedMessage) -> bytes:
@@ -102,11 +103,10 @@ def _shown(message: ServiceBusReceivedMessage) -> list[str]:
     """The body, without anything that could harm a terminal."""
     data = body_bytes(message)
     letters = data[:BODY_SHOWN].decode("utf-8", "replace")
-    text = "".join(letter if letter.isprintable() or letter in "\n\t" else _MARK for letter in letters)
+    text = harmless(letters, kept="\n\t")
     more = [f"  ... and {len(data) - BODY_SHOWN:,} bytes more: --body has all"] if len(data) > BODY_SHOWN else []
     return [*(f"  {line}" for line in text.splitlines()), *more]
 
 
 def _word(value: object) -> str:
-    text = "-" if value is None else " ".join(str(value).split())
-    return "".join(letter if letter.isprintable() else _MARK for letter in text)
+    return "-" if value is None else on_one_line(str(value))

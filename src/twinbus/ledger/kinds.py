@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Literal, NamedTuple
 
-By = Literal["client", "syphon", "namespace", "receiver", "ledger"]
+By = Literal["client", "syphon", "namespace", "ledger"]
 Operation = Literal["send", "receive", "settle", "renew", "manage"]
 
 
@@ -32,7 +32,6 @@ class Kind(StrEnum):
     FAULTED = "faulted"
     QUEUE_CHECKED = "queue_checked"
     QUEUE_CREATED = "queue_created"
-    CONNECTION = "connection"
 
     LONG_POLL = "long_poll"
     RECEIVED_FROM_BACKLOG = "received_from_backlog"
@@ -95,13 +94,10 @@ FACTS: dict[Kind, Facts] = {
     Kind.RECOVERED: Facts(("client",), "Sends for the entity go to the primary again."),
     Kind.QUEUE_LEFT_OUT: Facts(("client",), "A backlog queue failed and is not chosen before `until_ms`."),
     Kind.QUEUE_BACK: Facts(("client",), "A backlog queue is among the chosen again."),
-    Kind.PAIRED: Facts(("client", "syphon"), "Pairing is ready; `count` backlog queues were found or created."),
-    Kind.FAULTED: Facts(("client", "syphon"), "The pair has ended with a fault, for the given reason."),
-    Kind.QUEUE_CHECKED: Facts(("client", "syphon"), "Backlog queues were looked for: `count` requests.", "manage"),
+    Kind.PAIRED: Facts(("client",), "Pairing is ready; `count` backlog queues were found or created."),
+    Kind.FAULTED: Facts(("client",), "The pair has ended with a fault, for the given reason."),
+    Kind.QUEUE_CHECKED: Facts(("client",), "Backlog queues were looked for: `count` requests.", "manage"),
     Kind.QUEUE_CREATED: Facts(("client",), "A backlog queue was created.", "manage"),
-    Kind.CONNECTION: Facts(
-        ("client", "syphon", "namespace"), "A connection was opened, closed or lost, as `outcome` says."
-    ),
     Kind.LONG_POLL: Facts(
         ("syphon", "namespace"), "A receiver gave credit for one more wait, and nothing was there.", "receive"
     ),
@@ -125,13 +121,13 @@ FACTS: dict[Kind, Facts] = {
         ("namespace",), "The namespace has the messages on disk: sent, scheduled or forwarded to `entity`."
     ),
     Kind.DELIVERED: Facts(
-        ("namespace", "receiver"),
+        ("namespace",),
         "A receiver is done with the messages: `completed`, or `received-and-deleted`, as `outcome` says.",
         "receive",
     ),
     Kind.DUPLICATE: Facts(("namespace",), "Duplicate detection dropped the messages: their ids were known."),
     Kind.DEAD_LETTERED: Facts(
-        ("namespace", "syphon", "receiver"),
+        ("namespace", "syphon"),
         "The messages are among the dead letters of `entity`; if `outcome` is `not-forwarded`, those of transfers.",
         "settle",
     ),

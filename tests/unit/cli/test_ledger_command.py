@@ -51,6 +51,15 @@ def test_tail_chooses_by_kind_and_entity_and_speaks_json(directory: Path, capsys
     assert "failed_over" in row
 
 
+def test_a_kind_that_nobody_records_is_told_with_the_one_that_was_meant(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["ledger", "tail", str(directory), "--kind", "failedover"]) == 0
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "no kind 'failedover': did you mean failed_over?" in err
+
+
 def test_tail_follows_until_it_is_interrupted(directory: Path) -> None:
     command = [sys.executable, "-m", "twinbus", "ledger", "tail", str(directory), "-n", "0", "-f", "--kind", "ping"]
     go_on = threading.Event()

@@ -13,6 +13,7 @@ import typer
 
 from twinbus.cli.bars import Bar
 from twinbus.cli.exit_codes import ExitCode, exit_codes
+from twinbus.cli.plain_text import on_one_line
 from twinbus.errors import OptionsError
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def tail(
 
     if not 0 <= lines <= LINES_MAX:
         raise OptionsError(f"--lines is from 0 to {LINES_MAX}, got {lines}")
+    _hint_at_kinds(kind or [])
     end = LedgerTail(directory, _wanted(kind, entity))
     show = _json_line if as_json else _text_line
     _print(end.last(lines), show)
@@ -102,6 +104,20 @@ def verify(directory: Directory, as_json: AsJson = False) -> None:
         raise typer.Exit(ExitCode.NOT_ALL)
 
 
+def _hint_at_kinds(kinds: list[str]) -> None:
+    """A kind that nobody knows may come from a newer twinbus, so it is only a hint."""
+    from difflib import get_close_matches
+
+    from twinbus.ledger.kinds import Kind
+
+    known = [kind.value for kind in Kind]
+    for kind in kinds:
+        if kind not in known:
+            close = get_close_matches(kind, known, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"kinds are {', '.join(known)}"
+            typer.echo(f"twinbus: this version records no kind {kind!r}: {hint}", err=True)
+
+
 def _wanted(kinds: list[str] | None, entities: list[str] | None) -> Callable[[Record], bool]:
     return lambda record: (not kinds or record.kind in kinds) and (not entities or record.entity in entities)
 
@@ -130,14 +146,9 @@ def _text_line(record: Record) -> str:
         f"records {record.missing_first} to {record.missing_last} are missing" if record.missing_last else "",
         record.reason,
     ]
-    who = f"{record.program or record.process}#{record.number}"
-    said = "  ".join(_printable(fact) for fact in facts if fact)
-    return f"{_moment(record.at_ms)}  {record.kind:<22} {who:<24} {said}".rstrip()
-
-
-def _printable(text: str) -> str:
-    """On one line, and harmless in a terminal: names and reasons come from anywhere."""
-    return "".join(letter if letter.isprintable() else "\N{MIDDLE DOT}" for letter in " ".join(text.split()))
+    who = on_one_line(f"{record.program or record.process}#{record.number}")
+    said = "  ".join(on_one_line(fact) for fact in facts if fact)
+    return f"{_moment(record.at_ms)}  {on_one_line(record.kind):<22} {who:<24} {said}".rstrip()
 
 
 def _ids(ids: tuple[str, ...]) -> str:
