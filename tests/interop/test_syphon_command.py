@@ -169,6 +169,8 @@ def test_what_can_never_go_home_is_listed_shown_sent_again_and_thrown_away(
     }
     assert run(["syphon", "quarantine", "list"]) == 0
     assert "TwinbusExpired" in capsys.readouterr().out
+    assert run(["syphon", "quarantine", "list", "--reason", "Expired"]) == 0
+    assert capsys.readouterr().out == "none of 2 in quarantine has the reason 'Expired'\n"
     assert run(["syphon", "quarantine", "show", found["stranger"]["number"]]) == 0
     assert "not from a paired client" in capsys.readouterr().out
     assert run(["syphon", "quarantine", "redrive", "--all"]) == 3

@@ -10,7 +10,7 @@ from twinbus.amqp.link import SendingLink
 from twinbus.amqp.outcomes import Accepted
 from twinbus.errors import EnvelopeError
 from twinbus.pairing.envelope import open_envelope
-from twinbus.pairing.failure import Failure
+from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.syphon.failures import failure_of_outcome, no_answer
 from twinbus.syphon.line import Line
 from twinbus.syphon.linked import LineFailed, Linked
@@ -27,6 +27,8 @@ class Messenger(Linked):
         self._links: dict[str, SendingLink] = {}
         self._answer: asyncio.Future[DispositionArrived] | None = None
         self._number = 0
+        self._silent: set[str] = set()
+        """Entities that kept us waiting: once is enough, or a thousand messages would wait a thousand times."""
 
     async def deliver(self, letter: bytes) -> None:
         """Raises `LineFailed`, `EnvelopeError` or `DecodeError` if the message did not arrive."""
@@ -35,21 +37,31 @@ class Messenger(Linked):
         problem = path_problem(home.path)
         if problem is not None:
             raise EnvelopeError(problem)
-        link = self._links.get(home.path)
+        if home.path in self._silent:
+            raise LineFailed(no_answer(f"{home.path} did not answer before, so it was not asked again"))
+        try:
+            await self._send(home.path, home.letter)
+        except LineFailed as error:
+            if error.failure.kind is FailureKind.NO_ANSWER:
+                self._silent.add(home.path)
+            raise
+
+    async def _send(self, path: str, letter: bytes) -> None:
+        link = self._links.get(path)
         if link is None or not link.attached:
-            link = self._links[home.path] = await self._line.sender(home.path, self)
+            link = self._links[path] = await self._line.sender(path, self)
         try:
             await asyncio.wait_for(self.credit_granted(link), self._attempt_s)
         except TimeoutError:
-            raise LineFailed(no_answer(f"{home.path} takes nothing at the moment")) from None
+            raise LineFailed(no_answer(f"{path} takes nothing at the moment")) from None
         self._answer = asyncio.get_running_loop().create_future()
         self._number += 1
-        link.send(home.letter, tag=self._number.to_bytes(4, "big"))
+        link.send(letter, tag=self._number.to_bytes(4, "big"))
         self._line.flush()
         try:
             answer = await asyncio.wait_for(self._answer, self._attempt_s)
         except TimeoutError:
-            raise LineFailed(no_answer(f"{home.path} did not answer in time", in_doubt=True)) from None
+            raise LineFailed(no_answer(f"{path} did not answer in time", in_doubt=True)) from None
         if not isinstance(answer.outcome, Accepted):
             raise LineFailed(failure_of_outcome(answer.outcome))
 

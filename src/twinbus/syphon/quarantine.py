@@ -23,7 +23,7 @@ from twinbus.pairing.envelope import Aliases, read_aliases
 from twinbus.syphon.letters import enqueued_ms
 from twinbus.syphon.line import Line
 from twinbus.syphon.linked import LineFailed
-from twinbus.syphon.look import pages, sequence_of
+from twinbus.syphon.look import pages, peek, sequence_of
 from twinbus.syphon.messenger import Messenger
 from twinbus.syphon.presence import chosen
 from twinbus.syphon.quarantine_book import QuarantineBook
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 DEAD_LETTERS = "/$DeadLetterQueue"
 _CREDIT = 100
 _QUIET_S = 1.0
+_UNDER_LOCK = "somebody else has it under lock: try again later"
+_TOO_FAR = "too many others lie before it: their locks ended before it came; take those away first"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,16 +111,15 @@ class Quarantine:
     async def list(self) -> AsyncIterator[Quarantined]:
         """Everything in quarantine, queue by queue, the oldest first."""
         for queue, path in self._paths.items():
-            async for letters in pages(self._line, path):
-                for letter in letters:
-                    yield describe(queue, letter)
+            async for found in self._in(queue, path):
+                yield found
 
     async def show(self, queue: int, sequence: int) -> Quarantined | None:
         """One message; None if it is not there."""
-        async for found in self.list():
-            if (found.queue, found.sequence) == (queue, sequence):
-                return found
-        return None
+        path = self._paths.get(queue)
+        letters = [] if path is None else await peek(self._line, path, sequence, 1)
+        found = [describe(queue, letter) for letter in letters]
+        return found[0] if found and found[0].sequence == sequence else None
 
     async def redrive(self, primary: Dial, choice: Choice) -> Aftermath:
         """Send the chosen messages home, with their full time to live; what is refused again stays."""
@@ -166,32 +167,45 @@ class Clearance:
         self._book = book
         self._attempt_s = attempt_s
         self._tray = Tray()
+        self._spared: list[int] = []
+        """Deliveries to be given back."""
+        self._passed: dict[int, int] = {}
+        """Messages that were passed over, by number, and how many were left to be met then."""
 
     async def run(self, queue: int, chosen: set[int], aftermath: Aftermath) -> None:
         """Receive until all that was chosen has been seen; what was not is given back at the end."""
         link = await self._line.receiver(self._path, self._tray)
         link.keep_credit = _CREDIT
         self._line.flush()
-        spared: list[int] = []
-        while chosen:
+        why_not = _UNDER_LOCK
+        while chosen and why_not is _UNDER_LOCK:
             transfer = await self._tray.next(_QUIET_S)
             if transfer is None:
                 break
             found = describe(queue, transfer.payload)
-            if found.sequence not in chosen:
-                spared.append(transfer.delivery_id)
-                continue
-            chosen.discard(found.sequence)
-            try:
-                await self._take_out(found, transfer.delivery_id, link)
-                aftermath.done.append(found.number)
-            except (LineFailed, EnvelopeError, DecodeError) as error:
-                aftermath.kept[found.number] = str(error)
-                self._book.kept(found, self._queue, str(error))
-                spared.append(transfer.delivery_id)
-        await self._leave(link, spared)
-        under_lock = "somebody else has it under lock: try again later"
-        aftermath.kept |= dict.fromkeys([(queue, each) for each in chosen], under_lock)
+            if found.sequence in chosen:
+                chosen.discard(found.sequence)
+                await self._try(found, transfer.delivery_id, link, aftermath)
+            elif not self._pass_over(found, transfer.delivery_id, len(chosen)):
+                why_not = _TOO_FAR
+        await self._leave(link)
+        aftermath.kept |= dict.fromkeys([(queue, each) for each in chosen], why_not)
+
+    def _pass_over(self, found: Quarantined, delivery_id: int, left: int) -> bool:
+        """Whether that leads anywhere. If a message comes again, its lock has ended, and if none of those that are
+        left was met meanwhile, none ever will be."""
+        self._spared.append(delivery_id)
+        before, self._passed[found.sequence] = self._passed.get(found.sequence), left
+        return before != left
+
+    async def _try(self, found: Quarantined, delivery_id: int, link: ReceivingLink, aftermath: Aftermath) -> None:
+        try:
+            await self._take_out(found, delivery_id, link)
+            aftermath.done.append(found.number)
+        except (LineFailed, EnvelopeError, DecodeError) as error:
+            aftermath.kept[found.number] = str(error)
+            self._book.kept(found, self._queue, str(error))
+            self._spared.append(delivery_id)
 
     async def _take_out(self, found: Quarantined, delivery_id: int, link: ReceivingLink) -> None:
         """Raises `LineFailed`, `EnvelopeError` or `DecodeError` if the message is still there."""
@@ -209,9 +223,9 @@ class Clearance:
             raise
         self._book.sent_home(found)
 
-    async def _leave(self, link: ReceivingLink, spared: list[int]) -> None:
+    async def _leave(self, link: ReceivingLink) -> None:
         await self._tray.drain(link, self._line.flush, _QUIET_S)  # or what is given back now comes again at once
-        for delivery_id in spared + self._tray.left():
+        for delivery_id in self._spared + self._tray.left():
             link.settle(delivery_id, delivery_id, RELEASED)
         link.context = None
         link.detach()

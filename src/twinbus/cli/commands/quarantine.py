@@ -6,7 +6,7 @@ import asyncio
 import base64
 import json
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,6 +27,7 @@ from twinbus.cli.namespaces import (
     secondary_of,
     seconds,
 )
+from twinbus.cli.plain_text import harmless, on_one_line
 from twinbus.cli.record import LedgerFolder, record_in
 from twinbus.errors import DecodeError, OptionsError, TwinbusError
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from twinbus.syphon.quarantine import Aftermath, Choice, Number, Quarantine, Quarantined
 
 BODY_SHOWN = 1_000
+LINE_END = "\n"
 
 Numbers = Annotated[
     list[str] | None, typer.Argument(metavar="[NUMBER]...", help="Messages, as `quarantine list` numbers them: 0/17.")
@@ -67,12 +69,14 @@ def list_messages(
     there, name = secondary_of(primary, secondary, config, primary_name)
     with Bar("looking"):
         found = asyncio.run(_list(there, name, check_count(count), seconds("--timeout", timeout)))
-    found = [each for each in found if reason is None or each.reason == reason]
+    wanted = [each for each in found if reason is None or each.reason == reason]
     if as_json:
-        for each in found:
+        for each in wanted:
             typer.echo(json.dumps(document(each)))
+    elif wanted or not found:
+        typer.echo(list_text(wanted) if wanted else "nothing is in quarantine")
     else:
-        typer.echo(list_text(found) if found else "nothing is in quarantine")
+        typer.echo(f"none of {len(found):,} in quarantine has the reason {reason!r}")
 
 
 def show(
@@ -174,7 +178,7 @@ def discard(
 def parse_number(text: str) -> Number:
     """`0/17` -> queue and sequence number."""
     queue, slash, sequence = text.partition("/")
-    if not slash or not all(part.isascii() and part.isdigit() and len(part) < 20 for part in (queue, sequence)):
+    if not slash or not all(part.isascii() and part.isdigit() and len(part) < 19 for part in (queue, sequence)):
         raise OptionsError(f"a message in quarantine has a number as 0/17, its queue and its place there, got {text!r}")
     return int(queue), int(sequence)
 
@@ -207,8 +211,9 @@ async def _quarantine(
 
 
 async def _list(there: Namespace, name: str, count: int, attempt_s: float) -> list[Quarantined]:
+    """Without the messages themselves: there may be more of them than memory."""
     async with await _quarantine(there, name, count, attempt_s) as quarantine:
-        return [each async for each in quarantine.list()]
+        return [replace(each, letter=b"") async for each in quarantine.list()]
 
 
 async def _show(there: Namespace, name: str, count: int, attempt_s: float, number: Number) -> Quarantined | None:
@@ -284,7 +289,7 @@ def show_text(found: Quarantined) -> str:
     ]
     shown = body[:BODY_SHOWN].decode("utf-8", "replace")
     more = "" if len(body) <= BODY_SHOWN else f"\n... and {len(body) - BODY_SHOWN:,} bytes more: --json has all"
-    return "\n".join(lines) + (f"\n\n{''.join(_harmless(letter) for letter in shown)}{more}" if body else "")
+    return "\n".join(lines) + (f"\n\n{harmless(shown, kept=LINE_END)}{more}" if body else "")
 
 
 def properties_of(letter: bytes) -> dict[str, str]:
@@ -312,13 +317,7 @@ def body_of(letter: bytes) -> tuple[bytes, str]:
 
 
 def _word(value: object) -> str:
-    """On one line, and harmless in a terminal: what is in quarantine may come from anybody."""
-    text = "-" if value is None else " ".join(str(value).split())
-    return "".join(_harmless(letter) for letter in text)
-
-
-def _harmless(letter: str) -> str:
-    return letter if letter.isprintable() or letter == "\n" else "\N{MIDDLE DOT}"
+    return "-" if value is None else on_one_line(str(value))
 
 
 EXAMPLES = """\b
