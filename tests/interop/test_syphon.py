@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote_plus
@@ -247,8 +248,10 @@ async def test_strangers_are_put_aside_listed_and_can_be_discarded(pair: Namespa
         found = [each async for each in quarantine.list()]
         assert [(each.message_id, each.reason) for each in found] == [("stranger", MALFORMED), ("spy", MALFORMED)]
         assert "x-ms-path" in str(found[0].description)
-        shown = await quarantine.show(0, found[0].sequence)
-        assert shown == found[0]
+        for each in found:
+            assert await quarantine.show(*each.number) == each
+        assert await quarantine.show(0, found[1].sequence + 1) is None
+        assert await quarantine.show(7, 1) is None
         again = await quarantine.redrive(dial(pair.primary), lambda each: True)
         assert sorted(again.kept) == sorted(each.number for each in found)
         gone = await quarantine.discard(lambda each: each.message_id == "spy")
@@ -270,6 +273,21 @@ async def test_an_expired_message_can_be_sent_home_all_the_same(pair: NamespaceP
         assert len(first.kept) == 1
         second = await quarantine.redrive(dial(pair.primary), by_reason(EXPIRED))
         assert (len(second.done), second.kept) == (1, {})
+
+
+async def test_an_entity_that_keeps_a_redrive_waiting_does_so_once(pair: NamespacePair) -> None:
+    await fill(pair.secondary, 0, [letter("orders", f"m{n}", header=Header(ttl_ms=1)) for n in range(5)])
+    async with running(pair) as pump:
+        await until(lambda: pump.look().expired == 5)
+    pair.primary.faults.add("unanswered", entities=["orders"])
+    began = time.monotonic()
+    async with Quarantine(dial(pair.secondary), "contoso", 2, attempt_s=1.0) as quarantine:
+        tried = await quarantine.redrive(dial(pair.primary), by_reason(EXPIRED))
+    assert time.monotonic() - began < 4.5
+    first, *others = tried.kept.values()
+    assert "orders did not answer in time" in first
+    assert len(others) == 4
+    assert all("was not asked again" in each for each in others)
 
 
 async def test_an_empty_receive_is_not_an_empty_queue(pair: NamespacePair) -> None:
@@ -373,6 +391,24 @@ async def test_about_how_many_are_left_is_counted_with_few_peeks(pair: Namespace
         pump.resume()
         await until(lambda: pump.look().moved == 703)
         assert pump.look().left in (0, 1)
+
+
+async def test_what_is_left_is_counted_again_while_it_works_for_long(
+    pair: NamespacePair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = import_module("twinbus.syphon.syphon")
+    monkeypatch.setattr(module, "_COUNT_AFTER_MS", 100)
+    async with running(pair, rate=100) as pump:
+        async with asyncio.timeout(WAIT_S):
+            while await pump.count() is None:
+                await asyncio.sleep(0.01)
+        assert pump.look().left == 0
+        await fill(pair.secondary, 0, [letter("orders", f"m{n}") for n in range(400)])
+        await until(lambda: pump.look().moved > 0)
+        assert pump.look().left is None, "others have come since it was counted"
+        monkeypatch.setattr(module, "_COUNT_EVERY_MS", 100)
+        await until(lambda: (pump.look().left or 0) > 100)
+        assert (pump.look().seconds_left or 0) > 1
 
 
 async def test_over_tls(pair: NamespacePair) -> None:

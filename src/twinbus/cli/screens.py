@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from twinbus.cli.homecoming import AFTER_CANARY
+from twinbus.cli.plain_text import on_one_line
 
 if TYPE_CHECKING:
     from twinbus.cli.homecoming import Screen
@@ -83,14 +84,22 @@ class Quiet:
 
 
 class JsonLines(Quiet):
-    """One JSON object a line on stdout, each with an `event`; progress once a second, however often it is shown."""
+    """One JSON object a line on stdout, each with an `event`.
+
+    Progress once a second, however often it is shown; once a minute while nothing changes, or an idle service would
+    fill a disk with its log.
+    """
+
+    idle_s = 60.0
 
     def __init__(self) -> None:
         self._shown_s = float("-inf")
+        self._shown: tuple[object, ...] = ()
 
     def show(self, progress: Progress) -> None:
-        if progress.seconds - self._shown_s >= 0.9 * self.every_s:
-            self._shown_s = progress.seconds
+        since_s, news = progress.seconds - self._shown_s, _news(progress)
+        if since_s >= 0.9 * (self.idle_s if news == self._shown else self.every_s):
+            self._shown_s, self._shown = progress.seconds, news
             self.say("progress", progress.as_dict())
 
     def tell(self, alert: Alert) -> None:
@@ -98,6 +107,12 @@ class JsonLines(Quiet):
 
     def say(self, event: str, facts: dict[str, Any]) -> None:
         typer.echo(json.dumps({"event": event} | facts))
+
+
+def _news(progress: Progress) -> tuple[object, ...]:
+    """What changes only if something happens."""
+    counts = progress.received, progress.moved, progress.refused, progress.expired, progress.released, progress.held
+    return progress.state, counts, progress.destinations, progress.troubles, progress.left
 
 
 class PlainLines(Quiet):
@@ -137,5 +152,4 @@ class Terminal(Quiet):
 
 
 def alert_line(alert: Alert) -> str:
-    text = " ".join(f"{alert.subject}: {alert.text}".split())
-    return f"twinbus: {alert.name.replace('_', ' ')}: {text}"
+    return on_one_line(f"twinbus: {alert.name.replace('_', ' ')}: {alert.subject}: {alert.text}")

@@ -7,12 +7,13 @@ the pump decides, bytes leave for home. Tasks are only used for what takes its t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
-from twinbus.errors import TwinbusError
+from twinbus.errors import DecodeError, TwinbusError
 from twinbus.ledger.events import Recorder
 from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.syphon.backlog_side import BacklogSide
@@ -39,6 +40,9 @@ _EMPTY_CHECK_S = (0.05, 2.0)
 _LOOKS_PAUSE_S_MAX = 30.0
 _LOOKS_SHARE = 0.2
 """Of the time until the end, what looks may take: in a large queue that is not for us one costs many peeks."""
+_COUNT_AFTER_MS = 10_000
+_COUNT_EVERY_MS = 60_000
+"""When it is counted how many are left: after some time of work, and then now and then. It costs some peeks."""
 _END_QUIET_MS = 100
 """Sooner than a queue counts as quiet for all else: whether it is the end is then asked, not guessed."""
 
@@ -90,6 +94,8 @@ class Syphon:
         self._home = HomeSide(primary, self.pump, self._clock, self._act, self._keep)
         self._gauge = RateGauge(self._started_ms)
         self._counted: int | None = None
+        self._counted_ms = 0
+        self._busy_since_ms: int | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
@@ -164,8 +170,10 @@ class Syphon:
         """How far it is, now. Any thread may look."""
         now_ms, tally = self._clock(), self.pump.tally
         rate = self._gauge.rate(now_ms, tally.moved)
-        left = amount_left(self._counted, tally)
         busy = [queue for queue in self.pump.queues if not queue.is_quiet(now_ms)]
+        left = amount_left(self._counted, tally)
+        if left == 0 and not self.pump.is_idle:
+            left = None  # others have come since it was counted
         ages = [now_ms - queue.oldest_ms for queue in busy if queue.oldest_ms is not None]
         return Progress(
             state=self.pump.pace.gait.value,
@@ -217,6 +225,7 @@ class Syphon:
         line = self._backlog.line
         if line is None:
             return None
+        self._counted_ms = self._clock()
         done = tally.moved + tally.refused + tally.expired
         self._counted = done + sum([await rough_depth(line, path) for path in self.paths])
         return self._counted - done
@@ -276,7 +285,22 @@ class Syphon:
         self._gauge.note(now_ms, self.pump.tally.moved)
         self.pump.tick(now_ms)
         self._act()
+        self._count_now_and_then(now_ms)
         self._set_timer()
+
+    def _count_now_and_then(self, now_ms: int) -> None:
+        """While it works for longer, `look` knows how long it will take: a backlog may come at any time, and grow."""
+        if self.pump.is_idle or not self.pump.pace.is_running:
+            self._busy_since_ms = None
+            return
+        since_ms = self._busy_since_ms = self._busy_since_ms or now_ms
+        if now_ms >= max(since_ms + _COUNT_AFTER_MS, self._counted_ms + _COUNT_EVERY_MS):
+            self._counted_ms = now_ms
+            self._keep(self._count_again())
+
+    async def _count_again(self) -> None:
+        with contextlib.suppress(LineFailed, DecodeError):
+            await self.count()
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something beside; whatever it raises ends the syphon, so that no failure is silent."""

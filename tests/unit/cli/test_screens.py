@@ -1,0 +1,60 @@
+"""What is shown of a syphon that runs, without one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from twinbus.cli.screens import JsonLines, alert_line
+from twinbus.syphon import Alert, Progress
+
+IDLE = Progress(
+    state="running",
+    seconds=0.0,
+    moved=0,
+    moved_bytes=0,
+    rate=0.0,
+    received=0,
+    repeated=0,
+    in_doubt=0,
+    refused=0,
+    expired=0,
+    released=0,
+    held=0,
+    oldest_age_s=None,
+    left=None,
+    seconds_left=None,
+    destinations=(),
+    troubles=(),
+)
+
+
+def shown(looks: list[Progress], capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    lines = JsonLines()
+    for look in looks:
+        lines.show(look)
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_an_idle_service_writes_a_line_a_minute(capsys: pytest.CaptureFixture[str]) -> None:
+    hour = [replace(IDLE, seconds=second / 4) for second in range(4 * 3_600)]
+    assert 60 <= len(shown(hour, capsys)) <= 67
+
+
+def test_while_messages_move_there_is_a_line_a_second(capsys: pytest.CaptureFixture[str]) -> None:
+    minute = [replace(IDLE, seconds=step / 4, moved=step) for step in range(4 * 60)]
+    assert 60 <= len(shown(minute, capsys)) <= 67
+
+
+def test_what_changes_after_a_quiet_time_is_told_within_a_second(capsys: pytest.CaptureFixture[str]) -> None:
+    quiet = [replace(IDLE, seconds=float(second)) for second in range(10)]
+    said = shown([*quiet, replace(IDLE, seconds=10.0, state="paused")], capsys)
+    assert [each["state"] for each in said] == ["running", "paused"]
+
+
+def test_an_alert_is_one_line_that_no_terminal_obeys() -> None:
+    line = alert_line(Alert("quarantined", "orders\x1b[2J", "TwinbusMalformed:\nx-ms-path"))
+    assert line == "twinbus: quarantined: orders\N{MIDDLE DOT}[2J: TwinbusMalformed: x-ms-path"
