@@ -1,7 +1,8 @@
 """Kill the syphon, the primary and the secondary, at random moments, again and again; then count.
 
 Nothing that a backlog queue has acknowledged may be lost. A message may come home more than once, but no more than one
-unsettled window for each kill, and with its id and body as they were. `make chaos-syphon RUNS=50 SEED=1`.
+unsettled window for each kill, and with its id and body as they were; where the destination detects duplicates, it is
+there once. `make chaos-syphon RUNS=50 SEED=1`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from bench.processes import Process, Processes
 from twinbus.cli.draw import table
 from twinbus.syphon import SyphonOptions
 
-ENTITIES = ("orders", "invoices")
+DETECTING = "invoices"
+ENTITIES = ("orders", DETECTING)
 QUEUES = 2
 VICTIMS = ("syphon", "primary", "secondary")
 LOCK = timedelta(seconds=5)
@@ -67,18 +69,23 @@ class Account:
         return self.home.total() - len(self.home)
 
     @property
+    def undetected(self) -> int:
+        """Repeats where there should be none: the destination detects duplicates."""
+        return sum(times - 1 for (entity, _), times in self.home.items() if entity == DETECTING)
+
+    @property
     def repeats_max(self) -> int:
         return WINDOW * self.kills.total()
 
     @property
     def is_fine(self) -> bool:
         is_whole = not self.lost and not self.strangers and not self.damaged and not self.left
-        return is_whole and self.repeats <= self.repeats_max
+        return is_whole and self.repeats <= self.repeats_max and not self.undetected
 
     def __str__(self) -> str:
-        heads = ("kills", *VICTIMS, "messages", "home", "repeats", "at most", "damaged", "left", "LOST")
+        heads = ("kills", *VICTIMS, "messages", "home", "repeats", "at most", "undetected", "damaged", "left", "LOST")
         kills = self.kills.total(), *(self.kills[victim] for victim in VICTIMS)
-        counts = len(self.promised), len(self.home), self.repeats, self.repeats_max
+        counts = len(self.promised), len(self.home), self.repeats, self.repeats_max, self.undetected
         return table([heads, (*kills, *counts, len(self.damaged), self.left, len(self.lost))])
 
 
@@ -191,7 +198,7 @@ def run(runs: int, messages: int, seed: int, folder: Path) -> Account:
     chance = random.Random(seed)
     victims = [VICTIMS[number % len(VICTIMS)] for number in range(runs)]
     chance.shuffle(victims)
-    with served_pair(folder, None, ENTITIES) as (primary, secondary), Processes() as processes:
+    with served_pair(folder, None, ENTITIES, (DETECTING,)) as (primary, secondary), Processes() as processes:
         chaos = Chaos(primary, secondary, processes, folder, seed)
         chaos.start_syphon()
         for number, victim in enumerate(victims):

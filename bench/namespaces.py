@@ -23,10 +23,18 @@ class ServedNamespace:
     """`twinbus serve` for one namespace. Killed and started again it has the same port, key and data."""
 
     def __init__(
-        self, name: str, folder: Path, processes: Processes, core: int | None, queues: Sequence[str] = (QUEUE,)
+        self,
+        name: str,
+        folder: Path,
+        processes: Processes,
+        core: int | None,
+        queues: Sequence[str] = (QUEUE,),
+        detecting: Sequence[str] = (),
     ) -> None:
+        """Those of the queues that are `detecting` drop a second message with the same id."""
         self.name = name
         self._queues = queues
+        self._detecting = detecting
         self.port = free_port()
         self._folder = folder
         self._processes = processes
@@ -49,9 +57,13 @@ class ServedNamespace:
         if not self._queues:
             return ()
         file = self._folder / f"{self.name}.json"
-        queues = [{"Name": name, "Properties": {"MaxSizeInMegabytes": SIZE_MB}} for name in self._queues]
+        queues = [{"Name": name, "Properties": self._properties(name)} for name in self._queues]
         file.write_text(json.dumps({"UserConfig": {"Namespaces": [{"Name": self.name, "Queues": queues}]}}))
         return ("--entities", str(file))
+
+    def _properties(self, queue: str) -> dict[str, Any]:
+        detection = {"RequiresDuplicateDetection": True, "DuplicateDetectionHistoryTimeWindow": "PT1H"}
+        return {"MaxSizeInMegabytes": SIZE_MB} | (detection if queue in self._detecting else {})
 
     def kill(self) -> None:
         """As kill -9 does."""
@@ -89,12 +101,12 @@ class ServedNamespace:
 
 @contextmanager
 def served_pair(
-    folder: Path, core: int | None, queues: Sequence[str] = (QUEUE,)
+    folder: Path, core: int | None, queues: Sequence[str] = (QUEUE,), detecting: Sequence[str] = ()
 ) -> Iterator[tuple[ServedNamespace, ServedNamespace]]:
     """The primary `contoso` with these queues, and the secondary `backup` with none; gone when the block ends."""
     folder.mkdir(exist_ok=True)
     with Processes() as processes:
-        primary = ServedNamespace("contoso", folder, processes, core, queues)
+        primary = ServedNamespace("contoso", folder, processes, core, queues, detecting)
         secondary = ServedNamespace("backup", folder, processes, core, ())
         for each in (primary, secondary):
             each.start()
