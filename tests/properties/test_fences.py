@@ -128,6 +128,24 @@ def test_nothing_passes_what_was_taken_before_it(script: list[tuple[int, int, bo
         world.check()
 
 
+def test_a_copy_from_before_a_fence_does_not_count_as_one_of_those_behind_it() -> None:
+    world = World(uses_ids_again=True)
+    world.fences.seen_empty(0, world.fences.time)
+    world.depart(0, uses_old_id=False)
+    world.store(0)
+    world.hear(0, in_doubt=False)
+    world.move(0)
+    assert not world.fences.stands_before(KEYS[0])
+    world.depart(2, uses_old_id=True)  # two letters with one id
+    world.store(0)
+    world.hear(0, in_doubt=False)
+    world.repeat(0)
+    world.move(0)
+    world.check()
+    world.move(0)
+    assert not world.fences.stands_before(KEYS[0])
+
+
 @settings(max_examples=100, deadline=None)
 @given(steps)
 def test_when_all_is_home_every_fence_falls(script: list[tuple[int, int, bool]]) -> None:

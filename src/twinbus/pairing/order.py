@@ -92,7 +92,8 @@ class Fence:
     accepted: int = 0
     home: int = 0
     highest: int = 0
-    """The highest number of a letter that came home."""
+    """The highest number of a letter that came home. At first that of any letter of the queue, since what departs later
+    has a higher one: letters that came home before the fence stood, and come again, are not counted."""
     under_way: list[Crossing] = field(default_factory=list)
     tail: dict[Mark, int] = field(default_factory=dict)
     """Letters of which none is known to be in front of another, and when they were taken: all of them must come home.
@@ -120,6 +121,8 @@ class Fences:
         """Queues that have to be seen empty, and since when."""
         self._fences: dict[Key, Fence] = {}
         self._per_path: dict[str, int] = {}
+        self._highest: dict[int, int] = {}
+        """Of each queue, the highest number of a letter that came home."""
         self._waiting: dict[Key, set[int]] = {}
         self._impatient: dict[Key, float] = {}
         """Keys for which it is of no use to wait, and until when."""
@@ -184,7 +187,7 @@ class Fences:
             if len(self._fences) >= KEYS_MAX:
                 self._unseen[queue] = now
                 return crossing
-            fence = self._fences[key] = Fence(queue, now)
+            fence = self._fences[key] = Fence(queue, now, highest=self._highest.get(queue, 0))
             self._per_path[key.path] = self._per_path.get(key.path, 0) + 1
         fence.touched = now
         fence.under_way.append(crossing)
@@ -220,6 +223,7 @@ class Fences:
         """Letters left a queue, those of a key in their order. The tickets to rouse."""
         roused: list[int] = []
         for path, session_id, sequence, mark in letters:
+            self._highest[queue] = max(self._highest.get(queue, 0), sequence)
             key = key_of(path, session_id)
             fence = self._fences.get(key)
             if fence is None or fence.queue != queue:
