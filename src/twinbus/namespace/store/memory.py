@@ -128,6 +128,8 @@ class MemoryStore:
         self._rows: dict[int, _Rows] = {}
         self._states: dict[int, dict[str, PutSessionState]] = {}
         self._ids: dict[int, dict[str, int]] = {}
+        self._ids_kept: dict[int, int] = {}
+        """By entity: how many ids were left when those that were over were last forgotten."""
         self._waiting: deque[tuple[int, tuple[Change, ...]]] = deque()
         self._next_number = 1
         self._failed = False
@@ -221,14 +223,16 @@ class MemoryStore:
             self._ids.setdefault(entity_id, {})[message_id] = until_ms
         for entity_id, now_ms in effect.noted_at_ms.items():
             ids = self._ids[entity_id]
-            if len(ids) > 2 * len(effect.noted) + 16:  # now and then: to look at all of them takes a while
+            if len(ids) > 2 * self._ids_kept.get(entity_id, 0) + 16:  # seldom: to look at all of them takes a while
                 self._ids[entity_id] = {one: until_ms for one, until_ms in ids.items() if until_ms > now_ms}
+                self._ids_kept[entity_id] = len(self._ids[entity_id])
         self._entities.update(effect.entities)
         for entity_id in effect.dropped:
             self._entities.pop(entity_id, None)
             self._rows.pop(entity_id, None)
             self._states.pop(entity_id, None)
             self._ids.pop(entity_id, None)
+            self._ids_kept.pop(entity_id, None)
 
     def _read(self, request: ReadRequest) -> Read:
         as_of = self._counters.last_number
