@@ -252,7 +252,7 @@ class Queue(Shelf):
             self._courier.pump(self, now_ms, step)
             return
         receivers, window = self.receivers, self._window
-        while (receiver := receivers.next_hungry()) is not None:
+        while receivers.all and (receiver := receivers.next_hungry()) is not None:
             row = window.take()
             if row is None:
                 break
@@ -261,7 +261,8 @@ class Queue(Shelf):
                 continue
             receivers.served()
             self._deliver(receiver, row, now_ms, step)
-        self.fetch(step)
+        if window.on_disk_from is not None:
+            self.fetch(step)
         self._finish_drains(step)
 
     def take_visible(self, now_ms: int, step: Step) -> MessageRow | None:

@@ -69,7 +69,8 @@ class RecentChanges:
 
     def committed(self, number: int) -> None:
         self._committed = number
-        self._forget()
+        if self._order:
+            self._forget()
 
     @property
     def seen_by_all(self) -> int:
@@ -79,8 +80,6 @@ class RecentChanges:
         return self._committed
 
     def _forget(self) -> None:
-        if not self._order:
-            return
         seen_by_all = self.seen_by_all
         while self._order and self._order[0][0] <= seen_by_all:
             number, sequence = self._order.popleft()
