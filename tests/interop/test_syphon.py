@@ -27,6 +27,7 @@ from twinbus.amqp.outcomes import ACCEPTED
 from twinbus.amqp.sections import Header, PropertyField
 from twinbus.client.namespace import Namespace
 from twinbus.dial import Dial, Token
+from twinbus.ledger import Kind, Ledger, LedgerReader
 from twinbus.namespace.rights.jwt import JwtIssuer
 from twinbus.pairing.envelope import address
 from twinbus.syphon import Alert, Syphon, SyphonOptions, syphon
@@ -184,6 +185,20 @@ async def test_what_was_passed_over_comes_home_when_its_destination_is_back(pair
         pair.primary.faults.clear(fault)
         await until(lambda: pump.look().moved == 100)
     assert ids_of(await messages_at(pair.primary, "orders", 100)) == sorted(f"m{n}" for n in range(100))
+
+
+async def test_why_a_destination_is_passed_over_is_in_the_ledger(pair: NamespacePair, tmp_path: Path) -> None:
+    pair.primary.faults.add("refuse", entities=["orders"], condition="com.microsoft:server-busy", count=1, on="sends")
+    await fill(pair.secondary, 0, [letter("nowhere", "m1"), letter("orders", "m2")])
+    ends, options = (dial(pair.primary), dial(pair.secondary)), SyphonOptions(**QUICK)
+    with Ledger.at(tmp_path / "ledger") as ledger:
+        async with Syphon(*ends, "contoso", 2, options, ledger=ledger) as pump:
+            await until(lambda: pump.look().released >= 2)
+    records = list(LedgerReader(ledger.directory).records())
+    told = {(record.kind, record.entity, record.condition) for record in records}
+    assert (Kind.DESTINATION_SKIPPED, "nowhere", "amqp:not-found") in told
+    assert (Kind.THROTTLED, "orders", "com.microsoft:server-busy") in told
+    assert Kind.REJECTED not in {record.kind for record in records}
 
 
 async def test_a_queue_that_is_created_later_gets_its_messages(pair: NamespacePair) -> None:

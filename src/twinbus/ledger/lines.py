@@ -28,7 +28,7 @@ class LineWriter:
     """Turns events of one process into lines."""
 
     def __init__(self, *, process: str, pid: int, host: str, program: str) -> None:
-        encoder = msgspec.json.Encoder()
+        encoder = msgspec.json.Encoder(enc_hook=_plain)
         who = {"v": SCHEMA_VERSION, "process": process, "pid": pid, "host": host, "program": program}
         self._who = encoder.encode(who)[:-1]
         self._encode = encoder.encode
@@ -54,6 +54,15 @@ class LineWriter:
 
     def _rejected(self, reason: str) -> bytes:
         return self._encode(Event(Kind.REJECTED, reason=reason))
+
+
+def _plain(value: object) -> object:
+    """A text or number of a kind of its own, as AMQP has them, is recorded as what it is."""
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, int):
+        return int(value)
+    raise TypeError(f"a record has texts and numbers, got {type(value).__name__}")
 
 
 _decode_record = msgspec.json.Decoder(Record).decode

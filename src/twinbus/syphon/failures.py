@@ -33,7 +33,8 @@ def failure_of(error: Error | None) -> Failure:
     if error is None:
         return Failure(FailureKind.UNREACHABLE, "closed without a reason")
     kind = _KINDS.get(error.condition, FailureKind.INTERNAL)
-    return Failure(kind, _one_line(error.description or error.condition), error.condition)
+    # On the wire a condition is a symbol; from here on it is a text like any other.
+    return Failure(kind, _one_line(error.description or error.condition), str(error.condition))
 
 
 def failure_of_outcome(outcome: Outcome | None) -> Failure:
@@ -51,7 +52,7 @@ def connection_failure(error: Error | None) -> Failure:
     kind = _KINDS.get(error.condition, FailureKind.UNREACHABLE)
     kind = kind if kind in (FailureKind.BUSY, FailureKind.UNAUTHORISED) else FailureKind.UNREACHABLE
     text = _one_line(error.description or error.condition)
-    return Failure(kind, text, error.condition, in_doubt=True, is_connection=True)
+    return Failure(kind, text, str(error.condition), in_doubt=True, is_connection=True)
 
 
 def unreachable(error: BaseException, *, in_doubt: bool = False) -> Failure:

@@ -7,6 +7,7 @@ from zlib import crc32
 
 import pytest
 
+from twinbus.amqp.types import Long, Symbol
 from twinbus.ledger.events import (
     ENVELOPE_FIELDS,
     EVENT_FIELDS,
@@ -86,6 +87,11 @@ def test_a_flipped_bit_anywhere_is_noticed(at: int) -> None:
 def test_a_name_that_looks_like_the_end_of_a_line_is_only_a_name() -> None:
     name = 'x","crc":12}\n{"v":1'
     assert record_in(line_of(Event(Kind.ACCEPTED, name))).entity == name
+
+
+def test_texts_and_numbers_as_they_come_from_the_wire_are_recorded_as_what_they_are() -> None:
+    record = record_in(line_of(Event(Kind.THROTTLED, condition=Symbol("amqp:not-found"), sizes=(Long(7),))))
+    assert (record.kind, record.condition, record.sizes) == (Kind.THROTTLED, "amqp:not-found", (7,))
 
 
 def test_an_event_that_is_no_json_is_recorded_as_rejected() -> None:
