@@ -35,3 +35,10 @@ class Dial:
     """
     hostname: str | None = None
     """What `open` calls the peer, where it is not `host` (which may be a gateway on the way)."""
+    name: str = ""
+    """What people call the namespace; empty if nobody has said so."""
+
+    @property
+    def called(self) -> str:
+        """What the namespace is called in records: the same whoever records."""
+        return self.name or self.hostname or self.host

@@ -199,6 +199,7 @@ async def test_why_a_destination_is_passed_over_is_in_the_ledger(pair: Namespace
     assert (Kind.DESTINATION_SKIPPED, "nowhere", "amqp:not-found") in told
     assert (Kind.THROTTLED, "orders", "com.microsoft:server-busy") in told
     assert Kind.REJECTED not in {record.kind for record in records}
+    assert {record.namespace for record in records if record.namespace} == {"contoso", "backup"}
 
 
 async def test_a_queue_that_is_created_later_gets_its_messages(pair: NamespacePair) -> None:

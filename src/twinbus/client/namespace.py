@@ -196,6 +196,7 @@ class Namespace:
             server_hostname=None if self.is_plain else host,
             get_token=token_source(self.credential, attempt_s),
             hostname=self.host,
+            name=self.name or self.address,
         )
 
     # --- what they are built from ---

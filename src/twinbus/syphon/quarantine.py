@@ -96,7 +96,7 @@ class Quarantine:
         self._secondary = secondary
         self._paths = {index: backlog_path(primary_name, index) + DEAD_LETTERS for index in chosen(queue_count, queues)}
         self._attempt_s = attempt_s
-        self._book = QuarantineBook(ledger, primary_name, secondary.hostname or secondary.host)
+        self._book = QuarantineBook(ledger, primary_name, secondary.called)
         self._line = self._new_line(secondary)
 
     async def __aenter__(self) -> Quarantine:

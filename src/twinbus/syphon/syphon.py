@@ -85,7 +85,7 @@ class Syphon:
         self._started_ms = self._clock()
         chronicle = NOTHING_TOLD
         if ledger is not None:
-            chronicle = LedgerChronicle(ledger, self.paths, primary_name, secondary.hostname or secondary.host)
+            chronicle = LedgerChronicle(ledger, self.paths, primary_name, secondary.called)
         if self.options.order is None:
             self.pump = Pump(self.paths, self.options, self._started_ms, chronicle)
         else:
