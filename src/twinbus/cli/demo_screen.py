@@ -44,7 +44,7 @@ def _follow_live(story: Generator[Scene, None, Result], console: Console) -> Res
             while True:
                 match next(story):
                     case Told(text):
-                        live.console.print(text, markup=False, soft_wrap=True)
+                        live.console.print(text, markup=False, no_wrap=True, overflow="ellipsis")
                     case Picture() as picture:
                         live.update(_table(picture))
         except StopIteration as end:
@@ -129,5 +129,10 @@ def _ledger_lines(ledger: dict[str, Any]) -> list[str]:
         ),
         f"  order: {out_of_order:,} messages came after a later one",
         f"  cost: {operations['documents']:,.0f} operations by the documents' rule, {operations['full']:,.0f} in full,",
-        f"        ${usd['full']:.4f} above the standing charge, at list prices of {cost['prices_as_of']}",
+        f"        {_extra(usd['full'])} above the standing charge, at list prices of {cost['prices_as_of']}",
     ]
+
+
+def _extra(usd: float) -> str:
+    """An amount that is nothing, or so little that it is best told with all its places."""
+    return f"${usd:.6f}" if usd >= 0.000_001 else "nothing"

@@ -90,7 +90,7 @@ class Story:
         yield Told("Two namespaces start, each in a process of its own.")
         primary, secondary = self._crew.serve({PRIMARY: 0, SECONDARY: 0}, self._data, self._ledger)
         create_all(primary.connection_string)
-        entities = ", ".join(f"{entity.name} ({entity.kind})" for entity in CAST)
+        entities = ", ".join(entity.name for entity in CAST)
         yield Told(f"  {PRIMARY:8} port {primary.port}, process {primary.pid}: {entities}")
         yield Told(f"  {SECONDARY:8} port {secondary.port}, process {secondary.pid}: for the backlog")
         spark = None
