@@ -44,6 +44,7 @@ from twinbus.namespace.commands import (
     UpdateSubscription,
     UpdateTopic,
 )
+from twinbus.namespace.entities import topic
 from twinbus.namespace.entities.rules import (
     CorrelationFilter,
     FalseFilter,
@@ -276,6 +277,16 @@ def test_a_full_subscription_refuses_the_whole_send(bench: Bench) -> None:
     full = Send(TOPIC, (event("small"), event("large", label="large", body=bytes(250_000))))
     assert isinstance(bench.refusal(full), QuotaExceeded)
     assert (contents(bench, AUDIT), contents(bench, BILLING)) == before
+
+
+def test_a_send_that_would_make_too_many_copies_is_refused_whole(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic, "COPIES_MAX", 3)
+    publish(bench, "a", "b", "c")
+    refusal = bench.refusal(Send(TOPIC, tuple(event(name) for name in "defg")))
+    assert isinstance(refusal, MessageTooLarge)
+    assert "send fewer at a time" in str(refusal)
+    publish(bench, "h")
+    assert contents(bench, AUDIT) == ["a", "b", "c", "h"]
 
 
 def test_a_topic_takes_no_larger_messages_than_it_says(bench: Bench) -> None:

@@ -35,6 +35,8 @@ from twinbus.namespace.store.api import (
 from twinbus.namespace.view import TopicMessage
 
 FILTER_FAILED = "FilterEvaluationException"
+COPIES_MAX = 500_000
+"""Of one send. All copies are made in one step: a large batch to very many subscriptions would fill the memory."""
 
 
 class Published(NamedTuple):
@@ -135,7 +137,7 @@ class Topic(Shelf):
                 scheduled.append(self._scheduled_row(arrival, sequence, now_ms))
             else:
                 publishing.append((sequence, self._published(arrival, now_ms)))
-        plans = self._plans(publishing)
+        plans = self._bounded_plans(publishing)
         self._check_room([copy for plan in plans for copy in plan.copies])
         self._next_sequence = first + len(sequences)  # by now: what is handed on may come back here at once
         self._hand_on(plans, journey, step, is_new=True)
@@ -181,6 +183,18 @@ class Topic(Shelf):
 
     def _plans(self, messages: Iterable[tuple[int, Published]]) -> list[Plan]:
         return [Plan(sequence, message, *self._plan(sequence, message)) for sequence, message in messages]
+
+    def _bounded_plans(self, messages: list[tuple[int, Published]]) -> list[Plan]:
+        """The same, or `MessageTooLarge` as soon as there are too many copies."""
+        plans: list[Plan] = []
+        copies = 0
+        for each in messages:
+            plans += self._plans([each])
+            copies += len(plans[-1].plain) + len(plans[-1].others)
+            if copies > COPIES_MAX:
+                text = f"{len(messages)} messages for '{self.row.path}' make more than {COPIES_MAX} copies"
+                raise MessageTooLarge(f"{text} in its subscriptions: send fewer at a time")
+        return plans
 
     def _hand_on(self, plans: list[Plan], journey: Journey | None, step: Step, *, is_new: bool) -> None:
         """Give each subscription its copies of messages that have just been sent (`is_new`), or were scheduled."""
