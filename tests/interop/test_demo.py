@@ -88,7 +88,7 @@ def test_with_spark_the_ledger_says_the_same_and_only_the_report_stays(tmp_path:
     late = {row["entity"]: row["late"] for row in result["ledger"]["ordering"]}
     assert late == {each["entity"]: each["out_of_order"] for each in result["entities"]}
     assert result["ledger"]["cost"]["operations"]["documents"] > 100
-    assert "nothing lost" in report.read_text()
+    assert '"verdict good">Nothing lost<' in report.read_text()
     assert list(folder.iterdir()) == []
     assert running_in(folder) == []
 
