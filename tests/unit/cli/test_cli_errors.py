@@ -44,6 +44,8 @@ WRONG_ARGUMENTS = [
     ("demo --messages many", "valid integer"),
     ("demo --messages 3", "from 50 to 5000"),
     ("demo --messages 5001", "from 50 to 5000"),
+    ("demo --fast --report report.html", "leave out --report, or --fast"),
+    ("demo --report nowhere/report.html", "a directory that exists"),
 ]
 
 
