@@ -32,7 +32,6 @@ from twinbus.namespace.commands import (
     CreateTopic,
     DeleteEntity,
     Send,
-    Tick,
     UpdateQueue,
     UpdateSubscription,
 )
@@ -49,6 +48,7 @@ from twinbus.sim.disk import Disk
 from twinbus.sim.forward_model import QUEUES, SUBSCRIPTIONS, TOPIC, Map, draw_settings
 from twinbus.sim.invariants import Violation, check
 from twinbus.sim.rest import check_counts
+from twinbus.sim.surroundings import Surroundings
 from twinbus.sim.world import Parts
 
 ROUNDS_TO_REST_MAX = 3_000
@@ -64,7 +64,7 @@ class Kind(Enum):
     DETECTING = "duplicates are detected, and queues are deleted: none is there twice"
 
 
-class ForwardWorld:
+class ForwardWorld(Surroundings):
     def __init__(self, seed: int, parts: Parts | None = None) -> None:
         self._random = Random(seed)  # noqa: S311 - chance that can be repeated, not a secret
         self._parts = parts or Parts()
@@ -229,21 +229,6 @@ class ForwardWorld:
 
     # --- the disk and time ---
 
-    def commit_some(self) -> None:
-        self.store.commit(self._random.randint(0, len(self.store.waiting)))
-
-    def report_commits(self) -> None:
-        if self.store.reports or self.store.has_outdated:
-            self.store.deliver_report()
-
-    def read_some(self) -> None:
-        if self.store.asked:
-            self.store.read(self._random.randrange(len(self.store.asked)))
-
-    def report_rows(self) -> None:
-        if self.store.answers or self.store.has_outdated:
-            self.store.deliver_answer(self._random.randrange(len(self.store.answers) or 1))
-
     def fail_commit(self) -> None:
         if self.store.waiting:
             self.store.fail_commit()
@@ -267,11 +252,6 @@ class ForwardWorld:
         self._asked.clear()
         self._boot()
 
-    def tick(self) -> None:
-        wake_ms = self.seam.next_wake_ms()
-        if wake_ms is not None and wake_ms <= self.clock():
-            self._do(Tick())
-
     def let_time_pass(self) -> None:
         self.clock.advance(self._random.choice((1, 10, 300, 1_500)))
 
@@ -280,26 +260,11 @@ class ForwardWorld:
     def come_to_rest(self) -> None:
         """Let the disk finish everything, and look around."""
         for _ in range(ROUNDS_TO_REST_MAX):
-            wake_ms = self.seam.next_wake_ms()
-            is_awake = wake_ms is not None and wake_ms <= self.clock()
-            if self.store.is_idle and self.seam.failure is None and not is_awake:
+            if self._is_at_rest():
                 self._check_rest()
                 return
             self._one_round()
         raise Violation("the namespace does not come to rest")
-
-    def _one_round(self) -> None:
-        store = self.store
-        store.commit(len(store.waiting))
-        while store.asked:
-            store.read(0)
-        while store.answers or store.reports or store.has_outdated:
-            if self._random.random() < 0.5:
-                self.report_commits()
-            else:
-                self.report_rows()
-        self.recover()
-        self.tick()
 
     def _check_rest(self) -> None:
         check(not self._asked, f"nobody answers: {self._asked!r:.300}")

@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from twinbus.errors import StoreError, StoreUnavailable
-from twinbus.namespace.commands import Command, Tick
+from twinbus.namespace.commands import Command
 from twinbus.namespace.entities.window import WindowLimits
 from twinbus.namespace.machine import NamespaceMachine
 from twinbus.namespace.replies import Delivery, Drained, Forwarded, ReceiverLost, Refused, Reply
@@ -25,6 +25,7 @@ from twinbus.sim.invariants import Violation, check
 from twinbus.sim.partitions import Partitions
 from twinbus.sim.rest import check_counts
 from twinbus.sim.session_states import SessionStates
+from twinbus.sim.surroundings import Surroundings
 from twinbus.sim.topic_schedules import TopicSchedules
 from twinbus.sim.world import Parts
 
@@ -33,7 +34,7 @@ ROUNDS_TO_REST_MAX = 2_000
 WAKES_MAX = 500
 
 
-class KindWorld:
+class KindWorld(Surroundings):
     def __init__(self, seed: int, parts: Parts | None = None) -> None:
         self._random = Random(seed)  # noqa: S311 - chance that can be repeated, not a secret
         self._parts = parts or Parts()
@@ -134,21 +135,6 @@ class KindWorld:
 
     # --- the disk and time ---
 
-    def commit_some(self) -> None:
-        self.store.commit(self._random.randint(0, len(self.store.waiting)))
-
-    def report_commits(self) -> None:
-        if self.store.reports or self.store.has_outdated:
-            self.store.deliver_report()
-
-    def read_some(self) -> None:
-        if self.store.asked:
-            self.store.read(self._random.randrange(len(self.store.asked)))
-
-    def report_rows(self) -> None:
-        if self.store.answers or self.store.has_outdated:
-            self.store.deliver_answer(self._random.randrange(len(self.store.answers) or 1))
-
     def fail_commit(self) -> None:
         if self.store.waiting:
             self.trace.append((self.clock(), "a commit fails"))
@@ -170,11 +156,6 @@ class KindWorld:
         self._end_life()
         self._boot()
 
-    def tick(self) -> None:
-        wake_ms = self.seam.next_wake_ms()
-        if wake_ms is not None and wake_ms <= self.clock():
-            self._do(Tick())
-
     def let_time_pass(self) -> None:
         self.clock.advance(self._random.choice((1, 10, 300, 1_500, 6_000, 70_000)))
 
@@ -183,26 +164,11 @@ class KindWorld:
     def come_to_rest(self) -> None:
         """Let the disk finish everything, and look around."""
         for _ in range(ROUNDS_TO_REST_MAX):
-            wake_ms = self.seam.next_wake_ms()
-            is_awake = wake_ms is not None and wake_ms <= self.clock()
-            if self.store.is_idle and self.seam.failure is None and not is_awake:
+            if self._is_at_rest():
                 self._look()
                 return
             self._one_round()
         raise Violation("the namespace does not come to rest")
-
-    def _one_round(self) -> None:
-        store = self.store
-        store.commit(len(store.waiting))
-        while store.asked:
-            store.read(0)
-        while store.answers or store.reports or store.has_outdated:
-            if self._random.random() < 0.5:
-                self.report_commits()
-            else:
-                self.report_rows()
-        self.recover()
-        self.tick()
 
     def _look(self) -> None:
         check(not self._asked, f"nobody answers: {self._asked!r:.300}")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from random import Random
 
 from twinbus.errors import StoreError
-from twinbus.namespace.commands import Command, Tick
+from twinbus.namespace.commands import Command
 from twinbus.namespace.entities.window import WindowLimits
 from twinbus.namespace.machine import NamespaceMachine
 from twinbus.namespace.replies import Delivery, Drained, Forwarded, ReceiverLost, Reply
@@ -27,6 +27,7 @@ from twinbus.sim.clock import VirtualClock
 from twinbus.sim.disk import Disk, SimulatedStore
 from twinbus.sim.invariants import Invariants, Violation, check
 from twinbus.sim.rest import check_rest
+from twinbus.sim.surroundings import Surroundings
 
 ROUNDS_TO_REST_MAX = 2_000
 LAST_ROUNDS_MAX = 200
@@ -41,7 +42,7 @@ class Parts:
     machine: type[NamespaceMachine] = NamespaceMachine
 
 
-class World:
+class World(Surroundings):
     def __init__(self, seed: int, parts: Parts | None = None) -> None:
         self._random = Random(seed)  # noqa: S311 - chance that can be repeated, not a secret
         self._parts = parts or Parts()
@@ -159,21 +160,6 @@ class World:
 
     # --- the disk ---
 
-    def commit_some(self) -> None:
-        self.store.commit(self._random.randint(0, len(self.store.waiting)))
-
-    def report_commits(self) -> None:
-        if self.store.reports or self.store.has_outdated:
-            self.store.deliver_report()
-
-    def read_some(self) -> None:
-        if self.store.asked:
-            self.store.read(self._random.randrange(len(self.store.asked)))
-
-    def report_rows(self) -> None:
-        if self.store.answers or self.store.has_outdated:
-            self.store.deliver_answer(self._random.randrange(len(self.store.answers) or 1))
-
     def fail_commit(self) -> None:
         if self.store.waiting:
             self.trace.append((self.clock(), "a commit fails"))
@@ -210,11 +196,6 @@ class World:
 
     # --- time ---
 
-    def tick(self) -> None:
-        wake_ms = self.seam.next_wake_ms()
-        if wake_ms is not None and wake_ms <= self.clock():
-            self._do(Tick())
-
     def let_time_pass(self) -> None:
         self.clock.advance(self._random.choice((1, 10, 300, 1_500, 6_000)))
 
@@ -235,23 +216,6 @@ class World:
                 return
             self._one_round()
         raise Violation("the namespace does not come to rest")
-
-    def _is_at_rest(self) -> bool:
-        wake_ms = self.seam.next_wake_ms()
-        return self.store.is_idle and self.seam.failure is None and (wake_ms is None or wake_ms > self.clock())
-
-    def _one_round(self) -> None:
-        store = self.store
-        store.commit(len(store.waiting))
-        while store.asked:
-            store.read(0)
-        while store.answers or store.reports or store.has_outdated:
-            if self._random.random() < 0.5:
-                self.report_commits()
-            else:
-                self.report_rows()
-        self.recover()
-        self.tick()
 
     def finish(self) -> None:
         """Faults stop. Everybody leaves, locks end, and patient receivers take everything that is left."""
