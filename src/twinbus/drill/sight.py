@@ -14,7 +14,7 @@ from twinbus.drill.canaries import MARK
 from twinbus.syphon.failures import failure_of
 from twinbus.syphon.line import Line
 from twinbus.syphon.linked import LineFailed
-from twinbus.syphon.look import PAGE, last_sequence, pages, peek, sequence_of
+from twinbus.syphon.look import PAGE, last_number, pages, peek, sequence_of
 from twinbus.syphon.requests import peek_body, peeked
 
 
@@ -44,7 +44,7 @@ class Sight:
         async with _line(self._dial, self._attempt_s) as line:
             first = await peek(line, self._path, 1, 1)
             if first:
-                self._next = 1 + await _last(line, self._path, sequence_of(first[0]))
+                self._next = 1 + await last_number(line, self._path, sequence_of(first[0]))
 
     async def look(self) -> list[tuple[str, int]]:
         """Canaries that have not been told yet, each copy with its sequence number."""
@@ -93,17 +93,6 @@ def name_of(letter: bytes, drill: str) -> str | None:
     if sections.read_application_property(letter, layout, MARK) != drill:
         return None
     return str(sections.read_property(letter, layout, PropertyField.MESSAGE_ID))
-
-
-async def _last(line: Line, path: str, low: int) -> int:
-    search = last_sequence(low)
-    asked = next(search)
-    try:
-        while True:
-            found = await peek(line, path, asked, 1)
-            asked = search.send(sequence_of(found[0]) if found else None)
-    except StopIteration as done:
-        return int(done.value)
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ from twinbus.pairing.failure import Failure
 from twinbus.spark.loop_thread import LoopThread
 from twinbus.syphon.line import Line
 from twinbus.syphon.linked import LineFailed
-from twinbus.syphon.look import is_waiting, last_sequence, left_in, peek, sequence_of
+from twinbus.syphon.look import is_waiting, last_number, left_in, peek, sequence_of
 
 Result = TypeVar("Result")
 
@@ -160,11 +160,4 @@ async def _extent(line: Line, path: str, from_sequence: int) -> Extent | None:
 
 async def _extent_from(line: Line, path: str, first: int) -> Extent:
     """`first` is a number in use."""
-    search = last_sequence(first)
-    asked = next(search)
-    try:
-        while True:
-            found = await peek(line, path, asked, 1)
-            asked = search.send(sequence_of(found[0]) if found else None)
-    except StopIteration as done:
-        return Extent(first, int(done.value))
+    return Extent(first, await last_number(line, path, first))

@@ -74,6 +74,11 @@ async def rough_depth(line: Line, path: str) -> int:
     if not first:
         return 0
     low = sequence_of(first[0])
+    return await last_number(line, path, low) - low + 1
+
+
+async def last_number(line: Line, path: str, low: int) -> int:
+    """The last number that a queue has in use; `low` is one of them."""
     search = last_sequence(low)
     asked = next(search)
     try:
@@ -81,7 +86,7 @@ async def rough_depth(line: Line, path: str) -> int:
             found = await peek(line, path, asked, 1)
             asked = search.send(sequence_of(found[0]) if found else None)
     except StopIteration as done:
-        return int(done.value) - low + 1
+        return int(done.value)
 
 
 def last_sequence(low: int) -> Generator[int, int | None, int]:
