@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ledger_story import BASE_MS, MINUTE, Script, Story, a_story
+from ledger_soup import a_soup
+from ledger_story import BASE_MS, MINUTE, Script, a_story
 
 from twinbus.cost.prices import Prices
 from twinbus.errors import StoreInUse
@@ -45,11 +47,11 @@ def cut(chance: random.Random, lines: list[bytes], parts: int) -> list[list[byte
     return [lines[begin:end] for begin, end in zip([0, *marks], [*marks, len(lines)], strict=True)]
 
 
-def write_in_turns(story: Story, ledger: Path, parts: int, seed: int) -> Any:
+def write_in_turns(scripts: Iterable[Script], ledger: Path, parts: int, seed: int) -> Iterator[int]:
     """Write the records of each process part by part, cut anywhere; yields after each turn."""
     chance = random.Random(seed)
     ledger.mkdir()
-    pieces = {script.process: cut(chance, script.lines(), parts) for script in story.scripts.values()}
+    pieces = {script.process: cut(chance, script.lines(), parts) for script in scripts}
     for turn in range(parts):
         for process, parts_of in pieces.items():
             path = ledger / segment_name(BASE_MS * 1_000_000, process, chance.choice((1, turn + 1)))
@@ -58,15 +60,49 @@ def write_in_turns(story: Story, ledger: Path, parts: int, seed: int) -> Any:
         yield turn
 
 
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.large) for seed in range(2, 12))])
-def test_a_ledger_read_in_any_parts_gives_the_report_of_the_whole(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
-    from twinbus.spark.jobs import bookkeeping
+SEEDS = [1, *(pytest.param(seed, marks=pytest.mark.large) for seed in range(2, 12))]
 
-    monkeypatch.setattr(bookkeeping, "ACCOUNTS_PER_FILE", 100)
+
+@pytest.fixture
+def cut_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Little ledgers have many files of accounts, and many stretches."""
+    from twinbus.spark.jobs import folding
+    from twinbus.spark.transforms import ordering
+
+    monkeypatch.setattr(folding, "ACCOUNTS_PER_FILE", 100)
+    monkeypatch.setattr(ordering, "STRETCH_RECORDS", 20)
+
+
+@pytest.mark.usefixtures("cut_small")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_any_ledger_at_all_read_in_any_parts_gives_the_report_of_the_whole(
+    spark: SparkSession, tmp_path: Path, seed: int
+) -> None:
+    for _ in write_in_turns(a_soup(seed, 300), tmp_path / "ledger", 3, seed):
+        little_by_little = report(spark, tmp_path / "ledger")
+    at_once = report(spark, tmp_path / "ledger", tmp_path / "store")
+    assert said(little_by_little) == said(at_once)
+    assert at_once.ordering == looked_at_as_one(spark, tmp_path / "ledger")
+
+
+def looked_at_as_one(spark: SparkSession, ledger: Path) -> list[dict[str, Any]]:
+    """Damage to order, without any stretches."""
+    from twinbus.spark.jobs.bookkeeping import rows_of
+    from twinbus.spark.jobs.compaction import steps_in
+    from twinbus.spark.transforms import ordering as order
+    from twinbus.spark.transforms.accounts import accounts
+
+    steps = steps_in(spark, compact_ledger(one_by_one, ledger))
+    return rows_of(order.ordering(order.ordering_by_session(order.journeys(accounts(steps)))))
+
+
+@pytest.mark.usefixtures("cut_small")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_ledger_read_in_any_parts_gives_the_report_of_the_whole(
+    spark: SparkSession, tmp_path: Path, seed: int
+) -> None:
     story = a_story(seed, 400, misfortunes=1)
-    for _ in write_in_turns(story, tmp_path / "ledger", 3, seed):
+    for _ in write_in_turns(story.scripts.values(), tmp_path / "ledger", 3, seed):
         little_by_little = report(spark, tmp_path / "ledger")
     at_once = report(spark, tmp_path / "ledger", tmp_path / "store")
     assert said(little_by_little) == said(at_once)
@@ -127,9 +163,9 @@ def test_what_was_looked_at_is_not_looked_at_again(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Steps that are in the balance can be anything; of the accounts only those are replaced that change."""
-    from twinbus.spark.jobs import bookkeeping
+    from twinbus.spark.jobs import folding
 
-    monkeypatch.setattr(bookkeeping, "ACCOUNTS_PER_FILE", 100)
+    monkeypatch.setattr(folding, "ACCOUNTS_PER_FILE", 100)
     told = a_told_day(tmp_path)
     first = report(spark, tmp_path)
     assert first.reconciliation.entities == {"orders": {"delivered": 599, "stored_on_primary": 1}}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from duck_oracle import Oracle
+from ledger_soup import a_soup
 from ledger_story import BASE_MS, MINUTE, Script, Story, a_story, without_numbers, write_lines
 
 from twinbus.ledger import Event, Kind
@@ -26,8 +26,11 @@ def reconciled(spark: SparkSession, compacted: Compacted) -> Reconciliation:
     from twinbus.spark.jobs.analysis import reconcile
     from twinbus.spark.jobs.compaction import steps_in
     from twinbus.spark.transforms.accounts import accounts
+    from twinbus.spark.transforms.reconciliation import fates
+    from twinbus.spark.transforms.tallies import tallies, watched
 
-    return reconcile(accounts(steps_in(spark, compacted)), coverage_of(compacted), horizon_min=HORIZON_MIN)
+    found = fates(accounts(steps_in(spark, compacted)))
+    return reconcile(tallies(found), watched(found), coverage_of(compacted), horizon_min=HORIZON_MIN)
 
 
 def verdicts(spark: SparkSession, compacted: Compacted, dark_until_ms: int = 0) -> dict[tuple[str, str], str]:
@@ -49,32 +52,6 @@ def test_exactly_the_planted_misfortunes_are_found(spark: SparkSession, tmp_path
     found = verdicts(spark, compacted)
     assert found == story.expected
     assert Oracle(compacted).verdicts(HORIZON_MIN) == story.expected
-
-
-KINDS = [str(kind) for kind in Kind if kind not in (Kind.OPENED, Kind.CLOSED, Kind.GAP, Kind.REJECTED)]
-
-
-def a_soup(seed: int, messages: int) -> list[Script]:
-    """Anything may happen to any message at any time, in batches: nothing that a sane system would do."""
-    chance = random.Random(seed)
-    scripts = [Script(f"{number:016x}", "any") for number in range(3)]
-    for _ in range(messages * 3):
-        ids = tuple(f"m{chance.randrange(messages)}" for _ in range(chance.choice((1, 1, 2, 5))))
-        entity = chance.choice(
-            ("orders", "Orders", "news/Subscriptions/a", "news/subscriptions/b", "news", "bills", "")
-        )
-        sessions = tuple(chance.choice(("", "", "s1")) for _ in ids) if chance.random() < 0.3 else ()
-        told = Event(
-            chance.choice(KINDS),
-            entity,
-            queue=chance.choice(("", "", "q/0", "q/1")),
-            message_ids=ids,
-            session_ids=sessions,
-            sizes=tuple(chance.randrange(200_000) for _ in ids),
-            until_ms=chance.choice((0, 0, 0, BASE_MS + 100 * MINUTE)),
-        )
-        chance.choice(scripts).note(BASE_MS + chance.randrange(120 * MINUTE), told)
-    return scripts
 
 
 def test_any_ledger_at_all_is_judged_as_duckdb_judges_it(spark: SparkSession, tmp_path: Path) -> None:

@@ -14,8 +14,9 @@ from twinbus.cost.prices import Prices
 from twinbus.cost.stages import Stage
 from twinbus.spark.compaction.compaction import Compacted
 from twinbus.spark.compaction.coverage import Coverage, coverage_of
-from twinbus.spark.jobs.bookkeeping import AT_ONCE, Books, books, kept, rows_of
+from twinbus.spark.jobs.bookkeeping import Books, books, rows_of
 from twinbus.spark.jobs.findings import WORTH_A_LOOK, Findings, Reconciliation, Row
+from twinbus.spark.jobs.folding import AT_ONCE, kept
 from twinbus.spark.jobs.outage_hours import hours_out
 from twinbus.spark.transforms import availability as outage_times
 from twinbus.spark.transforms import ordering as order
@@ -24,6 +25,7 @@ from twinbus.spark.transforms.accounts import ARRIVALS
 from twinbus.spark.transforms.classes import WAITING
 from twinbus.spark.transforms.cost import uses
 from twinbus.spark.transforms.flow import flow
+from twinbus.spark.transforms.tallies import counts, verdicts, without_removed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,8 +48,8 @@ def asked(books: Books, prices: Prices, *, horizon_min: int) -> Findings:
     coverage = coverage_of(books.compacted)
     outages = outage_times.outages(outage_times.detours(books.changes))
     with ThreadPoolExecutor(AT_ONCE) as at_once:
-        located = fate.with_removals(books.accounts, books.removals)
-        reconciled = at_once.submit(reconcile, located, coverage, horizon_min=horizon_min)
+        looked_at = without_removed(books.watched, books.removals)
+        reconciled = at_once.submit(reconcile, books.tallies, looked_at, coverage, horizon_min=horizon_min)
         in_order = at_once.submit(ordered, books)
         out = at_once.submit(rows_of, outages)
         available = at_once.submit(rows_of, outage_times.availability(outages, books.observed))
@@ -70,21 +72,21 @@ def asked(books: Books, prices: Prices, *, horizon_min: int) -> Findings:
     )
 
 
-def reconcile(accounts: DataFrame, coverage: Coverage, *, horizon_min: int) -> Reconciliation:
+def reconcile(tallies: DataFrame, watched: DataFrame, coverage: Coverage, *, horizon_min: int) -> Reconciliation:
     """Where every message is. Looked at twice if clocks disagree by more than a second: then the horizon is wider."""
     dark_until_ms = coverage.dark_until_ms
-    fates = fate.fates(accounts.drop("message_id"))
-    rows = rows_of(fate.reconciliation(fate.verdicts(fates, horizon_min=horizon_min, dark_until_ms=dark_until_ms)))
+    judged = verdicts(watched, tallies, horizon_min=horizon_min, dark_until_ms=dark_until_ms)
+    rows = rows_of(counts(tallies, judged))
     backwards_ms = max((row["backwards_ms"] or 0 for row in rows), default=0)
     if backwards_ms > SKEW_HEEDED_MS:
         horizon_min += -(-backwards_ms // 60_000)
         dark_until_ms += backwards_ms if dark_until_ms else 0
-        again = fate.verdicts(fates, horizon_min=horizon_min, dark_until_ms=dark_until_ms)
-        rows = rows_of(fate.reconciliation(again))
+        judged = verdicts(watched, tallies, horizon_min=horizon_min, dark_until_ms=dark_until_ms)
+        rows = rows_of(counts(tallies, judged))
     return Reconciliation(
         entities=_by_entity(rows),
         overtaken=sum(row["overtaken"] for row in rows if row["verdict"] == WAITING),
-        named=_named(accounts, rows, horizon_min, dark_until_ms),
+        named=_named(judged, rows),
         horizon_min=horizon_min,
         backwards_ms=backwards_ms,
         coverage_is_complete=coverage.is_complete,
@@ -94,26 +96,43 @@ def reconcile(accounts: DataFrame, coverage: Coverage, *, horizon_min: int) -> R
 
 def _by_entity(rows: list[Row]) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {}
-    for row in rows:
-        found.setdefault(row["entity"], {})[row["verdict"]] = row["messages"]
+    for row in sorted(rows, key=lambda row: (row["entity"], row["verdict"])):
+        counted = found.setdefault(row["entity"], {})
+        counted[row["verdict"]] = counted.get(row["verdict"], 0) + row["messages"]
     return found
 
 
-def _named(accounts: DataFrame, rows: list[Row], horizon_min: int, dark_until_ms: int) -> list[Row]:
+def _named(judged: DataFrame, rows: list[Row]) -> list[Row]:
     """Messages to look at, by name: asked for only if there are any, because it takes the names along."""
     if not any(row["verdict"] in WORTH_A_LOOK for row in rows):
         return []
-    judged = fate.verdicts(fate.fates(accounts), horizon_min=horizon_min, dark_until_ms=dark_until_ms)
     return rows_of(fate.named(judged, WORTH_A_LOOK).limit(NAMED_MAX))
 
 
 def ordered(books: Books) -> tuple[list[Row], list[Row]]:
     """Damage to order: entity by entity, and the sessions that suffered most, by name."""
-    with kept(order.ordering_by_session(order.journeys(books.accounts))) as by_session:
+    with kept(order.together(books.stretches)) as stretches:
+        torn = stretches.where("is_torn").select(F.explode("files").alias("file")).distinct()
+        files = [row["file"] for row in torn.collect()]
+        if not files:
+            return _damage(order.by_session(stretches), books)
+    books = books.for_much()
+    return _damage(_mended(books, files), books)
+
+
+def _damage(in_sessions: DataFrame, books: Books) -> tuple[list[Row], list[Row]]:
+    with kept(in_sessions) as by_session:
         by_entity = rows_of(order.ordering(by_session))
         if not any(row["sessions_hurt"] for row in by_entity):
             return by_entity, []
         return by_entity, sessions_hurt(by_session, books.sessions)
+
+
+def _mended(books: Books, files: list[str]) -> DataFrame:
+    """What all stretches come to; of the files with accounts only those are read that have torn ones."""
+    stretches = order.together(books.stretches)
+    mended = order.mended(stretches.where("is_torn"), order.journeys(books.accounts_in(files)))
+    return order.by_session(stretches.where("not is_torn").select(*mended.columns).unionByName(mended))
 
 
 def sessions_hurt(by_session: DataFrame, names: DataFrame) -> list[Row]:

@@ -1,8 +1,9 @@
 """What all runs so far have found, kept beside the steps: the next run need only look at what is new.
 
-A balance has the account of every message, once; the few other rows that a report is made of; and the names of the
-files of steps that are in it. It follows from the steps: if it is missing, or does not fit them, it is made again.
-Files are never changed. A file of accounts that has a message of which something new was read is replaced by another.
+A balance has the account of every message, once; what the accounts come to, so that a report need not look at them; the
+few other rows that it is made of; and the names of the files of steps that are in it. It follows from the steps: if it
+is missing, or does not fit them, it is made again. Files are never changed. A file of accounts that has a message of
+which something new was read is replaced by another.
 """
 
 from __future__ import annotations
@@ -17,9 +18,8 @@ import msgspec
 
 from twinbus.spark.compaction.manifest import Manifest, sync_names, write_whole
 
-VERSION = 2
+VERSION = 3
 FOLDER, NAME, READERS = "balance", "balance.json", "readers"
-TABLES = ("accounts", "changes", "sessions")
 
 
 class Traffic(msgspec.Struct, array_like=True, frozen=True):

@@ -16,8 +16,8 @@ from twinbus.spark.compaction.steps import STEP_DDL
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-LITTLE_BYTES = 8 << 20
-"""So much is read before a worker has started."""
+LITTLE_BYTES = 32 << 20
+"""So much is read in the time that workers take to start and to be asked."""
 
 
 def on(spark: SparkSession, *, little_bytes: int = LITTLE_BYTES) -> ReadAll:

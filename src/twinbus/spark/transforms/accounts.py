@@ -64,10 +64,14 @@ def accounts(steps: DataFrame) -> DataFrame:
     What happens to a message among dead letters is left out: it stays a dead letter.
     Names of sessions, queues and processes are 64-bit hashes here: all sums have a fixed size.
     """
-    about = steps.where(F.col("kind").isin(*KINDS) & F.col("message_id").isNotNull() & is_of_an_entity())
     # The steps of a message are in segments of different processes: adding up before they travel would gain nothing.
-    together = _slim(about).repartition(*KEY)
+    together = about_messages(steps).repartition(*KEY)
     return together.groupBy(*KEY).agg(*(combine(value).alias(name) for name, (combine, value) in _sums().items()))
+
+
+def about_messages(steps: DataFrame) -> DataFrame:
+    """The steps that count for accounts, with no more than is needed of each, and hashes instead of names."""
+    return _slim(steps.where(F.col("kind").isin(*KINDS) & F.col("message_id").isNotNull() & is_of_an_entity()))
 
 
 def merged(parts: DataFrame) -> DataFrame:
@@ -98,7 +102,6 @@ def sent_to() -> Column:
 
 
 def _slim(steps: DataFrame) -> DataFrame:
-    """Only what accounts need of a step, with hashes instead of names."""
     return steps.select(
         sent_to().alias("entity"),
         "message_id",

@@ -2,6 +2,9 @@
 
 What was sent is in order within one sending process only. What arrived is looked at three times, as far as there are
 records: as receivers were done with it, as the namespace stored it, and as the primary acknowledged it.
+
+What a process sent is cut into *stretches*. Within one of them order can be looked at once and for all. Together, only
+those are looked at again in which something came later than the first of all later stretches: they are *torn*.
 """
 
 from __future__ import annotations
@@ -9,29 +12,36 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from twinbus.spark.transforms.accounts import ARRIVALS
+from twinbus.spark.transforms.accounts import ARRIVALS, POSITIONS_MAX
+
+STRETCH_RECORDS = 8192
+SENT_BY = ("entity", "session", "sender")
+IN_STRETCH = (*SENT_BY, "stretch")
 
 
 def journeys(accounts: DataFrame) -> DataFrame:
-    """One row per message that was sent: `entity`, `session`, `sender`, its place in what was sent, and for each way of
-    looking at arrivals the moment and the place of the first.
+    """One row per message that was sent: `entity`, `session`, `sender`, its place in what was sent and the `stretch`
+    that it is in, and for each way of looking at arrivals the moment and the place of the first. `file` stays.
     """
+    keep = [name for name in ("file", *SENT_BY, "sent_place") if name in accounts.columns]
     arrivals = [f"{name}_{what}" for name in ARRIVALS for what in ("ms", "place")]
-    return accounts.where(F.col("sent_place").isNotNull()).select(
-        "entity", "session", "sender", "sent_place", *arrivals
-    )
+    stretch = F.floor(F.col("sent_place") / (STRETCH_RECORDS * POSITIONS_MAX)).alias("stretch")
+    return accounts.where(F.col("sent_place").isNotNull()).select(*keep, stretch, *arrivals)
 
 
-def with_lateness(journeys: DataFrame) -> DataFrame:
-    """Add for each way of looking `<way>_late_ms`: how much later than one that was sent after it; null: not later."""
-    before = (
-        Window.partitionBy("entity", "session", "sender")
-        .orderBy(F.desc("sent_place"))
-        .rowsBetween(Window.unboundedPreceding, -1)
-    )
+def with_lateness(journeys: DataFrame, within: tuple[str, ...] = SENT_BY) -> DataFrame:
+    """Add for each way of looking `<way>_late_ms`: how much later than one that was sent after it; null: not later.
+
+    `within` says among which messages; if there is `<way>_beyond`, one that arrived then was sent later, too.
+    """
+    in_order = Window.partitionBy(*within).orderBy(F.desc("sent_place"))
+    # By value: what two processes sent under one name may share its place with another message.
+    before = in_order.rangeBetween(Window.unboundedPreceding, -1)
     for name in ARRIVALS:
-        arrival = F.when(F.col(f"{name}_ms").isNotNull(), F.struct(f"{name}_ms", f"{name}_place"))
+        arrival = _arrival(name)
         earliest_of_later = F.min(arrival).over(before)
+        if _beyond(name) in journeys.columns:
+            earliest_of_later = F.least(earliest_of_later, _beyond(name))
         late = F.when(arrival > earliest_of_later, F.col(f"{name}_ms") - earliest_of_later[f"{name}_ms"])
         journeys = journeys.withColumn(f"{name}_late_ms", late)
     return journeys
@@ -43,6 +53,57 @@ def ordering_by_session(journeys: DataFrame) -> DataFrame:
     """
     damage = with_lateness(journeys).groupBy("entity", "session")
     return damage.agg(F.count("*").alias("messages"), *(column for name in ARRIVALS for column in _damage(name)))
+
+
+def stretches(journeys: DataFrame) -> DataFrame:
+    """One row per stretch of what a sender sent to an entity and session: `messages`, the `files` that they are in, and
+    for each way of looking what `ordering_by_session` has, and the `first` and the `last` arrival.
+    """
+    damage = with_lateness(journeys, IN_STRETCH).groupBy(*IN_STRETCH)
+    ends = [
+        end(_arrival(name)).alias(f"{name}_{what}")
+        for name in ARRIVALS
+        for what, end in (("first", F.min), ("last", F.max))
+    ]
+    return damage.agg(
+        F.count("*").alias("messages"),
+        F.collect_set("file").alias("files"),
+        *(column for name in ARRIVALS for column in _damage(name)),
+        *ends,
+    )
+
+
+def together(stretches: DataFrame) -> DataFrame:
+    """All stretches there are, with the first arrival of all later ones, `<way>_beyond`, and whether they `is_torn`."""
+    later = Window.partitionBy(*SENT_BY).orderBy(F.desc("stretch")).rowsBetween(Window.unboundedPreceding, -1)
+    is_torn = F.lit(False)
+    for name in ARRIVALS:
+        stretches = stretches.withColumn(_beyond(name), F.min(f"{name}_first").over(later))
+        is_torn = is_torn | F.coalesce(F.col(f"{name}_last") > F.col(_beyond(name)), F.lit(False))
+    return stretches.withColumn("is_torn", is_torn)
+
+
+def mended(torn: DataFrame, journeys: DataFrame) -> DataFrame:
+    """The torn stretches once more, with an eye on later ones; `journeys` are at least those of their messages."""
+    beyond = torn.select(*(F.col(name).alias(f"_{name}") for name in IN_STRETCH), *map(_beyond, ARRIVALS))
+    same = [journeys[name].eqNullSafe(beyond[f"_{name}"]) for name in IN_STRETCH]
+    damage = with_lateness(journeys.join(beyond, same), IN_STRETCH).groupBy(*IN_STRETCH)
+    return damage.agg(F.count("*").alias("messages"), *(column for name in ARRIVALS for column in _damage(name)))
+
+
+def by_session(stretches: DataFrame) -> DataFrame:
+    """`ordering_by_session`, from stretches that are whole or mended."""
+    sums = [F.sum(f"{name}_{what}").alias(f"{name}_{what}") for name in ARRIVALS for what in ("arrived", "late")]
+    worst = [F.max(f"{name}_worst_ms").alias(f"{name}_worst_ms") for name in ARRIVALS]
+    return stretches.groupBy("entity", "session").agg(F.sum("messages").alias("messages"), *sums, *worst)
+
+
+def _arrival(name: str) -> Column:
+    return F.when(F.col(f"{name}_ms").isNotNull(), F.struct(f"{name}_ms", f"{name}_place"))
+
+
+def _beyond(name: str) -> str:
+    return f"{name}_beyond"
 
 
 def _damage(name: str) -> list[Column]:

@@ -39,6 +39,9 @@ from twinbus.spark.transforms.classes import (
 )
 
 _ACKNOWLEDGED, _IN_BACKLOG, _GONE = "acknowledged", "in_backlog", "gone"
+OPEN_STATES = (_ACKNOWLEDGED, WAITING, _IN_BACKLOG, _GONE)
+"""States that are no verdict yet: how far others have gone decides, what is in the dark, or whether the entity is
+still there."""
 ENTITY_KEY, BACKLOG_KEY = ("entity", "session"), ("entity", "backlog_queue")
 
 
@@ -86,14 +89,15 @@ def _of_others() -> Column:
 
 
 def fates(accounts: DataFrame) -> DataFrame:
-    """One row per message: only what the verdict needs, all of it small. `message_id` stays if it is there."""
-    keep = [name for name in ("entity", "message_id", "session", "backlog_queue") if name in accounts.columns]
+    """One row per message: only what the verdict needs. `message_id` and `file` stay if they are there."""
+    keep = [name for name in ("file", "entity", "message_id", "session", "backlog_queue") if name in accounts.columns]
     minute = {"arrived_ms": "arrived", "backlogged_ms": "backlogged_at", "first_ms": "first"}
     stated = with_state(accounts)
     return stated.select(
         *keep,
         "state",
         "first_ms",
+        "arrived_ms",
         *((F.col(ms) / MINUTE_MS).cast("bigint").alias(f"{name}_min") for ms, name in minute.items()),
         (F.greatest("arrived_ms", "due_ms") / MINUTE_MS).cast("bigint").alias("due_min"),
         (F.col("returned") > 0).alias("was_returned"),
@@ -108,6 +112,14 @@ def fates(accounts: DataFrame) -> DataFrame:
     )
 
 
+def verdicts(fates: DataFrame, *, horizon_min: int, dark_until_ms: int = 0) -> DataFrame:
+    """The same rows with `verdict`, one of the classes, and `overtaken`.
+
+    `dark_until_ms`: records may be missing of anything that was first heard of before that.
+    """
+    return judged(fates, frontiers(fates), horizon_min=horizon_min, dark_until_ms=dark_until_ms)
+
+
 def frontiers(fates: DataFrame) -> tuple[DataFrame, DataFrame, DataFrame]:
     """How far things have gone. One row per entity and session: `delivered_to_min`, the latest minute of arrival of a
     message that was delivered. One row per entity: `stored_to_min`, the same of those that the namespace recorded.
@@ -119,12 +131,11 @@ def frontiers(fates: DataFrame) -> tuple[DataFrame, DataFrame, DataFrame]:
     return delivered, stored, home
 
 
-def verdicts(fates: DataFrame, *, horizon_min: int, dark_until_ms: int = 0) -> DataFrame:
-    """The same rows with `verdict`, one of the classes, and `overtaken`.
-
-    `dark_until_ms`: records may be missing of anything that was first heard of before that.
-    """
-    delivered, stored, home = frontiers(fates)
+def judged(
+    fates: DataFrame, frontiers: tuple[DataFrame, DataFrame, DataFrame], *, horizon_min: int, dark_until_ms: int
+) -> DataFrame:
+    """`verdicts` of some messages; the frontiers are those of all there are."""
+    delivered, stored, home = frontiers
     located = (
         _left_join(fates, delivered, ENTITY_KEY)
         .join(F.broadcast(stored), "entity", "left")
@@ -170,14 +181,10 @@ def reconciliation(verdicts: DataFrame) -> DataFrame:
     """One row per entity and verdict: `messages`, how many of them were `overtaken`, and `backwards_ms`: by how much
     clocks disagree at least, seen from messages that arrived before they left (null or not positive: not at all).
     """
-    return (
-        verdicts.groupBy("entity", "verdict")
-        .agg(
-            F.count("*").alias("messages"),
-            F.count_if("overtaken").alias("overtaken"),
-            F.max("backwards_ms").alias("backwards_ms"),
-        )
-        .orderBy("entity", "verdict")
+    return verdicts.groupBy("entity", "verdict").agg(
+        F.count("*").alias("messages"),
+        F.count_if("overtaken").alias("overtaken"),
+        F.max("backwards_ms").alias("backwards_ms"),
     )
 
 

@@ -1,0 +1,78 @@
+"""What fates come to, small enough to be kept: with it every message can be judged without being looked at again.
+
+A verdict depends on the message and on how far others have gone. Most messages are at their end: no record of another
+changes what is said of them, and they are only counted. Those that are not, and those that a report names, are
+*watched*. Nothing here depends on the horizon, on what is in the dark, or on removals: tallies of parts of the messages
+can be put together.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from twinbus.spark.transforms.classes import DISCARDED, DUPLICATED, IN_DOUBT, WAITING
+from twinbus.spark.transforms.reconciliation import BACKLOG_KEY, ENTITY_KEY, OPEN_STATES, judged, reconciliation
+
+WATCHED = (*OPEN_STATES, DUPLICATED, IN_DOUBT)
+FRONTIERS = ("delivered_to_min", "stored_to_min", "home_to_min")
+
+
+def tallies(fates: DataFrame) -> DataFrame:
+    """One row per entity, session, backlog queue and state (and file, if the fates have one): `messages`,
+    `backwards_ms`, and how far they have gone, as frontiers are.
+    """
+    reached = {
+        "delivered_to_min": F.when(F.col("was_delivered"), F.col("arrived_min")),
+        "stored_to_min": F.when(F.col("was_stored"), F.col("arrived_min")),
+        "home_to_min": F.when(F.col("came_home"), F.col("backlogged_at_min")),
+    }
+    by = [name for name in ("file", "entity", "session", "backlog_queue", "state") if name in fates.columns]
+    return fates.groupBy(*by).agg(
+        F.count("*").alias("messages"),
+        F.max("backwards_ms").alias("backwards_ms"),
+        *(F.max(value).alias(name) for name, value in reached.items()),
+    )
+
+
+def watched(fates: DataFrame) -> DataFrame:
+    """The fates that a tally is not enough for."""
+    return fates.where(is_watched())
+
+
+def is_watched() -> Column:
+    return F.col("state").isin(*WATCHED)
+
+
+def reached(tallies: DataFrame) -> tuple[DataFrame, DataFrame, DataFrame]:
+    """The frontiers of all messages, as `reconciliation.frontiers` has them."""
+    delivered, stored, home = (
+        tallies.where(F.col(name).isNotNull()).groupBy(*key).agg(F.max(name).alias(name))
+        for key, name in zip((ENTITY_KEY, ("entity",), BACKLOG_KEY), FRONTIERS, strict=True)
+    )
+    return delivered, stored, home
+
+
+def verdicts(fates: DataFrame, tallies: DataFrame, *, horizon_min: int, dark_until_ms: int = 0) -> DataFrame:
+    """`reconciliation.verdicts` of some messages; `tallies` are of all there are."""
+    return judged(fates, reached(tallies), horizon_min=horizon_min, dark_until_ms=dark_until_ms)
+
+
+def without_removed(watched: DataFrame, removals: DataFrame) -> DataFrame:
+    """The same, but what waited in an entity when that was deleted is discarded."""
+    gone = (F.col("state") == WAITING) & (F.col("arrived_ms") <= F.col("removed_ms"))
+    located = watched.join(F.broadcast(removals), "entity", "left")
+    return located.withColumn("state", F.when(gone, DISCARDED).otherwise(F.col("state"))).drop("removed_ms")
+
+
+def counts(tallies: DataFrame, verdicts: DataFrame) -> DataFrame:
+    """`reconciliation` of all messages; `verdicts` are those of the watched ones. In no order, and the rows of an
+    entity and a verdict may be two.
+    """
+    settled = tallies.where(~is_watched()).groupBy("entity", F.col("state").alias("verdict"))
+    columns = (
+        F.sum("messages").alias("messages"),
+        F.lit(0).cast("bigint").alias("overtaken"),
+        F.max("backwards_ms").alias("backwards_ms"),
+    )
+    return settled.agg(*columns).unionByName(reconciliation(verdicts))

@@ -1,0 +1,34 @@
+"""Ledgers in which anything happens: nothing that a sane system would do."""
+
+from __future__ import annotations
+
+import random
+
+from ledger_story import BASE_MS, MINUTE, Script
+
+from twinbus.ledger import Event, Kind
+
+KINDS = [str(kind) for kind in Kind if kind not in (Kind.OPENED, Kind.CLOSED, Kind.GAP, Kind.REJECTED)]
+
+
+def a_soup(seed: int, messages: int) -> list[Script]:
+    """Anything may happen to any message at any time, in batches: nothing that a sane system would do."""
+    chance = random.Random(seed)
+    scripts = [Script(f"{number:016x}", "any") for number in range(3)]
+    for _ in range(messages * 3):
+        ids = tuple(f"m{chance.randrange(messages)}" for _ in range(chance.choice((1, 1, 2, 5))))
+        entity = chance.choice(
+            ("orders", "Orders", "news/Subscriptions/a", "news/subscriptions/b", "news", "bills", "")
+        )
+        sessions = tuple(chance.choice(("", "", "s1")) for _ in ids) if chance.random() < 0.3 else ()
+        told = Event(
+            chance.choice(KINDS),
+            entity,
+            queue=chance.choice(("", "", "q/0", "q/1")),
+            message_ids=ids,
+            session_ids=sessions,
+            sizes=tuple(chance.randrange(200_000) for _ in ids),
+            until_ms=chance.choice((0, 0, 0, BASE_MS + 100 * MINUTE)),
+        )
+        chance.choice(scripts).note(BASE_MS + chance.randrange(120 * MINUTE), told)
+    return scripts
