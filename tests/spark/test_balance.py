@@ -65,11 +65,12 @@ SEEDS = [1, *(pytest.param(seed, marks=pytest.mark.large) for seed in range(2, 1
 
 @pytest.fixture
 def cut_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Little ledgers have many files of accounts, and many stretches."""
+    """Little ledgers have many files of accounts and many stretches, and no run is too large for a closer look."""
     from twinbus.spark.jobs import folding
     from twinbus.spark.transforms import ordering
 
-    monkeypatch.setattr(folding, "ACCOUNTS_PER_FILE", 100)
+    monkeypatch.setattr(folding, "ACCOUNTS_PER_FILE", 40)
+    monkeypatch.setattr(folding, "LITTLE_SHARE", 0)
     monkeypatch.setattr(ordering, "STRETCH_RECORDS", 20)
 
 
@@ -78,8 +79,11 @@ def cut_small(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_any_ledger_at_all_read_in_any_parts_gives_the_report_of_the_whole(
     spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:
-    for _ in write_in_turns(a_soup(seed, 300), tmp_path / "ledger", 3, seed):
+    files: list[set[str]] = []
+    for _ in write_in_turns(a_soup(seed, 300, spread=20), tmp_path / "ledger", 3, seed):
         little_by_little = report(spark, tmp_path / "ledger")
+        files.append(accounts_in(tmp_path / "ledger" / "compacted"))
+    assert files[-2] & files[-1], "some files are kept"
     at_once = report(spark, tmp_path / "ledger", tmp_path / "store")
     assert said(little_by_little) == said(at_once)
     assert at_once.ordering == looked_at_as_one(spark, tmp_path / "ledger")

@@ -11,12 +11,17 @@ from twinbus.ledger import Event, Kind
 KINDS = [str(kind) for kind in Kind if kind not in (Kind.OPENED, Kind.CLOSED, Kind.GAP, Kind.REJECTED)]
 
 
-def a_soup(seed: int, messages: int) -> list[Script]:
-    """Anything may happen to any message at any time, in batches: nothing that a sane system would do."""
+def a_soup(seed: int, messages: int, *, spread: int | None = None) -> list[Script]:
+    """Anything may happen to any message at any time, in batches: nothing that a sane system would do.
+
+    With a `spread`, what happens at a time happens to one of so many messages of that time.
+    """
     chance = random.Random(seed)
     scripts = [Script(f"{number:016x}", "any") for number in range(3)]
     for _ in range(messages * 3):
-        ids = tuple(f"m{chance.randrange(messages)}" for _ in range(chance.choice((1, 1, 2, 5))))
+        at = chance.randrange(120 * MINUTE)
+        first = at * (messages - (spread or messages)) // (120 * MINUTE)
+        ids = tuple(f"m{first + chance.randrange(spread or messages)}" for _ in range(chance.choice((1, 1, 2, 5))))
         entity = chance.choice(
             ("orders", "Orders", "news/Subscriptions/a", "news/subscriptions/b", "news", "bills", "")
         )
@@ -30,5 +35,5 @@ def a_soup(seed: int, messages: int) -> list[Script]:
             sizes=tuple(chance.randrange(200_000) for _ in ids),
             until_ms=chance.choice((0, 0, 0, BASE_MS + 100 * MINUTE)),
         )
-        chance.choice(scripts).note(BASE_MS + chance.randrange(120 * MINUTE), told)
+        chance.choice(scripts).note(BASE_MS + at, told)
     return scripts
