@@ -116,7 +116,7 @@ def ordered(books: Books) -> tuple[list[Row], list[Row]]:
         files = [row["file"] for row in torn.collect()]
         if not files:
             return _damage(order.by_session(stretches), books)
-    books = books.for_much()
+    books = books.for_accounts_in(files)
     return _damage(_mended(books, files), books)
 
 

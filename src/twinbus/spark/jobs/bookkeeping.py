@@ -56,6 +56,11 @@ class Books:
     for_much: Callable[[], Books]
     """The same on a session that is made for much data."""
 
+    def for_accounts_in(self, names: list[str]) -> Books:
+        """The same, on a session that suits as many rows as these files have."""
+        rows = sum(rows_in(self.compacted.store / self.account_files[name]) for name in names)
+        return self.for_much() if rows > LITTLE_ROWS else self
+
     def accounts_in(self, names: list[str]) -> DataFrame:
         """Those in some of the files."""
         files = [self.account_files[name] for name in names]
