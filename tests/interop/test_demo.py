@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from signals import as_at_a_terminal
 
 from twinbus.cli.demo_screen import result_text, verdict
 from twinbus.demo.journal import Entry, JournalReader, JournalWriter
@@ -33,6 +34,7 @@ def demo(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "TMPDIR": str(folder)},
+        preexec_fn=as_at_a_terminal,
     )
     with process:
         yield process
@@ -75,8 +77,8 @@ def judge_everything_came(entities: list[dict[str, Any]]) -> None:
 
 @pytest.mark.timeout(300)
 def test_with_spark_the_ledger_says_the_same_and_only_the_report_stays(tmp_path: Path) -> None:
-    folder, report = tmp_path / "tmp", tmp_path / "report.html"
-    folder.mkdir()
+    report = tmp_path / "report.html"
+    folder = Path(tempfile.mkdtemp(prefix="twinbus-"))  # a short name: sockets have no room for a long one
     with demo(folder, "--messages", "100", "--json", "--report", str(report)) as process:
         out, err = process.communicate(timeout=WAIT_S)
     assert process.returncode == 0, err
@@ -91,6 +93,7 @@ def test_with_spark_the_ledger_says_the_same_and_only_the_report_stays(tmp_path:
     assert '"verdict good">Nothing lost<' in report.read_text()
     assert list(folder.iterdir()) == []
     assert running_in(folder) == []
+    folder.rmdir()
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiveMode
 from azure.servicebus.management import ServiceBusAdministrationClient
+from signals import as_at_a_terminal
 
 from twinbus import Namespace
 from twinbus.cli.main import run
@@ -265,7 +266,9 @@ def wait_for(process: subprocess.Popen[str], text: str) -> None:
 
 def test_a_signal_ends_it_cleanly_and_canaries_are_accounted_for(spaces: NamespacePair, tmp_path: Path) -> None:
     long = command(*QUICK, "--by-status", "--length", "10m", "--json")
-    with subprocess.Popen(long, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        long, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=as_at_a_terminal
+    ) as process:
         wait_for(process, "failed over")
         assert status_of(spaces.primary) == "SendDisabled"
         process.send_signal(signal.SIGINT)
@@ -281,7 +284,13 @@ def test_a_terminal_that_is_closed_ends_it_cleanly_though_nobody_hears_of_it(
     spaces: NamespacePair, tmp_path: Path
 ) -> None:
     long = command(*QUICK, "--by-status", "--length", "10m", "--json")
-    with subprocess.Popen(long, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        long,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=as_at_a_terminal,
+    ) as process:
         wait_for(process, "failed over")
         assert process.stderr is not None
         process.stderr.close()  # whatever it says from now on cannot be written
@@ -295,7 +304,9 @@ def test_a_terminal_that_is_closed_ends_it_cleanly_though_nobody_hears_of_it(
 
 def test_a_second_signal_leaves_at_once_and_still_puts_the_entity_back(spaces: NamespacePair, tmp_path: Path) -> None:
     long = command(*QUICK, "--length", "10m", "--no-syphon")
-    with subprocess.Popen(long, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        long, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=as_at_a_terminal
+    ) as process:
         wait_for(process, "failed over")
         assert len(spaces.primary.faults.list()) == 1
         process.send_signal(signal.SIGTERM)
@@ -313,7 +324,9 @@ def test_what_a_killed_drill_left_behind_is_undone(
 ) -> None:
     options = ["--by-status"] if way == "status" else []
     long = command(*QUICK, *options, "--length", "10m")
-    with subprocess.Popen(long, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        long, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=as_at_a_terminal
+    ) as process:
         wait_for(process, "failed over")
         assert run(["drill", "--undo"]) == 3, "it runs, and is left alone"
         assert f"process {process.pid}" in capsys.readouterr().out

@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from signals import as_at_a_terminal
 
 from twinbus.cli.main import run
 from twinbus.testing import LocalNamespace
@@ -252,7 +253,7 @@ def process(
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        preexec_fn=preexec_fn,
+        preexec_fn=preexec_fn or as_at_a_terminal,
     )
 
 

@@ -18,7 +18,7 @@ from tutorial import Terminal
 
 from twinbus import Namespace, PairedServiceBusClient
 
-ABOUT_A_PAIR = re.compile(r"^twinbus (?!serve|cost|pair --emit)", re.MULTILINE)
+ABOUT_A_PAIR = re.compile(r"^(?:timeout .* )?twinbus (?!serve|cost|pair --emit)", re.MULTILINE)
 """Commands that find something: namespaces, a backlog, a ledger."""
 FOLLOW_S = 6
 """How long somebody watches who follows something."""

@@ -24,11 +24,16 @@ def main() -> NoReturn:
         numbers.append(signal.SIGINT)
     for number in numbers:
         signal.signal(number, _leave)
+    from twinbus.cli.interrupts import interrupt
     from twinbus.cli.main import main as run_and_exit
 
-    for number in numbers:
-        signal.signal(number, signal.default_int_handler)
-    run_and_exit()
+    try:
+        for number in numbers:
+            signal.signal(number, interrupt)
+        run_and_exit()
+    except KeyboardInterrupt:  # before the command has begun, or after its end
+        _leave()
+    raise AssertionError("unreachable: whoever runs it exits")
 
 
 def _leave(*_: object) -> None:

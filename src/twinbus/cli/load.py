@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from time import monotonic
 from typing import Any
 
+from twinbus.cli import interrupts
 from twinbus.errors import TwinbusError
 
 LOOK_EVERY_S = 0.1
@@ -90,6 +91,7 @@ class Crew:
         try:
             while (busy := [thread for thread in threads if thread.is_alive()]) and not self.errors:
                 busy[0].join(LOOK_EVERY_S)
+                interrupts.check()
                 if self.messages != before:
                     before, moved_at = self.messages, monotonic()
                     show(before)

@@ -19,6 +19,7 @@ import typer
 from typer.core import TyperGroup
 
 from twinbus import __version__
+from twinbus.cli import interrupts
 from twinbus.cli.commands.backup import backup
 from twinbus.cli.commands.bench import bench
 from twinbus.cli.commands.cost import cost_commands
@@ -125,6 +126,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except OptionsError as error:
         return _fail(f"{error}", ExitCode.WRONG_ARGUMENTS)
     except TwinbusError as error:
+        if interrupts.has_come():  # a library made a failure of it
+            return _fail("interrupted", ExitCode.INTERRUPTED)
         return _fail(f"{error}", ExitCode.FAILED)
     except (Interrupted, KeyboardInterrupt, typer.Abort):
         return _fail("interrupted", ExitCode.INTERRUPTED)

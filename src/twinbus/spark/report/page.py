@@ -60,7 +60,7 @@ def summary(findings: Findings) -> str:
     text = (
         f"{found.accepted:,} messages were accepted from {moment(coverage.first_ms)} to {moment(coverage.last_ms)} "
         f"UTC, as {coverage.records:,} records of {coverage.processes:,} processes say. A message counts as lost when "
-        f"others that came {found.horizon_min} minutes later have gone on."
+        f"others that came {found.horizon_min} min later have gone on."
     )
     if found.backwards_ms > 1000:
         text += f" Clocks disagree by at least {found.backwards_ms / 1000:,.1f} s; that was added to the horizon."
