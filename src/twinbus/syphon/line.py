@@ -302,6 +302,7 @@ class Line:
         self._failure = failure
         if self._opened is not None and not self._opened.done():
             self._opened.set_exception(LineFailed(failure))
+            self._opened.exception()  # who waited for it may have been interrupted: then nobody asks, and that is fine
         for link in [link for session in self._connection.sessions for link in session.links]:
             self._gone(link, failure)
         self._tokens.stop()
