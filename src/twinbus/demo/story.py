@@ -21,7 +21,7 @@ from twinbus.errors import OptionsError, TwinbusError
 
 PRIMARY, SECONDARY = "contoso", "backup"
 MESSAGES_MIN, MESSAGES_MAX = 50, 5_000
-SENDING_S = 7.0
+SENDING_S = 6.0
 OUTAGE_AT, RETURN_AFTER = 0.25, 0.2
 """The share of the messages after which the primary is killed, and the share in the backlog at which it comes back."""
 PATIENCE_S = 300.0
