@@ -88,7 +88,7 @@ def assert_misfortunes_are_named(found: Findings, story: Story) -> None:
     assert len(lost) == 3 * MISFORTUNES
     named = {(row["entity"], row["message_id"]) for row in found.reconciliation.named if row["verdict"] == "lost"}
     assert named == lost
-    assert found.reconciliation.count("duplicated") == 2 * MISFORTUNES
+    assert found.reconciliation.count("duplicated") == 3 * MISFORTUNES
     assert found.reconciliation.verdict == f"{len(lost)} lost"
 
 

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING
 import pytest
 from duck_oracle import Oracle
 from ledger_soup import a_soup
-from ledger_story import BASE_MS, MINUTE, Script, Story, a_story, without_numbers, write_lines
+from ledger_story import (
+    BASE_MS,
+    MINUTE,
+    Script,
+    Story,
+    a_story,
+    told_by_receivers,
+    without_numbers,
+    write_lines,
+)
 
 from twinbus.ledger import Event, Kind
 from twinbus.spark.compaction.compaction import Compacted, compact_ledger, one_by_one
@@ -52,6 +61,75 @@ def test_exactly_the_planted_misfortunes_are_found(spark: SparkSession, tmp_path
     found = verdicts(spark, compacted)
     assert found == story.expected
     assert Oracle(compacted).verdicts(HORIZON_MIN) == story.expected
+
+
+def test_receivers_tell_what_was_delivered_where_no_namespace_does(spark: SparkSession, tmp_path: Path) -> None:
+    from twinbus.spark.jobs.bookkeeping import rows_of
+    from twinbus.spark.jobs.compaction import steps_in
+    from twinbus.spark.transforms import ordering as order
+    from twinbus.spark.transforms.accounts import accounts
+
+    story = told_by_receivers(a_story(6, 2000))
+    story.write(tmp_path)
+    compacted = compact_ledger(one_by_one, tmp_path)
+    assert verdicts(spark, compacted) == story.expected
+    assert Oracle(compacted).verdicts(HORIZON_MIN) == story.expected
+    assert sum(verdict == "delivered" for verdict in story.expected.values()) > 1500
+    rows = rows_of(order.ordering(order.ordering_by_session(order.journeys(accounts(steps_in(spark, compacted))))))
+    assert {row["basis"] for row in rows} == {"received"}
+    assert {row["entity"]: (row["arrived"], row["late"]) for row in rows} == Oracle(compacted).late("received")
+
+
+ONE, OTHER, DEAD = "/Subscriptions/one", "/subscriptions/other", "/$DeadLetterQueue"
+WORDS: list[tuple[str, list[tuple[Kind, str]]]] = [
+    ("stored_on_primary", [(Kind.ACCEPTED, "")]),
+    ("delivered", [(Kind.ACCEPTED, ""), (Kind.RECEIVED, "")]),
+    ("duplicated", [(Kind.ACCEPTED, ""), (Kind.RECEIVED, ""), (Kind.RECEIVED, "")]),
+    ("delivered", [(Kind.ACCEPTED, ""), (Kind.DELIVERED, ""), (Kind.RECEIVED, "")]),
+    ("delivered", [(Kind.ACCEPTED, ""), (Kind.DELIVERED, ""), (Kind.RECEIVED, ""), (Kind.RECEIVED, "")]),
+    ("duplicated", [(Kind.ACCEPTED, ""), (Kind.DELIVERED, ""), (Kind.DELIVERED, ""), (Kind.RECEIVED, "")]),
+    ("delivered", [(Kind.ACCEPTED, ""), (Kind.RECEIVED, ONE), (Kind.RECEIVED, OTHER)]),
+    ("duplicated", [(Kind.ACCEPTED, ""), (Kind.RECEIVED, ONE), (Kind.RECEIVED, ONE.upper())]),
+    ("dead_lettered", [(Kind.ACCEPTED, ""), (Kind.DEAD_LETTERED, "")]),
+    ("dead_lettered", [(Kind.ACCEPTED, ""), (Kind.DEAD_LETTERED, ""), (Kind.RECEIVED, DEAD)]),
+    ("delivered", [(Kind.ACCEPTED, ""), (Kind.RECEIVED, ONE), (Kind.DEAD_LETTERED, OTHER)]),
+    ("stored_on_primary", [(Kind.ACCEPTED, ""), (Kind.RECEIVED, DEAD)]),
+    ("stored_on_primary", [(Kind.ACCEPTED, ""), (Kind.RECEIVED, ONE + DEAD)]),
+    ("delivered", [(Kind.STORED, ""), (Kind.ACCEPTED, ""), (Kind.RECEIVED, "")]),
+    ("delivered", [(Kind.IN_DOUBT, ""), (Kind.RECEIVED, "")]),
+    ("delivered", [(Kind.BACKLOGGED, ""), (Kind.RECEIVED, "")]),
+    ("duplicated", [(Kind.ACCEPTED, ""), (Kind.SENT_HOME, ""), (Kind.RECEIVED, "")]),
+    ("sent_elsewhere", [(Kind.RECEIVED, "")]),
+]
+"""A verdict, and what was told before it: what happened, and below which path of the entity."""
+
+
+def test_a_receivers_word_counts_where_the_namespace_says_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    script = Script("0a", "any")
+    for number, (_, told) in enumerate(WORDS):
+        for later, (kind, below) in enumerate(told):
+            script.note(BASE_MS + later, Event(kind, f"e{number}{below}", message_ids=("m",)))
+    write_lines(tmp_path, script.process, script.lines())
+    compacted = compact_ledger(one_by_one, tmp_path)
+    expected = {(f"e{number}", "m"): verdict for number, (verdict, _) in enumerate(WORDS)}
+    assert verdicts(spark, compacted) == expected
+    assert Oracle(compacted).verdicts(HORIZON_MIN) == expected
+
+
+def test_what_receivers_without_a_ledger_took_is_not_lost(spark: SparkSession, tmp_path: Path) -> None:
+    """One of two receivers records: how far it has come says nothing about the messages that the other one got."""
+    client = Script("0a", "client")
+    for number in range(100):
+        at = BASE_MS + number * MINUTE
+        client.note(at, Event(Kind.ACCEPTED, "orders", message_ids=(f"{number}",)))
+        if number % 2:
+            client.note(at + 5, Event(Kind.RECEIVED, "orders", message_ids=(f"{number}",), outcome="completed"))
+    write_lines(tmp_path, client.process, client.lines())
+    compacted = compact_ledger(one_by_one, tmp_path)
+    found = reconciled(spark, compacted)
+    assert found.entities == {"orders": {"delivered": 50, "stored_on_primary": 50}}
+    assert (found.verdict, found.overtaken) == ("nothing lost", 0)
+    assert Oracle(compacted).verdicts(HORIZON_MIN)["orders", "0"] == "stored_on_primary"
 
 
 def test_any_ledger_at_all_is_judged_as_duckdb_judges_it(spark: SparkSession, tmp_path: Path) -> None:

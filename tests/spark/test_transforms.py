@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from ledger_story import BASE_MS, a_story
 
 from twinbus.ledger import SPARK_SCHEMA, Kind
@@ -108,6 +109,43 @@ def test_both_rules_of_counting(spark: SparkSession) -> None:
         ("2025-03", "pings"): (1, 1, 200),
         ("2025-04", "send to primary"): (1, 1, 65_536),
     }
+
+
+@pytest.mark.parametrize("is_told_by_namespace", [False, True])
+def test_what_is_received_is_charged_once_whoever_tells(spark: SparkSession, is_told_by_namespace: bool) -> None:
+    from twinbus.spark.transforms.cost import uses
+    from twinbus.spark.transforms.traffic import traffic
+
+    def told(kind: Kind, name: str, outcome: str, size: int = 100) -> dict[str, Any]:
+        return {"at_ms": BASE_MS, "kind": str(kind), "message_id": name, "size": size, "outcome": outcome}
+
+    dead = told(Kind.DEAD_LETTERED, "dead", "told-by-receiver")
+    rows = [
+        told(Kind.RECEIVED, "large", "completed", 65_537),
+        told(Kind.RECEIVED, "small", "completed"),
+        told(Kind.RECEIVED, "deleted", "received-and-deleted"),
+        dead,
+    ]
+    if is_told_by_namespace:
+        rows += [{**row, "kind": str(Kind.DELIVERED)} for row in rows[:3]] + [{**dead, "outcome": "by-receiver"}]
+    found = {row["stage"]: row for row in uses(traffic(steps(spark, *rows))).collect()}
+    assert set(found) == {"receive from primary", "settle on primary"}
+    received = found["receive from primary"]
+    assert (received["messages"], received["documents"], received["full"]) == (3, 3, 4)
+    assert received["bytes"] == 65_537 + 100 + 100
+    # That a dead letter was settled is charged if the namespace tells.
+    assert found["settle on primary"]["full"] == 2 + is_told_by_namespace
+
+
+def test_the_flow_has_what_the_namespace_tells_beside_what_receivers_tell(spark: SparkSession) -> None:
+    from twinbus.spark.transforms.flow import flow
+    from twinbus.spark.transforms.traffic import traffic
+
+    one = {"at_ms": BASE_MS, "message_id": "m"}
+    [row] = flow(
+        traffic(steps(spark, *({**one, "kind": kind} for kind in ("received", "received", "delivered")))),
+    ).collect()
+    assert (row["delivered"], row["received"], row["depth"]) == (1, 2, 0)
 
 
 def test_a_message_is_late_when_one_that_was_sent_later_came_first(spark: SparkSession) -> None:

@@ -17,7 +17,8 @@ with m as (
   from steps where message_id is not null and entity <> '' and lower(entity) not like '%/$deadletterqueue'
     and kind in ('forwarded','unclaimed','unscheduled',
                  'accepted','backlogged','in_doubt','not_sent','sent_home','completed','released','lock_lost',
-                 'redriven','discarded','cancelled','dead_lettered','expired','stored','delivered','duplicate')
+                 'redriven','discarded','cancelled','dead_lettered','expired','stored','delivered','duplicate',
+                 'received')
 ), f as (
   select entity, message_id,
     count(*) filter (kind = 'accepted') as ok, count(*) filter (kind = 'backlogged') as parked,
@@ -32,9 +33,10 @@ with m as (
     count(*) filter (kind = 'stored' and queue = '') as kept,
     count(*) filter (kind = 'duplicate' and queue = '') as dup,
     count(*) filter (kind = 'delivered' and queue = '') as done,
+    count(*) filter (kind = 'received' and queue = '') as taken,
     count(*) filter (kind = 'forwarded' and queue = '') as sent_on,
     count(*) filter (kind in ('unclaimed', 'unscheduled') and queue = '') as unwanted,
-    count(distinct reader) filter (kind = 'delivered' and queue = '') as readers,
+    count(distinct reader) filter (kind in ('delivered', 'received') and queue = '') as readers,
     min(at_ms) as first_ms, max(session_id) as session,
     max(queue) filter (kind = 'backlogged') as q,
     min(at_ms) filter (kind = 'backlogged') // 60000 as parked_min,
@@ -51,8 +53,9 @@ with m as (
 )
 select entity, message_id, first_ms, case
   when ok + parked + doubt = 0 then if(refused > 0, 'not_sent', 'sent_elsewhere')
-  when (done > 1 and readers = 1) or if(kept > 0, kept, ok + home - dup) > 1 then 'duplicated'
-  when done > 0 then 'delivered'
+  when (done > 1 or (done = 0 and taken > 1)) and readers = 1 then 'duplicated'
+  when if(kept > 0, kept, ok + home - dup) > 1 then 'duplicated'
+  when done > 0 or taken > 0 then 'delivered'
   when dead_here > 0 then 'dead_lettered'
   when old_here > 0 then 'expired'
   when unwanted > 0 then 'discarded'
@@ -74,12 +77,12 @@ from g
 """
 
 LATE = """
-with m as (
+with m as (  -- $way: who says that a message arrived
   select lower(entity) as entity, message_id, max(session_id) as session,
     min(process) filter (kind in ('accepted', 'backlogged')) as sender,
     min(number * 1048576 + position) filter (kind in ('accepted', 'backlogged')) as sent,
-    min(at_ms) filter (kind = 'delivered' and queue = '') as came,
-    min(number * 1048576 + position) filter (kind = 'delivered' and queue = '') as place
+    min(at_ms) filter (kind = $way and queue = '') as came,
+    min(number * 1048576 + position) filter (kind = $way and queue = '') as place
   from steps where message_id is not null and entity <> '' group by all
 ), w as (
   select *, min(row(came, place)) filter (came is not null) over (
@@ -111,9 +114,10 @@ class Oracle:
         rows = self._db.execute(PER_MESSAGE, {"horizon": horizon_min}).fetchall()
         return {(entity, message_id): verdict for entity, message_id, _, verdict in rows}
 
-    def late(self) -> dict[str, tuple[int, int]]:
-        """How many messages of each entity arrived, and how many of them late."""
-        return {entity: (arrived, late) for entity, arrived, late in self._db.execute(LATE).fetchall()}
+    def late(self, way: str = "delivered") -> dict[str, tuple[int, int]]:
+        """How many messages of each entity arrived, and how many of them late; `way`: the kind of step that says so."""
+        rows = self._db.execute(LATE, {"way": way}).fetchall()
+        return {entity: (arrived, late) for entity, arrived, late in rows}
 
     def charges(self) -> dict[tuple[str, bool], tuple[int, int, int]]:
         return {(row[0], row[1]): row[2:] for row in self._db.execute(CHARGES).fetchall()}

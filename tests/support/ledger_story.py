@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from twinbus.ledger import Event, Kind
 from twinbus.ledger.lines import LineWriter
 from twinbus.ledger.segment import segment_name
@@ -31,6 +33,9 @@ DIRECT = {
     "expired": "expired",
     "doubtful": "in_doubt",
     "refused": "not_sent",
+    "received": "delivered",
+    "received twice": "duplicated",
+    "delivered and received": "delivered",
 }
 DETOUR = {
     "delivered": "delivered",
@@ -107,6 +112,23 @@ def a_story(seed: int, messages: int, *, misfortunes: int = 3, entities: int = 3
     return _Teller(random.Random(seed), messages, misfortunes, entities, with_sessions).told()
 
 
+def told_by_receivers(story: Story) -> Story:
+    """The same as in Azure, where no namespace keeps a ledger: receivers tell what they were done with, nobody tells
+    what expired, and what vanished on the primary is, as far as anybody knows, still there.
+    """
+    receiver = story.scripts["receiver"]
+    both = set(story.planted.get("delivered and received", ()))
+    events = []
+    for at, place, event in receiver.events:
+        is_delivery = event.kind == Kind.DELIVERED
+        if event.kind == Kind.EXPIRED or (is_delivery and (event.entity, event.message_ids[0]) in both):
+            continue
+        events.append((at, place, replace(event, kind=Kind.RECEIVED) if is_delivery else event))
+    unseen = [name for fate in ("vanished", "expired") for name in story.planted.get(fate, ())]
+    scripts = story.scripts | {"receiver": Script(receiver.process, receiver.program, receiver.host, events=events)}
+    return Story(scripts, story.expected | dict.fromkeys(unseen, "stored_on_primary"), story.planted)
+
+
 class _Teller:
     def __init__(self, chance: random.Random, messages: int, misfortunes: int, entities: int, sessions: bool) -> None:
         self._chance = chance
@@ -167,14 +189,8 @@ class _Teller:
         receiver = self._scripts["receiver"]
         kind = {"doubtful": Kind.IN_DOUBT, "refused": Kind.NOT_SENT}.get(fate, Kind.ACCEPTED)
         client.note(at, _event(kind, name, session, PRIMARY))
-        if fate == "dead":
-            receiver.note(at + 900, _event(Kind.DEAD_LETTERED, name, session, PRIMARY))
-        elif fate == "expired":
-            receiver.note(at + 900, _event(Kind.EXPIRED, name, session, PRIMARY))
-        elif fate in ("delivered", "delivered twice"):
-            receiver.note(at + 1000, _event(Kind.DELIVERED, name, session, PRIMARY))
-            if fate == "delivered twice":
-                receiver.note(at + 5000, _event(Kind.DELIVERED, name, session, PRIMARY))
+        for what, later in _ENDS.get(fate, ()):
+            receiver.note(at + later, _event(what, name, session, PRIMARY))
 
     def _drain(self) -> None:
         """Home in the order of entry, over twenty minutes."""
@@ -224,6 +240,16 @@ _WAYS: dict[str, list[tuple[Kind, int, bool]]] = {
     "discarded": [(Kind.DEAD_LETTERED, 5, False), (Kind.DISCARDED, 60_000, False)],
     "released": [(Kind.RELEASED, 50, False)],
 }
+_ENDS: dict[str, tuple[tuple[Kind, int], ...]] = {
+    "dead": ((Kind.DEAD_LETTERED, 900),),
+    "expired": ((Kind.EXPIRED, 900),),
+    "delivered": ((Kind.DELIVERED, 1000),),
+    "delivered twice": ((Kind.DELIVERED, 1000), (Kind.DELIVERED, 5000)),
+    "received": ((Kind.RECEIVED, 1000),),
+    "received twice": ((Kind.RECEIVED, 1000), (Kind.RECEIVED, 5000)),
+    "delivered and received": ((Kind.DELIVERED, 1000), (Kind.RECEIVED, 1001)),
+}
+"""Of those that were sent straight: what the namespace says, what a receiver says, or both."""
 _DELIVERIES: dict[str, tuple[int, ...]] = {"delivered": (1000,), "home twice": (1000,), "redriven": (62_000,)}
 
 

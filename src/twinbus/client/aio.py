@@ -10,7 +10,7 @@ from weakref import WeakSet, ref
 
 from azure.core.async_paging import AsyncItemPaged
 
-from twinbus.client.aio_receivers import PairedServiceBusReceiver, queue_receiver, subscription_receiver
+from twinbus.client.aio_receivers import PairedServiceBusReceiver, queue_receiver, recorded, subscription_receiver
 from twinbus.client.aio_sender import PairedServiceBusSender
 from twinbus.client.aio_shell import TaskShell
 from twinbus.client.any_client import check_sender_options, checked_path, known_entity, options_from, sent_straight
@@ -144,7 +144,7 @@ class PairedServiceBusClient:
 
     def _kept(self, receiver: PairedServiceBusReceiver) -> PairedServiceBusReceiver:
         self._receivers.add(receiver)
-        return receiver
+        return recorded(receiver, self._standing.chronicle)
 
     # --- controls and sight ---
 

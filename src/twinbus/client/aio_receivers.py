@@ -1,4 +1,4 @@
-"""Receivers of a paired client on tasks: the SDK's own, on the primary, with pings taken out."""
+"""Receivers of a paired client on tasks: the SDK's own, on the primary, with pings taken out, recorded as others."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ from azure.servicebus import ServiceBusReceivedMessage, ServiceBusReceiveMode
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 from azure.servicebus.exceptions import ServiceBusError
 
+from twinbus.client.chronicle import Chronicle
+from twinbus.client.completions import Completions
 from twinbus.client.pings import is_ping
 from twinbus.client.receivers import RETRIES
 from twinbus.client.wires import close_thoroughly
 
 
 class PairedServiceBusReceiver(ServiceBusReceiver):
-    """A `ServiceBusReceiver` that shows no pings."""
+    """A `ServiceBusReceiver` that shows no pings; with a ledger, what it is done with is recorded."""
+
+    _completions: Completions | None = None
 
     async def receive_messages(
         self, max_message_count: int | None = 1, max_wait_time: float | None = None
@@ -26,11 +30,28 @@ class PairedServiceBusReceiver(ServiceBusReceiver):
             found = await super().receive_messages(max_message_count, max_wait_time)
             kept = [message for message in found if not await self._took_out(message)]
             if kept or not found:
-                return kept
+                return self._taken(kept)
             if until is not None:
                 max_wait_time = until - monotonic()
                 if max_wait_time <= 0:
                     return []
+
+    async def receive_deferred_messages(
+        self, sequence_numbers: int | list[int], *, timeout: float | None = None, **kwargs: Any
+    ) -> list[ServiceBusReceivedMessage]:
+        return self._taken(await super().receive_deferred_messages(sequence_numbers, timeout=timeout, **kwargs))
+
+    async def complete_message(self, message: ServiceBusReceivedMessage) -> None:
+        await super().complete_message(message)
+        if self._completions is not None:
+            self._completions.completed(message)
+
+    async def dead_letter_message(
+        self, message: ServiceBusReceivedMessage, reason: str | None = None, error_description: str | None = None
+    ) -> None:
+        await super().dead_letter_message(message, reason, error_description)
+        if self._completions is not None:
+            self._completions.dead_lettered(message, reason)
 
     async def peek_messages(
         self, max_message_count: int = 1, *, sequence_number: int = 0, timeout: float | None = None, **kwargs: Any
@@ -44,6 +65,7 @@ class PairedServiceBusReceiver(ServiceBusReceiver):
         while True:
             message = await super()._inner_anext(wait_time)
             if not await self._took_out(message):
+                self._taken([message])
                 return message
 
     async def _took_out(self, message: ServiceBusReceivedMessage) -> bool:
@@ -51,8 +73,14 @@ class PairedServiceBusReceiver(ServiceBusReceiver):
             return False
         if self._receive_mode == ServiceBusReceiveMode.PEEK_LOCK:
             with contextlib.suppress(ServiceBusError):  # it lives for a second and ends without us too
-                await self.complete_message(message)
+                await super().complete_message(message)
         return True
+
+    def _taken(self, messages: list[ServiceBusReceivedMessage]) -> list[ServiceBusReceivedMessage]:
+        """The messages; where receiving deletes them, that is recorded."""
+        if self._completions is not None and self._receive_mode == ServiceBusReceiveMode.RECEIVE_AND_DELETE:
+            self._completions.deleted(messages)
+        return messages
 
 
 def receiving(client: ServiceBusClient) -> ServiceBusClient:
@@ -69,6 +97,12 @@ def subscription_receiver(
     client: ServiceBusClient, topic_name: str, subscription_name: str, **kwargs: Any
 ) -> PairedServiceBusReceiver:
     return _without_pings(client.get_subscription_receiver(topic_name, subscription_name, **kwargs))
+
+
+def recorded(receiver: PairedServiceBusReceiver, chronicle: Chronicle | None) -> PairedServiceBusReceiver:
+    """The same; what it is done with is in the ledger from now on, if there is one."""
+    receiver._completions = None if chronicle is None else Completions(chronicle, receiver.entity_path)
+    return receiver
 
 
 def _without_pings(receiver: ServiceBusReceiver) -> PairedServiceBusReceiver:

@@ -1,12 +1,14 @@
-"""What a paired client tells the ledger: where messages went, what became of entities, what was tried.
+"""What a paired client tells the ledger: where messages went, what became of entities, what was tried and received.
 
-Called on the way of a send, so it only puts together a value and hands it over; the ledger writes elsewhere.
+Called on the way of a send or a completion, so it only puts together a value and hands it over; the ledger writes
+elsewhere.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
+from typing import NamedTuple
 
 from twinbus.client.preparation import Preparation
 from twinbus.ledger.events import Event
@@ -33,6 +35,17 @@ KINDS: Mapping[str, Kind] = {
 
 ACCEPTED_WEIGHT = MESSAGE_WEIGHT + 128
 """Of a message with a rather long id."""
+RECEIVED_WEIGHT = ACCEPTED_WEIGHT + 128
+"""The same with a session."""
+
+
+class Received(NamedTuple):
+    """What is kept of received messages until it is written: no bodies, they may be large."""
+
+    message_ids: tuple[str, ...]
+    sizes: tuple[int, ...]
+    session_ids: tuple[str, ...]
+    sequence_numbers: tuple[int, ...]
 
 
 class Chronicle:
@@ -83,6 +96,13 @@ class Chronicle:
     def cancelled(self, entity: str, numbers: Sequence[int]) -> None:
         self._record(Event(Kind.CANCELLED, entity, self._primary, sequence_numbers=tuple(numbers), count=len(numbers)))
 
+    def settled(self, kind: Kind, path: str, messages: Received, outcome: str, reason: str = "") -> None:
+        """A receiver is done with messages of a queue or subscription. Done for every one of them, so what can wait is
+        done later.
+        """
+        weight = EVENT_WEIGHT + RECEIVED_WEIGHT * len(messages.message_ids) + len(reason)
+        self._record_later(weight, _settled, (kind, path, self._primary, messages, outcome, reason))
+
     def told(self, entity: Entity | None, news: Tell, queue_path: str) -> None:
         """Something happened that the core has told of; `queue_path` is that of the backlog queue in it, or empty."""
         kind = KINDS.get(news.name)
@@ -124,4 +144,18 @@ def _accepted(entity: str, primary: str, message_ids: tuple[str, ...], sizes: tu
         sizes=sizes,
         attempts=1,
         duration_us=int(seconds * 1e6),
+    )
+
+
+def _settled(kind: Kind, path: str, primary: str, messages: Received, outcome: str, reason: str) -> Event:
+    return Event(
+        kind,
+        path,
+        primary,
+        message_ids=messages.message_ids,
+        sizes=messages.sizes,
+        session_ids=messages.session_ids if any(messages.session_ids) else (),
+        sequence_numbers=messages.sequence_numbers,
+        outcome=outcome,
+        reason=reason,
     )

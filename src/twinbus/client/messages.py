@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, TypeAlias
 
-from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch, ServiceBusReceivedMessage
 from azure.servicebus._common.tracing import is_tracing_enabled, trace_message
 from azure.servicebus._common.utils import _convert_to_single_service_bus_message
 from azure.servicebus._pyamqp._encode import encode_payload
@@ -269,6 +269,12 @@ def light_size(message: Any) -> int:
     return 8 + len(message._raw_amqp_message._data_body[0])
 
 
+def received_size(message: ServiceBusReceivedMessage) -> int:
+    """About how many bytes a received message has: what its sender gave it, not what the service has added."""
+    raw = message.raw_amqp_message
+    return _body_size(raw) + (_rough(raw._application_properties) if raw._application_properties else 0)
+
+
 def rough_sizes(message: SendableMessage) -> tuple[int, ...]:
     """About how many bytes each message has, without encoding it: its body and properties, not what frames them."""
     if isinstance(message, ServiceBusMessageBatch):
@@ -279,15 +285,18 @@ def rough_sizes(message: SendableMessage) -> tuple[int, ...]:
 
 
 def _rough_size(raw: AmqpAnnotatedMessage) -> int:
-    data: list[bytes] | None = raw._data_body  # type: ignore[assignment]  # in this form since it was given
-    if data and len(data) == 1:  # as nearly always
-        size = 8 + len(data[0])
-    else:
-        size = sum(map(len, data)) + 8 * len(data) if data else _rough(raw._sequence_body or raw._value_body)
+    size = _body_size(raw)
     if raw._application_properties or raw._annotations or raw._footer or raw._delivery_annotations:
         extras = (raw._application_properties, raw._annotations, raw._footer, raw._delivery_annotations)
         size += sum(_rough(extra) for extra in extras if extra)
     return size
+
+
+def _body_size(raw: AmqpAnnotatedMessage) -> int:
+    data: list[bytes] | None = raw._data_body  # type: ignore[assignment]  # in this form since it was given
+    if data and len(data) == 1:  # as nearly always
+        return 8 + len(data[0])
+    return sum(map(len, data)) + 8 * len(data) if data else _rough(raw._sequence_body or raw._value_body)
 
 
 def _rough(value: Any, depth: int = 0) -> int:

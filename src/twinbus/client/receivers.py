@@ -1,4 +1,4 @@
-"""Receivers of a paired client: the SDK's own, on the primary, with pings taken out.
+"""Receivers of a paired client: the SDK's own, on the primary, with pings taken out, and what they do recorded.
 
 An embedded namespace delivers no pings; the real service does, for the second that they live.
 """
@@ -12,6 +12,8 @@ from typing import Any
 from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage, ServiceBusReceiveMode, ServiceBusReceiver
 from azure.servicebus.exceptions import ServiceBusError
 
+from twinbus.client.chronicle import Chronicle
+from twinbus.client.completions import Completions
 from twinbus.client.pings import is_ping
 from twinbus.client.wires import close_thoroughly
 
@@ -20,7 +22,9 @@ RETRIES = 3
 
 
 class PairedServiceBusReceiver(ServiceBusReceiver):
-    """A `ServiceBusReceiver` that shows no pings."""
+    """A `ServiceBusReceiver` that shows no pings; with a ledger, what it is done with is recorded."""
+
+    _completions: Completions | None = None
 
     def receive_messages(
         self, max_message_count: int | None = 1, max_wait_time: float | None = None
@@ -30,11 +34,28 @@ class PairedServiceBusReceiver(ServiceBusReceiver):
             found = super().receive_messages(max_message_count, max_wait_time)
             kept = [message for message in found if not self._took_out(message)]
             if kept or not found:
-                return kept
+                return self._taken(kept)
             if until is not None:
                 max_wait_time = until - monotonic()
                 if max_wait_time <= 0:
                     return []
+
+    def receive_deferred_messages(
+        self, sequence_numbers: int | list[int], *, timeout: float | None = None, **kwargs: Any
+    ) -> list[ServiceBusReceivedMessage]:
+        return self._taken(super().receive_deferred_messages(sequence_numbers, timeout=timeout, **kwargs))
+
+    def complete_message(self, message: ServiceBusReceivedMessage) -> None:
+        super().complete_message(message)
+        if self._completions is not None:
+            self._completions.completed(message)
+
+    def dead_letter_message(
+        self, message: ServiceBusReceivedMessage, reason: str | None = None, error_description: str | None = None
+    ) -> None:
+        super().dead_letter_message(message, reason, error_description)
+        if self._completions is not None:
+            self._completions.dead_lettered(message, reason)
 
     def peek_messages(
         self, max_message_count: int = 1, *, sequence_number: int = 0, timeout: float | None = None, **kwargs: Any
@@ -46,6 +67,7 @@ class PairedServiceBusReceiver(ServiceBusReceiver):
         while True:
             message = super()._inner_next(wait_time)
             if not self._took_out(message):
+                self._taken([message])
                 return message
 
     def _took_out(self, message: ServiceBusReceivedMessage) -> bool:
@@ -53,8 +75,14 @@ class PairedServiceBusReceiver(ServiceBusReceiver):
             return False
         if self._receive_mode == ServiceBusReceiveMode.PEEK_LOCK:
             with contextlib.suppress(ServiceBusError):  # it lives for a second and ends without us too
-                self.complete_message(message)
+                super().complete_message(message)
         return True
+
+    def _taken(self, messages: list[ServiceBusReceivedMessage]) -> list[ServiceBusReceivedMessage]:
+        """The messages; where receiving deletes them, that is recorded."""
+        if self._completions is not None and self._receive_mode == ServiceBusReceiveMode.RECEIVE_AND_DELETE:
+            self._completions.deleted(messages)
+        return messages
 
 
 def receiving(client: ServiceBusClient) -> ServiceBusClient:
@@ -71,6 +99,12 @@ def subscription_receiver(
     client: ServiceBusClient, topic_name: str, subscription_name: str, **kwargs: Any
 ) -> PairedServiceBusReceiver:
     return _without_pings(client.get_subscription_receiver(topic_name, subscription_name, **kwargs))
+
+
+def recorded(receiver: PairedServiceBusReceiver, chronicle: Chronicle | None) -> PairedServiceBusReceiver:
+    """The same; what it is done with is in the ledger from now on, if there is one."""
+    receiver._completions = None if chronicle is None else Completions(chronicle, receiver.entity_path)
+    return receiver
 
 
 def _without_pings(receiver: ServiceBusReceiver) -> PairedServiceBusReceiver:

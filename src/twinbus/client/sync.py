@@ -14,7 +14,7 @@ from twinbus.client.any_client import check_sender_options, checked_path, known_
 from twinbus.client.namespace import Namespace
 from twinbus.client.news_desk import Callback, Unsubscribe
 from twinbus.client.options import SendAvailabilityPairedNamespaceOptions
-from twinbus.client.receivers import PairedServiceBusReceiver, queue_receiver, subscription_receiver
+from twinbus.client.receivers import PairedServiceBusReceiver, queue_receiver, recorded, subscription_receiver
 from twinbus.client.sender import PairedServiceBusSender
 from twinbus.client.shell import ThreadShell
 from twinbus.client.side import Side, Sides
@@ -148,7 +148,7 @@ class PairedServiceBusClient:
 
     def _kept(self, receiver: PairedServiceBusReceiver) -> PairedServiceBusReceiver:
         self._receivers.add(receiver)
-        return receiver
+        return recorded(receiver, self._standing.chronicle)
 
     # --- controls and sight ---
 

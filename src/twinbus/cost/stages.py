@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-from twinbus.ledger.kinds import FACTS, Kind, Operation
+from twinbus.ledger.kinds import FACTS, RECEIVED_AND_DELETED, TOLD_BY_RECEIVER, Kind, Operation
 
 STEP_BYTES = 64 * 1024
 
@@ -53,6 +53,7 @@ _STAGES: dict[Kind, Stage] = {
     Kind.IN_DOUBT: Stage.SEND,
     Kind.REDRIVEN: Stage.SETTLE_BACKLOG,
     Kind.CANCELLED: Stage.MANAGE,
+    Kind.RECEIVED: Stage.RECEIVE,
     Kind.PING: Stage.PING,
     Kind.QUEUE_CHECKED: Stage.MANAGE,
     Kind.QUEUE_CREATED: Stage.MANAGE,
@@ -83,9 +84,12 @@ def _charge(kind: Kind, stage: Stage) -> Charge:
 CHARGES: tuple[Charge, ...] = (
     *(_charge(kind, stage) for kind, stage in _STAGES.items()),
     # Whoever is done with a message has received it and settled it: two operations, one record.
-    Charge(Kind.DELIVERED, Stage.SETTLE, by_size=False, in_documents=False, carries=False),
+    *(
+        Charge(kind, Stage.SETTLE, by_size=False, in_documents=False, carries=False)
+        for kind in (Kind.DELIVERED, Kind.RECEIVED)
+    ),
 )
-RECEIVED_AND_DELETED = "received-and-deleted"
-"""The outcome of a delivery that needed no settling."""
 NOT_ASKED_FOR = ("by-namespace", "not-forwarded")
 """Outcomes of what a namespace does by itself: no operation of anybody."""
+NOT_SETTLED = (RECEIVED_AND_DELETED, TOLD_BY_RECEIVER, *NOT_ASKED_FOR)
+"""Outcomes for which nobody is charged a settlement."""

@@ -20,6 +20,7 @@ class Kind(StrEnum):
     THROTTLED = "throttled"
     ATTEMPT_FAILED = "attempt_failed"
     CANCELLED = "cancelled"
+    RECEIVED = "received"
 
     SUSPECTED = "suspected"
     FAILED_OVER = "failed_over"
@@ -65,6 +66,12 @@ class Kind(StrEnum):
     REJECTED = "rejected"
 
 
+COMPLETED, RECEIVED_AND_DELETED = "completed", "received-and-deleted"
+"""Outcomes of a delivery: it was settled, or needed no settling."""
+TOLD_BY_RECEIVER = "told-by-receiver"
+"""The outcome of a dead letter, if whoever made it one tells of it: the namespace may have told, too."""
+
+
 class Facts(NamedTuple):
     """What a kind means."""
 
@@ -88,6 +95,11 @@ FACTS: dict[Kind, Facts] = {
     ),
     Kind.ATTEMPT_FAILED: Facts(("client", "syphon"), "One attempt was refused or got nowhere; others may follow."),
     Kind.CANCELLED: Facts(("client",), "Scheduled messages were cancelled on the primary.", "manage"),
+    Kind.RECEIVED: Facts(
+        ("client",),
+        "A receiver of the client is done with messages: `completed`, or `received-and-deleted`, as `outcome` says.",
+        "receive",
+    ),
     Kind.SUSPECTED: Facts(("client",), "The first counting failure of a healthy entity; its interval runs."),
     Kind.FAILED_OVER: Facts(("client",), "Sends for the entity go to the backlog from now on."),
     Kind.PING: Facts(("client",), "The entity was pinged; `outcome` says with what result.", "send"),
@@ -127,8 +139,9 @@ FACTS: dict[Kind, Facts] = {
     ),
     Kind.DUPLICATE: Facts(("namespace",), "Duplicate detection dropped the messages: their ids were known."),
     Kind.DEAD_LETTERED: Facts(
-        ("namespace", "syphon"),
-        "The messages are among the dead letters of `entity`; if `outcome` is `not-forwarded`, those of transfers.",
+        ("namespace", "syphon", "client"),
+        "The messages are among the dead letters of `entity`; if `outcome` is `not-forwarded`, those of transfers. "
+        "`told-by-receiver`: a receiver of the client has put them there, and the namespace may tell of it too.",
         "settle",
     ),
     Kind.EXPIRED: Facts(("namespace", "syphon"), "The time to live of the messages ended first."),

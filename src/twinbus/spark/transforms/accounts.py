@@ -39,6 +39,7 @@ COUNTED_BY_SIDE: dict[str, Kind] = {"dead": Kind.DEAD_LETTERED, "expired": Kind.
 COUNTED_AT_HOME: dict[str, tuple[Kind, ...]] = {
     "stored": (Kind.STORED,),
     "delivered": (Kind.DELIVERED,),
+    "received": (Kind.RECEIVED,),
     "dropped": (Kind.DUPLICATE,),
     "forwarded": (Kind.FORWARDED,),
     "unwanted": (Kind.UNCLAIMED, Kind.UNSCHEDULED),
@@ -49,6 +50,7 @@ KINDS = sorted(
 )
 ARRIVALS: dict[str, tuple[Kind, ...]] = {
     "delivered": (Kind.DELIVERED,),
+    "received": (Kind.RECEIVED,),
     "stored": (Kind.STORED,),
     "acknowledged": ARRIVED,
 }
@@ -146,7 +148,7 @@ def _moments() -> dict[str, tuple[Combine, Column]]:
 
 
 def _places() -> dict[str, tuple[Combine, Column]]:
-    reader = F.when(_is(Kind.DELIVERED) & at_home(), F.col("reader"))
+    reader = F.when(_is(Kind.DELIVERED, Kind.RECEIVED) & at_home(), F.col("reader"))
     return {
         "session": (F.max, F.col("session")),
         "backlog_queue": (F.max, F.when(_is(Kind.BACKLOGGED), F.coalesce("queue", F.lit(0)))),

@@ -6,13 +6,17 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from twinbus.cost.stages import CHARGES, IN_BACKLOG, Charge, Stage
+from twinbus.ledger.kinds import Kind
 
 LAST_MS = 253_402_300_799_999
 """The end of the year 9999: a clock that is wrong beyond all calendars counts in its last month."""
 
 
 def uses(traffic: DataFrame) -> DataFrame:
-    """One row per month and stage: `messages`, operations by the rules `documents` and `full`, and `bytes`."""
+    """One row per month and stage: `messages`, operations by the rules `documents` and `full`, and `bytes`.
+
+    What receivers were done with counts in months in which the namespace itself told of no delivery.
+    """
     at_ms = F.least(F.greatest("bucket_ms", F.lit(0)), F.lit(LAST_MS))
     month = F.date_format(F.timestamp_millis(at_ms), "yyyy-MM").alias("month")
     tallies = traffic.groupBy(month, "kind", "in_backlog", "is_settled").agg(
@@ -30,13 +34,20 @@ def _charged(tallies: DataFrame) -> DataFrame:
     return (
         charged.groupBy("month", _stage().alias("stage"))
         .agg(
-            F.sum("messages").alias("messages"),
-            F.sum(F.when(F.col("charge.in_documents"), F.col("operations")).otherwise(0)).alias("documents"),
-            F.sum(operations).alias("full"),
-            F.sum(F.when(F.col("charge.carries"), F.col("bytes")).otherwise(0)).alias("bytes"),
+            _total(F.col("messages")).alias("messages"),
+            _total(F.when(F.col("charge.in_documents"), F.col("operations")).otherwise(0)).alias("documents"),
+            _total(operations).alias("full"),
+            _total(F.when(F.col("charge.carries"), F.col("bytes")).otherwise(0)).alias("bytes"),
         )
         .orderBy("month", "stage")
     )
+
+
+def _total(value: Column) -> Column:
+    """Deliveries are counted once: as the namespace told, or, where it told of none, as receivers did."""
+    kind = F.col("kind")
+    without_receivers = F.sum(F.when(kind != Kind.RECEIVED, value))
+    return F.when(F.bool_or(kind == Kind.DELIVERED), without_receivers).otherwise(F.sum(value))
 
 
 def _charge(charge: Charge) -> Column:

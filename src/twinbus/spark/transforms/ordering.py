@@ -1,7 +1,8 @@
 """Was order kept? For each session, and for each entity, how many messages came after one that was sent later.
 
-What was sent is in order within one sending process only. What arrived is looked at three times, as far as there are
-records: as receivers were done with it, as the namespace stored it, and as the primary acknowledged it.
+What was sent is in order within one sending process only. What arrived is looked at four times, as far as there are
+records: as receivers were done with it, in the namespace's words and in their own, as the namespace stored it, and as
+the primary acknowledged it.
 
 What a process sent is cut into *stretches*. Within one of them order can be looked at once and for all. Together, only
 those are looked at again in which something came later than the first of all later stretches: they are *torn*.

@@ -1,17 +1,20 @@
 """Where every accepted message is, or that it is lost.
 
 The rules, in this order. *On the primary*: delivered more than once by the same reader, or there more than once, is
-duplicated; then delivered, dead-lettered, expired; cancelled, wanted by no subscription, or deleted with its entity is
-discarded; forwarded is to be looked for where it went; one that the namespace says it has is waiting. *Acknowledged* by
-the primary and nothing more: stored there, as far as anybody knows. *In the backlog*: dead-lettered, expired, discarded
-because somebody asked for it, waiting, or completed without ever having come home: lost. What was only in doubt stays
-in doubt.
+duplicated; then delivered, as the namespace says or, where it told of no delivery, as a receiver says; dead-lettered,
+expired; cancelled, wanted by no subscription, or deleted with its entity is discarded; forwarded is to be looked for
+where it went; one that the namespace says it has is waiting. *Acknowledged* by the primary and nothing more: stored
+there, as far as anybody knows. *In the backlog*: dead-lettered, expired, discarded because somebody asked for it,
+waiting, or completed without ever having come home: lost. What was only in doubt stays in doubt.
 
 A message that lies somewhere while others that came there later have gone on was *overtaken*. Queues keep order, so it
 is lost, but only if they came a whole horizon later: those that come together may pass each other. It is measured
 against what was delivered of the same entity and session (or came home from the same backlog queue) and not against
 the clock: a receiver that has stopped, or lags behind, loses nothing. Where only the namespace itself says that it has
 a message, overtaken is no loss but worth a look: it may be deferred.
+
+How far deliveries have gone is taken from the namespace alone, which knows all receivers. A receiver knows nothing of
+what others took, and they may keep no ledger: its word makes a message delivered, and never makes another one lost.
 
 All moments are whole minutes. Something that looks lost may have its other records in the dark: then it is unknown.
 """
@@ -61,12 +64,14 @@ def with_state(accounts: DataFrame) -> DataFrame:
 def _state(was_removed: Column) -> Column:
     col = F.col
     there = F.when(col("stored") > 0, col("stored")).otherwise(col("accepted") + col("sent_home") - col("dropped"))
-    repeated = (col("delivered") > 1) & (col("first_reader") == col("last_reader"))
+    # Both tell of the same deliveries: receivers are heard where the namespace told of none.
+    deliveries = F.when(col("delivered") > 0, col("delivered")).otherwise(col("received"))
+    repeated = (deliveries > 1) & (col("first_reader") == col("last_reader"))
     left_dead = col("dead_backlog") > col("redriven") + col("discarded")
     return (
         F.when(col("accepted") + col("backlogged") + col("in_doubt") == 0, _of_others())
         .when(repeated | (there > 1), DUPLICATED)
-        .when(col("delivered") > 0, DELIVERED)
+        .when(deliveries > 0, DELIVERED)
         .when(col("dead_home") > 0, DEAD_LETTERED)
         .when(col("expired_home") > 0, EXPIRED)
         .when(col("unwanted") > 0, DISCARDED)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from twinbus.cost.stages import NOT_ASKED_FOR, RECEIVED_AND_DELETED, STEP_BYTES
+from twinbus.cost.stages import NOT_SETTLED, STEP_BYTES
 from twinbus.ledger.kinds import Kind
 
 DAY_MS = 86_400_000
@@ -28,7 +28,7 @@ def traffic(steps: DataFrame, *, bucket_ms: int = DAY_MS) -> DataFrame:
             _beginning(F.col("at_ms"), bucket_ms).alias("bucket_ms"),
             "kind",
             (F.col("queue") != "").alias("in_backlog"),
-            F.col("outcome").isin(RECEIVED_AND_DELETED, *NOT_ASKED_FOR).alias("is_settled"),
+            F.col("outcome").isin(*NOT_SETTLED).alias("is_settled"),
         )
         .agg(
             F.count("message_id").alias("messages"),
