@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import NamedTuple
 
+from twinbus.client.messages import Glimpse, text_of
 from twinbus.client.preparation import Preparation
 from twinbus.ledger.events import Event
 from twinbus.ledger.kinds import Kind
@@ -37,15 +37,6 @@ ACCEPTED_WEIGHT = MESSAGE_WEIGHT + 128
 """Of a message with a rather long id."""
 RECEIVED_WEIGHT = ACCEPTED_WEIGHT + 128
 """The same with a session."""
-
-
-class Received(NamedTuple):
-    """What is kept of received messages until it is written: no bodies, they may be large."""
-
-    message_ids: tuple[str, ...]
-    sizes: tuple[int, ...]
-    session_ids: tuple[str, ...]
-    sequence_numbers: tuple[int, ...]
 
 
 class Chronicle:
@@ -96,11 +87,11 @@ class Chronicle:
     def cancelled(self, entity: str, numbers: Sequence[int]) -> None:
         self._record(Event(Kind.CANCELLED, entity, self._primary, sequence_numbers=tuple(numbers), count=len(numbers)))
 
-    def settled(self, kind: Kind, path: str, messages: Received, outcome: str, reason: str = "") -> None:
-        """A receiver is done with messages of a queue or subscription. Done for every one of them, so what can wait is
-        done later.
+    def settled(self, kind: Kind, path: str, messages: tuple[Glimpse, ...], outcome: str, reason: str = "") -> None:
+        """A receiver is done with messages of a queue or subscription. Done for every one, so what can wait is done
+        later.
         """
-        weight = EVENT_WEIGHT + RECEIVED_WEIGHT * len(messages.message_ids) + len(reason)
+        weight = EVENT_WEIGHT + RECEIVED_WEIGHT * len(messages) + len(reason)
         self._record_later(weight, _settled, (kind, path, self._primary, messages, outcome, reason))
 
     def told(self, entity: Entity | None, news: Tell, queue_path: str) -> None:
@@ -147,15 +138,16 @@ def _accepted(entity: str, primary: str, message_ids: tuple[str, ...], sizes: tu
     )
 
 
-def _settled(kind: Kind, path: str, primary: str, messages: Received, outcome: str, reason: str) -> Event:
+def _settled(kind: Kind, path: str, primary: str, messages: tuple[Glimpse, ...], outcome: str, reason: str) -> Event:
+    sessions = tuple([text_of(message.session_id) for message in messages])
     return Event(
         kind,
         path,
         primary,
-        message_ids=messages.message_ids,
-        sizes=messages.sizes,
-        session_ids=messages.session_ids if any(messages.session_ids) else (),
-        sequence_numbers=messages.sequence_numbers,
+        message_ids=tuple([text_of(message.message_id) for message in messages]),
+        sizes=tuple([message.size for message in messages]),
+        session_ids=sessions if any(sessions) else (),
+        sequence_numbers=tuple([message.sequence_number for message in messages]),
         outcome=outcome,
         reason=reason,
     )

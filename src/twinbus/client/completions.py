@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from azure.servicebus import ServiceBusReceivedMessage
 
-from twinbus.client.chronicle import Chronicle, Received
-from twinbus.client.messages import received_size
+from twinbus.client.chronicle import Chronicle
+from twinbus.client.messages import glimpse_of
 from twinbus.ledger.kinds import COMPLETED, RECEIVED_AND_DELETED, TOLD_BY_RECEIVER, Kind
 
 MESSAGES_PER_EVENT_MAX = 2_000
@@ -27,31 +27,14 @@ class Completions:
         self._path = path.strip("/")
 
     def completed(self, message: ServiceBusReceivedMessage) -> None:
-        self._tell(Kind.RECEIVED, self._path, _facts((message,)), COMPLETED)
+        self._tell(Kind.RECEIVED, self._path, (glimpse_of(message),), COMPLETED)
 
     def deleted(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
         """They were taken with receive-and-delete."""
         for first in range(0, len(messages), MESSAGES_PER_EVENT_MAX):
             some = messages[first : first + MESSAGES_PER_EVENT_MAX]
-            self._tell(Kind.RECEIVED, self._path, _facts(some), RECEIVED_AND_DELETED)
+            self._tell(Kind.RECEIVED, self._path, tuple(map(glimpse_of, some)), RECEIVED_AND_DELETED)
 
-    def dead_lettered(self, message: ServiceBusReceivedMessage, reason: object) -> None:
-        self._tell(Kind.DEAD_LETTERED, self._path, _facts((message,)), TOLD_BY_RECEIVER, _text(reason))
-
-
-def _facts(messages: Sequence[ServiceBusReceivedMessage]) -> Received:
-    return Received(
-        tuple([_text(message.message_id) for message in messages]),
-        tuple([received_size(message) for message in messages]),
-        tuple([_text(message.session_id) for message in messages]),
-        tuple([message.sequence_number or 0 for message in messages]),
-    )
-
-
-def _text(value: object) -> str:
-    """Ids are text nearly always; AMQP has numbers, UUIDs and bytes as well."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, bytes):
-        return value.decode(errors="replace")
-    return "" if value is None else str(value)
+    def dead_lettered(self, message: ServiceBusReceivedMessage, reason: str | None) -> None:
+        why = "" if reason is None else str(reason)
+        self._tell(Kind.DEAD_LETTERED, self._path, (glimpse_of(message),), TOLD_BY_RECEIVER, why)

@@ -146,6 +146,34 @@ def _sections(batch: ServiceBusMessageBatch) -> list[bytes]:
     return sections
 
 
+# --- received --------------------------------------------------------------------------------------
+
+
+class Glimpse(NamedTuple):
+    """The little that a record says of a received message. Names are as the SDK keeps them: `text_of` reads them."""
+
+    message_id: Value
+    session_id: Value
+    sequence_number: int
+    size: int
+    """About: what its sender gave it, and not what the service has added."""
+
+
+def glimpse_of(message: ServiceBusReceivedMessage) -> Glimpse:
+    """Nothing is decoded, and neither the message nor its body is kept: for whoever has no time and little room."""
+    raw = message._raw_amqp_message
+    properties, said = raw._properties, raw._application_properties
+    size = _body_size(raw) + (_rough(said) if said else 0)
+    if properties is None:
+        return Glimpse(None, None, message.sequence_number or 0, size)
+    return Glimpse(properties.message_id, properties.group_id, message.sequence_number or 0, size)
+
+
+def text_of(name: Value) -> str:
+    """An id or a session as people read it; empty if there is none."""
+    return "" if name is None else _id_text(name)
+
+
 # --- letters ---------------------------------------------------------------------------------------
 
 
@@ -267,12 +295,6 @@ def might_not_fit(prepared: Prepared, limit_bytes: int) -> bool:
 def light_size(message: Any) -> int:
     """The same as `rough_sizes` for a message that has a `light_id`."""
     return 8 + len(message._raw_amqp_message._data_body[0])
-
-
-def received_size(message: ServiceBusReceivedMessage) -> int:
-    """About how many bytes a received message has: what its sender gave it, not what the service has added."""
-    raw = message.raw_amqp_message
-    return _body_size(raw) + (_rough(raw._application_properties) if raw._application_properties else 0)
 
 
 def rough_sizes(message: SendableMessage) -> tuple[int, ...]:
