@@ -281,6 +281,18 @@ def test_a_ledger_that_is_none_and_a_store_that_is_none_are_refused(tmp_path: Pa
         compact_ledger(one_by_one, ledger, tmp_path / "file")
 
 
+def test_a_store_that_cannot_be_written_is_not_taken_for_a_damaged_ledger(ledger: Path) -> None:
+    write_lines(ledger, "00000000000000aa", script("00000000000000aa", 3).lines())
+    store = ledger / "store"
+    store.mkdir()
+    (store / "steps").write_text("a file where a folder should be")
+    with pytest.raises(StoreError, match="nothing can be written to"):
+        compact_ledger(one_by_one, ledger, store)
+    assert not (store / "manifest.json").exists()
+    (store / "steps").unlink()
+    assert compact_ledger(one_by_one, ledger, store).manifest.troubles == []
+
+
 def test_a_parquet_file_that_is_gone_is_not_overlooked(ledger: Path) -> None:
     write_lines(ledger, "00000000000000aa", script("00000000000000aa", 3).lines())
     compacted = compact_ledger(one_by_one, ledger)

@@ -19,15 +19,16 @@ from spark_backlog import SparkBacklog, ids_in
 from typer.testing import CliRunner
 
 from twinbus.cli.commands.drain import is_local, patient
-from twinbus.cli.main import app
+from twinbus.cli.draining import JsonLines
+from twinbus.cli.main import app, run
 from twinbus.errors import OptionsError, TwinbusError
 from twinbus.ledger.kinds import Kind
-from twinbus.ledger.lines import Flaw, read_line
-from twinbus.ledger.reader import segments_in
 from twinbus.spark.access import Access
 from twinbus.spark.drain.books import records_of
-from twinbus.spark.drain.drain import DrainProgress, drain
-from twinbus.spark.drain.rounds import _gist, refuse_speculation
+from twinbus.spark.drain.drain import Drained, DrainProgress, drain
+from twinbus.spark.drain.plan import Shard
+from twinbus.spark.drain.rounds import refuse_speculation, run_round
+from twinbus.spark.failures import gist
 from twinbus.testing import NamespacePair
 
 if TYPE_CHECKING:
@@ -44,7 +45,15 @@ def backlog(namespace_pair: NamespacePair, tmp_path: Path) -> SparkBacklog:
 def test_several_tasks_share_one_deep_queue_until_it_is_empty(spark: SparkSession, backlog: SparkBacklog) -> None:
     fill(backlog.secondary.connection_string, backlog.path(0), letters_for("orders", 4_000))
     looks: list[DrainProgress] = []
-    done = drain(spark, backlog.options(prefetch=200), on_progress=looks.append, every_s=0.5)
+    options = backlog.options(prefetch=200)
+    backlog.primary.faults.add("slow", entities=["orders"], delay=timedelta(seconds=1))
+
+    def look(progress: DrainProgress) -> None:
+        looks.append(progress)
+        if len(workers_that_brought_something(backlog.ledger, options.run)) > 1:
+            backlog.primary.faults.clear()  # until then one alone would take twenty seconds
+
+    done = drain(spark, options, on_progress=look, every_s=0.5)
     assert (done.ending, done.found, done.left, done.rounds) == ("empty", 4_000, 0, 1)
     assert sorted(report.shard for report in done.reports) == [0, 1]
     assert all(report.moved for report in done.reports), "nobody was idle"
@@ -69,27 +78,29 @@ def test_topics_sessions_and_partitions_get_theirs_home(spark: SparkSession, bac
         assert next(receiver).session_id == "s1"
 
 
-def kill_a_worker(ledger: Path, run: str, stop: threading.Event, killed: list[int]) -> None:
-    """As soon as some task has brought something home."""
-    while not stop.wait(0.05):
-        if ledger.exists():
-            busy = [record.pid for record in records_of(ledger, run) if record.kind == Kind.COMPLETED]
-            if busy:
-                os.kill(busy[0], signal.SIGKILL)
-                killed.append(busy[0])
-                return
+def workers_that_brought_something(ledger: Path, run: str) -> set[int]:
+    if not ledger.exists():
+        return set()
+    return {record.pid for record in records_of(ledger, run) if record.kind == Kind.COMPLETED}
+
+
+def kill_a_worker(backlog: SparkBacklog, run: str, killed: list[int]) -> None:
+    """As soon as some task has brought something home; from then on the primary is quick."""
+    while not (busy := workers_that_brought_something(backlog.ledger, run)):
+        time.sleep(0.05)
+    killed.append(busy.pop())
+    os.kill(killed[0], signal.SIGKILL)
+    backlog.primary.faults.clear()
 
 
 def test_a_killed_task_loses_nothing_and_repeats_at_most_its_window(spark: SparkSession, backlog: SparkBacklog) -> None:
     fill(backlog.secondary.connection_string, backlog.path(0), letters_for("orders", 3_000))
     options = backlog.options(prefetch=100)
-    backlog.primary.faults.add("slow", delay=timedelta(milliseconds=200))
-    stop, killed = threading.Event(), list[int]()
-    killer = threading.Thread(target=kill_a_worker, args=(backlog.ledger, options.run, stop, killed))
+    backlog.primary.faults.add("slow", delay=timedelta(seconds=1))  # long enough for the killer to come
+    killed: list[int] = []
+    killer = threading.Thread(target=kill_a_worker, args=(backlog, options.run, killed), daemon=True)
     killer.start()
     done = drain(spark, options, every_s=0.5)
-    stop.set()
-    killer.join()
     arrived = ids_in(backlog.primary, "orders")
     assert killed
     assert done.ending == "empty"
@@ -118,6 +129,33 @@ def test_a_secondary_out_of_reach_is_one_line(spark: SparkSession, backlog: Spar
     backlog.secondary.stop()
     with pytest.raises(TwinbusError, match="unreachable"):
         drain(spark, options)
+
+
+def test_a_secondary_that_goes_away_meanwhile_ends_the_run_with_what_is_known(
+    spark: SparkSession, backlog: SparkBacklog
+) -> None:
+    fill(backlog.secondary.connection_string, backlog.path(0), letters_for("orders", 10))
+    backlog.primary.faults.add("no-send", entities=["orders"])
+    options = backlog.options(patience_s=1.0, attempt_s=2.0)
+    done = drain(spark, options, on_progress=lambda _: backlog.secondary.stop())
+    assert (done.ending, done.rounds, done.left, done.count("moved")) == ("stuck", 1, 10, 0)
+    assert "unreachable" in done.out_of_sight
+    assert done.out_of_sight in done.as_dict()["troubles"]
+
+
+def test_an_interrupt_that_comes_before_the_tasks_do_cancels_them_too(
+    spark: SparkSession, backlog: SparkBacklog
+) -> None:
+    fill(backlog.secondary.connection_string, backlog.path(0), letters_for("orders", 10))
+    backlog.primary.faults.add("no-send", entities=["orders"])
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        run_round(spark, backlog.options(patience_s=WAIT_S), [Shard(0, (0,))], every_s=0, look=interrupt)
+    assert time.monotonic() - began < WAIT_S, "nobody waits until the tasks have lost their patience"
 
 
 def test_a_name_that_nobody_paired_is_one_line(spark: SparkSession, backlog: SparkBacklog) -> None:
@@ -154,35 +192,32 @@ def command(backlog: SparkBacklog, *words: str) -> tuple[int, list[dict[str, Any
     return found.exit_code, [json.loads(line) for line in found.stdout.splitlines()], found.output
 
 
-def runs_in(ledger: Path) -> set[str]:
-    """The drains that have begun to pump."""
-    segments = segments_in(ledger) if ledger.exists() else []
-    records = [read_line(line) for segment in segments for line in segment.read_bytes().splitlines()]
-    return {record.program.split(" shard ")[0] for record in records if not isinstance(record, Flaw)}
+def test_with_every_the_command_goes_on_until_it_is_told_to_stop(
+    spark: SparkSession, backlog: SparkBacklog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved: list[int] = []
 
-
-def test_with_every_the_command_goes_on_until_it_is_told_to_stop(spark: SparkSession, backlog: SparkBacklog) -> None:
-    filled: list[int] = []
+    class Watched(JsonLines):
+        def finish(self, done: Drained) -> None:
+            super().finish(done)
+            moved.append(done.count("moved"))
 
     def fill_until_there_was_a_second_drain() -> None:
-        deadline_s = time.monotonic() + WAIT_S
-        while len(runs_in(backlog.ledger)) < 2 and time.monotonic() < deadline_s:
-            filled.append(30)
+        for filled in (30, 60):
             fill(backlog.secondary.connection_string, backlog.path(0), letters_for("orders", 30))
-            while ids_in(backlog.primary, "orders").total() < sum(filled) and time.monotonic() < deadline_s:
-                time.sleep(0.2)
-            time.sleep(1.0)
+            while sum(moved) < filled:
+                time.sleep(0.05)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    helper = threading.Thread(target=fill_until_there_was_a_second_drain)
+    monkeypatch.setattr("twinbus.cli.commands.drain.JsonLines", Watched)
+    helper = threading.Thread(target=fill_until_there_was_a_second_drain, daemon=True)
     helper.start()
     code, said, output = command(backlog, "--every", "1s", "--ledger", str(backlog.ledger))
-    helper.join()
     assert code == 0, output
-    assert len(runs_in(backlog.ledger)) >= 2
-    assert sum([event["moved"] for event in said if event["event"] == "finished"]) == sum(filled)
+    assert len(moved) >= 2, "a drain after the first one"
+    assert sum([event["moved"] for event in said if event["event"] == "finished"]) == 60
     assert {event["event"] for event in said} == {"progress", "finished"}
-    assert ids_in(backlog.primary, "orders").total() == sum(filled)
+    assert ids_in(backlog.primary, "orders").total() == 60
 
 
 def test_the_command_ends_with_0_when_the_backlog_is_empty(spark: SparkSession, backlog: SparkBacklog) -> None:
@@ -206,7 +241,16 @@ def test_a_plain_local_master_is_given_four_attempts_a_task() -> None:
 
 def test_what_executors_lack_is_told_with_the_way_out() -> None:
     trace = "Job aborted\n  File \"worker.py\", line 1\nModuleNotFoundError: No module named 'twinbus'\n  at scala"
-    assert _gist(trace) == "executors have no twinbus: install twinbus there too, or bring it with --archive"
+    assert gist(trace) == "executors have no twinbus: install twinbus there too, or bring it with --archive"
+
+
+def test_of_what_went_wrong_in_a_task_the_last_line_is_told() -> None:
+    trace = 'Job aborted: failed 4 times\n  File "x", line 1\ntwinbus.errors.StoreError: no room\n\n\tat scala'
+    assert gist(trace) == "no room"
+
+
+def test_a_checkpoint_without_ticks_is_refused() -> None:
+    assert run(["pipeline", "drain", "--checkpoint", "here"]) == 2
 
 
 def test_only_a_local_master_shares_our_environment(monkeypatch: pytest.MonkeyPatch) -> None:

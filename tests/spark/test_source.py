@@ -253,6 +253,8 @@ def test_a_queue_that_is_not_there_and_a_wrong_key_are_told(bus: Bus, tmp_path: 
 def test_mistakes_are_told_when_loading(bus: Bus) -> None:
     with pytest.raises(Exception, match="do you mean peekBatchSize"):
         bus.read("orders", peekBatchsSize=1)
+    with pytest.raises(Exception, match="latest is for streams"):
+        bus.read("orders", fromSequenceNumber="latest").count()
     frame = bus.spark.createDataFrame([(1,)], "colour INT")
     with pytest.raises(Exception, match=r"no column colour to send; there is no column body"):
         bus.write(frame, "orders")

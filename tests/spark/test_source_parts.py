@@ -223,6 +223,37 @@ def test_all_mistakes_are_told_at_once_and_no_secret_is() -> None:
         assert part in text
 
 
+def test_mistakes_in_options_and_in_columns_are_one_message() -> None:
+    with pytest.raises(OptionsError) as reading:
+        read_options(CREDENTIAL | {"queues": "orders", "peekBatchSize": "0"}, {"colour": "string", "body": "string"})
+    for part in ("peekBatchSize must be", "there is no column colour", "column body is binary, not string"):
+        assert part in str(reading.value)
+    with pytest.raises(OptionsError) as writing:
+        write_options(CREDENTIAL | {"sendBatchSize": "0"}, {"body": "int"}, overwrites=True)
+    for part in (
+        "sendBatchSize",
+        "column body must be",
+        "no column message_id",
+        "nothing says where to",
+        "overwritten",
+    ):
+        assert part in str(writing.value)
+    assert write_options(CREDENTIAL, {"body": "string", "message_id": "string", "entity": "string"}).entity is None
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"queues": "orders", "path": "invoices"}, "queues and the path say different things"),
+        ({"queues": "orders", "backlogQueueCount": "3"}, "says nothing without primaryNamespace"),
+        ({"queues": "orders", "fromSequenceNumber": "latest"}, "latest is for streams"),
+    ],
+)
+def test_what_would_not_be_heeded_is_refused(given: dict[str, str], text: str) -> None:
+    with pytest.raises(OptionsError, match=text):
+        read_options(CREDENTIAL | given, is_batch=True)
+
+
 def test_a_path_says_where_to_unless_it_contradicts_the_queue() -> None:
     assert write_options(CREDENTIAL | {"path": "orders"}).entity == "orders"
     with pytest.raises(OptionsError, match="say different things"):

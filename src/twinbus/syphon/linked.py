@@ -10,6 +10,7 @@ from twinbus.amqp.events import DispositionArrived, TransferArrived
 from twinbus.amqp.link import ReceivingLink, SendingLink
 from twinbus.errors import TwinbusError
 from twinbus.pairing.failure import Failure
+from twinbus.syphon.failures import no_answer
 
 
 class LineFailed(TwinbusError):
@@ -67,3 +68,10 @@ class Linked:
             waiter = asyncio.get_running_loop().create_future()
             self._credit_waiters.append(waiter)
             await waiter
+
+    async def credit_within(self, link: SendingLink, wait_s: float, path: str) -> None:
+        """The same, but not for ever: raises `LineFailed`."""
+        try:
+            await asyncio.wait_for(self.credit_granted(link), wait_s)
+        except TimeoutError:
+            raise LineFailed(no_answer(f"{path} takes nothing at the moment")) from None

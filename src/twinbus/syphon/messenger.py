@@ -50,10 +50,7 @@ class Messenger(Linked):
         link = self._links.get(path)
         if link is None or not link.attached:
             link = self._links[path] = await self._line.sender(path, self)
-        try:
-            await asyncio.wait_for(self.credit_granted(link), self._attempt_s)
-        except TimeoutError:
-            raise LineFailed(no_answer(f"{path} takes nothing at the moment")) from None
+        await self.credit_within(link, self._attempt_s, path)
         self._answer = asyncio.get_running_loop().create_future()
         self._number += 1
         link.send(letter, tag=self._number.to_bytes(4, "big"))

@@ -95,12 +95,14 @@ def actual(
     with Bar("starting") as bar:
         spark, compacted = compacted_ledger(ledger, store, master, bar)
         from twinbus.spark.compaction.coverage import coverage_of
+        from twinbus.spark.failures import spark_gives_up_in_a_line
         from twinbus.spark.jobs.analysis import actual_cost
         from twinbus.spark.jobs.compaction import steps_in
         from twinbus.spark.jobs.findings import cost_dict
         from twinbus.spark.transforms.traffic import traffic
 
-        months = actual_cost(traffic(steps_in(spark, compacted)), table)
+        with spark_gives_up_in_a_line():
+            months = actual_cost(traffic(steps_in(spark, compacted)), table)
     complete = coverage_of(compacted).is_complete and bool(compacted.manifest.records)
     document = cost_dict(months, table.as_of) | {"complete": complete}
     typer.echo(json.dumps(document) if as_json else actual_text(months, table, complete=complete))

@@ -111,6 +111,8 @@ def drain(
       twinbus pipeline drain --master spark://host:7077 --archive twinbus.tar.gz
     """
     every_s = None if every is None else _every_s(every)
+    if checkpoint is not None and every_s is None:
+        raise OptionsError("--checkpoint says nothing without --every: a single drain has no ticks to count")
     options = _options(
         primary=(primary, primary_secret),
         secondary=(secondary, secondary_secret),

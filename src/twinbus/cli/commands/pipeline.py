@@ -82,9 +82,11 @@ def findings(ledger: Path, store: Path | None, prices: Prices, master: str | Non
     """Everything that the ledger says."""
     with Bar("starting") as bar:
         spark, compacted = compacted_ledger(ledger, store, master, bar)
+        from twinbus.spark.failures import spark_gives_up_in_a_line
         from twinbus.spark.jobs.analysis import analyse
 
-        return analyse(spark, compacted, prices, horizon_min=horizon_min, tell=bar.say)
+        with spark_gives_up_in_a_line():
+            return analyse(spark, compacted, prices, horizon_min=horizon_min, tell=bar.say)
 
 
 def compacted_ledger(ledger: Path, store: Path | None, master: str | None, bar: Bar) -> tuple[SparkSession, Compacted]:
@@ -94,10 +96,12 @@ def compacted_ledger(ledger: Path, store: Path | None, master: str | None, bar: 
     little = master is None and _bytes_of(ledger) <= LITTLE_BYTES
     spark = ensure_session(master, settings=FOR_LITTLE_DATA if little else {}, tell=bar.say)
     from twinbus.spark.compaction.compaction import compact_ledger
+    from twinbus.spark.failures import spark_gives_up_in_a_line
     from twinbus.spark.jobs.compaction import on
 
     bar.say("reading what is new in the ledger")
-    compacted = compact_ledger(on(spark), ledger, store)
+    with spark_gives_up_in_a_line():
+        compacted = compact_ledger(on(spark), ledger, store)
     bar.say(f"{compacted.bytes_read:,} new bytes in {compacted.segments_read:,} segments")
     for trouble in compacted.manifest.troubles:
         bar.note(f"skipped: {trouble}")

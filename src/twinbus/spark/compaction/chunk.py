@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 from zlib import crc32
@@ -18,6 +19,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
+from twinbus.errors import StoreError
 from twinbus.ledger.events import SCHEMA_VERSION
 from twinbus.ledger.kinds import FACTS, Kind
 from twinbus.ledger.lines import CRC_MARK, LINE_BYTES_MAX, Flaw, read_line
@@ -62,7 +64,10 @@ class Read(msgspec.Struct):
 
 
 def compact(chunk: Chunk, store: Path) -> Read:
-    """Write what is whole in the chunk into the store, and say what it was and what was not."""
+    """Write what is whole in the chunk into the store, and say what it was and what was not.
+
+    Raises `StoreError` if the store cannot be written: nobody must take that for something that is wrong in the ledger.
+    """
     read = _Reading(chunk)
     writer = _Writer(store, f"{Path(chunk.segment).stem}-{chunk.start}.parquet")
     try:
@@ -254,9 +259,10 @@ class _Writer:
     def write(self, steps: Any) -> None:
         self.steps += steps.num_rows
         day = steps["at_ms"].to_numpy() // DAY_MS
-        for each in np.unique(day):
-            part = steps if (day == each).all() else steps.filter(pa.array(day == each))
-            self._writer_of(int(each)).write_table(part)
+        with _written_into(self._store):
+            for each in np.unique(day):
+                part = steps if (day == each).all() else steps.filter(pa.array(day == each))
+                self._writer_of(int(each)).write_table(part)
 
     def _writer_of(self, day: int) -> Any:
         if day not in self._open:
@@ -268,13 +274,22 @@ class _Writer:
 
     def close(self) -> list[str]:
         """Names of the files, below the store; they survive a power cut."""
-        for fresh, final, writer in self._open.values():
-            writer.close()
-            with fresh.open("rb+") as file:
-                os.fsync(file.fileno())
-            fresh.replace(final)
-            sync_names(final.parent)
+        with _written_into(self._store):
+            for fresh, final, writer in self._open.values():
+                writer.close()
+                with fresh.open("rb+") as file:
+                    os.fsync(file.fileno())
+                fresh.replace(final)
+                sync_names(final.parent)
         return [str(final.relative_to(self._store)) for _, final, _ in self._open.values()]
+
+
+@contextmanager
+def _written_into(store: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"nothing can be written to {store}: {error.strerror or error}") from error
 
 
 def _date(day: int) -> str:

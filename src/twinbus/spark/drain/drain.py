@@ -59,10 +59,13 @@ class Drained:
     """What all attempts wrote down, the killed ones too; None without a ledger."""
     missing: dict[int, str] = field(default_factory=dict)
     """Backlog queues that do not exist or may not be read, and why."""
+    out_of_sight: str = ""
+    """Why nobody could look into the backlog after the last round: `left` is what was there before it."""
 
     @property
     def troubles(self) -> list[str]:
-        return list(dict.fromkeys(report.trouble for report in self.reports if report.trouble))
+        told = [*(report.trouble for report in self.reports), self.out_of_sight]
+        return list(dict.fromkeys(trouble for trouble in told if trouble))
 
     def count(self, name: str) -> int:
         """A sum over everybody: from the ledger where there is one."""
@@ -105,14 +108,14 @@ def drain(
     """Bring the whole backlog home; how it went.
 
     `ending` is "empty" only if a look at the queues themselves, after the tasks, found nothing: messages that a killed
-    task had under lock come back and are waited for. "stuck": a round moved nothing, and `troubles` says why. Raises
-    `TwinbusError` if the secondary cannot be looked into from here, or Spark gives up.
+    task had under lock come back and are waited for. "stuck": a round moved nothing, or the secondary is gone, and
+    `troubles` says why. Raises `TwinbusError` if the secondary cannot be looked into at first, or Spark gives up.
     """
     refuse_speculation(spark)
     with Browser(options.secondary.namespace().dial(options.attempt_s), options.attempt_s) as browser:
         driver = _Driver(spark, options, browser, on_progress, every_s)
         done = driver.run()
-    if options.ledger is not None:
+    if options.ledger is not None and done.rounds:
         done.books = books_of(options.ledger, options.run)
     return done
 
@@ -145,7 +148,11 @@ class _Driver:
             done.rounds += 1
             reports = self._round(extents)
             done.reports += reports
-            extents = self._waiting()
+            try:
+                extents = self._waiting()
+            except Unreachable as error:
+                done.ending, done.out_of_sight = "stuck", str(error)
+                break
             if extents and not sum(report.gone for report in reports):
                 done.ending = "stuck"
                 break

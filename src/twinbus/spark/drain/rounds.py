@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from typing import TYPE_CHECKING
 
-from twinbus.errors import OptionsError, TwinbusError
+from twinbus.errors import OptionsError
 from twinbus.spark.drain.options import DrainOptions
 from twinbus.spark.drain.plan import Shard
 from twinbus.spark.drain.shard import REPORT_FIELDS, ShardReport, drain_shard
+from twinbus.spark.failures import spark_gives_up_in_a_line
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch  # type: ignore[import-untyped]
@@ -24,7 +24,7 @@ REPORT_SCHEMA = (
 )
 TASKS_WITHOUT_CONTEXT = 8
 """Where nobody can be asked how many cores there are, as through Spark Connect."""
-_MISSING = re.compile(r"No module named '([\w.]+)'")
+CANCEL_S = 0.2
 SPECULATION = (
     "spark.speculation is on: Spark would start a second task for a queue that is still being emptied, and both would "
     "pump; start the session with spark.speculation=false"
@@ -66,38 +66,38 @@ def run_round(
             while not wait([job], every_s).done:
                 look()
         except BaseException:
-            spark.interruptTag(tag)
-            wait([job])
+            while not wait([job], CANCEL_S).done:  # again and again: it may not have begun when it was cancelled first
+                _cancel(spark, tag)
             raise
         return job.result()
 
 
 def _collected(spark: SparkSession, options: DrainOptions, shards: tuple[Shard, ...], tag: str) -> list[ShardReport]:
-    from pyspark.errors import PySparkException
-
-    spark.addTag(tag)  # for what this thread starts
-    try:
+    with spark_gives_up_in_a_line():
+        _tag(spark, tag)
         numbers = spark.range(0, len(shards), 1, len(shards))  # one a partition
         rows = numbers.mapInArrow(partial(_in_task, options, shards), REPORT_SCHEMA).collect()
-    except PySparkException as error:
-        raise TwinbusError(f"Spark gave up: {_gist(str(error))}") from error
-    except Exception as error:
-        if "py4j" not in type(error).__module__:
-            raise
-        raise TwinbusError(f"Spark gave up: {_gist(str(error))}") from error
-    finally:
-        spark.removeTag(tag)
     return [ShardReport(**row.asDict()) for row in rows]
 
 
-def _gist(text: str) -> str:
-    """Of pages of stack traces, the first line that says something."""
-    missing = _MISSING.search(text)
-    if missing is not None:
-        return f"executors have no {missing[1]}: install twinbus there too, or bring it with --archive"
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    told = [line for line in lines if "Caused by" in line or "ExecutorLostFailure" in line or "failed 4 times" in line]
-    return (told or lines or ["no reason was given"])[0][:300]
+def _tag(spark: SparkSession, tag: str) -> None:
+    """What this thread, which is nobody else's, starts from now on has the tag."""
+    if _is_connect(spark):
+        spark.addTag(tag)
+    else:
+        spark.sparkContext.addJobTag(tag)
+
+
+def _cancel(spark: SparkSession, tag: str) -> None:
+    """What runs with the tag ends. Without Connect, tags of the session are not those of its jobs: they cancel none."""
+    if _is_connect(spark):
+        spark.interruptTag(tag)
+    else:
+        spark.sparkContext.cancelJobsWithTag(tag)
+
+
+def _is_connect(spark: SparkSession) -> bool:
+    return ".connect." in type(spark).__module__
 
 
 def _in_task(options: DrainOptions, shards: tuple[Shard, ...], batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from twinbus.errors import OptionsError
 from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.spark.access import WHAT_IS_RIGHT, Access
+from twinbus.spark.servicebus.columns import read_problems, write_problems
 
 DEAD_LETTERS = "/$DeadLetterQueue"
 LATEST = -1
@@ -59,8 +60,10 @@ class WriteOptions:
     timeout_s: float = 15.0
 
 
-def read_options(given: Mapping[str, str]) -> ReadOptions:
-    """Raises `OptionsError` with everything that is wrong."""
+def read_options(
+    given: Mapping[str, str], columns: Mapping[str, str] | None = None, *, is_batch: bool = False
+) -> ReadOptions:
+    """Raises `OptionsError` with everything that is wrong, with the columns too if somebody chose them."""
     options = _Given(given, (*_BOTH, *_READ))
     found = ReadOptions(
         access=options.access(),
@@ -73,12 +76,17 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         idle_poll_ms=options.number("idlePollIntervalMs", 1_000, 0, 3_600_000),
         timeout_s=options.number("timeoutSeconds", 15, 1, 600),
     )
+    if is_batch and found.from_sequence == LATEST:
+        options.problems.append("fromSequenceNumber=latest is for streams: what is read at once has no later on")
+    options.problems += read_problems(columns or {})
     options.raise_problems()
     return found
 
 
-def write_options(given: Mapping[str, str]) -> WriteOptions:
-    """Raises `OptionsError` with everything that is wrong."""
+def write_options(
+    given: Mapping[str, str], columns: Mapping[str, str] | None = None, *, overwrites: bool = False
+) -> WriteOptions:
+    """Raises `OptionsError` with everything that is wrong, with the columns too if they are known."""
     options = _Given(given, (*_BOTH, *_WRITE))
     queue, path = options.text("queue"), options.text("path")
     if queue and path and queue != path:
@@ -90,14 +98,23 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
         makes_ids=options.flag("generateMessageIds"),
         timeout_s=options.number("timeoutSeconds", 15, 1, 600),
     )
+    if columns is not None:
+        options.problems += write_problems(columns, has_target=found.entity is not None, makes_ids=found.makes_ids)
+    if overwrites:
+        options.problems.append('messages of a queue cannot be overwritten: use mode("append")')
     options.raise_problems()
     return found
 
 
 def _entities(options: _Given) -> tuple[str, ...]:
-    named = [part.strip().strip("/") for part in (options.text("queues") or options.text("path") or "").split(",")]
+    queues, path = options.text("queues"), options.text("path")
+    if queues and path and queues != path:
+        options.problems.append("queues and the path say different things: give one")
+    named = [part.strip().strip("/") for part in (queues or path or "").split(",")]
     entities = [part for part in named if part]
     primary = options.text("primaryNamespace")
+    if options.text("backlogQueueCount") and not primary:
+        options.problems.append("backlogQueueCount says nothing without primaryNamespace")
     count = options.number("backlogQueueCount", 10, 1, 100)
     if primary:
         entities += [backlog_path(primary, index) for index in range(count)]

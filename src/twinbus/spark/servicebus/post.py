@@ -53,7 +53,7 @@ class Post:
         self._room = asyncio.Semaphore(UNDER_WAY)
         self._under_way: set[asyncio.Task[None]] = set()
         self._opening = asyncio.Lock()
-        self._failure: Unreachable | None = None
+        self._failure: BaseException | None = None
         self.stored = 0
         """Messages that were acknowledged."""
 
@@ -62,7 +62,7 @@ class Post:
         self._loop.run(self._put(entity, messages))
 
     def flush(self) -> None:
-        """Returns when everything is acknowledged. Raises `Unreachable`."""
+        """Returns when everything is acknowledged, and only then. Raises `Unreachable`."""
         self._loop.run(self._flush())
 
     def close(self) -> None:
@@ -82,8 +82,8 @@ class Post:
     def _delivered(self, task: asyncio.Task[None]) -> None:
         self._under_way.discard(task)
         self._room.release()
-        if not task.cancelled() and isinstance(task.exception(), Unreachable):
-            self._failure = self._failure or task.exception()  # type: ignore[assignment]
+        if not task.cancelled():  # whatever went wrong: a batch that was not stored is never passed over
+            self._failure = self._failure or task.exception()
 
     async def _flush(self) -> None:
         while self._under_way:
@@ -119,7 +119,8 @@ class Post:
         try:
             async with place.turn:  # in the order in which they were put
                 link = await self._link(place)
-                answer = await place.send(link, payload, message_format)
+                await place.credit_within(link, self._attempt_s, place.entity)
+                answer = place.send(link, payload, message_format)
                 self._flush_line()
             async with asyncio.timeout(self._attempt_s):
                 outcome = await answer
@@ -166,9 +167,8 @@ class _Place(Linked):
         largest = int(said) if isinstance(said, int) and said > 0 else link.max_message_size or self.limit_bytes
         self.limit_bytes = min(largest, BATCH_BYTES_MAX)
 
-    async def send(self, link: SendingLink, payload: bytes, message_format: int) -> asyncio.Future[Outcome | None]:
-        """The future answer. Waits for credit."""
-        await self.credit_granted(link)
+    def send(self, link: SendingLink, payload: bytes, message_format: int) -> asyncio.Future[Outcome | None]:
+        """The future answer."""
         tag = (next(self._numbers) & 0xFFFFFFFF).to_bytes(4, "big")
         answer: asyncio.Future[Outcome | None] = asyncio.get_running_loop().create_future()
         self._waiting[tag] = answer

@@ -51,9 +51,8 @@ class ServiceBusReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """What is there now: messages that come later are not read."""
         options = self._options
-        first = 1 if options.from_sequence == LATEST else options.from_sequence
         with _browser(options) as browser:
-            found = {entity: browser.extent(entity, first) for entity in options.entities}
+            found = {entity: browser.extent(entity, options.from_sequence) for entity in options.entities}
         ranges = [Range(entity, *extent) for entity, extent in found.items() if extent is not None]
         return [Piece(piece) for piece in pieces(ranges, options.partition_max)]
 

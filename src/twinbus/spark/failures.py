@@ -1,0 +1,41 @@
+"""What Spark says when it gives up: pages of stack traces, of which people get the line that says why."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from twinbus.errors import TwinbusError
+
+_LENGTH_MAX = 300
+_MISSING = re.compile(r"No module named '([\w.]+)'")
+_OURS = re.compile(r"^twinbus\.[\w.]+: (.+)$", re.MULTILINE)
+"""The last line of a traceback of ours, from a task."""
+
+
+@contextmanager
+def spark_gives_up_in_a_line() -> Iterator[None]:
+    """Failures of Spark, of its JVM, and of what runs in its tasks, as `TwinbusError` with one line."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise TwinbusError(f"Spark gave up: {gist(str(error))}") from error
+    except ConnectionError as error:
+        raise TwinbusError("Spark gave up: its JVM does not answer any more") from error
+
+
+def gist(text: str) -> str:
+    """The reason, as short as it can be."""
+    missing = _MISSING.search(text)
+    if missing is not None:
+        return f"executors have no {missing[1]}: install twinbus there too, or bring it with --archive"
+    ours = _OURS.search(text)
+    if ours is not None:
+        return ours[1][:_LENGTH_MAX]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    told = [line for line in lines if "Caused by" in line or "ExecutorLostFailure" in line or "failed 4 times" in line]
+    return (told or lines or ["no reason was given"])[0][:_LENGTH_MAX]
