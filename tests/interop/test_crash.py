@@ -68,14 +68,14 @@ class Senders:
             pass  # the server is gone: this one send is in doubt, the ones before it are not
 
 
-def receive_all(connection_string: str) -> list[str]:
+def receive_all(connection_string: str, at_least: int) -> list[str]:
     found: list[str] = []
     mode = ServiceBusReceiveMode.RECEIVE_AND_DELETE
     with (
         ServiceBusClient.from_connection_string(connection_string) as client,
         client.get_queue_receiver("orders", receive_mode=mode, prefetch_count=1_000) as receiver,
     ):
-        while got := receiver.receive_messages(1_000, max_wait_time=2):
+        while got := receiver.receive_messages(1_000, max_wait_time=20 if len(found) < at_least else 2):
             found += [str(message) for message in got]
     return found
 
@@ -92,7 +92,7 @@ def test_every_send_that_returned_before_kill_9_is_received_after_the_restart(tm
 
     with serving(tmp_path, port) as (_, _, same_string):
         assert same_string == connection_string, "the key is made once and kept"
-        received = receive_all(connection_string)
+        received = receive_all(connection_string, len(before.acknowledged))
     assert before.acknowledged - set(received) == set(), "acknowledged and lost"
     assert len(received) == len(set(received)), "stored twice"
     assert len(received) <= len(before.acknowledged) + SENDERS, "more than the sends in doubt"

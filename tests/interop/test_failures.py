@@ -23,7 +23,7 @@ from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.testing import LocalNamespace
 
 OPEN_S = 10
-SOON_S = 0.6
+SOON_S = 2.0
 """How long those are waited for who do not answer."""
 
 

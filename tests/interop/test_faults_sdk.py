@@ -214,7 +214,7 @@ def test_a_namespace_that_refuses_connections_comes_back_by_itself(namespace_pai
         namespace.create_queue("orders")
     with client_of(primary) as client, client.get_queue_sender("orders") as opened:
         opened.send_messages(ServiceBusMessage("before"))
-        primary.faults.add("unreachable", how="refuse", length=SHORTLY)
+        primary.faults.add("unreachable", how="refuse", length=timedelta(seconds=4))
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", primary.port), timeout=WAIT_S).close()
         with pytest.raises(ServiceBusConnectionError):
@@ -408,10 +408,15 @@ def test_slow_answers_take_as_long_as_they_should(bus: LocalNamespace) -> None:
         sender.send_messages(ServiceBusMessage("during"))
         assert time.monotonic() - began >= SHORTLY.total_seconds()
         bus.faults.clear()
-        began = time.monotonic()
-        sender.send_messages(ServiceBusMessage("after"))
-        assert time.monotonic() - began < SHORTLY.total_seconds()
-    assert peek(bus) == ["before", "during", "after"]
+        assert min(_seconds(sender, "after") for _ in range(5)) < SHORTLY.total_seconds()
+    assert peek(bus) == ["before", "during", *["after"] * 5]
+
+
+def _seconds(sender: ServiceBusSender, text: str) -> float:
+    """How long a send takes."""
+    began = time.monotonic()
+    sender.send_messages(ServiceBusMessage(text))
+    return time.monotonic() - began
 
 
 def test_slow_deliveries_come_late_and_in_order(bus: LocalNamespace) -> None:
@@ -432,7 +437,7 @@ def _texts(receiver: ServiceBusReceiver, count: int) -> list[str]:
 
 
 def test_late_messages_are_accepted_at_once_and_survive_a_restart(bus: LocalNamespace) -> None:
-    delay_s = 4
+    delay_s = 8
     with (
         client_of(bus) as client,
         client.get_queue_sender("orders") as sender,
@@ -461,7 +466,7 @@ def test_unanswered_messages_are_stored_and_their_senders_never_know(bus: LocalN
     with client_of(bus) as client, client.get_queue_sender("orders") as sender:
         bus.faults.add("unanswered", entities=["orders"], count=1)
         with pytest.raises(OperationTimeoutError):
-            sender.send_messages(ServiceBusMessage("stored"), timeout=1)
+            sender.send_messages(ServiceBusMessage("stored"), timeout=3)
     send(bus, text="answered")
     assert peek(bus) == ["stored", "answered"]
     assert_works(bus, "invoices")
@@ -494,7 +499,7 @@ def test_a_restarting_group_is_unavailable_then_slow_then_well_and_leaves_a_dump
 
 def test_a_restarting_namespace_is_gone_for_a_while(bus: LocalNamespace) -> None:
     send(bus)
-    bus.faults.add("restart", length=SHORTLY, slow_for=timedelta(0))
+    bus.faults.add("restart", length=timedelta(seconds=4), slow_for=timedelta(0))
     with pytest.raises(ServiceBusConnectionError):
         send(bus)
     wait_until(lambda: bus.faults.list() == [])

@@ -114,7 +114,7 @@ def test_a_side_that_is_away_is_told_in_time(spaces: NamespacePair, side: str, h
     getattr(spaces, side).faults.add("unreachable", how=how)
     began = time.monotonic()
     seen = inspect(here, there, 2, attempt_s=0.8, admin_s=0.8)
-    assert time.monotonic() - began < 6
+    assert time.monotonic() - began < 15
     assert {"primary": seen.primary.is_reachable, "secondary": seen.secondary.is_reachable} == {
         "primary": side != "primary",
         "secondary": side != "secondary",

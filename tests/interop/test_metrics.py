@@ -78,7 +78,7 @@ def test_a_ping_is_accepted_metered_and_shown_to_nobody(bus: LocalNamespace) -> 
             sender.send_messages([ServiceBusMessage("real"), ping])
         with client.get_queue_receiver("orders") as receiver:
             assert [str(message) for message in receiver.peek_messages(5)] == ["real"]
-            assert [str(message) for message in receiver.receive_messages(5, max_wait_time=1)] == ["real"]
+            assert [str(message) for message in receiver.receive_messages(5, max_wait_time=WAIT_S)] == ["real"]
     counted = operations(bus)
     assert counted["orders", "ping"]["operations"] == 2
     assert counted["orders", "send"]["operations"] == 1

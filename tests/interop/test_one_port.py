@@ -39,9 +39,8 @@ from twinbus.amqp.types import Int, Long
 from twinbus.cli.main import run
 from twinbus.connection_string import ROOT_KEY_NAME, ConnectionString
 from twinbus.namespace.certificates import kept_identity, needed_names
-from twinbus.namespace.guest import TLS_SHUTDOWN_S
 from twinbus.namespace.limits import ServerLimits
-from twinbus.namespace.server import CLOSE_WAIT_S, NamespaceServer
+from twinbus.namespace.server import NamespaceServer
 from twinbus.namespace.wire import PILE_BYTES
 from twinbus.options import NamespaceOptions
 
@@ -589,7 +588,10 @@ async def test_a_paused_port_refuses_and_comes_back(server: NamespaceServer) -> 
 # --- stopping and starting ---
 
 
-async def test_a_stop_ends_every_connection_in_its_own_way_and_the_port_is_free_at_once(tmp_path: Path) -> None:
+async def test_a_stop_ends_every_connection_in_its_own_way_and_the_port_is_free_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("twinbus.namespace.guest.TLS_SHUTDOWN_S", 30.0)
     async with serving(data=tmp_path) as server, peer_of(server, ssl=trusting(server)) as amqp, peer_of(server) as http:
         await amqp.until(Opened)
         http.writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -604,13 +606,16 @@ async def test_a_stop_ends_every_connection_in_its_own_way_and_the_port_is_free_
             assert await hung_up(http.reader) == b""
             assert await hung_up(silent.reader) == b""
             await stopping
-            assert asyncio.get_running_loop().time() - began < TLS_SHUTDOWN_S
+            assert asyncio.get_running_loop().time() - began < 15
     async with serving(data=tmp_path, port=server.port) as again, peer_of(again) as peer:
         await peer.until(Opened)
         assert again.connection_string == server.connection_string
 
 
-async def test_a_peer_that_leaves_while_it_is_not_read_does_not_delay_a_stop(tmp_path: Path) -> None:
+async def test_a_peer_that_leaves_while_it_is_not_read_does_not_delay_a_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("twinbus.namespace.server.CLOSE_WAIT_S", 30.0)
     async with serving(data=tmp_path) as server:
         async with peer_of(server, ssl=trusting(server)) as peer:
             await peer.until(Opened)
@@ -619,7 +624,7 @@ async def test_a_peer_that_leaves_while_it_is_not_read_does_not_delay_a_stop(tmp
         await asyncio.sleep(0.05)
         began = asyncio.get_running_loop().time()
         await server.stop()
-        assert asyncio.get_running_loop().time() - began < CLOSE_WAIT_S / 2
+        assert asyncio.get_running_loop().time() - began < 15
 
 
 async def test_a_silent_server_can_be_stopped(server: NamespaceServer) -> None:

@@ -185,7 +185,7 @@ def test_a_secondary_that_cannot_be_reached_is_told_in_time(
     secondary.faults.add("unreachable", how=how)
     began = time.monotonic()
     text = refusal(reach(primary), there, attempt_s=QUICK_S, creates=creates)
-    assert time.monotonic() - began < 5 * QUICK_S
+    assert time.monotonic() - began < 15 * QUICK_S
     assert f"secondary backup ({there.address})" in text
     assert "check its address" in text
 

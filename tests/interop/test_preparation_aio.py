@@ -105,7 +105,7 @@ async def test_a_secondary_that_cannot_be_reached_is_told_in_time(
     spaces.secondary.faults.add("unreachable", how=how)
     began = time.monotonic()
     text = await refusal(reach(spaces.primary), there, attempt_s=QUICK_S, creates=creates)
-    assert time.monotonic() - began < 6 * QUICK_S
+    assert time.monotonic() - began < 15 * QUICK_S
     assert f"secondary backup ({there.address})" in text
 
 

@@ -112,7 +112,7 @@ async def messages_at(
             client.get_queue_receiver(queue, sub_queue=sub_queue, receive_mode="receiveanddelete") as receiver,
         ):
             while len(found) < count:
-                more = receiver.receive_messages(count - len(found), max_wait_time=2)
+                more = receiver.receive_messages(count - len(found), max_wait_time=5)
                 if not more:
                     break
                 found += more
@@ -236,7 +236,7 @@ async def test_a_silent_primary_is_given_up_in_time(pair: NamespacePair) -> None
 async def test_a_batch_that_is_stored_but_not_answered_comes_again_with_the_same_ids(pair: NamespacePair) -> None:
     pair.primary.faults.add("unanswered", entities=["orders"], count=1)
     await fill(pair.secondary, 0, [letter("orders", f"m{n}") for n in range(10)])
-    async with running(pair, attempt_s=0.5) as pump:
+    async with running(pair, attempt_s=2.0) as pump:
         await until(lambda: pump.look().moved == 10)
         assert pump.look().in_doubt == 10
     found = ids_of(await messages_at(pair.primary, "orders", 20))
@@ -246,12 +246,12 @@ async def test_a_batch_that_is_stored_but_not_answered_comes_again_with_the_same
 async def test_a_throttled_destination_is_left_alone_for_a_while(pair: NamespacePair) -> None:
     pair.primary.faults.add("refuse", entities=["orders"], condition="com.microsoft:server-busy", count=1, on="sends")
     await fill(pair.secondary, 0, [letter("orders", f"m{n}") for n in range(10)])
-    async with running(pair, busy_s=1.0) as pump:
+    began = time.monotonic()
+    async with running(pair, busy_s=2.0) as pump:
         await until(lambda: pump.look().released == 10)
-        began = time.monotonic()
         assert pump.look().moved == 0
         await until(lambda: pump.look().moved == 10)
-        assert time.monotonic() - began > 0.3
+    assert time.monotonic() - began >= 2.0
 
 
 async def test_strangers_are_put_aside_listed_and_can_be_discarded(pair: NamespacePair) -> None:
@@ -297,9 +297,9 @@ async def test_an_entity_that_keeps_a_redrive_waiting_does_so_once(pair: Namespa
         await until(lambda: pump.look().expired == 5)
     pair.primary.faults.add("unanswered", entities=["orders"])
     began = time.monotonic()
-    async with Quarantine(dial(pair.secondary), "contoso", 2, attempt_s=1.0) as quarantine:
+    async with Quarantine(dial(pair.secondary), "contoso", 2, attempt_s=2.0) as quarantine:
         tried = await quarantine.redrive(dial(pair.primary), by_reason(EXPIRED))
-    assert time.monotonic() - began < 4.5
+    assert time.monotonic() - began < 9.5
     first, *others = tried.kept.values()
     assert "orders did not answer in time" in first
     assert len(others) == 4
@@ -321,27 +321,28 @@ async def test_an_empty_receive_is_not_an_empty_queue(pair: NamespacePair) -> No
 
 
 async def test_two_syphons_share_one_backlog(pair: NamespacePair) -> None:
-    await fill(pair.secondary, 0, [letter("orders", f"m{n}") for n in range(2_000)])
-    async with running(pair, prefetch=100) as one:
-        other = Syphon(dial(pair.primary), dial(pair.secondary), "contoso", 2, SyphonOptions(prefetch=100))
+    other = Syphon(dial(pair.primary), dial(pair.secondary), "contoso", 2, SyphonOptions(prefetch=100))
+    async with running(pair, prefetch=100) as one, asyncio.timeout(WAIT_S):
+        filled = 0
         async with other:
-            await until(lambda: one.look().moved + other.look().moved == 2_000)
-            assert one.look().moved > 0
-            assert other.look().moved > 0
-    found = await messages_at(pair.primary, "orders", 2_000)
-    assert ids_of(found) == sorted(f"m{n}" for n in range(2_000))
+            while not (one.look().moved and other.look().moved):
+                await fill(pair.secondary, 0, [letter("orders", f"m{n}") for n in range(filled, filled + 500)])
+                filled += 500
+            await until(lambda: one.look().moved + other.look().moved == filled)
+    found = await messages_at(pair.primary, "orders", filled)
+    assert ids_of(found) == sorted(f"m{n}" for n in range(filled))
 
 
 async def test_a_secondary_that_restarts_is_taken_up_again(pair: NamespacePair) -> None:
-    await fill(pair.secondary, 0, [letter("orders", f"m{n}") for n in range(500)])
+    await fill(pair.secondary, 0, [letter("orders", f"m{n}") for n in range(400)])
     alerts: list[Alert] = []
-    async with running(pair, alerts, rate=1_000.0) as pump:
-        await until(lambda: pump.look().moved > 50)
+    async with running(pair, alerts, rate=80.0) as pump:
+        await until(lambda: pump.look().moved > 5)
         await asyncio.to_thread(pair.secondary.restart)
-        assert pump.look().moved < 500
-        await until(lambda: pump.look().held == 0 and not pump.look().troubles and pump.pump.tally.stored >= 500)
+        assert pump.look().moved < 400
+        await until(lambda: pump.look().held == 0 and not pump.look().troubles and pump.pump.tally.stored >= 400)
     found = set(ids_of(await messages_at(pair.primary, "orders", pump.pump.tally.stored)))
-    assert found == {f"m{n}" for n in range(500)}
+    assert found == {f"m{n}" for n in range(400)}
     assert {"queue_down", "queue_up"} <= {alert.name for alert in alerts}
 
 

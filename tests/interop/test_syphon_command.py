@@ -236,7 +236,7 @@ def test_a_signal_stops_it_cleanly_and_nothing_stays_locked(
     # Nothing waits for the end of a lock: the rest comes home at once.
     started = time.monotonic()
     assert subprocess.run(command("--until-empty"), stdout=subprocess.DEVNULL).returncode == 0
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 45, "a lock lasts a minute"
     assert sorted(ids_at(spaces.primary, "orders")) == sorted(f"orders-{n}" for n in range(200))
 
 

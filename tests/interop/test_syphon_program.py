@@ -146,7 +146,7 @@ def test_a_schedule_that_has_passed_is_delivered_at_once_and_one_to_come_is_kept
         ServiceBusClient.from_connection_string(spaces.primary.connection_string) as client,
         client.get_queue_receiver("orders") as receiver,
     ):
-        assert [message.message_id for message in receiver.receive_messages(5, max_wait_time=2)] == ["passed"]
+        assert [message.message_id for message in receiver.receive_messages(5, max_wait_time=10)] == ["passed"]
         states = {message.message_id: message.state for message in receiver.peek_messages(5)}
     assert states["to come"] is ServiceBusMessageState.SCHEDULED
 
@@ -239,13 +239,13 @@ def test_sigusr2_goes_on_and_changes_nothing_where_nothing_is_paused(spaces: Nam
 
 def test_after_a_kill_the_next_one_goes_on_and_nothing_is_lost(spaces: NamespacePair) -> None:
     put(spaces, 0, letters_for("orders", 300))
-    with started("--rate", "100") as process:
-        wait_for(process, "progress", moved_min=50)
+    with started("--rate", "50") as process:
+        wait_for(process, "progress", moved_min=20)
         process.kill()
     ended_at = time.monotonic()
     with started("--until-empty") as process:
         finished = wait_for(process, "finished", ending="empty")
-    assert 0 < finished["moved"] <= 250
+    assert 0 < finished["moved"] <= 280
     assert time.monotonic() - ended_at >= LOCK_MS / 1000 - 2, "it waited for what the dead one had under lock"
     assert set(ids_at(spaces.primary, "orders")) == {f"orders-{number}" for number in range(300)}
     assert ids_at(spaces.secondary, QUEUES[0]) == []
@@ -253,7 +253,7 @@ def test_after_a_kill_the_next_one_goes_on_and_nothing_is_lost(spaces: Namespace
 
 def test_two_of_them_share_the_work_and_nothing_comes_twice(spaces: NamespacePair) -> None:
     put(spaces, 0, letters_for("orders", 5_000))  # more than one of them borrows at a time
-    pace = ("--until-empty", "--rate", "1000")
+    pace = ("--until-empty", "--rate", "500")
     with started(*pace) as one, started(*pace) as other:
         moved = [wait_for(each, "finished", ending="empty")["moved"] for each in (one, other)]
     assert (sum(moved), one.returncode, other.returncode) == (5_000, 0, 0)

@@ -27,7 +27,7 @@ def peer(namespace: LocalNamespace) -> Iterator[socket.socket]:
 
 
 def test_a_peer_that_asks_for_keep_alives_gets_them(peer: socket.socket) -> None:
-    connection = Connection(role=Role.CLIENT, container_id="quiet", sasl=ClientSasl(), idle_timeout_ms=600)
+    connection = Connection(role=Role.CLIENT, container_id="quiet", sasl=ClientSasl(), idle_timeout_ms=5_000)
     connection.open()
     opened = False
     while not opened:
@@ -35,7 +35,7 @@ def test_a_peer_that_asks_for_keep_alives_gets_them(peer: socket.socket) -> None
         opened = any(isinstance(event, Opened) for event in connection.receive(peer.recv(65536), 0))
     began = time.monotonic()
     assert peer.recv(65536) == EMPTY_FRAME
-    assert time.monotonic() - began < 0.6, "half of the time it asked for is when it has to come"
+    assert time.monotonic() - began < 5, "half of the time it asked for is when it has to come"
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_a_stranger_who_never_proves_anything_is_let_go() -> None:
             except ConnectionError:
                 pass
         assert opened
-        assert 0.4 < time.monotonic() - began < 5
+        assert 0.4 < time.monotonic() - began < 9
 
 
 def test_a_port_that_somebody_took_meanwhile_is_taken_back_when_it_is_free() -> None:
