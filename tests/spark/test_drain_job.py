@@ -220,6 +220,26 @@ def test_with_every_the_command_goes_on_until_it_is_told_to_stop(
     assert ids_in(backlog.primary, "orders").total() == 60
 
 
+@pytest.mark.parametrize(("words", "code"), [([], 3), (["--every", "1s"], 0)], ids=["once", "every"])
+def test_sigterm_ends_the_tasks_though_nothing_moves(
+    spark: SparkSession, backlog: SparkBacklog, words: list[str], code: int
+) -> None:
+    fill(backlog.secondary.connection_string, backlog.path(0), letters_for("orders", 10))
+    backlog.primary.faults.add("no-send", entities=["orders"])
+
+    def stop_when_a_task_is_at_work() -> None:
+        while not list(backlog.ledger.glob("*.jsonl")):
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=stop_when_a_task_is_at_work, daemon=True).start()
+    began = time.monotonic()
+    found, said, output = command(backlog, "--ledger", str(backlog.ledger), "--patience", "2m", *words)
+    assert found == code, output
+    assert {event["event"] for event in said} == {"progress"}
+    assert time.monotonic() - began < 120, "nobody waits until the tasks have lost their patience"
+
+
 def test_the_command_ends_with_0_when_the_backlog_is_empty(spark: SparkSession, backlog: SparkBacklog) -> None:
     fill(backlog.secondary.connection_string, backlog.path(1), letters_for("orders", 20))
     code, said, output = command(backlog, "--ledger", str(backlog.ledger))

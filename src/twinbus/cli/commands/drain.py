@@ -34,6 +34,7 @@ from twinbus.errors import OptionsError, TwinbusError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from twinbus.spark.access import Access
     from twinbus.spark.drain.drain import DrainProgress
@@ -251,10 +252,23 @@ def _again(
             on_trouble=trouble,
             on_progress=show,
         )
+        try:
+            _watch(query, stop)
+        except TwinbusError:
+            if not stop.is_wished:  # else the JVM has had the same signal, and is gone
+                raise
+    tell("interrupted" if stop.code else "stopped; what is left stays in the backlog")
+    return stop.code
+
+
+def _watch(query: StreamingQuery, stop: Stop) -> None:
+    """Returns when it is wished, and the query has ended. Raises `TwinbusError` if it ended by itself."""
+    from twinbus.spark.failures import spark_gives_up_in_a_line
+
+    with spark_gives_up_in_a_line():
         while query.isActive and not stop.wait(LOOK_S):
             pass
         error = query.exception()
         query.stop()
-    if error is not None and not stop.is_wished:
+    if error is not None:
         raise TwinbusError(f"the stream ended: {str(error).splitlines()[0][:300]}")
-    return stop.code

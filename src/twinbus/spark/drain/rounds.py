@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -67,7 +68,8 @@ def run_round(
                 look()
         except BaseException:
             while not wait([job], CANCEL_S).done:  # again and again: it may not have begun when it was cancelled first
-                _cancel(spark, tag)
+                with suppress(Exception):  # the JVM may have had the same signal, and be gone
+                    _cancel(spark, tag)
             raise
         return job.result()
 
