@@ -151,7 +151,7 @@ class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
     entities: Sequence[str] = ()
     """Entities that are known to exist. For others "not found" is taken for a typing error until they were seen."""
     ledger: str | Path | None = None
-    """Folder for the record of everything the pairing does, and of what its receivers are done with; None: no record."""
+    """Folder for the record of what the pairing does, and of what its receivers are done with; None: no record."""
 
     def __post_init__(self) -> None:
         given: object = self.entities
