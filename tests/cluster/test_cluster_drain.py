@@ -14,22 +14,25 @@ from pathlib import Path
 
 import pytest
 from backlog_letters import fill, letters_for
+from ledger_story import BASE_MS, Script, write_lines
 from served import KEY, Served
 from spark_backlog import ids_of
 from spark_cluster import EXECUTOR, PYTHON_WORKER, SPARK_HOME, Drain, SparkCluster, processes_of, until
 
 import twinbus
-from twinbus.ledger.kinds import Kind
+from twinbus.ledger import Event, Kind
 from twinbus.ledger.lines import Flaw, read_line
 from twinbus.ledger.reader import segments_in
 from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.spark.archive import FOLDER, pack
 from twinbus.spark.drain.options import PREFETCH as WINDOW
+from twinbus.spark.jobs.compaction import LITTLE_BYTES
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 QUEUES = 2
 MESSAGES = 20_000
+REPORTED = 200_000
 SLOW_MS = 4_000
 """A window a task takes so long: time for both to come, and to be killed in the middle."""
 
@@ -210,6 +213,29 @@ def test_executors_without_anything_installed_get_it_from_the_archive(place: Pla
     done = place.cluster.drain(*words, "--archive", str(archive), environment=BARE).finished()
     assert (done["ending"], done["moved"]) == ("empty", 1_000)
     assert len(place.arrived()) == 1_000
+
+
+def test_a_report_is_made_on_executors_with_nothing_installed(place: Place, archive: Path) -> None:
+    """Of a ledger that is too large to be read by the driver on the side."""
+    ledger, page = place.folder / "large-ledger", place.folder / "report.html"
+    ledger.mkdir()
+    for process in range(4):
+        script = Script(f"{process:016x}", "shop")
+        for number in range(REPORTED // 4):
+            script.note(
+                BASE_MS + number, Event(Kind.ACCEPTED, "orders", message_ids=(f"{process}-{number}",), sizes=(5,))
+            )
+        write_lines(ledger, script.process, script.lines())
+    assert sum(segment.stat().st_size for segment in segments_in(ledger)) > LITTLE_BYTES
+    words = ("pipeline", "report", "--ledger", str(ledger), "--out", str(page), "--json", "--master", place.cluster.url)
+    command = (sys.executable, "-m", "twinbus", *words)
+    code, out, err = place.cluster.run(*command, environment=BARE).ended()
+    assert (code, out) == (1, ""), "without the archive they have nothing"
+    assert "bring it with --archive" in err
+    done = place.cluster.run(*command, "--archive", str(archive), environment=BARE).finished()
+    assert done["reconciliation"]["accepted"] == REPORTED
+    assert (done["coverage"]["complete"], done["coverage"]["skipped"]) == (True, [])
+    assert "stored on primary" in page.read_text(encoding="utf-8")
 
 
 def test_speculation_is_refused_before_anything_moves(place: Place, archive: Path) -> None:

@@ -14,6 +14,7 @@ from twinbus.cli.main import run
 from twinbus.ledger import Event, Kind
 from twinbus.spark.compaction.compaction import Compacted
 from twinbus.spark.jobs.findings import Findings
+from twinbus.spark.session import _reason
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -121,6 +122,9 @@ def test_six_thousand_pings_an_hour_are_counted_from_the_ledger(
         (["--ledger", ".", "--horizon", "soon"], 2, "--horizon"),
         (["--ledger", ".", "--out", "no/such/place.html"], 2, "cannot be written"),
         (["--ledger", ".", "--prices", "no.toml"], 2, "prices cannot be read"),
+        (["--ledger", ".", "--archive", "no.tgz"], 2, "there is no archive no.tgz"),
+        (["--ledger", ".", "--master", "nonsense"], 2, "--master is local[N]"),
+        (["--ledger", ".", "--master", "local[0]"], 2, "--master is local[N]"),
     ],
 )
 def test_wrong_arguments_are_one_line_before_spark_starts(
@@ -130,6 +134,19 @@ def test_wrong_arguments_are_one_line_before_spark_starts(
     said = capsys.readouterr().err
     assert text in said
     assert said.count("\n") == 1
+
+
+def test_a_spark_that_does_not_start_says_why() -> None:
+    said = """WARNING: Using incubator modules
+Exception in thread "main" org.apache.spark.SparkException: Master must either be yarn or start with spark
+\tat org.apache.spark.deploy.SparkSubmit.error(SparkSubmit.scala:1047)
+[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number."""
+    assert _reason(said) == "Master must either be yarn or start with spark"
+    assert _reason("[JAVA_GATEWAY_EXITED] no port") == "[JAVA_GATEWAY_EXITED] no port"
+    said = """spark: ERROR StandaloneSchedulerBackend: Reason: All masters are unresponsive! Giving up.
+An error occurred while calling None.org.apache.spark.sql.classic.SparkSession.
+: java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext."""
+    assert _reason(said) == "Reason: All masters are unresponsive! Giving up."
 
 
 def test_a_machine_without_java_is_told_what_to_install(

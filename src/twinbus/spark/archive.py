@@ -20,7 +20,7 @@ from twinbus.errors import OptionsError, TwinbusError
 FOLDER = "twinbus_archive"
 """Where Spark unpacks it, below the folder that an executor works in."""
 SUFFIXES = (".tar.gz", ".tgz")
-_ROOTS = ("twinbus", "pyarrow")
+_ROOTS = ("twinbus", "pyarrow", "numpy")
 _FROM_SPARK = {"pyspark", "py4j"}
 """Every Spark has these, in its own version."""
 _NAME = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")

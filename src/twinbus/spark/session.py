@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -47,6 +48,10 @@ FOR_LITTLE_DATA = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 """For some megabytes: most of the time would go into compiling code that runs for a moment only."""
+THROWN = re.compile(r"(?:^|[ :])[\w.$]+\.[\w$]+(?:Exception|Error): (.+)")
+COMPLAINT = re.compile(r"spark: ERROR [\w$]+: (.+)")
+STOPPED = "Cannot call methods on a stopped SparkContext"
+"""What follows from a failure, and is none."""
 LITTLE_ROWS = 200_000
 """With so many the difference is gone."""
 
@@ -107,7 +112,7 @@ def _started(master: str | None, settings: dict[str, str]) -> SparkSession:
             with _stderr_into(said.fileno()):
                 return _session(master, settings | _java_options(Path(folder), settings))
         except Exception as error:  # py4j has many; whoever waits at a prompt needs one line
-            raise TwinbusError(f"Spark did not start: {_first_line(error)}{_last_words(said)}") from error
+            raise TwinbusError(f"Spark did not start: {_reason(f'{_last_words(said)}{error}')}") from error
 
 
 def _session(master: str | None, settings: dict[str, str]) -> SparkSession:
@@ -125,15 +130,18 @@ def _session(master: str | None, settings: dict[str, str]) -> SparkSession:
     return session
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+def _reason(text: str) -> str:
+    """Of stack traces and complaints, what was thrown first; else the last complaint, else what was said first."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    thrown = [match[1] for line in lines if (match := THROWN.search(line)) and STOPPED not in line]
+    complaints = [match[1] for line in reversed(lines) if (match := COMPLAINT.match(line))]
+    return (thrown or complaints or lines or ["nobody knows why"])[0]
 
 
 def _last_words(said: IO[bytes]) -> str:
-    """The last line of what the JVM said before it ended."""
+    """What the JVM said before it ended."""
     said.seek(0)
-    lines = said.read().decode(errors="replace").strip().splitlines()
-    return f" ({lines[-1].strip()})" if lines else ""
+    return f"{said.read().decode(errors='replace').strip()}\n"
 
 
 LOG_SETTINGS = """\

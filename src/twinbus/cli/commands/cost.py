@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from twinbus.cli.bars import Bar
+from twinbus.cli.commands.drain import Archive, Master
 from twinbus.cli.commands.pipeline import (
     AsJson,
     LedgerDirectory,
-    Master,
     PriceTable,
     Store,
+    Where,
     compacted_ledger,
 )
 from twinbus.cli.exit_codes import ExitCode, exit_codes
@@ -78,6 +79,7 @@ def actual(
     store: Store = None,
     prices: PriceTable = None,
     master: Master = None,
+    archive: Archive = None,
     as_json: AsJson = False,
 ) -> None:
     """Tell what was used and what that costs, month by month, from the ledger. This needs Spark.
@@ -93,7 +95,7 @@ def actual(
 
     table = load_prices(prices)
     with Bar("starting") as bar:
-        spark, compacted = compacted_ledger(ledger, store, master, bar)
+        spark, compacted = compacted_ledger(ledger, store, Where(master, archive), bar)
         from twinbus.spark.compaction.coverage import coverage_of
         from twinbus.spark.failures import spark_gives_up_in_a_line
         from twinbus.spark.jobs.analysis import actual_cost

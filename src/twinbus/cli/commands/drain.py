@@ -43,6 +43,14 @@ if TYPE_CHECKING:
 ENDED_EARLY = "it ended before the backlog was empty: nothing moved, or SIGTERM"
 EVERY_S = (1, 86_400)
 LOOK_S = 0.5
+Master = Annotated[
+    str | None, typer.Option(metavar="URL", help="A Spark master. Default: Spark inside this process, local[*,4].")
+]
+Archive = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Executors get twinbus from this file, made with twinbus pipeline pack."),
+]
+_MASTER = re.compile(r"local(\[(\*|[1-9]\d*)(, *[1-9]\d*)?\])?|local-cluster\[.+\]|yarn|(spark|k8s)://.+")
 _PLAIN_LOCAL = re.compile(r"local(\[(?P<cores>\*|\d+)\])?")
 
 
@@ -82,13 +90,8 @@ def drain(
         typer.Option(metavar="REF", help="Where executors find the primary's string: env:NAME, file:PATH."),
     ] = None,
     secondary_secret: Annotated[str | None, typer.Option(metavar="REF", help="The same for the secondary.")] = None,
-    master: Annotated[
-        str | None, typer.Option(metavar="URL", help="A Spark master. Default: Spark inside this process, local[*,4].")
-    ] = None,
-    archive: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Executors get twinbus from this file, made with twinbus pipeline pack."),
-    ] = None,
+    master: Master = None,
+    archive: Archive = None,
     timeout: Timeout = "15s",
     as_json: Annotated[
         bool, typer.Option("--json", help="JSON lines on stdout: progress every two seconds, and the result.")
@@ -111,6 +114,7 @@ def drain(
       twinbus pipeline drain --master spark://host:7077 --primary-secret env:BUS
       twinbus pipeline drain --master spark://host:7077 --archive twinbus.tar.gz
     """
+    check_master(master)
     every_s = None if every is None else _every_s(every)
     if checkpoint is not None and every_s is None:
         raise OptionsError("--checkpoint says nothing without --every: a single drain has no ticks to count")
@@ -201,6 +205,12 @@ def _access(side: str, string: str | None, secret: str | None, config: Path | No
 def is_local(master: str | None) -> bool:
     """Whether executors are children of this process. Under spark-submit, Spark was there first."""
     return "PYSPARK_GATEWAY_PORT" not in os.environ and (master is None or master.startswith("local"))
+
+
+def check_master(master: str | None) -> None:
+    """Raises `OptionsError` for what no Spark understands: it would say so in a stack trace, after some seconds."""
+    if master is not None and _MASTER.fullmatch(master) is None:
+        raise OptionsError(f"--master is local[N], spark://HOST:PORT, yarn or k8s://URL, got {master!r}")
 
 
 def patient(master: str | None) -> str | None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from twinbus.cli.bars import Bar
-from twinbus.cli.commands.drain import ENDED_EARLY, drain
+from twinbus.cli.commands.drain import ENDED_EARLY, Archive, Master, check_master, drain
 from twinbus.cli.commands.pack import pack
 from twinbus.cli.exit_codes import ExitCode, exit_codes
 from twinbus.cli.lengths import length_s
@@ -33,13 +33,17 @@ Store = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Where the compacted ledger is kept. Default: compacted, below the ledger."),
 ]
-Master = Annotated[
-    str | None, typer.Option(metavar="URL", help="A Spark master. Default: Spark inside this process, local[*,4].")
-]
 PriceTable = Annotated[
     Path | None, typer.Option(metavar="FILE", help="A price table in TOML. Default: list prices, whose date is shown.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="The result as JSON.")]
+
+
+class Where(NamedTuple):
+    """Where Spark is, and what its executors run."""
+
+    master: str | None
+    archive: Path | None
 
 
 def report(
@@ -52,6 +56,7 @@ def report(
     store: Store = None,
     prices: PriceTable = None,
     master: Master = None,
+    archive: Archive = None,
     as_json: AsJson = False,
 ) -> None:
     """Say what became of every message, when entities were out, whether order was kept, and what it cost.
@@ -69,7 +74,7 @@ def report(
 
     horizon_min = minutes("--horizon", horizon)
     _refuse_directory(out)
-    found = findings(ledger, store, load_prices(prices), master, horizon_min)
+    found = findings(ledger, store, load_prices(prices), Where(master, archive), horizon_min)
     if out is not None:
         _write(out, found)
     typer.echo(json.dumps(found.as_dict()) if as_json else report_text(found))
@@ -78,10 +83,10 @@ def report(
         raise typer.Exit(code)
 
 
-def findings(ledger: Path, store: Path | None, prices: Prices, master: str | None, horizon_min: int) -> Findings:
+def findings(ledger: Path, store: Path | None, prices: Prices, where: Where, horizon_min: int) -> Findings:
     """Everything that the ledger says."""
     with Bar("starting") as bar:
-        spark, compacted = compacted_ledger(ledger, store, master, bar)
+        spark, compacted = compacted_ledger(ledger, store, where, bar)
         from twinbus.spark.failures import spark_gives_up_in_a_line
         from twinbus.spark.jobs.analysis import analyse
 
@@ -89,12 +94,16 @@ def findings(ledger: Path, store: Path | None, prices: Prices, master: str | Non
             return analyse(spark, compacted, prices, horizon_min=horizon_min, tell=bar.say)
 
 
-def compacted_ledger(ledger: Path, store: Path | None, master: str | None, bar: Bar) -> tuple[SparkSession, Compacted]:
+def compacted_ledger(ledger: Path, store: Path | None, where: Where, bar: Bar) -> tuple[SparkSession, Compacted]:
     """A session, and the store of a ledger with everything in it that the ledger has."""
+    from twinbus.spark.archive import settings_for
     from twinbus.spark.session import FOR_LITTLE_DATA, ensure_session
 
-    little = master is None and _bytes_of(ledger) <= LITTLE_BYTES
-    spark = ensure_session(master, settings=FOR_LITTLE_DATA if little else {}, tell=bar.say)
+    check_master(where.master)
+    is_little = _bytes_of(ledger) <= LITTLE_BYTES and where.master is None
+    settings = FOR_LITTLE_DATA if is_little else {}
+    settings = settings | ({} if where.archive is None else settings_for(where.archive))
+    spark = ensure_session(where.master, settings=settings, tell=bar.say)
     from twinbus.spark.compaction.compaction import compact_ledger
     from twinbus.spark.failures import spark_gives_up_in_a_line
     from twinbus.spark.jobs.compaction import on
