@@ -138,7 +138,7 @@ def test_a_secondary_out_of_reach_is_told_in_time_and_can_be_paired_later(both: 
     bus = both.client(attempt_timeout=QUICK, create_backlog=False)
     began = time.monotonic()
     assert "backup" in refusal(bus)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 9
     both.secondary.clear()
     with bus:
         assert bus.backlog_queue_count == 2

@@ -126,7 +126,7 @@ def test_over_tls_no_attempt_takes_longer_than_it_may_either(both: Stage, how: s
         for sender in (opened, fresh):
             began = time.monotonic()
             assert sender.send_messages(ServiceBusMessage("2")).side is Side.BACKLOG
-            assert time.monotonic() - began < 1 + 1 + 2
+            assert time.monotonic() - began < 1 + 1 + 6
 
 
 class Hanging(Tokens):
@@ -152,7 +152,7 @@ def test_a_credential_that_hangs_is_an_outage_of_the_primary(both: Stage) -> Non
             began = time.monotonic()
             receipt = bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("1"))
             assert receipt.side is Side.BACKLOG
-            assert time.monotonic() - began < 4
+            assert time.monotonic() - began < 8
             tokens.is_well.set()
             heard.wait_for("recovered")
     finally:

@@ -89,10 +89,11 @@ def test_a_queue_that_fails_leaves_the_rotation_for_all_senders_at_once(both: St
 def test_a_lost_queue_is_tried_again_after_its_probation(both: Stage) -> None:
     with both.bus(backlog_queue_count=2, probation=timedelta(seconds=1)) as bus:
         heard = Heard(bus)
-        both.secondary.break_("no-send", both.backlog(0), length_ms=800)
+        fault = both.secondary.break_("no-send", both.backlog(0))
         sender = bus.get_queue_sender(both.orders)
         bus.force_failover(both.orders, stay=True)
         wait_until(lambda: bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("1")).attempts == 2)
+        both.secondary.clear(fault)
         both.secondary.break_("no-send", both.backlog(1))
         wait_until(lambda: bus.status().backlog_queues[0].in_rotation)
         receipt = sender.send_messages(ServiceBusMessage("2"))
@@ -108,7 +109,7 @@ def test_a_busy_backlog_queue_is_passed_over_for_another_one_and_not_lost(both: 
         receipt = sender.send_messages(ServiceBusMessage("2"))
         assert receipt.backlog_queues != (busy,)
         assert receipt.attempts == 2
-        assert receipt.seconds < 5
+        assert receipt.seconds < 9
         assert all(queue.in_rotation for queue in bus.status().backlog_queues)
 
 

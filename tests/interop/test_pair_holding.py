@@ -16,7 +16,7 @@ from paired import Heard, Stage, wait_until
 from twinbus import PairedServiceBusClient, Retry, SendReceipt, Side
 from twinbus.errors import NotSent
 
-SOON = timedelta(seconds=1.5)
+SOON = timedelta(seconds=4)
 LONG = timedelta(minutes=5)
 RETRY = Retry(attempts=1, backoff_min=timedelta(milliseconds=50), backoff_max=timedelta(milliseconds=100))
 
@@ -63,7 +63,7 @@ def hold(bus: PairedServiceBusClient, sender: Any, count: int, first: int = 1, *
 
 
 def test_held_sends_go_to_the_backlog_in_order_when_the_interval_is_over(both: Stage) -> None:
-    with both.bus(hold_sends=True, failover_interval=timedelta(seconds=2.5), retry=RETRY) as bus:
+    with both.bus(hold_sends=True, failover_interval=timedelta(seconds=5), retry=RETRY) as bus:
         heard = Heard(bus)
         sender = bus.get_queue_sender(both.orders)
         both.primary.break_("no-send", both.orders)
@@ -118,18 +118,18 @@ def test_only_so_many_bytes_are_held(both: Stage) -> None:
 
 def test_no_longer_than_wanted(both: Stage) -> None:
     options: dict[str, Any] = {"hold_sends": True, "failover_interval": LONG, "retry": RETRY}
-    with both.bus(hold_time_max=timedelta(seconds=0.5), **options) as bus:
+    with both.bus(hold_time_max=timedelta(seconds=2), **options) as bus:
         sender = bus.get_queue_sender(both.orders)
         both.primary.break_("no-send", both.orders)
         began = time.monotonic()
         with pytest.raises(NotSent, match="not sent") as given_up:
             sender.send_messages(ServiceBusMessage("1"))
-        assert 0.4 < time.monotonic() - began < 3
+        assert 1.9 < time.monotonic() - began < 12
         assert "cannot be sent to" in str(given_up.value), "the primary's reason"
         began = time.monotonic()
         with pytest.raises((NotSent, ServiceBusError)):
             sender.send_messages(ServiceBusMessage("2"), timeout=0.3)
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 10
         assert held_now(bus) == 0
     assert both.primary.messages(both.orders) == []
 
@@ -162,7 +162,7 @@ def test_closing_tells_every_held_send(both: Stage) -> None:
     began = time.monotonic()
     bus.close()
     errors = [one.ended().error for one in held]
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
     assert {type(error) for error in errors} == {NotSent}
     for error in errors:
         assert "not sent" in str(error)

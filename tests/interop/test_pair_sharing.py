@@ -80,7 +80,7 @@ async def test_fifty_tasks_share_a_sender_through_an_outage(stage: Stage) -> Non
     is_over = asyncio.Event()
 
     async def reach(count: int) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(40):
             while len(receipts) < count:
                 await asyncio.sleep(0.01)
 
@@ -97,10 +97,10 @@ async def test_fifty_tasks_share_a_sender_through_an_outage(stage: Stage) -> Non
         work = [asyncio.create_task(send()) for _ in range(TASKS)]
         await reach(100)
         stage.primary.kill()
-        await asyncio.wait_for(failed_over.wait(), 10)
+        await asyncio.wait_for(failed_over.wait(), 40)
         await reach(len(receipts) + 100)
         await asyncio.to_thread(stage.primary.start)
-        await asyncio.wait_for(recovered.wait(), 10)
+        await asyncio.wait_for(recovered.wait(), 40)
         await reach(len(receipts) + 100)
         is_over.set()
         await asyncio.gather(*work)
@@ -126,6 +126,7 @@ async def test_a_cancelled_send_leaves_a_sender_that_works(stage: Stage) -> None
 def test_a_thousand_senders_share_a_few_connections_and_one_ping_schedule(stage: Stage, flavour: str) -> None:
     entities = [f"{stage.orders}-{number}" for number in range(5)]
     with stage.bus(flavour, pings_to_return=100) as bus:
+        began = time.monotonic()
         for entity in entities:
             bus.get_queue_sender(entity)
             bus.force_failover(entity)
@@ -145,7 +146,7 @@ def test_a_thousand_senders_share_a_few_connections_and_one_ping_schedule(stage:
         assert primary < 30, "pings come and go, five at a time"
         pings = [entity.pings_sent for entity in bus.status().entities]
         assert len(pings) == 5
-        assert max(pings) < 20
+        assert max(pings) <= (time.monotonic() - began) / 0.9 + 1, "one a second, whoever sends"
         bus.close()
     assert len(stage.in_backlog()) == SENDERS
 
@@ -159,11 +160,11 @@ def test_a_thousand_idle_senders_cost_no_connection_and_no_thread(stage: Stage) 
         assert all(now <= then for now, then in zip(after, before, strict=True))
         began = time.monotonic()
         del senders[10:]
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
 
 
 def test_two_threads_that_fail_over_together_do_it_once(stage: Stage) -> None:
-    with stage.bus(attempt_timeout=timedelta(seconds=1)) as bus:
+    with stage.bus(attempt_timeout=timedelta(seconds=4)) as bus:
         heard = Heard(bus)
         senders = [bus.get_queue_sender(stage.orders) for _ in range(8)]
         for sender in senders:
@@ -177,10 +178,10 @@ def test_two_threads_that_fail_over_together_do_it_once(stage: Stage) -> None:
 
 
 def test_sends_that_queue_at_a_slow_primary_are_no_outage(both: Stage) -> None:
-    with both.bus(attempt_timeout=timedelta(seconds=1), retry=Retry(attempts=1)) as bus:
+    with both.bus(attempt_timeout=timedelta(seconds=3), retry=Retry(attempts=1)) as bus:
         sender = bus.get_queue_sender(both.orders)
         sender.send_messages(ServiceBusMessage("first"))
-        both.primary.break_("slow", both.orders, delay_ms=300)
+        both.primary.break_("slow", both.orders, delay_ms=500)  # the last of them wait for longer than one may take
         with ThreadPoolExecutor(8) as pool:
             receipts = list(pool.map(lambda number: sender.send_messages(ServiceBusMessage(str(number))), range(8)))
     assert {receipt.side for receipt in receipts} == {Side.PRIMARY}
