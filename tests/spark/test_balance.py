@@ -15,9 +15,11 @@ from twinbus.cost.prices import Prices
 from twinbus.errors import StoreInUse
 from twinbus.ledger import Event, Kind
 from twinbus.ledger.segment import segment_name
+from twinbus.spark import session as sessions
 from twinbus.spark.compaction import manifest as manifests
 from twinbus.spark.compaction.compaction import compact_ledger, one_by_one
 from twinbus.spark.jobs import balance as balances
+from twinbus.spark.session import LITTLE_ROWS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,19 +68,23 @@ SEEDS = [1, *(pytest.param(seed, marks=pytest.mark.large) for seed in range(2, 1
 @pytest.fixture
 def cut_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Little ledgers have many files of accounts and many stretches, and no run is too large for a closer look."""
-    from twinbus.spark.jobs import folding
+    from twinbus.spark.jobs import accounting
     from twinbus.spark.transforms import ordering
 
-    monkeypatch.setattr(folding, "ACCOUNTS_PER_FILE", 40)
-    monkeypatch.setattr(folding, "LITTLE_SHARE", 0)
+    monkeypatch.setattr(accounting, "ACCOUNTS_PER_FILE", 40)
+    monkeypatch.setattr(accounting, "FEW_PER_FILE", 20)
+    monkeypatch.setattr(accounting, "LITTLE_SHARE", 0)
     monkeypatch.setattr(ordering, "STRETCH_RECORDS", 20)
 
 
 @pytest.mark.usefixtures("cut_small")
+@pytest.mark.parametrize("little_rows", [LITTLE_ROWS, 150, 0])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_any_ledger_at_all_read_in_any_parts_gives_the_report_of_the_whole(
-    spark: SparkSession, tmp_path: Path, seed: int
+    spark: SparkSession, tmp_path: Path, seed: int, little_rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Whether it is handled here, by Spark, or by both."""
+    monkeypatch.setattr(sessions, "LITTLE_ROWS", little_rows)
     files: list[set[str]] = []
     for _ in write_in_turns(a_soup(seed, 300, spread=20), tmp_path / "ledger", 3, seed):
         little_by_little = report(spark, tmp_path / "ledger")
@@ -167,9 +173,9 @@ def test_what_was_looked_at_is_not_looked_at_again(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Steps that are in the balance can be anything; of the accounts only those are replaced that change."""
-    from twinbus.spark.jobs import folding
+    from twinbus.spark.jobs import accounting
 
-    monkeypatch.setattr(folding, "ACCOUNTS_PER_FILE", 100)
+    monkeypatch.setattr(accounting, "ACCOUNTS_PER_FILE", 100)
     told = a_told_day(tmp_path)
     first = report(spark, tmp_path)
     assert first.reconciliation.entities == {"orders": {"delivered": 599, "stored_on_primary": 1}}

@@ -16,8 +16,9 @@ from twinbus.spark.compaction.compaction import Compacted
 from twinbus.spark.compaction.coverage import Coverage, coverage_of
 from twinbus.spark.jobs.bookkeeping import Books, books, rows_of
 from twinbus.spark.jobs.findings import WORTH_A_LOOK, Findings, Reconciliation, Row
-from twinbus.spark.jobs.folding import AT_ONCE, kept
+from twinbus.spark.jobs.folding import kept
 from twinbus.spark.jobs.outage_hours import hours_out
+from twinbus.spark.jobs.tables import AT_ONCE
 from twinbus.spark.transforms import availability as outage_times
 from twinbus.spark.transforms import ordering as order
 from twinbus.spark.transforms import reconciliation as fate

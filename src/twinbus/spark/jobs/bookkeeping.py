@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,12 +16,13 @@ from twinbus.spark.compaction import manifest as manifests
 from twinbus.spark.compaction.compaction import Compacted
 from twinbus.spark.jobs import balance as balances
 from twinbus.spark.jobs.balance import Balance
-from twinbus.spark.jobs.folding import Run
-from twinbus.spark.jobs.tables import name_of, read_table, rows_in, schemas
-from twinbus.spark.session import LITTLE_ROWS, for_little_data
+from twinbus.spark.jobs.folding import brought_forward
+from twinbus.spark.jobs.run import Run, is_little
+from twinbus.spark.jobs.tables import name_of, read_table, rows_in
+from twinbus.spark.session import for_little_data
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 TRAFFIC_SCHEMA = pa.schema(
     [
@@ -36,35 +38,89 @@ JUDGED = ("tallies", "watched", "stretches", "changes")
 REMOVALS_SCHEMA = pa.schema([("entity", pa.string()), ("removed_ms", pa.int64())])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Books:
     """All that is known, as DataFrames; the store they are of."""
 
+    spark: SparkSession
+    for_much: SparkSession
+    """The session for much data; the other one may be for little."""
     compacted: Compacted
-    bucket_ms: int
-    accounts: DataFrame
-    account_files: dict[str, str]
-    """Where they are, by name."""
-    tallies: DataFrame
-    watched: DataFrame
-    stretches: DataFrame
-    changes: DataFrame
-    sessions: DataFrame
-    traffic: DataFrame
-    observed: DataFrame
-    removals: DataFrame
-    for_much: Callable[[], Books]
-    """The same on a session that is made for much data."""
+    balance: Balance
+
+    @property
+    def bucket_ms(self) -> int:
+        return self.balance.bucket_ms
+
+    @cached_property
+    def account_files(self) -> dict[str, str]:
+        """Where the accounts are, by name."""
+        return {name_of(file): file for file in self.balance.files("accounts")}
+
+    @property
+    def accounts(self) -> DataFrame:
+        return self.accounts_in([*self.account_files]).drop("key")
 
     def for_accounts_in(self, names: list[str]) -> Books:
         """The same, on a session that suits as many rows as these files have."""
         rows = sum(rows_in(self.compacted.store / self.account_files[name]) for name in names)
-        return self.for_much() if rows > LITTLE_ROWS else self
+        return self if is_little(rows) else replace(self, spark=self.for_much)
 
     def accounts_in(self, names: list[str]) -> DataFrame:
         """Those in some of the files."""
-        files = [self.account_files[name] for name in names]
-        return read_table(self.accounts.sparkSession, self.compacted.store, "accounts", files)
+        return self._read("accounts", [self.account_files[name] for name in names])
+
+    @cached_property
+    def tallies(self) -> DataFrame:
+        return self._table("tallies").where(self._counts())
+
+    @cached_property
+    def watched(self) -> DataFrame:
+        return self._table("watched").where(self._counts())
+
+    @cached_property
+    def stretches(self) -> DataFrame:
+        return self._table("stretches")
+
+    @cached_property
+    def changes(self) -> DataFrame:
+        return self._table("changes")
+
+    @cached_property
+    def sessions(self) -> DataFrame:
+        return self._table("sessions")
+
+    @cached_property
+    def traffic(self) -> DataFrame:
+        return self._rows([msgspec.structs.asdict(row) for row in self.balance.traffic], TRAFFIC_SCHEMA)
+
+    @cached_property
+    def observed(self) -> DataFrame:
+        seen = [{"entity": name, "first_ms": at[0], "last_ms": at[1]} for name, at in self.balance.observed.items()]
+        return self._rows(seen, OBSERVED_SCHEMA)
+
+    @cached_property
+    def removals(self) -> DataFrame:
+        gone = [{"entity": name, "removed_ms": at_ms} for name, at_ms in self.balance.removed.items()]
+        return self._rows(gone, REMOVALS_SCHEMA)
+
+    def _table(self, name: str) -> DataFrame:
+        return self._read(name, self.balance.files(name))
+
+    def _read(self, table: str, files: list[str]) -> DataFrame:
+        return self._whole(read_table(self.spark, self.compacted.store, table, files))
+
+    def _rows(self, rows: list[dict[str, Any]], schema: Any) -> DataFrame:
+        return self._whole(self.spark.createDataFrame(pa.Table.from_pylist(rows, schema)))
+
+    def _whole(self, frame: DataFrame) -> DataFrame:
+        """Little data in one piece: nothing has to travel."""
+        return frame if self.spark is self.for_much else frame.coalesce(1)
+
+    def _counts(self) -> Column:
+        """Whether a row is about a file of accounts that there still is."""
+        names = ", ".join(f"'{name}'" for name in self.account_files)
+        return F.expr(f"file in ({names})") if names else F.lit(False)  # a text: a call for each name takes long
 
 
 @contextmanager
@@ -79,8 +135,7 @@ def books(spark: SparkSession, compacted: Compacted) -> Iterator[Books]:
             balance = _brought_forward(spark, current)
             until_read.enter_context(balances.read(compacted.store))
         rows = sum(rows_in(current.store / file) for name in JUDGED for file in balance.files(name))
-        session = spark if rows > LITTLE_ROWS else for_little_data(spark)
-        yield _opened(session, current, balance, lambda: _opened(spark, current, balance))
+        yield Books(for_little_data(spark) if is_little(rows) else spark, spark, current, balance)
 
 
 def _brought_forward(spark: SparkSession, compacted: Compacted) -> Balance:
@@ -89,36 +144,10 @@ def _brought_forward(spark: SparkSession, compacted: Compacted) -> Balance:
     folder = balances.fresh_folder(store)
     balances.sweep(store, balance)
     if not set(manifest.files) <= set(balance.folded):
-        balance = Run(spark, compacted, balance, folder).balance()
+        balance = brought_forward(Run(spark, compacted, balance, folder))
         balances.save(store, balance)
         balances.sweep(store, balance)
     return balance
-
-
-def _opened(
-    spark: SparkSession, compacted: Compacted, balance: Balance, for_much: Callable[[], Books] | None = None
-) -> Books:
-    tables = {name: read_table(spark, compacted.store, name, balance.files(name)) for name in schemas()}
-    files = {name_of(file): file for file in balance.files("accounts")}
-    counts = F.col("file").isin(*files)
-    rows = [msgspec.structs.asdict(row) for row in balance.traffic]
-    gone = [{"entity": name, "removed_ms": at_ms} for name, at_ms in balance.removed.items()]
-    seen = [{"entity": name, "first_ms": at[0], "last_ms": at[1]} for name, at in balance.observed.items()]
-    return Books(
-        compacted,
-        balance.bucket_ms,
-        tables["accounts"].drop("key"),
-        files,
-        tables["tallies"].where(counts),
-        tables["watched"].where(counts),
-        tables["stretches"],
-        tables["changes"],
-        tables["sessions"],
-        spark.createDataFrame(pa.Table.from_pylist(rows, TRAFFIC_SCHEMA)),
-        spark.createDataFrame(pa.Table.from_pylist(seen, OBSERVED_SCHEMA)),
-        spark.createDataFrame(pa.Table.from_pylist(gone, REMOVALS_SCHEMA)),
-        for_much or (lambda: _opened(spark, compacted, balance)),
-    )
 
 
 def rows_of(frame: DataFrame) -> list[dict[str, Any]]:

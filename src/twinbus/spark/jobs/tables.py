@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -21,6 +23,9 @@ from twinbus.spark.transforms.tallies import tallies, watched
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
+
+AT_ONCE = 4
+"""Questions: most of the time that a small one takes goes into planning it."""
 
 
 def read_table(spark: SparkSession, store: Path, table: str, files: list[str]) -> DataFrame:
@@ -48,6 +53,24 @@ def schemas() -> dict[str, StructType]:
     return {name: frame.schema for name, frame in frames.items()}
 
 
+@cache
+def arrow_schemas() -> dict[str, Any]:
+    """The same as Arrow."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    asked = {name: to_arrow_schema(schema) for name, schema in schemas().items()}
+    return {
+        name: pa.schema([(each.name, _as_in_files(each.type)) for each in schema]) for name, schema in asked.items()
+    }
+
+
+def _as_in_files(kind: Any) -> Any:
+    """Spark knows of some values that they are never empty; files do not."""
+    if pa.types.is_struct(kind):
+        return pa.struct([(each.name, _as_in_files(each.type)) for each in kind])
+    return pa.list_(_as_in_files(kind.value_type)) if pa.types.is_list(kind) else kind
+
+
 def with_key(accounts: DataFrame) -> DataFrame:
     """With one number for what a message is called, quick to look for; two messages may share it."""
     return accounts.withColumn("key", F.xxhash64(*KEY))
@@ -62,13 +85,21 @@ def name_of(file: str) -> str:
     return Path(file).name
 
 
-def has_any(file: Path, keys: Any) -> bool:
-    """Whether a file of accounts has one of these keys, which are in order. It is a column of whole numbers: read here
+def has_any(store: Path, files: list[str], keys: Any) -> list[str]:
+    """The files of accounts that have one of these keys, which are in order. It is a column of whole numbers: read here
     it takes less time than Spark needs to begin.
     """
-    there = pq.read_table(file, columns=["key"])["key"].to_numpy()
+    if not len(keys):
+        return []
+    with ThreadPoolExecutor(AT_ONCE) as at_once:
+        found = at_once.map(lambda file: _has_any(store / file, keys), files)
+        return [file for file, has in zip(files, found, strict=True) if has]
+
+
+def _has_any(file: Path, keys: Any) -> bool:
+    there = pq.read_table(file, columns=["key"], use_threads=False)["key"].to_numpy()
     at = np.minimum(np.searchsorted(keys, there), len(keys) - 1)
-    return len(keys) > 0 and bool((keys[at] == there).any())
+    return bool((keys[at] == there).any())
 
 
 def rows_in(file: Path) -> int:

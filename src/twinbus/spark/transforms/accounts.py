@@ -6,12 +6,11 @@ order, and are what they would be of the whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from twinbus.ledger.kinds import Kind
+from twinbus.spark.transforms.sums import Sum, Sums, added_up, each, put_together
 
 MINUTE_MS = 60_000
 POSITIONS_MAX = 1 << 20
@@ -56,8 +55,6 @@ ARRIVALS: dict[str, tuple[Kind, ...]] = {
 }
 """Ways of looking at when a message arrived, the best one first."""
 
-Combine = Callable[[Column], Column]
-
 
 def accounts(steps: DataFrame) -> DataFrame:
     """One row per message: `entity`, `message_id`, how often each thing happened to it, and when.
@@ -68,7 +65,12 @@ def accounts(steps: DataFrame) -> DataFrame:
     """
     # The steps of a message are in segments of different processes: adding up before they travel would gain nothing.
     together = about_messages(steps).repartition(*KEY)
-    return together.groupBy(*KEY).agg(*(combine(value).alias(name) for name, (combine, value) in _sums().items()))
+    return added_up(together, KEY, sums())
+
+
+def each_step(steps: DataFrame) -> DataFrame:
+    """An account of each step by itself: `merged`, they are the accounts."""
+    return each(about_messages(steps), KEY, sums())
 
 
 def about_messages(steps: DataFrame) -> DataFrame:
@@ -78,8 +80,7 @@ def about_messages(steps: DataFrame) -> DataFrame:
 
 def merged(parts: DataFrame) -> DataFrame:
     """One row per message, from rows that are accounts of parts of the ledger."""
-    sums = (combine(F.col(name)).alias(name) for name, (combine, _) in _sums().items())
-    return parts.groupBy(*KEY).agg(*sums)
+    return put_together(parts, KEY, sums())
 
 
 def removals(steps: DataFrame) -> DataFrame:
@@ -122,49 +123,49 @@ def _is(*kinds: Kind) -> Column:
     return F.col("kind").isin(*map(str, kinds))
 
 
-def _sums() -> dict[str, tuple[Combine, Column]]:
-    """Each column: how parts of it are put together, and what a step adds to it."""
+def sums() -> Sums:
+    """What an account consists of."""
     return {**_counts(), **_moments(), **_places(), **_order()}
 
 
-def _counts() -> dict[str, tuple[Combine, Column]]:
+def _counts() -> Sums:
     happened = {name: _is(*kinds) for name, kinds in COUNTED.items()}
     happened |= {name: _is(*kinds) & at_home() for name, kinds in COUNTED_AT_HOME.items()}
     for name, kind in COUNTED_BY_SIDE.items():
         happened |= {f"{name}_home": _is(kind) & at_home(), f"{name}_backlog": _is(kind) & ~at_home()}
-    return {name: (F.sum, condition.cast("bigint")) for name, condition in happened.items()}
+    return {name: Sum("sum", condition.cast("bigint")) for name, condition in happened.items()}
 
 
-def _moments() -> dict[str, tuple[Combine, Column]]:
+def _moments() -> Sums:
     """When the message was first heard of, was acknowledged by each side, and is due."""
     at_ms = F.col("at_ms")
     return {
-        "first_ms": (F.min, at_ms),
-        "backlogged_ms": (F.min, F.when(_is(Kind.BACKLOGGED), at_ms)),
-        "arrived_ms": (F.min, F.when(_is(*ARRIVED) | (_is(Kind.STORED) & at_home()), at_ms)),
-        "sent_home_ms": (F.min, F.when(_is(Kind.SENT_HOME), at_ms)),
-        "due_ms": (F.max, F.when(_is(*ARRIVED, Kind.BACKLOGGED), F.col("until_ms"))),
+        "first_ms": Sum("min", at_ms),
+        "backlogged_ms": Sum("min", F.when(_is(Kind.BACKLOGGED), at_ms)),
+        "arrived_ms": Sum("min", F.when(_is(*ARRIVED) | (_is(Kind.STORED) & at_home()), at_ms)),
+        "sent_home_ms": Sum("min", F.when(_is(Kind.SENT_HOME), at_ms)),
+        "due_ms": Sum("max", F.when(_is(*ARRIVED, Kind.BACKLOGGED), F.col("until_ms"))),
     }
 
 
-def _places() -> dict[str, tuple[Combine, Column]]:
+def _places() -> Sums:
     reader = F.when(_is(Kind.DELIVERED, Kind.RECEIVED) & at_home(), F.col("reader"))
     return {
-        "session": (F.max, F.col("session")),
-        "backlog_queue": (F.max, F.when(_is(Kind.BACKLOGGED), F.coalesce("queue", F.lit(0)))),
-        "first_reader": (F.min, reader),
-        "last_reader": (F.max, reader),
+        "session": Sum("max", F.col("session")),
+        "backlog_queue": Sum("max", F.when(_is(Kind.BACKLOGGED), F.coalesce("queue", F.lit(0)))),
+        "first_reader": Sum("min", reader),
+        "last_reader": Sum("max", reader),
     }
 
 
-def _order() -> dict[str, tuple[Combine, Column]]:
+def _order() -> Sums:
     """Its place in what a process sent; and for each way of looking at arrivals, when and where in the records."""
-    columns: dict[str, tuple[Combine, Column]] = {
-        "sender": (F.min, F.when(_is(*SENT), F.col("process"))),
-        "sent_place": (F.min, F.when(_is(*SENT), F.col("place"))),
+    columns: Sums = {
+        "sender": Sum("min", F.when(_is(*SENT), F.col("process"))),
+        "sent_place": Sum("min", F.when(_is(*SENT), F.col("place"))),
     }
     for name, kinds in ARRIVALS.items():
         happened = _is(*kinds) & at_home()
-        columns[f"{name}_ms"] = (F.min, F.when(happened, F.col("at_ms")))
-        columns[f"{name}_place"] = (F.min, F.when(happened, F.col("place")))
+        columns[f"{name}_ms"] = Sum("min", F.when(happened, F.col("at_ms")))
+        columns[f"{name}_place"] = Sum("min", F.when(happened, F.col("place")))
     return columns

@@ -13,7 +13,9 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from twinbus.spark.transforms.classes import DISCARDED, DUPLICATED, IN_DOUBT, WAITING
 from twinbus.spark.transforms.reconciliation import BACKLOG_KEY, ENTITY_KEY, OPEN_STATES, judged, reconciliation
+from twinbus.spark.transforms.sums import Sum, Sums, added_up
 
+KEY = ("file", "entity", "session", "backlog_queue", "state")
 WATCHED = (*OPEN_STATES, DUPLICATED, IN_DOUBT)
 FRONTIERS = ("delivered_to_min", "stored_to_min", "home_to_min")
 
@@ -22,17 +24,18 @@ def tallies(fates: DataFrame) -> DataFrame:
     """One row per entity, session, backlog queue and state (and file, if the fates have one): `messages`,
     `backwards_ms`, and how far they have gone, as frontiers are.
     """
-    reached = {
-        "delivered_to_min": F.when(F.col("was_delivered"), F.col("arrived_min")),
-        "stored_to_min": F.when(F.col("was_stored"), F.col("arrived_min")),
-        "home_to_min": F.when(F.col("came_home"), F.col("backlogged_at_min")),
+    return added_up(fates, [name for name in KEY if name in fates.columns], sums())
+
+
+def sums() -> Sums:
+    """What a tally consists of."""
+    return {
+        "messages": Sum("sum", F.lit(1).cast("bigint")),
+        "backwards_ms": Sum("max", F.col("backwards_ms")),
+        "delivered_to_min": Sum("max", F.when(F.col("was_delivered"), F.col("arrived_min"))),
+        "stored_to_min": Sum("max", F.when(F.col("was_stored"), F.col("arrived_min"))),
+        "home_to_min": Sum("max", F.when(F.col("came_home"), F.col("backlogged_at_min"))),
     }
-    by = [name for name in ("file", "entity", "session", "backlog_queue", "state") if name in fates.columns]
-    return fates.groupBy(*by).agg(
-        F.count("*").alias("messages"),
-        F.max("backwards_ms").alias("backwards_ms"),
-        *(F.max(value).alias(name) for name, value in reached.items()),
-    )
 
 
 def watched(fates: DataFrame) -> DataFrame:
