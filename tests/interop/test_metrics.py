@@ -47,15 +47,17 @@ def test_every_operation_is_counted_once_by_entity_and_kind(bus: LocalNamespace)
             sender.send_messages(ServiceBusMessage("1"))
             sender.send_messages([ServiceBusMessage("2"), ServiceBusMessage(b"3" * 100_000)])
         with client.get_queue_receiver("orders") as receiver:
-            messages = receiver.receive_messages(3, max_wait_time=WAIT_S)
-            assert len(messages) == 3
+            messages, grants = receiver.receive_messages(3, max_wait_time=WAIT_S), 1
+            while len(messages) < 3:  # the client may give out the first before the others have come
+                messages += receiver.receive_messages(3 - len(messages), max_wait_time=WAIT_S)
+                grants += 1
             receiver.renew_message_lock(messages[0])
             receiver.peek_messages(1)
             for message in messages:
                 receiver.complete_message(message)
     counted = operations(bus)
     kinds = ("send", "receive-grant", "delivery", "settle", "renew", "peek")
-    assert [counted["orders", kind]["operations"] for kind in kinds] == [3, 1, 3, 3, 1, 1]
+    assert [counted["orders", kind]["operations"] for kind in kinds] == [3, grants, 3, 3, 1, 1]
     assert counted["orders", "send"]["steps"] == 4, "100 KB are two steps of 64 KB"
     assert counted["orders", "send"]["bytes"] > 100_000
     text = scrape(bus, "RootManageSharedAccessKey", KEY)
