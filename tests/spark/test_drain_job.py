@@ -15,7 +15,7 @@ import pytest
 from azure.servicebus import ServiceBusClient
 from backlog_letters import fill, letters_for
 from ordered_backlog import letter
-from spark_backlog import SparkBacklog, ids_in
+from spark_backlog import SparkBacklog, ids_in, peeks_of
 from typer.testing import CliRunner
 
 from twinbus.cli.commands.drain import is_local, patient
@@ -167,6 +167,12 @@ def test_queues_that_do_not_exist_are_left_out(spark: SparkSession, backlog: Spa
     done = drain(spark, backlog.options(queue_count=3))
     assert (done.ending, done.rounds) == ("empty", 0)
     assert list(done.missing) == [2]
+
+
+def test_a_look_that_finds_nothing_costs_a_peek_a_queue(spark: SparkSession, backlog: SparkBacklog) -> None:
+    done = drain(spark, backlog.options())
+    assert (done.ending, done.found, done.rounds, done.books) == ("empty", 0, 0, None)
+    assert peeks_of(backlog.secondary) == {backlog.path(0): 1, backlog.path(1): 1}
 
 
 def test_speculation_is_refused(spark: SparkSession) -> None:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
+import ssl
 import time
+import urllib.request
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -57,6 +61,18 @@ class SparkBacklog:
             "attempt_s": 5.0,
         }
         return DrainOptions(**known | wishes)
+
+
+def peeks_of(namespace: LocalNamespace) -> dict[str, int]:
+    """How often each entity was peeked into, as the meter of the namespace says."""
+    key = namespace.connection_string.partition("SharedAccessKey=")[2].partition(";")[0]
+    basic = base64.b64encode(f"RootManageSharedAccessKey:{key}".encode()).decode()
+    url = f"https://127.0.0.1:{namespace.port}/metrics?format=json"
+    request = urllib.request.Request(url, headers={"Authorization": f"Basic {basic}"})
+    trusting = ssl.create_default_context(cafile=str(namespace.ca_file))
+    with urllib.request.urlopen(request, context=trusting, timeout=20) as answer:
+        counted = json.loads(answer.read())["operations"]
+    return {one["entity"]: one["operations"] for one in counted if one["kind"] == "peek"}
 
 
 def ids_in(namespace: LocalNamespace, queue: str) -> Counter[str]:

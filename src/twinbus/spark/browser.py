@@ -87,10 +87,14 @@ class Browser:
         found = self._ask(", ".join(paths[:3]), lambda line: _gathered([_waiting(line, path) for path in paths]))
         return {path: extent for path, extent in zip(paths, found, strict=True) if extent is not None}
 
-    def refusals(self, paths: Sequence[str]) -> dict[str, Failure]:
-        """The queues that cannot be looked into though the namespace can, and why; all asked at once."""
-        found = self._ask(", ".join(paths[:3]), lambda line: _gathered([_refusal(line, path) for path in paths]))
-        return {path: failure for path, failure in zip(paths, found, strict=True) if failure is not None}
+    def waiting_or_refused(self, paths: Sequence[str]) -> tuple[dict[str, Extent], dict[str, Failure]]:
+        """The same, and the queues that cannot be looked into though the namespace can, and why. An empty queue costs
+        one peek.
+        """
+        found = self._ask(", ".join(paths[:3]), lambda line: _gathered([_sight(line, path) for path in paths]))
+        seen = dict(zip(paths, found, strict=True))
+        waiting = {path: sight for path, sight in seen.items() if isinstance(sight, Extent)}
+        return waiting, {path: sight for path, sight in seen.items() if isinstance(sight, Failure)}
 
     def firsts(self, begins: Mapping[str, int]) -> dict[str, int]:
         """By queue the first number in use from a number on; queues that have none are left out. All asked at once."""
@@ -134,14 +138,13 @@ async def _gathered(looks: Iterable[Awaitable[Result]]) -> list[Result]:
     return [each for each in found if not isinstance(each, BaseException)]
 
 
-async def _refusal(line: Line, path: str) -> Failure | None:
+async def _sight(line: Line, path: str) -> Extent | Failure | None:
     try:
-        await peek(line, path, 1, 1)
+        return await _waiting(line, path)
     except LineFailed as error:
         if not line.is_open:
             raise
         return error.failure
-    return None
 
 
 async def _waiting(line: Line, path: str) -> Extent | None:

@@ -141,8 +141,7 @@ class _Driver:
 
     def run(self) -> Drained:
         done = self._done
-        self._leave_out_missing()
-        extents = self._waiting()
+        extents = self._first_look()
         done.found = sum(each.depth for each in extents.values())
         while extents:
             done.rounds += 1
@@ -160,9 +159,9 @@ class _Driver:
         done.seconds = time.monotonic() - self._began_s
         return done
 
-    def _leave_out_missing(self) -> None:
-        """Raises `TwinbusError` if not one queue can be read."""
-        refusals = self._browser.refusals(list(self._paths.values()))
+    def _first_look(self) -> dict[int, Extent]:
+        """As `_waiting`; queues that can never be read are left out. Raises `TwinbusError` if not one can be."""
+        found, refusals = self._browser.waiting_or_refused(list(self._paths.values()))
         for index, path in list(self._paths.items()):
             failure = refusals.get(path)
             if failure is None:
@@ -174,10 +173,13 @@ class _Driver:
         if not self._paths:
             reason = next(iter(self._done.missing.values()))
             raise TwinbusError(f"no backlog queue of {self._options.primary_name} can be read: {reason}")
+        return self._by_index(found)
 
     def _waiting(self) -> dict[int, Extent]:
         """The queues in which something waits, under lock or not, and about how much."""
-        found = self._browser.waiting(list(self._paths.values()))
+        return self._by_index(self._browser.waiting(list(self._paths.values())))
+
+    def _by_index(self, found: Mapping[str, Extent]) -> dict[int, Extent]:
         return {index: found[path] for index, path in self._paths.items() if path in found}
 
     def _round(self, extents: Mapping[int, Extent]) -> list[ShardReport]:
