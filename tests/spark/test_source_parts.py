@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import uuid
 
+import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,6 +34,7 @@ from twinbus.amqp.types import (
 )
 from twinbus.errors import OptionsError
 from twinbus.spark.browser import Extent
+from twinbus.spark.servicebus.batches import outgoing
 from twinbus.spark.servicebus.columns import COLUMNS, WRITTEN, write_problems
 from twinbus.spark.servicebus.options import LATEST, read_options, write_options
 from twinbus.spark.servicebus.ranges import PIECES_MAX, Range, ends, pieces
@@ -142,6 +144,16 @@ def test_every_column_can_be_read_from_a_bare_message() -> None:
         "delivery_count": 0,
         "state": "active",
     }
+
+
+@pytest.mark.parametrize("name", [None, ""])
+def test_a_row_without_an_id_is_told_or_given_one(name: str | None) -> None:
+    batch = pa.RecordBatch.from_pydict({"message_id": pa.array(["1", name], pa.string()), "body": ["x", "y"]})
+    with pytest.raises(OptionsError, match="row 1 has no message_id"):
+        list(outgoing(batch, "orders", NOW_MS, makes_ids=False))
+    ids = [read(message, "message_id") for _, message in outgoing(batch, "orders", NOW_MS, makes_ids=True)]
+    assert ids[0] == "1"
+    assert uuid.UUID(str(ids[1]))
 
 
 # --- numbers ---

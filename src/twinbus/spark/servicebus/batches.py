@@ -33,7 +33,7 @@ def outgoing(batch: pa.RecordBatch, entity: str | None, now_ms: int, *, makes_id
     columns = {name: _values(batch, name) for name in batch.schema.names if name in WRITTEN}
     for number, values in enumerate(zip(*columns.values(), strict=True)):
         row: dict[str, Any] = dict(zip(columns, values, strict=True))
-        if row.get("message_id") is None:
+        if not row.get("message_id"):  # an empty one tells nothing apart either
             if not makes_ids:
                 raise OptionsError(f"row {number} has no message_id: by it a repeated send is recognised")
             row["message_id"] = str(uuid.uuid4())
