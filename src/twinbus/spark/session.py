@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -78,6 +79,7 @@ def ensure_session(
     return _started(master, settings or {})
 
 
+@lru_cache(maxsize=1)
 def for_little_data(spark: SparkSession) -> SparkSession:
     """Another session on the same executors, quick with little data and slow with much."""
     quick = spark.newSession()

@@ -47,15 +47,15 @@ def analyse(spark: SparkSession, compacted: Compacted, prices: Prices, *, horizo
 def asked(books: Books, prices: Prices, *, horizon_min: int) -> Findings:
     """All questions at once: most of the time that a small one takes goes into planning it."""
     coverage = coverage_of(books.compacted)
-    outages = outage_times.outages(outage_times.detours(books.changes))
     with ThreadPoolExecutor(AT_ONCE) as at_once:
-        looked_at = without_removed(books.watched, books.removals)
-        reconciled = at_once.submit(reconcile, books.tallies, looked_at, coverage, horizon_min=horizon_min)
         in_order = at_once.submit(ordered, books)
-        out = at_once.submit(rows_of, outages)
-        available = at_once.submit(rows_of, outage_times.availability(outages, books.observed))
-        moved = at_once.submit(rows_of, flow(books.traffic))
-        paid = at_once.submit(actual_cost, books.traffic, prices)
+        reconciled = at_once.submit(
+            lambda: reconcile(books.tallies, looked_at(books), coverage, horizon_min=horizon_min)
+        )
+        out = at_once.submit(lambda: rows_of(outages(books)))
+        available = at_once.submit(lambda: rows_of(outage_times.availability(outages(books), books.observed)))
+        moved = at_once.submit(lambda: rows_of(flow(books.traffic)))
+        paid = at_once.submit(lambda: actual_cost(books.traffic, prices))
     by_entity, sessions_hurt = in_order.result()
     out_times, months = out.result(), paid.result()
     return Findings(
@@ -71,6 +71,14 @@ def asked(books: Books, prices: Prices, *, horizon_min: int) -> Findings:
         prices_as_of=prices.as_of,
         alternatives=[beside(each, hours_out(each.month, out_times, coverage.last_ms), prices) for each in months],
     )
+
+
+def outages(books: Books) -> DataFrame:
+    return outage_times.outages(outage_times.detours(books.changes))
+
+
+def looked_at(books: Books) -> DataFrame:
+    return without_removed(books.watched, books.removals)
 
 
 def reconcile(tallies: DataFrame, watched: DataFrame, coverage: Coverage, *, horizon_min: int) -> Reconciliation:

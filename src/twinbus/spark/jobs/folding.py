@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING
 from pyspark import StorageLevel
 
 from twinbus.spark.jobs import balance as balances
-from twinbus.spark.jobs.accounting import FILES_MAX, account_for
-from twinbus.spark.jobs.balance import Balance, Traffic
+from twinbus.spark.jobs.accounting import account_for
+from twinbus.spark.jobs.balance import Balance
 from twinbus.spark.jobs.following import judged, stretches
+from twinbus.spark.jobs.noting import noted
 from twinbus.spark.jobs.run import Run
 from twinbus.spark.jobs.tables import AT_ONCE
-from twinbus.spark.transforms.accounts import removals
-from twinbus.spark.transforms.availability import changes, observed
-from twinbus.spark.transforms.ordering import session_names
-from twinbus.spark.transforms.traffic import traffic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,44 +28,27 @@ BUCKETS_MS = [round(1000 * seconds) for seconds in (1, 5, 10, 30, 60, 300, 600, 
 def brought_forward(run: Run) -> Balance:
     """The balance with the new steps in it; what it is made of is on disk."""
     bucket_ms = max(run.before.bucket_ms, bucket_for(run.span_ms[1] - run.span_ms[0]))
-    steps = run.steps()
     with ThreadPoolExecutor(AT_ONCE) as at_once:
-        changed = at_once.submit(lambda: _appended(run, "changes", changes(steps)))
-        named = at_once.submit(lambda: _appended(run, "sessions", session_names(steps)))
-        moved = at_once.submit(traffic(steps, bucket_ms=bucket_ms).collect)
-        seen = at_once.submit(observed(steps).collect)
-        gone = at_once.submit(removals(steps).collect)
+        noting = at_once.submit(noted, run, bucket_ms)
         accounted = account_for(run)
         counted = at_once.submit(judged, run, accounted)
         in_order = at_once.submit(stretches, run, accounted)
+    notes = noting.result()
     after = Balance(
         folded=run.compacted.manifest.files,
         steps=run.compacted.manifest.steps,
-        tables={
-            "accounts": accounted.all,
-            "stretches": in_order.result(),
-            "changes": changed.result(),
-            "sessions": named.result(),
-        }
-        | counted.result(),
+        tables={"accounts": accounted.all, "stretches": in_order.result()} | counted.result() | notes.tables,
         traffic=run.before.traffic,
         observed=dict(run.before.observed),
         removed=dict(run.before.removed),
     )
-    after.add([Traffic(*row) for row in moved.result()], bucket_ms)
-    for row in seen.result():
-        after.see(*row)
-    for entity, at_ms in gone.result():
+    after.add(notes.traffic, bucket_ms)
+    for entity, first_ms, last_ms in notes.observed:
+        after.see(entity, first_ms, last_ms)
+    for entity, at_ms in notes.removed:
         after.removed[entity] = max(at_ms, after.removed.get(entity, at_ms))
     balances.keep_names(run.folder)
     return after
-
-
-def _appended(run: Run, table: str, fresh: DataFrame) -> list[str]:
-    before = run.before.files(table)
-    if len(before) > FILES_MAX:
-        fresh, before = run.read(table, before, run.new).unionByName(fresh).distinct(), []
-    return [*before, *run.write(table, fresh.coalesce(1))]
 
 
 def bucket_for(span_ms: int) -> int:

@@ -85,9 +85,14 @@ def merged(parts: DataFrame) -> DataFrame:
 
 def removals(steps: DataFrame) -> DataFrame:
     """One row per queue or topic that was deleted: `entity` and `removed_ms`, when that happened for the last time."""
-    whole = is_of_an_entity() & ~F.lower("entity").contains(SUBSCRIPTIONS)
-    gone = steps.where((F.col("kind") == Kind.REMOVED) & whole)
+    gone = steps.where(is_removal())
     return gone.groupBy(F.lower("entity").alias("entity")).agg(F.max("at_ms").alias("removed_ms"))
+
+
+def is_removal() -> Column:
+    """Whether a step tells that a queue or topic was deleted."""
+    whole = is_of_an_entity() & ~F.lower("entity").contains(SUBSCRIPTIONS)
+    return (F.col("kind") == Kind.REMOVED) & whole
 
 
 def at_home() -> Column:

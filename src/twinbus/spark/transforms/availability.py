@@ -8,14 +8,19 @@ from pyspark.sql import functions as F  # noqa: N812
 from twinbus.ledger.kinds import Kind
 
 CHANGES = (Kind.SUSPECTED, Kind.FAILED_OVER, Kind.RECOVERED)
+BY_CLIENTS = (*CHANGES, Kind.ACCEPTED, Kind.BACKLOGGED, Kind.PING, Kind.IN_DOUBT, Kind.NOT_SENT)
 
 
 def changes(steps: DataFrame) -> DataFrame:
     """One row for each time that a process changed its mind about an entity: `entity`, `process`, `number`, `kind`,
     `at_ms`. There are few of them.
     """
-    about = steps.where(F.col("kind").isin(*map(str, CHANGES)) & (F.col("entity") != "") & (F.col("position") == 0))
-    return about.select(F.lower("entity").alias("entity"), "process", "number", "kind", "at_ms")
+    return steps.where(is_change()).select(F.lower("entity").alias("entity"), "process", "number", "kind", "at_ms")
+
+
+def is_change() -> Column:
+    """Whether a step tells that a process changed its mind about an entity."""
+    return F.col("kind").isin(*map(str, CHANGES)) & (F.col("entity") != "") & (F.col("position") == 0)
 
 
 def detours(changes: DataFrame) -> DataFrame:
@@ -89,8 +94,12 @@ def availability(outages: DataFrame, observed: DataFrame) -> DataFrame:
 
 def observed(steps: DataFrame) -> DataFrame:
     """One row per entity that a client sent to or looked after: `entity`, `first_ms`, `last_ms`."""
-    by_clients = (*CHANGES, Kind.ACCEPTED, Kind.BACKLOGGED, Kind.PING, Kind.IN_DOUBT, Kind.NOT_SENT)
-    about = steps.where(F.col("kind").isin(*map(str, by_clients)) & (F.col("entity") != ""))
+    about = steps.where(is_sight())
     return about.groupBy(F.lower("entity").alias("entity")).agg(
         F.min("at_ms").alias("first_ms"), F.max("at_ms").alias("last_ms")
     )
+
+
+def is_sight() -> Column:
+    """Whether a step tells that a client had to do with an entity."""
+    return F.col("kind").isin(*map(str, BY_CLIENTS)) & (F.col("entity") != "")

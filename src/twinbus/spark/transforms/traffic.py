@@ -7,10 +7,10 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from twinbus.cost.stages import NOT_SETTLED, STEP_BYTES
 from twinbus.ledger.kinds import Kind
+from twinbus.spark.transforms.sums import Sum, Sums, added_up, put_together
 
 DAY_MS = 86_400_000
 KEY = ("bucket_ms", "kind", "in_backlog", "is_settled")
-SUMS = ("messages", "operations", "sized_operations", "bytes")
 TOLD_TWICE = (Kind.STORED, Kind.DELIVERED, Kind.DEAD_LETTERED, Kind.EXPIRED, Kind.THROTTLED)
 """What a namespace tells of its backlog queues, without knowing for which entity: whoever did it has told, too."""
 
@@ -21,28 +21,37 @@ def traffic(steps: DataFrame, *, bucket_ms: int = DAY_MS) -> DataFrame:
 
     The rows of parts of a ledger can be added up. A stretch is a day or a whole part of one.
     """
-    hearsay = F.col("kind").isin(*map(str, TOLD_TWICE)) & (F.col("queue") != "") & (F.col("entity") == "")
-    return (
-        steps.where(~hearsay)
-        .groupBy(
-            _beginning(F.col("at_ms"), bucket_ms).alias("bucket_ms"),
-            "kind",
-            (F.col("queue") != "").alias("in_backlog"),
-            F.col("outcome").isin(*NOT_SETTLED).alias("is_settled"),
-        )
-        .agg(
-            F.count("message_id").alias("messages"),
-            F.sum(_operations()).alias("operations"),
-            F.sum(_sized_operations()).alias("sized_operations"),
-            F.sum(F.coalesce("size", F.lit(0)) + F.col("bytes")).alias("bytes"),
-        )
-    )
+    return added_up(steps.where(counts()).withColumns(stretch(bucket_ms)), KEY, sums())
+
+
+def counts() -> Column:
+    """Whether a step is traffic, and not hearsay."""
+    return ~(F.col("kind").isin(*map(str, TOLD_TWICE)) & (F.col("queue") != "") & (F.col("entity") == ""))
+
+
+def stretch(bucket_ms: int) -> dict[str, Column]:
+    """What traffic is added up by, besides its kind."""
+    return {
+        "bucket_ms": _beginning(F.col("at_ms"), bucket_ms),
+        "in_backlog": F.col("queue") != "",
+        "is_settled": F.col("outcome").isin(*NOT_SETTLED),
+    }
+
+
+def sums() -> Sums:
+    """What traffic consists of."""
+    return {
+        "messages": Sum("sum", F.col("message_id").isNotNull().cast("bigint")),
+        "operations": Sum("sum", _operations()),
+        "sized_operations": Sum("sum", _sized_operations()),
+        "bytes": Sum("sum", F.coalesce("size", F.lit(0)) + F.col("bytes")),
+    }
 
 
 def coarser(traffic: DataFrame, *, bucket_ms: int) -> DataFrame:
     """The same added up in longer stretches."""
     renamed = traffic.withColumn("bucket_ms", _beginning(F.col("bucket_ms"), bucket_ms))
-    return renamed.groupBy(*KEY).agg(*(F.sum(name).alias(name) for name in SUMS))
+    return put_together(renamed, KEY, sums())
 
 
 def _beginning(at_ms: Column, bucket_ms: int) -> Column:
