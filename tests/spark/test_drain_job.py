@@ -273,6 +273,10 @@ def test_what_executors_lack_is_told_with_the_way_out() -> None:
 def test_of_what_went_wrong_in_a_task_the_last_line_is_told() -> None:
     trace = 'Job aborted: failed 4 times\n  File "x", line 1\ntwinbus.errors.StoreError: no room\n\n\tat scala'
     assert gist(trace) == "no room"
+    trace = (
+        "Caused by: [FAILED_READ_FILE] Encountered error while reading file file:///st/steps/a.parquet. SQLSTATE: KD001"
+    )
+    assert gist(trace).startswith("/st/steps/a.parquet cannot be read: remove the store")
 
 
 def test_a_checkpoint_without_ticks_is_refused() -> None:

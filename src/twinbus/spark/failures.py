@@ -10,6 +10,7 @@ from twinbus.errors import TwinbusError
 
 _LENGTH_MAX = 300
 _MISSING = re.compile(r"No module named '([\w.]+)'")
+_DAMAGED = re.compile(r"error while reading file (?:file:)?/+(\S+\.parquet)")
 _OURS = re.compile(r"^twinbus\.[\w.]+: (.+)$", re.MULTILINE)
 """The last line of a traceback of ours, from a task."""
 
@@ -33,6 +34,9 @@ def gist(text: str) -> str:
     missing = _MISSING.search(text)
     if missing is not None:
         return f"executors have no {missing[1]}: install twinbus there too, or bring it with --archive"
+    damaged = _DAMAGED.search(text)
+    if damaged is not None:
+        return f"/{damaged[1]} cannot be read: remove the store that it is in, and the ledger is compacted again"
     ours = _OURS.search(text)
     if ours is not None:
         return ours[1][:_LENGTH_MAX]
