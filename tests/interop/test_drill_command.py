@@ -25,7 +25,7 @@ from twinbus.cli.main import run
 from twinbus.drill import changes, homecoming
 from twinbus.testing import LocalNamespace, NamespacePair
 
-WAIT_S = 30.0
+WAIT_S = 90.0
 QUICK = (
     *("--length", "1s", "--before", "500ms", "--ping-interval", "1s"),
     *("--attempts", "1", "--rate", "20", "--count", "2", "--yes"),

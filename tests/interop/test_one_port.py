@@ -44,7 +44,7 @@ from twinbus.namespace.server import NamespaceServer
 from twinbus.namespace.wire import PILE_BYTES
 from twinbus.options import NamespaceOptions
 
-WAIT_S = 10
+WAIT_S = 40
 SOON_S = 0.3
 """A bound that tests can wait for."""
 

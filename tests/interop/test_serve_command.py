@@ -23,7 +23,7 @@ from engine_client import EngineClient
 Process: TypeAlias = subprocess.Popen[str]
 Start: TypeAlias = Callable[..., Process]
 
-WAIT_S = 20
+WAIT_S = 60
 
 
 @pytest.fixture

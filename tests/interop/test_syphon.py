@@ -39,7 +39,7 @@ from twinbus.syphon.reasons import EXPIRED, MALFORMED
 from twinbus.syphon.survey import survey
 from twinbus.testing import LocalNamespace, NamespacePair
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 ISSUER, SECRET = "https://issuer.test", "a secret that the issuer and the namespaces share"
 QUICK: dict[str, Any] = {"backoff_s": (0.1, 0.5), "busy_s": 0.5, "attempt_s": 5.0}
 """Pauses that suit a test."""

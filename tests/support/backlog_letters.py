@@ -17,7 +17,7 @@ from twinbus.syphon.batches import encode_batch
 from twinbus.syphon.line import Line
 from twinbus.syphon.linked import Linked
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 BATCH = 100
 
 

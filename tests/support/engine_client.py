@@ -28,7 +28,7 @@ from twinbus.amqp.sections import PropertyField
 from twinbus.amqp.types import Symbol
 
 Wanted = TypeVar("Wanted")
-WAIT_S = 10.0
+WAIT_S = 40.0
 
 
 class EngineClient:

@@ -27,7 +27,7 @@ from twinbus.client.namespace import Namespace
 
 SYNC, AIO = "threads", "tasks"
 BOTH = (SYNC, AIO)
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 Result = TypeVar("Result")
 _numbers = count(1)

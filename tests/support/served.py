@@ -31,7 +31,7 @@ from twinbus.client.wires import Wire
 
 KEY = "the-key-of-all-served-namespaces"
 ISSUER_NAME, ISSUER_SECRET = "https://issuer.test", "a secret that the issuer and the namespaces share"
-WAIT_S = 15.0
+WAIT_S = 60.0
 
 
 class Served:

@@ -12,7 +12,7 @@ from azure.servicebus import ServiceBusClient
 
 from twinbus.testing import LocalNamespace
 
-WAIT_S = 30.0
+WAIT_S = 90.0
 QUEUES = ("contoso/x-servicebus-transfer/0", "contoso/x-servicebus-transfer/1")
 
 
