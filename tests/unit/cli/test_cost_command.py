@@ -28,7 +28,11 @@ def test_a_forecast_is_json_too(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "text"),
-    [(["--entities", "0"], "entities is at least 1"), (["--outage", "long"], "--outage"), (["--ping", "1h"], "ping_s")],
+    [
+        (["--entities", "0"], "--entities is at least 1"),
+        (["--outage", "long"], "--outage"),
+        (["--ping", "1h", "--size", "0"], "--size is at least 1, got 0; --ping is from 1 to 1800"),
+    ],
 )
 def test_wrong_arguments_end_with_2(arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["cost", "forecast", *arguments]) == 2

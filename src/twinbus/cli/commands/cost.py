@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated
+import re
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,10 +20,11 @@ from twinbus.cli.commands.pipeline import (
 )
 from twinbus.cli.exit_codes import ExitCode, exit_codes
 from twinbus.cli.lengths import length_s
+from twinbus.errors import OptionsError
 
 if TYPE_CHECKING:
     from twinbus.cost.bill import Bill
-    from twinbus.cost.forecast import Forecast
+    from twinbus.cost.forecast import Forecast, Usage
     from twinbus.cost.prices import Prices
 
 BYTES_HELP = "Bytes of a message."
@@ -54,11 +56,10 @@ def forecast(
       twinbus cost forecast --entities 5 --clients 20 --rate 100 --outage 30m
       twinbus cost forecast --size 100000 --rate 500 --outage 6h --json
     """
-    from twinbus.cost.forecast import Usage
     from twinbus.cost.forecast import forecast as foretell
     from twinbus.cost.prices import load_prices
 
-    usage = Usage(
+    usage = _usage(
         entities=entities,
         rate=rate,
         size_bytes=size,
@@ -72,6 +73,17 @@ def forecast(
     )
     told = foretell(usage, load_prices(prices))
     typer.echo(json.dumps(told.as_dict()) if as_json else forecast_text(told))
+
+
+def _usage(**said: Any) -> Usage:
+    """Raises `OptionsError` with everything that is wrong, by the names that people typed: `ping_s` came of --ping."""
+    from twinbus.cost.forecast import Usage
+
+    try:
+        return Usage(**said)
+    except OptionsError as error:
+        text = re.sub(r"\b([a-z]+?)(_s|_bytes)?(?= is (?:at least|from) )", r"--\1", str(error))
+        raise OptionsError(text) from None
 
 
 def actual(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from twinbus.cli.bars import Bar
-from twinbus.cli.commands.drain import ENDED_EARLY, Archive, Master, check_master, drain
+from twinbus.cli.commands.drain import ENDED_EARLY, Archive, Master, check_master, drain, patient
 from twinbus.cli.commands.pack import pack
 from twinbus.cli.exit_codes import ExitCode, exit_codes
 from twinbus.cli.lengths import length_s
@@ -103,7 +103,7 @@ def compacted_ledger(ledger: Path, store: Path | None, where: Where, bar: Bar) -
     is_little = _bytes_of(ledger) <= LITTLE_BYTES and where.master is None
     settings = FOR_LITTLE_DATA if is_little else {}
     settings = settings | ({} if where.archive is None else settings_for(where.archive))
-    spark = ensure_session(where.master, settings=settings, tell=bar.say)
+    spark = ensure_session(patient(where.master), settings=settings, tell=bar.say)
     from twinbus.spark.compaction.compaction import compact_ledger
     from twinbus.spark.failures import spark_gives_up_in_a_line
     from twinbus.spark.jobs.compaction import on
