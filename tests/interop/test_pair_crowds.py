@@ -72,12 +72,12 @@ def test_a_crowd_of_schedules_is_no_outage_either(both: Stage) -> None:
 
 
 def test_a_crowd_at_a_slow_backlog_loses_no_queue(both: Stage) -> None:
-    with both.bus(attempt_timeout=timedelta(seconds=2), retry=Retry(attempts=1)) as bus:
+    with both.bus(attempt_timeout=timedelta(seconds=6), retry=Retry(attempts=1)) as bus:
         heard = Heard(bus)
         sender = bus.get_queue_sender(both.orders)
         bus.force_failover(both.orders, stay=True)
         sender.send_messages(ServiceBusMessage("first"))
-        both.secondary.break_("slow", delay_ms=200)
+        both.secondary.break_("slow", delay_ms=500)  # by eights, the last of them wait for longer than one may take
         results = crowd(100, lambda number: sender.send_messages(ServiceBusMessage(str(number))))
         assert [result for result in results if not isinstance(result, SendReceipt)] == []
         assert heard.named("backlog_queue_lost") == []
