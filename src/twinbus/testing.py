@@ -49,7 +49,7 @@ class LocalNamespace:
         self,
         name: str = "local",
         *,
-        data: Path | None = None,
+        data: str | Path | None = None,
         queues: Iterable[str] = (),
         entities: Path | None = None,
         port: int = 0,
@@ -69,7 +69,7 @@ class LocalNamespace:
         self._limits = dict(limits or {})
         self._ledger = ledger
         self.name = name
-        self._data = data
+        self._data = None if data is None else Path(data)
         self._queues = tuple(queues)
         self._entities = entities
         self._port = port

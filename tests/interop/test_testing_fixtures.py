@@ -69,6 +69,11 @@ def test_in_memory_a_restart_keeps_the_connection_string_only() -> None:
         assert peek(namespace, "orders") == []
 
 
+def test_a_data_directory_may_be_a_text(tmp_path: Path) -> None:
+    with LocalNamespace(data=str(tmp_path / "kept"), queues=["orders"]):
+        assert (tmp_path / "kept").is_dir()
+
+
 def test_nothing_is_left_after_stop(tmp_path: Path) -> None:
     threads = set(threading.enumerate())
     files = open_files()
