@@ -195,6 +195,35 @@ def test_what_was_looked_at_is_not_looked_at_again(
     assert files_below(store) == accounts_in(store)
 
 
+def test_a_torn_stretch_is_mended_once(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as nothing new is about it; then it is mended again."""
+    from twinbus.spark.jobs import mending
+    from twinbus.spark.transforms import ordering
+
+    monkeypatch.setattr(ordering, "STRETCH_RECORDS", 20)
+    told = Told(tmp_path)
+    for number in range(60):
+        told.tell(Kind.ACCEPTED, number, f"m{number}")
+    for number in (*range(5), *range(6, 10), *range(11, 60), 10):
+        told.tell(Kind.DELIVERED, 100 + (number if number != 10 else 99), f"m{number}")
+    told.write()
+    [orders] = report(spark, tmp_path).ordering
+    assert (orders["arrived"], orders["late"]) == (59, 1)
+
+    told.tell(Kind.ACCEPTED, 300, "m300")
+    told.tell(Kind.DELIVERED, 301, "m300")
+    told.write()
+    with monkeypatch.context() as patch:
+        patch.setattr(mending, "_mended", dies)
+        [orders] = report(spark, tmp_path).ordering
+    assert (orders["arrived"], orders["late"]) == (60, 1)
+
+    told.tell(Kind.DELIVERED, 302, "m5")
+    told.write()
+    [orders] = report(spark, tmp_path).ordering
+    assert (orders["arrived"], orders["late"]) == (61, 2)
+
+
 def accounts_in(store: Path) -> set[str]:
     return set(balances.load(store, manifests.load(store)).files("accounts"))
 

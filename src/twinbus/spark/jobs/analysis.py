@@ -120,28 +120,12 @@ def _named(judged: DataFrame, rows: list[Row]) -> list[Row]:
 
 def ordered(books: Books) -> tuple[list[Row], list[Row]]:
     """Damage to order: entity by entity, and the sessions that suffered most, by name."""
-    with kept(order.together(books.stretches)) as stretches:
-        torn = stretches.where("is_torn").select(F.explode("files").alias("file")).distinct()
-        files = [row["file"] for row in torn.collect()]
-        if not files:
-            return _damage(order.by_session(stretches), books)
-    books = books.for_accounts_in(files)
-    return _damage(_mended(books, files), books)
-
-
-def _damage(in_sessions: DataFrame, books: Books) -> tuple[list[Row], list[Row]]:
+    in_sessions = order.by_session(order.whole(order.together(books.stretches), books.mended))
     with kept(in_sessions) as by_session:
         by_entity = rows_of(order.ordering(by_session))
         if not any(row["sessions_hurt"] for row in by_entity):
             return by_entity, []
         return by_entity, sessions_hurt(by_session, books.sessions)
-
-
-def _mended(books: Books, files: list[str]) -> DataFrame:
-    """What all stretches come to; of the files with accounts only those are read that have torn ones."""
-    stretches = order.together(books.stretches)
-    mended = order.mended(stretches.where("is_torn"), order.journeys(books.accounts_in(files)))
-    return order.by_session(stretches.where("not is_torn").select(*mended.columns).unionByName(mended))
 
 
 def sessions_hurt(by_session: DataFrame, names: DataFrame) -> list[Row]:

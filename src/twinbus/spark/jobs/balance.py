@@ -18,7 +18,7 @@ import msgspec
 
 from twinbus.spark.compaction.manifest import Manifest, sync_names, write_whole
 
-VERSION = 4
+VERSION = 5
 FOLDER, NAME, READERS = "balance", "balance.json", "readers"
 
 

@@ -34,7 +34,7 @@ TRAFFIC_SCHEMA = pa.schema(
     ]
 )
 OBSERVED_SCHEMA = pa.schema([("entity", pa.string()), ("first_ms", pa.int64()), ("last_ms", pa.int64())])
-JUDGED = ("tallies", "watched", "stretches", "changes")
+ASKED = ("tallies", "watched", "stretches", "mended", "changes")
 REMOVALS_SCHEMA = pa.schema([("entity", pa.string()), ("removed_ms", pa.int64())])
 
 
@@ -52,23 +52,9 @@ class Books:
     def bucket_ms(self) -> int:
         return self.balance.bucket_ms
 
-    @cached_property
-    def account_files(self) -> dict[str, str]:
-        """Where the accounts are, by name."""
-        return {name_of(file): file for file in self.balance.files("accounts")}
-
     @property
     def accounts(self) -> DataFrame:
-        return self.accounts_in([*self.account_files]).drop("key")
-
-    def for_accounts_in(self, names: list[str]) -> Books:
-        """The same, on a session that suits as many rows as these files have."""
-        rows = sum(rows_in(self.compacted.store / self.account_files[name]) for name in names)
-        return self if is_little(rows) else replace(self, spark=self.for_much)
-
-    def accounts_in(self, names: list[str]) -> DataFrame:
-        """Those in some of the files."""
-        return self._read("accounts", [self.account_files[name] for name in names])
+        return self._table("accounts").drop("key")
 
     @cached_property
     def tallies(self) -> DataFrame:
@@ -81,6 +67,11 @@ class Books:
     @cached_property
     def stretches(self) -> DataFrame:
         return self._table("stretches")
+
+    @cached_property
+    def mended(self) -> DataFrame:
+        """The stretches that are torn."""
+        return self._table("mended")
 
     @cached_property
     def changes(self) -> DataFrame:
@@ -119,7 +110,7 @@ class Books:
 
     def _counts(self) -> Column:
         """Whether a row is about a file of accounts that there still is."""
-        names = ", ".join(f"'{name}'" for name in self.account_files)
+        names = ", ".join(f"'{name}'" for name in map(name_of, self.balance.files("accounts")))
         return F.expr(f"file in ({names})") if names else F.lit(False)  # a text: a call for each name takes long
 
 
@@ -134,7 +125,7 @@ def books(spark: SparkSession, compacted: Compacted) -> Iterator[Books]:
             current = replace(compacted, manifest=manifests.load(compacted.store))
             balance = _brought_forward(spark, current)
             until_read.enter_context(balances.read(compacted.store))
-        rows = sum(rows_in(current.store / file) for name in JUDGED for file in balance.files(name))
+        rows = sum(rows_in(current.store / file) for name in ASKED for file in balance.files(name))
         yield Books(for_little_data(spark) if is_little(rows) else spark, spark, current, balance)
 
 

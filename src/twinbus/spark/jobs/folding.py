@@ -13,6 +13,7 @@ from twinbus.spark.jobs import balance as balances
 from twinbus.spark.jobs.accounting import account_for
 from twinbus.spark.jobs.balance import Balance
 from twinbus.spark.jobs.following import judged, stretches
+from twinbus.spark.jobs.mending import mended
 from twinbus.spark.jobs.noting import noted
 from twinbus.spark.jobs.run import Run
 from twinbus.spark.jobs.tables import AT_ONCE
@@ -32,12 +33,13 @@ def brought_forward(run: Run) -> Balance:
         noting = at_once.submit(noted, run, bucket_ms)
         accounted = account_for(run)
         counted = at_once.submit(judged, run, accounted)
-        in_order = at_once.submit(stretches, run, accounted)
+        sent = stretches(run, accounted)
+        torn = mended(run, accounted, sent)
     notes = noting.result()
     after = Balance(
         folded=run.compacted.manifest.files,
         steps=run.compacted.manifest.steps,
-        tables={"accounts": accounted.all, "stretches": in_order.result()} | counted.result() | notes.tables,
+        tables={"accounts": accounted.all, "stretches": sent, "mended": torn} | counted.result() | notes.tables,
         traffic=run.before.traffic,
         observed=dict(run.before.observed),
         removed=dict(run.before.removed),

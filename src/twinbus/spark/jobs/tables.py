@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from twinbus.spark.jobs.compaction import steps_of_files
 from twinbus.spark.transforms.accounts import KEY, accounts
 from twinbus.spark.transforms.availability import changes
-from twinbus.spark.transforms.ordering import journeys, session_names, stretches
+from twinbus.spark.transforms.ordering import journeys, mended, session_names, stretches, together
 from twinbus.spark.transforms.reconciliation import fates
 from twinbus.spark.transforms.tallies import tallies, watched
 
@@ -47,6 +47,7 @@ def schemas() -> dict[str, StructType]:
         "tallies": tallies(fates(in_files)),
         "watched": watched(fates(in_files)),
         "stretches": stretches(journeys(in_files)),
+        "mended": mended(together(stretches(journeys(in_files))), journeys(in_files)),
         "changes": changes(steps),
         "sessions": session_names(steps),
     }

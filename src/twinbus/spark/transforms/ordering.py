@@ -75,21 +75,31 @@ def stretches(journeys: DataFrame) -> DataFrame:
 
 
 def together(stretches: DataFrame) -> DataFrame:
-    """All stretches there are, with the first arrival of all later ones, `<way>_beyond`, and whether they `is_torn`."""
+    """All stretches there are, with the first arrival of all later ones, `<way>_beyond`, whether they `is_torn`, and
+    `torn_as`, one number for a stretch, what it is made of and what lies beyond: it changes if any of these does.
+    """
     later = Window.partitionBy(*SENT_BY).orderBy(F.desc("stretch")).rowsBetween(Window.unboundedPreceding, -1)
     is_torn = F.lit(False)
     for name in ARRIVALS:
         stretches = stretches.withColumn(_beyond(name), F.min(f"{name}_first").over(later))
         is_torn = is_torn | F.coalesce(F.col(f"{name}_last") > F.col(_beyond(name)), F.lit(False))
-    return stretches.withColumn("is_torn", is_torn)
+    made_of = F.array_join(F.sort_array("files"), "/")
+    torn_as = F.xxhash64(*IN_STRETCH, made_of, *map(_beyond, ARRIVALS))
+    return stretches.withColumn("is_torn", is_torn).withColumn("torn_as", torn_as)
 
 
 def mended(torn: DataFrame, journeys: DataFrame) -> DataFrame:
     """The torn stretches once more, with an eye on later ones; `journeys` are at least those of their messages."""
-    beyond = torn.select(*(F.col(name).alias(f"_{name}") for name in IN_STRETCH), *map(_beyond, ARRIVALS))
+    beyond = torn.select(*(F.col(name).alias(f"_{name}") for name in IN_STRETCH), *map(_beyond, ARRIVALS), "torn_as")
     same = [journeys[name].eqNullSafe(beyond[f"_{name}"]) for name in IN_STRETCH]
-    damage = with_lateness(journeys.join(beyond, same), IN_STRETCH).groupBy(*IN_STRETCH)
+    damage = with_lateness(journeys.join(beyond, same), IN_STRETCH).groupBy(*IN_STRETCH, "torn_as")
     return damage.agg(F.count("*").alias("messages"), *(column for name in ARRIVALS for column in _damage(name)))
+
+
+def whole(stretches: DataFrame, mended: DataFrame) -> DataFrame:
+    """What all stretches come to: those that are not torn, as `together` says, and the others mended."""
+    columns = [name for name in mended.columns if name != "torn_as"]
+    return stretches.where("not is_torn").select(*columns).unionByName(mended.select(*columns))
 
 
 def by_session(stretches: DataFrame) -> DataFrame:
