@@ -34,6 +34,8 @@ SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
     "spark.log.level": "ERROR",
+    # Where in Python each column was made is no help to our users, and asking takes longer than making it.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 LOCAL_SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
@@ -41,20 +43,18 @@ LOCAL_SETTINGS = {
     "spark.driver.memory": "2g",
 }
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-FOR_LITTLE_DATA = {
-    JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
+SOON_THERE = {JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+"""For a JVM that ends before it would have learnt to be quick."""
+WITHOUT_PLANS = {"spark.sql.shuffle.partitions": "2", "spark.sql.adaptive.enabled": "false"}
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+FOR_LITTLE_DATA = SOON_THERE | WITHOUT_PLANS | INTERPRETED
 """For some megabytes: most of the time would go into compiling code that runs for a moment only."""
 THROWN = re.compile(r"(?:^|[ :])[\w.$]+\.[\w$]+(?:Exception|Error): (.+)")
 COMPLAINT = re.compile(r"spark: ERROR [\w$]+: (.+)")
 STOPPED = "Cannot call methods on a stopped SparkContext"
 """What follows from a failure, and is none."""
-LITTLE_ROWS = 200_000
-"""With so many the difference is gone."""
+FEW_ROWS, LITTLE_ROWS = 5_000, 200_000
+"""Up to the first, compiling code takes longer than it saves; up to the other, planning does."""
 
 
 def ensure_session(
@@ -79,13 +79,23 @@ def ensure_session(
     return _started(master, settings or {})
 
 
-@lru_cache(maxsize=1)
-def for_little_data(spark: SparkSession) -> SparkSession:
-    """Another session on the same executors, quick with little data and slow with much."""
+def is_little(rows: int) -> bool:
+    """Whether so many rows are handled more quickly in one piece than spread out."""
+    return rows <= LITTLE_ROWS
+
+
+def session_for(spark: SparkSession, rows: int) -> SparkSession:
+    """This session, or one on the same executors that is quicker with no more than so many rows."""
+    if not is_little(rows):
+        return spark
+    return _quicker(spark, is_interpreted=rows <= FEW_ROWS)
+
+
+@lru_cache(maxsize=2)
+def _quicker(spark: SparkSession, *, is_interpreted: bool) -> SparkSession:
     quick = spark.newSession()
-    for name, value in FOR_LITTLE_DATA.items():
-        if name != JAVA_OPTIONS:
-            quick.conf.set(name, value)
+    for name, value in (WITHOUT_PLANS | (INTERPRETED if is_interpreted else {})).items():
+        quick.conf.set(name, value)
     return quick
 
 

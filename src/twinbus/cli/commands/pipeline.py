@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from twinbus.spark.jobs.findings import Findings
 
 HORIZON_MIN_MAX = 60 * 24 * 365
-LITTLE_BYTES = 64 << 20
 
 LedgerDirectory = Annotated[
     Path, typer.Option("--ledger", metavar="DIR", help="The directory that the ledger is kept in.")
@@ -97,12 +96,16 @@ def findings(ledger: Path, store: Path | None, prices: Prices, where: Where, hor
 def compacted_ledger(ledger: Path, store: Path | None, where: Where, bar: Bar) -> tuple[SparkSession, Compacted]:
     """A session, and the store of a ledger with everything in it that the ledger has."""
     from twinbus.spark.archive import settings_for
-    from twinbus.spark.session import FOR_LITTLE_DATA, ensure_session
+    from twinbus.spark.jobs.extent import settings_for_extent
+    from twinbus.spark.session import ensure_session
 
     check_master(where.master)
-    is_little = _bytes_of(ledger) <= LITTLE_BYTES and where.master is None
-    settings = FOR_LITTLE_DATA if is_little else {}
-    settings = settings | ({} if where.archive is None else settings_for(where.archive))
+    settings = settings_for_extent(
+        ledger, store
+    )  # that there is no ledger is said at once, not after Spark has started
+    settings = (settings if where.master is None else {}) | (
+        {} if where.archive is None else settings_for(where.archive)
+    )
     spark = ensure_session(patient(where.master), settings=settings, tell=bar.say)
     from twinbus.spark.compaction.compaction import compact_ledger
     from twinbus.spark.failures import spark_gives_up_in_a_line
@@ -115,13 +118,6 @@ def compacted_ledger(ledger: Path, store: Path | None, where: Where, bar: Bar) -
     for trouble in compacted.manifest.troubles:
         bar.note(f"skipped: {trouble}")
     return spark, compacted
-
-
-def _bytes_of(ledger: Path) -> int:
-    """How large the ledger is; that there is none is said at once, and not after Spark has started."""
-    from twinbus.ledger.reader import segments_in
-
-    return sum(path.stat().st_size for path in segments_in(ledger))
 
 
 def minutes(option: str, text: str) -> int:

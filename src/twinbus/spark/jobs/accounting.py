@@ -9,9 +9,11 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import functions as F  # noqa: N812
 
 from twinbus.spark.jobs import at_hand
-from twinbus.spark.jobs.run import Run, is_little
+from twinbus.spark.jobs.run import Run
 from twinbus.spark.jobs.tables import first_ms_in, has_any, with_key
+from twinbus.spark.session import is_little
 from twinbus.spark.transforms.accounts import KEY, about_messages, accounts, each_step, merged, sums
+from twinbus.spark.transforms.sums import Sums
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -39,11 +41,12 @@ class Accounts(NamedTuple):
 def account_for(run: Run) -> Accounts:
     """One row per message in all files: those with a message of which there is something new are replaced."""
     before = run.before.files("accounts")
-    fresh = with_key(each_step(run.steps())).toArrow() if is_little(run.new) else None
+    adding = sums()  # made once: that takes longer than what is done with them here
+    fresh = with_key(each_step(run.steps(), adding)).toArrow() if is_little(run.new) else None
     replaced = _replaced(run, before, fresh) if before else []
     rows = run.new + run.rows(replaced)
     if fresh is not None and is_little(rows):
-        new = _written_here(run, fresh, replaced, rows)
+        new = _written_here(run, fresh, adding, replaced, rows)
     else:
         new = run.write("accounts", _together(run, replaced, rows))
     return Accounts(new, [file for file in before if file not in replaced], replaced)
@@ -71,9 +74,9 @@ def _together(run: Run, replaced: list[str], rows: int) -> DataFrame:
     return together.repartitionById(files, F.least(F.greatest(at, F.lit(0)), F.lit(files - 1)).cast("int"))
 
 
-def _written_here(run: Run, fresh: Any, replaced: list[str], rows: int) -> list[str]:
+def _written_here(run: Run, fresh: Any, adding: Sums, replaced: list[str], rows: int) -> list[str]:
     parts = pa.concat_tables([run.read_here("accounts", replaced), fresh.cast(run.schema("accounts"))])
-    together = at_hand.put_together(parts, (*KEY, "key"), sums())
+    together = at_hand.put_together(parts, (*KEY, "key"), adding)
     first_ms, width_ms, files = _cut(run, replaced, rows)
     at = np.clip((together["first_ms"].to_numpy() - first_ms) // width_ms, 0, files - 1)
     return run.write_here("accounts", *at_hand.split(together, at))

@@ -17,9 +17,9 @@ from twinbus.spark.compaction.compaction import Compacted
 from twinbus.spark.jobs import balance as balances
 from twinbus.spark.jobs.balance import Balance
 from twinbus.spark.jobs.folding import brought_forward
-from twinbus.spark.jobs.run import Run, is_little
+from twinbus.spark.jobs.run import Run
 from twinbus.spark.jobs.tables import name_of, read_table, rows_in
-from twinbus.spark.session import for_little_data
+from twinbus.spark.session import session_for
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -126,7 +126,7 @@ def books(spark: SparkSession, compacted: Compacted) -> Iterator[Books]:
             balance = _brought_forward(spark, current)
             until_read.enter_context(balances.read(compacted.store))
         rows = sum(rows_in(current.store / file) for name in ASKED for file in balance.files(name))
-        yield Books(for_little_data(spark) if is_little(rows) else spark, spark, current, balance)
+        yield Books(session_for(spark, rows), spark, current, balance)
 
 
 def _brought_forward(spark: SparkSession, compacted: Compacted) -> Balance:

@@ -10,8 +10,9 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from twinbus.spark.jobs import at_hand
 from twinbus.spark.jobs.accounting import FILES_MAX, Accounts
-from twinbus.spark.jobs.run import Run, is_little
+from twinbus.spark.jobs.run import Run
 from twinbus.spark.jobs.tables import name_of
+from twinbus.spark.session import is_little
 from twinbus.spark.transforms import ordering as order
 from twinbus.spark.transforms import tallies as tally
 from twinbus.spark.transforms.accounts import POSITIONS_MAX

@@ -9,8 +9,9 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyspark.sql import functions as F  # noqa: N812
 
 from twinbus.spark.jobs.accounting import Accounts
-from twinbus.spark.jobs.run import Run, is_little
+from twinbus.spark.jobs.run import Run
 from twinbus.spark.jobs.tables import name_of
+from twinbus.spark.session import is_little
 from twinbus.spark.transforms import ordering as order
 
 if TYPE_CHECKING:

@@ -11,12 +11,14 @@ from pyspark.sql import functions as F  # noqa: N812
 from twinbus.spark.jobs import at_hand
 from twinbus.spark.jobs.accounting import FILES_MAX
 from twinbus.spark.jobs.balance import Traffic
-from twinbus.spark.jobs.run import Run, is_little
+from twinbus.spark.jobs.run import Run
 from twinbus.spark.jobs.tables import AT_ONCE
+from twinbus.spark.session import is_little
 from twinbus.spark.transforms import traffic as moves
 from twinbus.spark.transforms.accounts import is_removal, removals
 from twinbus.spark.transforms.availability import changes, is_change, is_sight, observed
 from twinbus.spark.transforms.ordering import session_names
+from twinbus.spark.transforms.sums import Sums
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -70,8 +72,8 @@ def _kept(run: Run, table: str) -> tuple[list[str], list[str]]:
 
 def _noted_here(run: Run, bucket_ms: int) -> Notes:
     """The same from one look at the steps."""
-    rows = _marked(run.steps(), bucket_ms).toArrow()
     sums = moves.sums()
+    rows = _marked(run.steps(), bucket_ms, sums).toArrow()
     moved = at_hand.put_together(rows.filter(rows["counts"]).select([*moves.KEY, *sums]), moves.KEY, sums)
     seen = rows.filter(rows["is_sight"]).group_by("entity").aggregate([("at_ms", "min"), ("at_ms", "max")])
     gone = rows.filter(rows["is_removal"]).group_by("entity").aggregate([("at_ms", "max")])
@@ -84,11 +86,11 @@ def _noted_here(run: Run, bucket_ms: int) -> Notes:
     )
 
 
-def _marked(steps: DataFrame, bucket_ms: int) -> DataFrame:
+def _marked(steps: DataFrame, bucket_ms: int, sums: Sums) -> DataFrame:
     """Each step, what it adds to the traffic, and what else it is."""
     return steps.withColumns(moves.stretch(bucket_ms)).select(
         *moves.KEY,
-        *(each.value.alias(name) for name, each in moves.sums().items()),
+        *(each.value.alias(name) for name, each in sums.items()),
         "process",
         "number",
         "at_ms",

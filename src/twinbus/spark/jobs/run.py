@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from twinbus.spark import session as sessions
 from twinbus.spark.compaction.compaction import Compacted
 from twinbus.spark.compaction.coverage import coverage_of
 from twinbus.spark.jobs import at_hand
 from twinbus.spark.jobs.balance import Balance
 from twinbus.spark.jobs.compaction import steps_of_files
 from twinbus.spark.jobs.tables import arrow_schemas, read_table, rows_in, with_file
+from twinbus.spark.session import is_little, session_for
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,32 +48,24 @@ class Run:
         return coverage.first_ms, coverage.last_ms
 
     @cached_property
-    def _quick(self) -> SparkSession:
-        return sessions.for_little_data(self.spark)
-
-    @cached_property
     def _fresh(self) -> list[str]:
         return sorted(set(self.compacted.manifest.files) - set(self.before.folded))
 
-    def session(self, rows: int) -> SparkSession:
-        """The one that suits so many rows."""
-        return self._quick if is_little(rows) else self.spark
-
     def steps(self) -> DataFrame:
         """Those that are new."""
-        return self._whole(steps_of_files(self.session(self.new), self.store, self._fresh), self.new)
+        return self._whole(steps_of_files(session_for(self.spark, self.new), self.store, self._fresh), self.new)
 
     def rows(self, files: list[str]) -> int:
         return sum(rows_in(self.store / file) for file in files)
 
     def read(self, table: str, files: list[str], rows: int) -> DataFrame:
         """What files of a table have, to be looked at together with so many rows."""
-        return self._whole(read_table(self.session(rows), self.store, table, files), rows)
+        return self._whole(read_table(session_for(self.spark, rows), self.store, table, files), rows)
 
     def accounts(self, files: list[str]) -> DataFrame:
         """The accounts in these files, which are some, with the names of the files."""
         rows = self.rows(files)
-        return self._whole(with_file(read_table(self.session(rows), self.store, "accounts", files)), rows)
+        return self._whole(with_file(read_table(session_for(self.spark, rows), self.store, "accounts", files)), rows)
 
     def read_here(self, table: str, files: list[str], columns: list[str] | None = None) -> Any:
         """What files of a table have, as Arrow."""
@@ -110,8 +102,3 @@ class Run:
     def _whole(frame: DataFrame, rows: int) -> DataFrame:
         """Little data in one piece: nothing has to travel to be added up."""
         return frame.coalesce(1) if is_little(rows) else frame
-
-
-def is_little(rows: int) -> bool:
-    """Whether so many rows are handled more quickly here than elsewhere."""
-    return rows <= sessions.LITTLE_ROWS

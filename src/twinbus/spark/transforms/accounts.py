@@ -68,9 +68,9 @@ def accounts(steps: DataFrame) -> DataFrame:
     return added_up(together, KEY, sums())
 
 
-def each_step(steps: DataFrame) -> DataFrame:
-    """An account of each step by itself: `merged`, they are the accounts."""
-    return each(about_messages(steps), KEY, sums())
+def each_step(steps: DataFrame, adding: Sums) -> DataFrame:
+    """An account of each step by itself, with these `sums`: `merged`, they are the accounts."""
+    return each(about_messages(steps), KEY, adding)
 
 
 def about_messages(steps: DataFrame) -> DataFrame:

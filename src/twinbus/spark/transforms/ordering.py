@@ -38,14 +38,18 @@ def with_lateness(journeys: DataFrame, within: tuple[str, ...] = SENT_BY) -> Dat
     in_order = Window.partitionBy(*within).orderBy(F.desc("sent_place"))
     # By value: what two processes sent under one name may share its place with another message.
     before = in_order.rangeBetween(Window.unboundedPreceding, -1)
-    for name in ARRIVALS:
-        arrival = _arrival(name)
-        earliest_of_later = F.min(arrival).over(before)
-        if _beyond(name) in journeys.columns:
-            earliest_of_later = F.least(earliest_of_later, _beyond(name))
-        late = F.when(arrival > earliest_of_later, F.col(f"{name}_ms") - earliest_of_later[f"{name}_ms"])
-        journeys = journeys.withColumn(f"{name}_late_ms", late)
-    return journeys
+    # One step after the other, each for all ways: they share a window, and nothing is computed twice.
+    looked_at = journeys.withColumns({f"_{name}": _arrival(name) for name in ARRIVALS})
+    looked_at = looked_at.withColumns({f"_{name}_next": F.min(f"_{name}").over(before) for name in ARRIVALS})
+    late = {f"{name}_late_ms": _late_ms(name, _beyond(name) in journeys.columns) for name in ARRIVALS}
+    return looked_at.withColumns(late).select(*journeys.columns, *late)
+
+
+def _late_ms(name: str, heeds_beyond: bool) -> Column:
+    following = F.col(f"_{name}_next")
+    if heeds_beyond:
+        following = F.least(following, _beyond(name))
+    return F.when(F.col(f"_{name}") > following, F.col(f"{name}_ms") - following[f"{name}_ms"])
 
 
 def ordering_by_session(journeys: DataFrame) -> DataFrame:
