@@ -78,7 +78,7 @@ def cut_small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("cut_small")
-@pytest.mark.parametrize("little_rows", [LITTLE_ROWS, 150, 0])
+@pytest.mark.parametrize("little_rows", [LITTLE_ROWS, 0, pytest.param(150, marks=pytest.mark.large)])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_any_ledger_at_all_read_in_any_parts_gives_the_report_of_the_whole(
     spark: SparkSession, tmp_path: Path, seed: int, little_rows: int, monkeypatch: pytest.MonkeyPatch
@@ -193,6 +193,25 @@ def test_what_was_looked_at_is_not_looked_at_again(
     assert [row["message_id"] for row in second.reconciliation.named] == ["m598"]
     assert len(before & accounts_in(store)) == len(before) - 1
     assert files_below(store) == accounts_in(store)
+
+
+def test_what_says_nothing_of_messages_changes_nothing_about_them(spark: SparkSession, tmp_path: Path) -> None:
+    pings = Script("0c", "client")
+
+    def ping(minute: int) -> None:
+        pings.note(BASE_MS + minute * MINUTE, Event(Kind.PING, "orders"))
+        path = tmp_path / segment_name(BASE_MS * 1_000_000, "0c", minute + 1)
+        path.write_bytes(b"".join(pings.lines(closed=False)[-1:]))
+
+    ping(0)
+    assert report(spark, tmp_path).reconciliation.entities == {}
+    a_told_day(tmp_path)
+    before = said(report(spark, tmp_path))
+    ping(1)
+    after = said(report(spark, tmp_path))
+    assert after["reconciliation"] == before["reconciliation"]
+    assert after["ordering"] == before["ordering"]
+    assert after["coverage"]["records"] == before["coverage"]["records"] + 1
 
 
 def test_a_torn_stretch_is_mended_once(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -80,12 +81,20 @@ def stretches(run: Run, accounted: Accounts) -> list[str]:
     """The files of all stretches; those are looked at again of which a message is in a file that is new or was
     replaced.
     """
+    before = run.before.files("stretches")
+    if not accounted.new:
+        return before
     if not accounted.kept:
         all_new = order.stretches(order.journeys(run.accounts(accounted.new)))
         return run.write("stretches", all_new.coalesce(1 + run.new // ROWS_PER_FILE))
-    old = run.read_here("stretches", run.before.files("stretches"))
+    if is_little(run.rows([*before, *accounted.new])):
+        return _stretched_here(run, accounted, run.read_here("stretches", before))
+    return _stretched_there(run, accounted, before)
+
+
+def _stretched_here(run: Run, accounted: Accounts, old: Any) -> list[str]:
     touched, is_touched = _touched(run, accounted, old)
-    files = [*accounted.new, *_beside(accounted, old.filter(is_touched))]
+    files = [*accounted.new, *_beside(accounted, pc.list_flatten(old.filter(is_touched)["files"]).to_pylist())]
     found = order.journeys(run.accounts(files))
     places = F.broadcast(found.sparkSession.createDataFrame(touched))
     again = order.stretches(found.join(places, PLACE, "semi")).toArrow()
@@ -103,7 +112,22 @@ def _touched(run: Run, accounted: Accounts, old: Any) -> tuple[Any, Any]:
     return places, at_hand.rows_with(old, PLACE, places)
 
 
-def _beside(accounted: Accounts, touched: Any) -> list[str]:
-    """Files that were kept and have messages of these stretches."""
-    names = set(pc.list_flatten(touched["files"]).unique().to_pylist())
-    return [file for file in accounted.kept if name_of(file) in names]
+def _stretched_there(run: Run, accounted: Accounts, before: list[str]) -> list[str]:
+    """The same where there are many messages or many stretches: nothing of it comes here."""
+    rows = run.rows(before)
+    old = run.read("stretches", before, rows + run.rows(accounted.new))
+    now = order.journeys(run.accounts(accounted.new, rows))
+    replaced = F.array(*(F.lit(name_of(file)) for file in accounted.replaced)).cast("array<string>")
+    was_there = old.where(F.arrays_overlap("files", replaced)).select(*PLACE)
+    touched = was_there.unionByName(now.select(*PLACE)).distinct()
+    names = old.join(touched, PLACE, "semi").select(F.explode("files").alias("file")).distinct().collect()
+    files = [*accounted.new, *_beside(accounted, [row["file"] for row in names])]
+    again = order.stretches(order.journeys(run.accounts(files, rows)).join(touched, PLACE, "semi"))
+    whole = old.join(touched, PLACE, "anti").unionByName(again)
+    return run.write("stretches", whole.coalesce(1 + rows // ROWS_PER_FILE))
+
+
+def _beside(accounted: Accounts, names: Iterable[str]) -> list[str]:
+    """Files that were kept and are among the names."""
+    wanted = set(names)
+    return [file for file in accounted.kept if name_of(file) in wanted]

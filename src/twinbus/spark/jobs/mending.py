@@ -8,10 +8,9 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyspark.sql import functions as F  # noqa: N812
 
-from twinbus.spark.jobs.accounting import Accounts
+from twinbus.spark.jobs.accounting import FILES_MAX, Accounts
 from twinbus.spark.jobs.run import Run
 from twinbus.spark.jobs.tables import name_of
-from twinbus.spark.session import is_little
 from twinbus.spark.transforms import ordering as order
 
 if TYPE_CHECKING:
@@ -19,36 +18,39 @@ if TYPE_CHECKING:
 
 
 def mended(run: Run, accounted: Accounts, stretches: list[str]) -> list[str]:
-    """The files of all stretches that are torn, mended."""
+    """The files with all stretches that are torn, mended.
+
+    Those that are torn in another way by now, or not any more, stay without a meaning until there are many files.
+    """
+    before = run.before.files("mended")
     rows = run.rows(stretches)
-    torn = _torn(run, stretches, rows).select("torn_as", "files").toArrow()
-    files = run.before.files("mended")
-    known = run.read_here("mended", files)
-    holds = pc.is_in(known["torn_as"], value_set=torn["torn_as"])
-    unknown = torn.filter(pc.invert(pc.is_in(torn["torn_as"], value_set=known["torn_as"])))
-    if not unknown.num_rows and pc.all(holds, min_count=0).as_py():
-        return files
-    kept = known.filter(holds)
-    if not unknown.num_rows:
-        return run.write_here("mended", kept)
-    names = set(pc.list_flatten(unknown["files"]).unique().to_pylist())
-    apart = [file for file in accounted.all if name_of(file) in names]
-    return _written(run, kept, _mended(run, unknown, stretches, apart), rows + run.rows(apart))
+    torn = _torn(run, stretches, rows).select("torn_as").toArrow()["torn_as"]
+    known = run.read_here("mended", before, ["torn_as"])["torn_as"]
+    unknown = torn.filter(pc.invert(pc.is_in(torn, value_set=known)))
+    if not len(unknown):
+        return before
+    fresh = _mended(run, accounted, stretches, unknown)
+    if len(before) > FILES_MAX:
+        old = run.read("mended", before, rows)
+        fresh, before = old.join(_among(old, torn), "torn_as", "semi").unionByName(fresh), []
+    return [*before, *run.write("mended", fresh.coalesce(1))]
 
 
 def _torn(run: Run, stretches: list[str], rows: int) -> DataFrame:
     return order.together(run.read("stretches", stretches, rows)).where("is_torn")
 
 
-def _mended(run: Run, unknown: Any, stretches: list[str], files: list[str]) -> DataFrame:
-    """Those of which nothing is known yet; their messages are in these files of accounts."""
+def _among(frame: DataFrame, numbers: Any) -> DataFrame:
+    return F.broadcast(frame.sparkSession.createDataFrame(pa.table({"torn_as": numbers})))
+
+
+def _mended(run: Run, accounted: Accounts, stretches: list[str], unknown: Any) -> DataFrame:
+    """Those of which nothing is known yet."""
+    torn = _torn(run, stretches, run.rows(stretches))
+    found = torn.join(_among(torn, unknown), "torn_as", "semi").select(F.explode("files").alias("file"))
+    names = {row["file"] for row in found.distinct().collect()}
+    files = [file for file in accounted.all if name_of(file) in names]
     rows = run.rows(stretches) + run.rows(files)
     torn = _torn(run, stretches, rows)
-    wanted = F.broadcast(torn.sparkSession.createDataFrame(unknown.select(["torn_as"])))
-    return order.mended(torn.join(wanted, "torn_as", "semi"), order.journeys(run.read("accounts", files, rows)))
-
-
-def _written(run: Run, kept: Any, fresh: DataFrame, rows: int) -> list[str]:
-    if is_little(rows):
-        return run.write_here("mended", pa.concat_tables([kept, fresh.toArrow().cast(kept.schema)]))
-    return [*run.write("mended", fresh.coalesce(1)), *run.write_here("mended", kept)]
+    wanted = torn.join(_among(torn, unknown), "torn_as", "semi")
+    return order.mended(wanted, order.journeys(run.read("accounts", files, rows)))

@@ -62,9 +62,11 @@ class Run:
         """What files of a table have, to be looked at together with so many rows."""
         return self._whole(read_table(session_for(self.spark, rows), self.store, table, files), rows)
 
-    def accounts(self, files: list[str]) -> DataFrame:
-        """The accounts in these files, which are some, with the names of the files."""
-        rows = self.rows(files)
+    def accounts(self, files: list[str], beside: int = 0) -> DataFrame:
+        """The accounts in these files, which are some, with the names of the files; to be looked at together with so
+        many other rows.
+        """
+        rows = self.rows(files) + beside
         return self._whole(with_file(read_table(session_for(self.spark, rows), self.store, "accounts", files)), rows)
 
     def read_here(self, table: str, files: list[str], columns: list[str] | None = None) -> Any:

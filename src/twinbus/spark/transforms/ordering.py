@@ -101,9 +101,13 @@ def mended(torn: DataFrame, journeys: DataFrame) -> DataFrame:
 
 
 def whole(stretches: DataFrame, mended: DataFrame) -> DataFrame:
-    """What all stretches come to: those that are not torn, as `together` says, and the others mended."""
+    """What all stretches come to: those that are not torn, as `together` says, and the others mended; `mended` may have
+    more than those.
+    """
     columns = [name for name in mended.columns if name != "torn_as"]
-    return stretches.where("not is_torn").select(*columns).unionByName(mended.select(*columns))
+    torn = stretches.where("is_torn").select("torn_as")
+    instead = mended.join(torn, "torn_as", "semi").select(*columns)
+    return stretches.where("not is_torn").select(*columns).unionByName(instead)
 
 
 def by_session(stretches: DataFrame) -> DataFrame:
