@@ -14,11 +14,12 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from twinbus.spark.compaction import manifest as manifests
 from twinbus.spark.compaction.compaction import Compacted
+from twinbus.spark.jobs import at_hand
 from twinbus.spark.jobs import balance as balances
 from twinbus.spark.jobs.balance import Balance
 from twinbus.spark.jobs.folding import brought_forward
 from twinbus.spark.jobs.run import Run
-from twinbus.spark.jobs.tables import name_of, read_table, rows_in
+from twinbus.spark.jobs.tables import arrow_schemas, name_of, read_table, rows_in
 from twinbus.spark.session import session_for
 
 if TYPE_CHECKING:
@@ -96,17 +97,21 @@ class Books:
         return self._rows(gone, REMOVALS_SCHEMA)
 
     def _table(self, name: str) -> DataFrame:
-        return self._read(name, self.balance.files(name))
-
-    def _read(self, table: str, files: list[str]) -> DataFrame:
-        return self._whole(read_table(self.spark, self.compacted.store, table, files))
+        files, store = self.balance.files(name), self.compacted.store
+        if files and self._is_little and name in ASKED:  # read once, however many questions are about it
+            return self._whole(self.spark.createDataFrame(at_hand.read(store, files, arrow_schemas()[name])))
+        return self._whole(read_table(self.spark, store, name, files))
 
     def _rows(self, rows: list[dict[str, Any]], schema: Any) -> DataFrame:
         return self._whole(self.spark.createDataFrame(pa.Table.from_pylist(rows, schema)))
 
+    @property
+    def _is_little(self) -> bool:
+        return self.spark is not self.for_much
+
     def _whole(self, frame: DataFrame) -> DataFrame:
         """Little data in one piece: nothing has to travel."""
-        return frame if self.spark is self.for_much else frame.coalesce(1)
+        return frame.coalesce(1) if self._is_little else frame
 
     def _counts(self) -> Column:
         """Whether a row is about a file of accounts that there still is."""
