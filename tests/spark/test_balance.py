@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import random
+import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +14,7 @@ from ledger_soup import a_soup
 from ledger_story import BASE_MS, MINUTE, Script, a_story
 
 from twinbus.cost.prices import Prices
-from twinbus.errors import StoreInUse
+from twinbus.errors import StoreDamaged, StoreError, StoreInUse
 from twinbus.ledger import Event, Kind
 from twinbus.ledger.segment import segment_name
 from twinbus.spark import session as sessions
@@ -214,6 +216,24 @@ def test_what_says_nothing_of_messages_changes_nothing_about_them(spark: SparkSe
     assert after["coverage"]["records"] == before["coverage"]["records"] + 1
 
 
+def test_messages_that_nobody_here_has_sent_have_no_order_and_are_accounted_for(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where only a namespace keeps a ledger: there are accounts, and no stretches."""
+    from twinbus.spark.jobs import accounting
+
+    monkeypatch.setattr(accounting, "ACCOUNTS_PER_FILE", 10)
+    told = Told(tmp_path)
+    for number in range(60):
+        told.tell(Kind.STORED, number, f"m{number}")
+    told.write()
+    assert report(spark, tmp_path).ordering == []
+    told.tell(Kind.DELIVERED, 60, "m59")
+    told.write()
+    found = report(spark, tmp_path)
+    assert (found.ordering, found.reconciliation.entities) == ([], {"orders": {"sent_elsewhere": 60}})
+
+
 def test_a_torn_stretch_is_mended_once(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As long as nothing new is about it; then it is mended again."""
     from twinbus.spark.jobs import mending
@@ -272,7 +292,7 @@ def test_a_balance_that_does_not_fit_is_made_again(spark: SparkSession, tmp_path
 
 
 def dies(*_: object) -> None:
-    raise OSError("no power")
+    raise OSError(errno.ENOSPC, "no power")
 
 
 def test_a_run_that_dies_leaves_the_balance_as_it_was(
@@ -289,12 +309,43 @@ def test_a_run_that_dies_leaves_the_balance_as_it_was(
     compacted = compact_ledger(one_by_one, tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(balances, "save", dies)
-        with pytest.raises(OSError, match="power"), books(spark, compacted):
+        with pytest.raises(StoreError, match=r"balance: no power$"), books(spark, compacted):
             pass
     assert accounts_in(compacted.store) == before
     with books(spark, compacted) as found:
         assert found.accounts.count() == 601
     assert files_below(compacted.store) == accounts_in(compacted.store)
+
+
+def test_a_file_of_the_balance_that_is_none_is_told_with_the_way_out(spark: SparkSession, tmp_path: Path) -> None:
+    from twinbus.spark.jobs.bookkeeping import books
+
+    told = a_told_day(tmp_path)
+    report(spark, tmp_path)
+    store = tmp_path / "compacted"
+    for file in accounts_in(store):
+        whole = (store / file).read_bytes()
+        (store / file).write_bytes(whole[: len(whole) // 2])
+    told.tell(Kind.DELIVERED, 600, "m599")
+    told.write()
+    compacted = compact_ledger(one_by_one, tmp_path)
+    with pytest.raises(StoreDamaged, match=r"/compacted/balance is damaged: .*; remove that"), books(spark, compacted):
+        pass
+    shutil.rmtree(store / "balance")
+    assert report(spark, tmp_path).reconciliation.entities == {"orders": {"delivered": 600}}
+
+
+def test_the_session_that_was_active_is_it_after_a_report(spark: SparkSession, tmp_path: Path) -> None:
+    """Ours for little data would be slow with much, and is nobody else's business."""
+    from pyspark.sql import SparkSession
+
+    told = a_told_day(tmp_path)
+    for minute in (700, 701):
+        report(spark, tmp_path)
+        assert SparkSession.active() is spark
+        assert sessions.ensure_session() is spark
+        told.tell(Kind.ACCEPTED, minute, f"m{minute}")
+        told.write()
 
 
 def test_files_that_somebody_reads_are_left_alone(spark: SparkSession, tmp_path: Path) -> None:

@@ -277,6 +277,10 @@ def test_of_what_went_wrong_in_a_task_the_last_line_is_told() -> None:
         "Caused by: [FAILED_READ_FILE] Encountered error while reading file file:///st/steps/a.parquet. SQLSTATE: KD001"
     )
     assert gist(trace).startswith("/st/steps/a.parquet cannot be read: remove the store")
+    trace = trace.replace("/steps/", "/balance/7/accounts/")
+    assert gist(trace) == (
+        "/st/balance/7/accounts/a.parquet cannot be read: remove /st/balance, and the next report makes it again"
+    )
 
 
 def test_a_checkpoint_without_ticks_is_refused() -> None:

@@ -36,10 +36,18 @@ def gist(text: str) -> str:
         return f"executors have no {missing[1]}: install twinbus there too, or bring it with --archive"
     damaged = _DAMAGED.search(text)
     if damaged is not None:
-        return f"/{damaged[1]} cannot be read: remove the store that it is in, and the ledger is compacted again"
+        return f"/{damaged[1]} cannot be read: {_way_out(f'/{damaged[1]}')}"
     ours = _OURS.search(text)
     if ours is not None:
         return ours[1][:_LENGTH_MAX]
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     told = [line for line in lines if "Caused by" in line or "ExecutorLostFailure" in line or "failed 4 times" in line]
     return (told or lines or ["no reason was given"])[0][:_LENGTH_MAX]
+
+
+def _way_out(damaged: str) -> str:
+    """What a report has found follows from the steps; those may be all that is left of a ledger."""
+    above, is_of_balance, _ = damaged.rpartition("/balance/")
+    if is_of_balance:
+        return f"remove {above}/balance, and the next report makes it again"
+    return "remove the store that it is in, and the ledger is compacted again"

@@ -10,7 +10,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -97,6 +97,19 @@ def _quicker(spark: SparkSession, *, is_interpreted: bool) -> SparkSession:
     for name, value in (WITHOUT_PLANS | (INTERPRETED if is_interpreted else {})).items():
         quick.conf.set(name, value)
     return quick
+
+
+@contextmanager
+def same_active_session() -> Iterator[None]:
+    """Whichever session was the active one is it again afterwards, and not the last of ours that made a frame."""
+    from pyspark.sql import SparkSession
+
+    before = SparkSession.active()
+    try:
+        yield
+    finally:
+        with suppress(Exception):  # a JVM that is gone has none, and something else has been raised
+            before.createDataFrame([], "nothing INT")  # this is what makes a session the active one
 
 
 def refuse_without_spark(otherwise: str = "") -> None:

@@ -130,14 +130,17 @@ def save(store: Path, manifest: Manifest) -> None:
 
 
 def write_whole(file: Path, data: bytes) -> None:
-    """The file is as it was or has all of the data, after a power cut too."""
+    """The file is as it was or has all of the data, after a power cut too. Raises `StoreError` if it is as it was."""
     fresh = file.with_name(f"{file.name}.new")
-    with fresh.open("wb") as opened:
-        opened.write(data)
-        opened.flush()
-        os.fsync(opened.fileno())
-    fresh.replace(file)
-    sync_names(file.parent)
+    try:
+        with fresh.open("wb") as opened:
+            opened.write(data)
+            opened.flush()
+            os.fsync(opened.fileno())
+        fresh.replace(file)
+        sync_names(file.parent)
+    except OSError as error:
+        raise StoreError(f"nothing can be written to {file.parent}: {error.strerror}") from error
 
 
 def sync_names(directory: Path) -> None:

@@ -15,7 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
+import pyarrow as pa  # type: ignore[import-untyped]
 
+from twinbus.errors import StoreDamaged, StoreError
 from twinbus.spark.compaction.manifest import Manifest, sync_names, write_whole
 
 VERSION = 5
@@ -98,6 +100,21 @@ def keep_names(folder: Path) -> None:
     """What was written into a folder is there after a power cut."""
     for each in (folder, *folder.iterdir()) if folder.exists() else ():
         sync_names(each)
+
+
+@contextmanager
+def trouble_in_a_line(store: Path) -> Iterator[None]:
+    """What goes wrong with files of the balance that are read or written in this process, as `StoreError`."""
+    try:
+        yield
+    except ConnectionError:
+        raise  # the JVM's
+    except (OSError, pa.ArrowException) as error:
+        reason = getattr(error, "strerror", None)
+        if reason is None:  # Arrow's: the file is there, and is none of ours
+            damage = f"{store / FOLDER} is damaged: {error}"
+            raise StoreDamaged(f"{damage}; remove that folder, and the next report makes it again") from error
+        raise StoreError(f"nothing can be kept in {store / FOLDER}: {reason}") from error
 
 
 @contextmanager

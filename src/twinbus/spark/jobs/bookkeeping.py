@@ -20,7 +20,7 @@ from twinbus.spark.jobs.balance import Balance
 from twinbus.spark.jobs.folding import brought_forward
 from twinbus.spark.jobs.run import Run
 from twinbus.spark.jobs.tables import arrow_schemas, name_of, read_table, rows_in
-from twinbus.spark.session import session_for
+from twinbus.spark.session import same_active_session, session_for
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -99,7 +99,8 @@ class Books:
     def _table(self, name: str) -> DataFrame:
         files, store = self.balance.files(name), self.compacted.store
         if files and self._is_little and name in ASKED:  # read once, however many questions are about it
-            return self._whole(self.spark.createDataFrame(at_hand.read(store, files, arrow_schemas()[name])))
+            with balances.trouble_in_a_line(store):
+                return self._whole(self.spark.createDataFrame(at_hand.read(store, files, arrow_schemas()[name])))
         return self._whole(read_table(self.spark, store, name, files))
 
     def _rows(self, rows: list[dict[str, Any]], schema: Any) -> DataFrame:
@@ -123,14 +124,15 @@ class Books:
 def books(spark: SparkSession, compacted: Compacted) -> Iterator[Books]:
     """The books of a store with everything in them that it has; their files stay until the block ends.
 
-    Raises `StoreInUse` if another process is at it.
+    Raises `StoreInUse` if another process is at it, `StoreDamaged` if a file of the balance cannot be read, and
+    `StoreError` if none can be written.
     """
-    with ExitStack() as until_read:
-        with manifests.held(compacted.store):
+    with same_active_session(), ExitStack() as until_read:
+        with manifests.held(compacted.store), balances.trouble_in_a_line(compacted.store):
             current = replace(compacted, manifest=manifests.load(compacted.store))
             balance = _brought_forward(spark, current)
             until_read.enter_context(balances.read(compacted.store))
-        rows = sum(rows_in(current.store / file) for name in ASKED for file in balance.files(name))
+            rows = sum(rows_in(current.store / file) for name in ASKED for file in balance.files(name))
         yield Books(session_for(spark, rows), spark, current, balance)
 
 
