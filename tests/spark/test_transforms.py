@@ -15,6 +15,7 @@ from twinbus.spark.compaction.steps import STEP_DDL
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+SPARK_FIELDS = dict(column.split() for column in SPARK_SCHEMA.split(", "))
 NAMES = [column.split()[0] for column in STEP_DDL.split(", ")]
 
 
@@ -135,6 +136,27 @@ def test_what_is_received_is_charged_once_whoever_tells(spark: SparkSession, is_
     assert received["bytes"] == 65_537 + 100 + 100
     # That a dead letter was settled is charged if the namespace tells.
     assert found["settle on primary"]["full"] == 2 + is_told_by_namespace
+
+
+def test_months_and_days_are_those_of_utc_wherever_the_session_is(spark: SparkSession) -> None:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    from twinbus.spark.transforms.cost import uses
+    from twinbus.spark.transforms.steps import steps as steps_of
+    from twinbus.spark.transforms.traffic import traffic
+
+    begin_of_march_ms = 1_740_787_200_000
+    for zone in ("Pacific/Auckland", "America/Los_Angeles"):
+        there = spark.newSession()
+        there.conf.set("spark.sql.session.timeZone", zone)
+        moments = (begin_of_march_ms - 1, begin_of_march_ms)
+        told = [{"kind": "accepted", "message_id": "m", "size": 1, "at_ms": at} for at in moments]
+        assert [row["month"] for row in uses(traffic(steps(there, *told))).collect()] == ["2025-02", "2025-03"]
+        lines = there.createDataFrame([(1, at) for at in moments], "v INT, at_ms BIGINT")
+        missing = [name for name in SPARK_FIELDS if name not in lines.columns]
+        lines = lines.select("*", *(F.lit(None).cast(SPARK_FIELDS[name]).alias(name) for name in missing))
+        assert [str(row["date"]) for row in steps_of(lines).collect()] == ["2025-02-28", "2025-03-01"]
+    spark.createDataFrame([], "nothing INT")  # the active session again
 
 
 def test_the_flow_has_what_the_namespace_tells_beside_what_receivers_tell(spark: SparkSession) -> None:

@@ -7,6 +7,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from twinbus.cost.stages import CHARGES, IN_BACKLOG, Charge, Stage
 from twinbus.ledger.kinds import Kind
+from twinbus.spark.transforms.traffic import DAY_MS
 
 LAST_MS = 253_402_300_799_999
 """The end of the year 9999: a clock that is wrong beyond all calendars counts in its last month."""
@@ -18,7 +19,9 @@ def uses(traffic: DataFrame) -> DataFrame:
     What receivers were done with counts in months in which the namespace itself told of no delivery.
     """
     at_ms = F.least(F.greatest("bucket_ms", F.lit(0)), F.lit(LAST_MS))
-    month = F.date_format(F.timestamp_millis(at_ms), "yyyy-MM").alias("month")
+    # By days since 1970 and not as a timestamp: that would be a month of the session's time zone.
+    day = F.date_from_unix_date(F.floor(at_ms / DAY_MS).cast("int"))
+    month = F.substring(day.cast("string"), 1, 7).alias("month")
     tallies = traffic.groupBy(month, "kind", "in_backlog", "is_settled").agg(
         *(F.sum(name).alias(name) for name in ("messages", "operations", "sized_operations", "bytes"))
     )

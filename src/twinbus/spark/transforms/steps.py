@@ -6,6 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from twinbus.ledger.events import CORRUPT_COLUMN, PER_MESSAGE_FIELDS, SCHEMA_VERSION, described_fields
+from twinbus.spark.transforms.traffic import DAY_MS
 
 ONCE = ("count", "bytes", "duration_us")
 PER_MESSAGE = dict(zip(PER_MESSAGE_FIELDS, ("message_id", "size", "session_id", "sequence_number"), strict=True))
@@ -27,7 +28,7 @@ def steps(lines: DataFrame) -> DataFrame:
         *(_per_event(name, kind) for name, kind in PER_EVENT.items()),
         F.col("position").cast("bigint"),
         *(_per_message(name, column) for name, column in PER_MESSAGE.items()),
-        F.to_date(F.timestamp_millis("at_ms")).alias("date"),
+        F.date_from_unix_date(F.floor(F.col("at_ms") / DAY_MS).cast("int")).alias("date"),
     )
 
 
