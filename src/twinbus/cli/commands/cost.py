@@ -107,7 +107,7 @@ def actual(
 
     table = load_prices(prices)
     with Bar("starting") as bar:
-        spark, compacted = compacted_ledger(ledger, store, Where(master, archive), bar)
+        spark, compacted = compacted_ledger(ledger, store, Where(master, archive), bar, knows_balance=False)
         from twinbus.spark.compaction.coverage import coverage_of
         from twinbus.spark.failures import spark_gives_up_in_a_line
         from twinbus.spark.jobs.analysis import actual_cost

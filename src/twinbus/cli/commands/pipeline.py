@@ -93,16 +93,17 @@ def findings(ledger: Path, store: Path | None, prices: Prices, where: Where, hor
             return analyse(spark, compacted, prices, horizon_min=horizon_min, tell=bar.say)
 
 
-def compacted_ledger(ledger: Path, store: Path | None, where: Where, bar: Bar) -> tuple[SparkSession, Compacted]:
+def compacted_ledger(
+    ledger: Path, store: Path | None, where: Where, bar: Bar, *, knows_balance: bool = True
+) -> tuple[SparkSession, Compacted]:
     """A session, and the store of a ledger with everything in it that the ledger has."""
     from twinbus.spark.archive import settings_for
     from twinbus.spark.jobs.extent import settings_for_extent
     from twinbus.spark.session import ensure_session
 
     check_master(where.master)
-    settings = settings_for_extent(
-        ledger, store
-    )  # that there is no ledger is said at once, not after Spark has started
+    # That there is no ledger is said at once, not after Spark has started.
+    settings = settings_for_extent(ledger, store, knows_balance=knows_balance)
     settings = (settings if where.master is None else {}) | (
         {} if where.archive is None else settings_for(where.archive)
     )
