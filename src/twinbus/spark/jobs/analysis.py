@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from pyspark import StorageLevel
 from pyspark.sql import functions as F  # noqa: N812
 
 from twinbus.cost.alternatives import beside
@@ -16,7 +18,6 @@ from twinbus.spark.compaction.compaction import Compacted
 from twinbus.spark.compaction.coverage import Coverage, coverage_of
 from twinbus.spark.jobs.bookkeeping import Books, books, rows_of
 from twinbus.spark.jobs.findings import WORTH_A_LOOK, Findings, Reconciliation, Row
-from twinbus.spark.jobs.folding import kept
 from twinbus.spark.jobs.outage_hours import hours_out
 from twinbus.spark.jobs.tables import AT_ONCE
 from twinbus.spark.transforms import availability as outage_times
@@ -128,13 +129,26 @@ def ordered(books: Books) -> tuple[list[Row], list[Row]]:
         return by_entity, sessions_hurt(by_session, books.sessions)
 
 
+@contextmanager
+def kept(frame: DataFrame) -> Iterator[DataFrame]:
+    """The frame, computed once for as long as it is needed; in memory or, where there is not enough, on disk."""
+    held = frame.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        yield held
+    finally:
+        held.unpersist()
+
+
 def sessions_hurt(by_session: DataFrame, names: DataFrame) -> list[Row]:
     """The sessions whose order suffered most, by name."""
     late = F.coalesce(*(F.nullif(F.col(f"{name}_late"), F.lit(0)) for name in ARRIVALS), F.lit(0))
     hurt = by_session.where(F.col("session").isNotNull() & (late > 0)).withColumn("late", late)
-    worst = hurt.orderBy(F.desc("late"), "session").limit(SESSIONS_MAX).select("entity", "session", "messages", "late")
-    named = names.distinct().join(F.broadcast(worst), "session", "right")
-    return rows_of(named.select("entity", "session_id", "messages", "late").orderBy(F.desc("late"), "session_id"))
+    worst = hurt.orderBy(F.desc("late"), "session", "entity").limit(SESSIONS_MAX)
+    named = names.distinct().join(
+        F.broadcast(worst.select("entity", "session", "messages", "late")), "session", "right"
+    )
+    in_order = named.orderBy(F.desc("late"), "session_id", "entity")
+    return rows_of(in_order.select("entity", "session_id", "messages", "late"))
 
 
 def actual_cost(traffic: DataFrame, prices: Prices) -> list[Bill]:

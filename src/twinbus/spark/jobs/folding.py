@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
-from pyspark import StorageLevel
 
 from twinbus.spark.jobs import balance as balances
 from twinbus.spark.jobs.accounting import account_for
@@ -17,9 +12,6 @@ from twinbus.spark.jobs.mending import mended
 from twinbus.spark.jobs.noting import noted
 from twinbus.spark.jobs.run import Run
 from twinbus.spark.jobs.tables import AT_ONCE
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 POINTS_MAX = 240
 BUCKETS_MS = [round(1000 * seconds) for seconds in (1, 5, 10, 30, 60, 300, 600, 1800, 3600, 21_600, 86_400)]
@@ -56,13 +48,3 @@ def brought_forward(run: Run) -> Balance:
 def bucket_for(span_ms: int) -> int:
     """The shortest bucket that gives a plot no more points than it can show."""
     return next((each for each in BUCKETS_MS if span_ms / each <= POINTS_MAX), BUCKETS_MS[-1])
-
-
-@contextmanager
-def kept(frame: DataFrame) -> Iterator[DataFrame]:
-    """The frame, computed once for as long as it is needed; in memory or, where there is not enough, on disk."""
-    held = frame.persist(StorageLevel.MEMORY_AND_DISK)
-    try:
-        yield held
-    finally:
-        held.unpersist()

@@ -63,7 +63,7 @@ def _kept(run: Run, table: str, accounted: Accounts) -> tuple[list[str], list[st
 def _added(run: Run, table: str, fresh: DataFrame, accounted: Accounts) -> list[str]:
     kept, many = _kept(run, table, accounted)
     if many:
-        old = run.read(table, many, run.new)
+        old = run.read(table, many, run.rows([*many, *accounted.new]))
         fresh = old.where(F.col("file").isin(*map(name_of, accounted.kept))).unionByName(fresh)
     return [*kept, *run.write(table, fresh.coalesce(1 + run.new // ROWS_PER_FILE))]
 

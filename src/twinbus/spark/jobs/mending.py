@@ -23,6 +23,8 @@ def mended(run: Run, accounted: Accounts, stretches: list[str]) -> list[str]:
     Those that are torn in another way by now, or not any more, stay without a meaning until there are many files.
     """
     before = run.before.files("mended")
+    if not accounted.new:
+        return before
     rows = run.rows(stretches)
     torn = _torn(run, stretches, rows).select("torn_as").toArrow()["torn_as"]
     known = run.read_here("mended", before, ["torn_as"])["torn_as"]

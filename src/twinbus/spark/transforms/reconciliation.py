@@ -197,4 +197,6 @@ def named(verdicts: DataFrame, classes: tuple[str, ...] = (LOST, UNKNOWN, DUPLIC
     """One row per message of these classes: `verdict`, `entity`, `message_id`, `first_ms`; worst and oldest first."""
     order = F.array_position(F.array(*map(F.lit, classes)), F.col("verdict"))
     chosen = verdicts.where(F.col("verdict").isin(*classes))
-    return chosen.select("verdict", "entity", "message_id", "first_ms").orderBy(order, "first_ms", "message_id")
+    return chosen.select("verdict", "entity", "message_id", "first_ms").orderBy(
+        order, "first_ms", "message_id", "entity"
+    )
