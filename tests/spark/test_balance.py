@@ -97,6 +97,47 @@ def test_any_ledger_at_all_read_in_any_parts_gives_the_report_of_the_whole(
     assert at_once.ordering == looked_at_as_one(spark, tmp_path / "ledger")
 
 
+def a_tangle(seed: int, messages: int) -> list[Script]:
+    """Two clients send one message a minute each; most are delivered soon, some as much as hours later."""
+    chance = random.Random(seed)
+    clients, namespace = [Script("0a", "client"), Script("0b", "client")], Script("0c", "contoso")
+    for number in range(messages):
+        at = BASE_MS + number * MINUTE // 2
+        told: dict[str, Any] = {"message_ids": (f"m{number}",), "sizes": (10,)}
+        told["session_ids"] = (chance.choice(("", "s1", "s2")),)
+        clients[number % 2].note(at, Event(Kind.ACCEPTED, "orders", **told))
+        after = chance.choice((1, 1, 1, 1, 90)) * MINUTE + chance.randrange(MINUTE)
+        namespace.note(at + after, Event(Kind.DELIVERED, "orders", **told))
+        if chance.random() < 0.1:
+            clients[number % 2].note(at, Event(Kind.SUSPECTED, "orders"))
+    return [*clients, namespace]
+
+
+@pytest.mark.large
+@pytest.mark.usefixtures("cut_small")
+@pytest.mark.parametrize("little_rows", [LITTLE_ROWS, 0])
+def test_torn_stretches_and_files_that_became_many_give_the_report_of_the_whole(
+    spark: SparkSession, tmp_path: Path, little_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files that are too many are put together; what is mended stays true."""
+    from twinbus.spark.jobs import accounting, following, mending, noting
+
+    monkeypatch.setattr(sessions, "LITTLE_ROWS", little_rows)
+    monkeypatch.setattr(accounting, "FILES_MAX", 8)
+    for each in (following, mending, noting):
+        monkeypatch.setattr(each, "FILES_MAX", 1)
+    most: dict[str, int] = {}
+    for _ in write_in_turns(a_tangle(1, 300), tmp_path / "ledger", 4, 1):
+        little_by_little = report(spark, tmp_path / "ledger")
+        store = tmp_path / "ledger" / "compacted"
+        now = {table: len(files) for table, files in balances.load(store, manifests.load(store)).tables.items()}
+        most = {table: max(count, most.get(table, 0)) for table, count in now.items()}
+    assert [most[table] for table in ("mended", "tallies", "changes")] == [2, 2, 2], "of four that were written"
+    at_once = report(spark, tmp_path / "ledger", tmp_path / "store")
+    assert said(little_by_little) == said(at_once)
+    assert at_once.ordering == looked_at_as_one(spark, tmp_path / "ledger")
+
+
 def looked_at_as_one(spark: SparkSession, ledger: Path) -> list[dict[str, Any]]:
     """Damage to order, without any stretches."""
     from twinbus.spark.jobs.bookkeeping import rows_of
