@@ -7,7 +7,7 @@ WORKERS ?= 8
 # More workers than cores: the official clients spend most of their time asleep.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-entities test-cluster test-ledger test-wheel conformance pictures docs package lint bench chaos-syphon soak azure-live clean
+.PHONY: help setup demo test test-entities test-cluster test-ledger test-wheel test-search conformance pictures docs package lint bench chaos-syphon soak azure-live clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ test-ledger: setup ## a ledger of a million events with everything planted that 
 
 test-wheel: setup ## build the wheel, install it into an empty virtualenv, and follow the tutorial there
 	@$(BIN)/pytest -m wheel tests/packaging
+
+test-search: setup ## tests of properties with examples that nobody has tried yet, many of them; keeps what fails in .hypothesis
+	@TWINBUS_EXAMPLES=search $(BIN)/pytest -n $(WORKERS) -m hypothesis
 
 pictures: setup ## pictures of the demo for the documents: runs it in a terminal (needs tmux), keeps what was shown
 	@$(BIN)/python docs/.site/demo_pictures.py

@@ -1,15 +1,24 @@
-"""Who runs what, when tests run side by side."""
+"""Who runs what, when tests run side by side, and which examples the tests of properties try."""
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from xdist.scheduler import LoadScopeScheduling
 
 SPARK_TESTS = ("tests/spark/", "with_spark")
+
+# The same examples at each run: who changes one thing is not told of another. `make test-search` looks for new ones.
+# No limits of time: they would judge the machine.
+_PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("steady", _PATIENT, derandomize=True, database=None)
+settings.register_profile("search", _PATIENT, max_examples=1_000, print_blob=True)
+settings.load_profile(os.environ.get("TWINBUS_EXAMPLES", "steady"))
 
 
 @pytest.hookimpl(optionalhook=True)

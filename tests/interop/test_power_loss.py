@@ -7,7 +7,7 @@ lie on a disk that forgets whatever was not synced.
 from __future__ import annotations
 
 import asyncio
-from itertools import count
+from itertools import count, takewhile
 from pathlib import Path
 
 from azure.servicebus import ServiceBusMessage, ServiceBusReceiveMode
@@ -25,10 +25,15 @@ ACKNOWLEDGED_BETWEEN_CUTS = 150
 SEND_WAIT_S = 20
 
 
-async def send_until_cancelled(client: ServiceBusClient, number: int, acknowledged: list[str]) -> None:
-    """Send single messages and batches in turn. What fails is in doubt, and its names are never used again."""
+async def send_until_over(
+    client: ServiceBusClient, number: int, acknowledged: list[str], is_over: asyncio.Event
+) -> None:
+    """Send single messages and batches in turn. What fails is in doubt, and its names are never used again.
+
+    Told to end, not cancelled: a cancellation that comes with an answer is swallowed by the SDK.
+    """
     async with client.get_queue_sender("orders") as sender:
-        for index in count():
+        for index in takewhile(lambda _: not is_over.is_set(), count()):
             names = [f"{number}-{index}-{part}" for part in range(3 if index % 2 else 1)]
             messages = [ServiceBusMessage(name) for name in names]
             try:
@@ -51,8 +56,9 @@ async def cut_the_power_while_sending(tmp_path: Path, synchronous: str) -> list[
             ServiceBusClient.from_connection_string(server.connection_string, retry_total=0) as client,
             asyncio.timeout(60),
         ):
+            is_over = asyncio.Event()
             senders = [
-                asyncio.create_task(send_until_cancelled(client, number, acknowledged)) for number in range(SENDERS)
+                asyncio.create_task(send_until_over(client, number, acknowledged, is_over)) for number in range(SENDERS)
             ]
             for cut in range(1, CUTS + 1):
                 while len(acknowledged) < cut * ACKNOWLEDGED_BETWEEN_CUTS:
@@ -61,9 +67,8 @@ async def cut_the_power_while_sending(tmp_path: Path, synchronous: str) -> list[
                 promised = set(acknowledged)
                 disk.crash_into(tmp_path / f"after-{cut}")
                 cuts.append((tmp_path / f"after-{cut}", promised))
-            for sender in senders:
-                sender.cancel()
-            await asyncio.gather(*senders, return_exceptions=True)
+            is_over.set()
+            await asyncio.gather(*senders)
     return cuts
 
 

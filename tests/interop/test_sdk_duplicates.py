@@ -46,3 +46,18 @@ async def test_duplicates_are_dropped_for_the_asyncio_client_too(namespace: Loca
                 await sender.send_messages(ServiceBusMessage("x", message_id="same"))
         async with client.get_queue_receiver("orders") as receiver:
             assert len(await receiver.peek_messages(10, sequence_number=1)) == 1
+
+
+def test_a_received_message_that_is_sent_on_is_known_by_its_id(namespace: LocalNamespace) -> None:
+    """The official client has bytes where it received a text, and sends them on as bytes."""
+    namespace.create_queue("inbox")
+    namespace.create_queue("orders", requires_duplicate_detection=True)
+    with ServiceBusClient.from_connection_string(namespace.connection_string, retry_total=0) as client:
+        for queue in ("inbox", "orders"):
+            with client.get_queue_sender(queue) as sender:
+                sender.send_messages(ServiceBusMessage("x", message_id="42"))
+        with client.get_queue_receiver("inbox") as inbox, client.get_queue_sender("orders") as sender:
+            (message,) = inbox.receive_messages(1, max_wait_time=10)
+            sender.send_messages(message)
+        with client.get_queue_receiver("orders") as receiver:
+            assert [found.message_id for found in receiver.peek_messages(10, sequence_number=1)] == ["42"]

@@ -32,6 +32,7 @@ from twinbus.amqp.values import (
     ULong,
     UShort,
     Value,
+    text_of,
 )
 
 __all__ = [
@@ -58,4 +59,5 @@ __all__ = [
     "encode",
     "encode_into",
     "skip",
+    "text_of",
 ]

@@ -14,6 +14,19 @@ Value: TypeAlias = Any
 """Any Python value that has an AMQP type: see the table in `types`."""
 
 
+def text_of(name: Value) -> str:
+    """An id or a session as people read it; empty if there is none.
+
+    Bytes are text where they can be: the official Python client sends on what it received with bytes for texts.
+    """
+    if isinstance(name, bytes):
+        try:
+            return name.decode()
+        except UnicodeDecodeError:
+            return name.hex()
+    return "" if name is None else str(name)
+
+
 class _Number(int):
     __slots__ = ()
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
-from twinbus.client.messages import Glimpse, text_of
+from twinbus.amqp.types import text_of
+from twinbus.client.messages import Glimpse
 from twinbus.client.preparation import Preparation
 from twinbus.ledger.events import Event
 from twinbus.ledger.kinds import Kind

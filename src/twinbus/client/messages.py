@@ -19,7 +19,7 @@ from azure.servicebus.aio._transport._pyamqp_transport_async import PyamqpTransp
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 
 from twinbus.amqp.sections import PropertyField, read_application_properties, read_property, rewrite, walk
-from twinbus.amqp.types import Timestamp, Value
+from twinbus.amqp.types import Timestamp, Value, text_of
 from twinbus.pairing.envelope import RESERVED_NAMES, SCHEDULE_ANNOTATION, reserved_names_in
 from twinbus.pairing.letters import size_in_batch, stamp_of
 
@@ -106,16 +106,11 @@ def _id_of(raw: AmqpAnnotatedMessage) -> str:
     if found is None or found in ("", b""):
         properties.message_id = given = _new_id()
         return given
-    return _id_text(found)
+    return text_of(found)
 
 
 def _new_id() -> str:
     return os.urandom(16).hex()
-
-
-def _id_text(message_id: Value) -> str:
-    """An id as people read it: one that was received has bytes, others may have numbers or GUIDs."""
-    return message_id.decode("utf-8", "replace") if isinstance(message_id, bytes) else str(message_id)
 
 
 def _ids_in(batch: ServiceBusMessageBatch) -> tuple[str, ...]:
@@ -131,7 +126,7 @@ def _id_in(batch: ServiceBusMessageBatch, place: int) -> str:
     layout = walk(letter)
     found = read_property(letter, layout, PropertyField.MESSAGE_ID)
     if found not in (None, "", b""):
-        return _id_text(found)
+        return text_of(found)
     given = _new_id()
     longer = rewrite(letter, layout, set_properties={PropertyField.MESSAGE_ID: given})
     size = batch._size + size_in_batch(longer) - size_in_batch(letter)
@@ -167,11 +162,6 @@ def glimpse_of(message: ServiceBusReceivedMessage) -> Glimpse:
     if properties is None:
         return Glimpse(None, None, message.sequence_number or 0, size)
     return Glimpse(properties.message_id, properties.group_id, message.sequence_number or 0, size)
-
-
-def text_of(name: Value) -> str:
-    """An id or a session as people read it; empty if there is none."""
-    return "" if name is None else _id_text(name)
 
 
 # --- letters ---------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from twinbus.amqp import sections
 from twinbus.amqp.sections import PropertyField
-from twinbus.amqp.types import Value
+from twinbus.amqp.types import Value, text_of
 from twinbus.dial import Dial
 from twinbus.drill.canaries import MARK
 from twinbus.syphon.failures import failure_of
@@ -92,7 +92,7 @@ def name_of(letter: bytes, drill: str) -> str | None:
     layout = sections.walk(letter)
     if sections.read_application_property(letter, layout, MARK) != drill:
         return None
-    return str(sections.read_property(letter, layout, PropertyField.MESSAGE_ID))
+    return text_of(sections.read_property(letter, layout, PropertyField.MESSAGE_ID))
 
 
 @asynccontextmanager

@@ -138,14 +138,16 @@ class ControlServer:
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             try:
-                line = await asyncio.wait_for(reader.readline(), IDLE_S)
+                async with asyncio.timeout(IDLE_S):
+                    line = await reader.readline()
             except ValueError:  # what asyncio makes of a line beyond the limit
                 writer.write(_failure(f"a request has at most {REQUEST_BYTES_MAX} bytes", is_usage=True))
                 return
             if not line.endswith(b"\n"):
                 return
             writer.write(self._answer(line))
-            await asyncio.wait_for(writer.drain(), IDLE_S)
+            async with asyncio.timeout(IDLE_S):
+                await writer.drain()
 
     def _answer(self, line: bytes) -> bytes:
         try:

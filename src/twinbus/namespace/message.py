@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from twinbus.amqp import sections
 from twinbus.amqp.sections import Layout, PropertyField
-from twinbus.amqp.types import Int, Timestamp, encode
+from twinbus.amqp.types import Int, Timestamp, encode, text_of
 from twinbus.errors import ArgumentError, DecodeError, MessageTooLarge
 from twinbus.namespace.store.api import MessageRow
 
@@ -71,17 +71,18 @@ def read_arrival(payload: bytes, new_message_id: Callable[[], str]) -> Arrival:
     if message_id is None:
         message_id = new_message_id()
         payload = sections.rewrite(payload, layout, set_properties={PropertyField.MESSAGE_ID: message_id})
+    name = message_id if isinstance(message_id, str) else text_of(message_id)
     if session_id is not None and not isinstance(session_id, str):
         raise DecodeError(f"group-id must be a string, got {type(session_id).__name__}")
     if (
-        (isinstance(message_id, str) and len(message_id) > NAME_LENGTH_MAX)
+        len(name) > NAME_LENGTH_MAX
         or (session_id is not None and len(session_id) > NAME_LENGTH_MAX)
         or (partition_key is not None and len(partition_key) > NAME_LENGTH_MAX)
     ):
         raise ArgumentError(f"message ids, session ids and partition keys have at most {NAME_LENGTH_MAX} characters")
     return Arrival(
         payload,
-        message_id if isinstance(message_id, str) else str(message_id),
+        name,
         session_id,
         ttl_ms,
         None if due_at_ms is None else int(due_at_ms),

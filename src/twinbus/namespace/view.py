@@ -7,7 +7,7 @@ from typing import Any
 
 from twinbus.amqp import sections
 from twinbus.amqp.sections import Header, PropertyField
-from twinbus.amqp.types import Timestamp, Value
+from twinbus.amqp.types import Timestamp, Value, text_of
 from twinbus.namespace.sql import MISSING, Changes, FilterError
 from twinbus.namespace.sql.kinds import plain
 
@@ -76,7 +76,7 @@ class TopicMessage:
         if self._fields is None:
             found = sections.read_properties(self.payload, self._layout, _INDEXES)
             self._fields = {
-                name: value if value is None or isinstance(value, str) else str(value)
+                name: value if value is None or isinstance(value, str) else text_of(value)
                 for name, value in zip(_FIELDS, found, strict=True)
             }
         return self._fields

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from twinbus.amqp import sections
 from twinbus.amqp.sections import PropertyField
+from twinbus.amqp.types import text_of
 from twinbus.errors import DecodeError
 from twinbus.ledger.events import Event, Recorder
 from twinbus.ledger.kinds import Kind
@@ -157,7 +158,7 @@ def _message_id(letter: bytes) -> str:
     if found is not None:
         return found
     try:
-        return str(sections.read_property(letter, sections.walk(letter), PropertyField.MESSAGE_ID))
+        return text_of(sections.read_property(letter, sections.walk(letter), PropertyField.MESSAGE_ID))
     except DecodeError:
         return ""
 

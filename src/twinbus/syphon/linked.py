@@ -60,7 +60,8 @@ class Linked:
         link.drain()
         flush()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._is_drained.wait(), wait_s)
+            async with asyncio.timeout(wait_s):
+                await self._is_drained.wait()
 
     async def credit_granted(self, link: SendingLink) -> None:
         """Wait until something may be sent."""
@@ -72,6 +73,7 @@ class Linked:
     async def credit_within(self, link: SendingLink, wait_s: float, path: str) -> None:
         """The same, but not for ever: raises `LineFailed`."""
         try:
-            await asyncio.wait_for(self.credit_granted(link), wait_s)
+            async with asyncio.timeout(wait_s):
+                await self.credit_granted(link)
         except TimeoutError:
             raise LineFailed(no_answer(f"{path} takes nothing at the moment")) from None

@@ -56,7 +56,8 @@ class Messenger(Linked):
         link.send(letter, tag=self._number.to_bytes(4, "big"))
         self._line.flush()
         try:
-            answer = await asyncio.wait_for(self._answer, self._attempt_s)
+            async with asyncio.timeout(self._attempt_s):
+                answer = await self._answer
         except TimeoutError:
             raise LineFailed(no_answer(f"{path} did not answer in time", in_doubt=True)) from None
         if not isinstance(answer.outcome, Accepted):

@@ -15,6 +15,7 @@ from twinbus.amqp import sections
 from twinbus.amqp.link import ReceivingLink
 from twinbus.amqp.outcomes import RELEASED
 from twinbus.amqp.sections import PropertyField
+from twinbus.amqp.types import text_of
 from twinbus.errors import DecodeError, EnvelopeError
 from twinbus.ledger.events import Recorder
 from twinbus.ledger.kinds import Kind
@@ -243,7 +244,7 @@ def describe(queue: int, letter: bytes) -> Quarantined:
     return Quarantined(
         queue=queue,
         sequence=sequence_of(letter),
-        message_id=None if message_id is None else str(message_id),
+        message_id=None if message_id is None else text_of(message_id),
         path=None if aliases is None else aliases.path,
         session_id=None if aliases is None else aliases.session_id,
         reason=None if notes[0] is None else str(notes[0]),

@@ -211,7 +211,8 @@ class Syphon:
         while not self._finished.is_set():
             yield self.look()
             try:
-                await asyncio.wait_for(self._finished.wait(), every_s)
+                async with asyncio.timeout(every_s):
+                    await self._finished.wait()
             except TimeoutError:
                 continue
         yield self.look()

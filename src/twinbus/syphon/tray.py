@@ -28,7 +28,8 @@ class Tray(Linked):
     async def next(self, wait_s: float) -> TransferArrived | None:
         """The next message; None if none comes in time."""
         try:
-            return await asyncio.wait_for(self._arrived.get(), wait_s)
+            async with asyncio.timeout(wait_s):
+                return await self._arrived.get()
         except TimeoutError:
             return None
 
@@ -41,7 +42,8 @@ class Tray(Linked):
         link.settle(delivery_id, delivery_id, ACCEPTED, settled=False)
         flush()
         try:
-            outcome = (await asyncio.wait_for(answer, wait_s)).outcome
+            async with asyncio.timeout(wait_s):
+                outcome = (await answer).outcome
         except TimeoutError:
             raise LineFailed(no_answer("the queue did not answer in time", in_doubt=True)) from None
         finally:

@@ -31,6 +31,7 @@ from twinbus.amqp.types import (
     encode,
     encode_into,
     skip,
+    text_of,
 )
 from twinbus.errors import DecodeError
 
@@ -286,3 +287,19 @@ def test_endless_nesting_does_not_eat_the_stack(content: bytes) -> None:
 
 def test_of_equal_keys_the_last_value_counts() -> None:
     assert decode(bytes.fromhex("c1 09 04 a3 01 61 41 a1 01 61 42"))[0] == {"a": False}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (None, ""),
+        ("42", "42"),
+        (b"42", "42"),
+        ("ö".encode(), "ö"),
+        (b"\xff\x00", "ff00"),
+        (ULong(42), "42"),
+        (uuid.UUID(int=1), "00000000-0000-0000-0000-000000000001"),
+    ],
+)
+def test_an_id_is_the_same_text_whatever_its_type(name: object, text: str) -> None:
+    assert text_of(name) == text

@@ -197,6 +197,22 @@ async def test_the_socket_is_its_owners_and_gone_at_the_end(tmp_path: Path) -> N
         await ask(server.path, "ping")
 
 
+async def test_a_server_that_is_stopped_while_it_answers_is_stopped_at_once(tmp_path: Path) -> None:
+    stopping: list[asyncio.Task[None]] = []
+
+    def stop_it(request: str, arguments: dict[str, Any]) -> str:
+        stopping.append(asyncio.get_running_loop().create_task(server.stop()))
+        return "stopping"
+
+    server = ControlServer(tmp_path / "control.sock", stop_it)
+    await server.start()
+    async with talking(server.path) as (reader, writer):
+        writer.write(b'{"request": "stop", "arguments": {}}\n')
+        await said_until_the_end(reader)
+        async with asyncio.timeout(5):
+            await stopping[0]
+
+
 async def test_a_socket_that_a_killed_process_left_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "control.sock"
     with socket.socket(socket.AF_UNIX) as left:

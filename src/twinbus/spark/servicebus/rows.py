@@ -8,7 +8,7 @@ from typing import Any
 
 from twinbus.amqp import sections
 from twinbus.amqp.sections import Header, Layout, PropertyField
-from twinbus.amqp.types import Timestamp, Value
+from twinbus.amqp.types import Timestamp, Value, text_of
 from twinbus.errors import DecodeError, OptionsError
 from twinbus.pairing.envelope import SCHEDULE_ANNOTATION
 from twinbus.spark.servicebus.typed_text import from_text, to_text
@@ -84,9 +84,7 @@ def reader_of(column: str) -> Callable[[Opened], Any]:
 
 
 def _text(value: Value) -> str | None:
-    if value is None:
-        return None
-    return value.hex() if isinstance(value, bytes) else str(value)
+    return None if value is None else text_of(value)
 
 
 def _whole(value: Value) -> int | None:
