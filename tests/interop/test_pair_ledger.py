@@ -17,7 +17,7 @@ from twinbus.aio import PairedServiceBusClient as AioPairedServiceBusClient
 from twinbus.errors import BothNamespacesUnavailable, OptionsError
 from twinbus.ledger import LedgerReader, verify
 from twinbus.ledger.events import Record
-from twinbus.testing import NamespacePair
+from twinbus.testing import LocalNamespace, NamespacePair
 
 QUICK = {
     "failover_interval": timedelta(0),
@@ -66,6 +66,39 @@ def test_every_message_is_in_the_ledger_where_it_went(namespace_pair: NamespaceP
     assert backlogged.queue.startswith("contoso/x-servicebus-transfer/")
     assert min(backlogged.sizes) > 50
     assert all(record.sizes[0] >= 100 for record in found if record.kind == "accepted")
+
+
+def test_a_received_message_that_is_sent_on_has_one_id_in_all_ledgers(tmp_path: Path) -> None:
+    """The official client sends it on with bytes where it received texts."""
+    ledgers = {name: tmp_path / name for name in ("contoso", "backup", "client")}
+    with (
+        LocalNamespace("contoso", queues=["inbox", "orders"], ledger=ledgers["contoso"]) as primary,
+        LocalNamespace("backup", ledger=ledgers["backup"]) as secondary,
+        PairedServiceBusClient.from_connection_strings(
+            primary.connection_string,
+            secondary.connection_string,
+            ledger=ledgers["client"],
+            enable_syphon=True,
+            **QUICK,
+        ) as bus,
+        bus.get_queue_sender("orders") as sender,
+    ):
+        with bus.get_queue_sender("inbox") as first:
+            first.send_messages([ServiceBusMessage("x", message_id="home"), ServiceBusMessage("y", message_id="away")])
+        with bus.get_queue_receiver("inbox") as inbox:
+            home, away = inbox.receive_messages(2, max_wait_time=10)
+            sender.send_messages(home)
+            primary.faults.add("no-send", entities=["orders"])
+            sender.send_messages(away)
+        primary.faults.clear()
+        with bus.get_queue_receiver("orders") as receiver:
+            wait_until(lambda: len(receiver.peek_messages(10, sequence_number=1)) == 2)
+    found = {name: [each for each in records(folder) if each.entity != "inbox"] for name, folder in ledgers.items()}
+    assert ids(found["client"], "accepted") == ["home"]
+    assert ids(found["contoso"], "stored") == ["home", "away"]
+    assert ids(found["backup"], "stored") == ids(found["backup"], "delivered") == ["away"]
+    for kind in ("backlogged", "received_from_backlog", "sent_home", "completed"):
+        assert set(ids(found["client"], kind)) == {"away"}, kind
 
 
 async def test_tasks_have_the_same_in_their_ledger(namespace_pair: NamespacePair, tmp_path: Path) -> None:
