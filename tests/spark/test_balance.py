@@ -120,12 +120,11 @@ def test_torn_stretches_and_files_that_became_many_give_the_report_of_the_whole(
     spark: SparkSession, tmp_path: Path, little_rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files that are too many are put together; what is mended stays true."""
-    from twinbus.spark.jobs import accounting, following, mending, noting
+    from twinbus.spark.jobs import accounting, run
 
     monkeypatch.setattr(sessions, "LITTLE_ROWS", little_rows)
     monkeypatch.setattr(accounting, "FILES_MAX", 8)
-    for each in (following, mending, noting):
-        monkeypatch.setattr(each, "FILES_MAX", 1)
+    monkeypatch.setattr(run, "FILES_MAX", 1)
     most: dict[str, int] = {}
     for _ in write_in_turns(a_tangle(1, 300), tmp_path / "ledger", 4, 1):
         little_by_little = report(spark, tmp_path / "ledger")
@@ -238,7 +237,12 @@ def test_what_was_looked_at_is_not_looked_at_again(
     assert files_below(store) == accounts_in(store)
 
 
-def test_what_says_nothing_of_messages_changes_nothing_about_them(spark: SparkSession, tmp_path: Path) -> None:
+def test_what_says_nothing_of_messages_changes_nothing_about_them(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the tables have as many files as they may have."""
+    from twinbus.spark.jobs import run
+
     pings = Script("0c", "client")
 
     def ping(minute: int) -> None:
@@ -250,6 +254,7 @@ def test_what_says_nothing_of_messages_changes_nothing_about_them(spark: SparkSe
     assert report(spark, tmp_path).reconciliation.entities == {}
     a_told_day(tmp_path)
     before = said(report(spark, tmp_path))
+    monkeypatch.setattr(run, "FILES_MAX", 0)
     ping(1)
     after = said(report(spark, tmp_path))
     assert after["reconciliation"] == before["reconciliation"]

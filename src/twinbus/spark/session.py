@@ -26,6 +26,9 @@ MASTER = "local[*,4]"
 NO_PYSPARK = "this needs Spark: pip install 'twinbus[spark]'"
 NO_JAVA = "this needs Java 17 or newer: apt-get install openjdk-17-jre-headless, or set JAVA_HOME to where it is"
 
+ANSWER_S = 60
+"""How long this process and the JVM wait for each other's first word; Spark's 15 s are little on a busy machine."""
+
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -34,6 +37,7 @@ SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
     "spark.log.level": "ERROR",
+    "spark.python.authenticate.socketTimeout": f"{ANSWER_S}s",
     # Where in Python each column was made is no help to our users, and asking takes longer than making it.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
@@ -131,6 +135,7 @@ def _started(master: str | None, settings: dict[str, str]) -> SparkSession:
     # Workers would otherwise take whatever python3 is first in the path, which has no pyarrow.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_AUTH_SOCKET_TIMEOUT", str(ANSWER_S))
     logging.getLogger("py4j").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory(prefix="twinbus-spark-") as folder, tempfile.TemporaryFile() as said:
         try:

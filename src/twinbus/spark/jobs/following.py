@@ -10,7 +10,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyspark.sql import functions as F  # noqa: N812
 
 from twinbus.spark.jobs import at_hand
-from twinbus.spark.jobs.accounting import FILES_MAX, Accounts
+from twinbus.spark.jobs.accounting import Accounts
 from twinbus.spark.jobs.run import Run
 from twinbus.spark.jobs.tables import name_of
 from twinbus.spark.session import is_little
@@ -32,7 +32,7 @@ def judged(run: Run, accounted: Accounts) -> dict[str, list[str]]:
     Rows about files of accounts that were replaced stay, without a meaning, until there are many.
     """
     if not accounted.new:
-        return {table: _kept(run, table, accounted)[0] for table in ("tallies", "watched")}
+        return {table: _before(run, table, accounted) for table in ("tallies", "watched")}
     found = fates(run.accounts(accounted.new))
     if is_little(run.rows(accounted.new)):
         fresh = _judged_here(found)
@@ -54,14 +54,13 @@ def _judged_here(found: DataFrame) -> dict[str, Any]:
     }
 
 
-def _kept(run: Run, table: str, accounted: Accounts) -> tuple[list[str], list[str]]:
-    """Files of a table that stay as they are, and those that are too many and become one."""
-    before = run.before.files(table) if accounted.kept else []
-    return ([], before) if len(before) > FILES_MAX else (before, [])
+def _before(run: Run, table: str, accounted: Accounts) -> list[str]:
+    """The files of a table that are still about something."""
+    return run.before.files(table) if accounted.kept else []
 
 
 def _added(run: Run, table: str, fresh: DataFrame, accounted: Accounts) -> list[str]:
-    kept, many = _kept(run, table, accounted)
+    kept, many = run.spared(_before(run, table, accounted))
     if many:
         old = run.read(table, many, run.rows([*many, *accounted.new]))
         fresh = old.where(F.col("file").isin(*map(name_of, accounted.kept))).unionByName(fresh)
@@ -69,7 +68,7 @@ def _added(run: Run, table: str, fresh: DataFrame, accounted: Accounts) -> list[
 
 
 def _added_here(run: Run, table: str, fresh: Any, accounted: Accounts) -> list[str]:
-    kept, many = _kept(run, table, accounted)
+    kept, many = run.spared(_before(run, table, accounted))
     if many:
         old = run.read_here(table, many)
         counts = pc.is_in(old["file"], value_set=pa.array(map(name_of, accounted.kept), pa.string()))

@@ -8,7 +8,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyspark.sql import functions as F  # noqa: N812
 
-from twinbus.spark.jobs.accounting import FILES_MAX, Accounts
+from twinbus.spark.jobs.accounting import Accounts
 from twinbus.spark.jobs.run import Run
 from twinbus.spark.jobs.tables import name_of
 from twinbus.spark.transforms import ordering as order
@@ -32,10 +32,11 @@ def mended(run: Run, accounted: Accounts, stretches: list[str]) -> list[str]:
     if not len(unknown):
         return before
     fresh = _mended(run, accounted, stretches, unknown)
-    if len(before) > FILES_MAX:
-        old = run.read("mended", before, rows)
-        fresh, before = old.join(_among(old, torn), "torn_as", "semi").unionByName(fresh), []
-    return [*before, *run.write("mended", fresh.coalesce(1))]
+    kept, many = run.spared(before)
+    if many:
+        old = run.read("mended", many, rows)
+        fresh = old.join(_among(old, torn), "torn_as", "semi").unionByName(fresh)
+    return [*kept, *run.write("mended", fresh.coalesce(1))]
 
 
 def _torn(run: Run, stretches: list[str], rows: int) -> DataFrame:

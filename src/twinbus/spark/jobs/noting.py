@@ -9,7 +9,6 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import functions as F  # noqa: N812
 
 from twinbus.spark.jobs import at_hand
-from twinbus.spark.jobs.accounting import FILES_MAX
 from twinbus.spark.jobs.balance import Traffic
 from twinbus.spark.jobs.run import Run
 from twinbus.spark.jobs.tables import AT_ONCE
@@ -58,16 +57,10 @@ def _noted_there(run: Run, bucket_ms: int) -> Notes:
 
 
 def _appended(run: Run, table: str, fresh: DataFrame) -> list[str]:
-    kept, many = _kept(run, table)
+    kept, many = run.spared(run.before.files(table))
     if many:
         fresh = run.read(table, many, run.new).unionByName(fresh).distinct()
     return [*kept, *run.write(table, fresh.coalesce(1))]
-
-
-def _kept(run: Run, table: str) -> tuple[list[str], list[str]]:
-    """Files of a table that stay as they are, and those that are too many and become one."""
-    before = run.before.files(table)
-    return ([], before) if len(before) > FILES_MAX else (before, [])
 
 
 def _noted_here(run: Run, bucket_ms: int) -> Notes:
@@ -105,7 +98,7 @@ def _marked(steps: DataFrame, bucket_ms: int, sums: Sums) -> DataFrame:
 
 
 def _appended_here(run: Run, table: str, rows: Any) -> list[str]:
-    kept, many = _kept(run, table)
+    kept, many = run.spared(run.before.files(table))
     schema = run.schema(table)
     fresh = pa.concat_tables([run.read_here(table, many), rows.select(schema.names).cast(schema)])
     return [*kept, *run.write_here(table, fresh.group_by(schema.names).aggregate([]))]

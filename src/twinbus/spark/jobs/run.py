@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+FILES_MAX = 128
+"""Of a table; more of them take longer to open than to read."""
+
+
 @dataclass(frozen=True)
 class Run:
     """A balance, and steps that are not in it."""
@@ -57,6 +61,11 @@ class Run:
 
     def rows(self, files: list[str]) -> int:
         return sum(rows_in(self.store / file) for file in files)
+
+    @staticmethod
+    def spared(files: list[str]) -> tuple[list[str], list[str]]:
+        """Of the files of a table those that stay as they are, and those that are too many and become one."""
+        return ([], files) if len(files) > FILES_MAX else (files, [])
 
     def read(self, table: str, files: list[str], rows: int) -> DataFrame:
         """What files of a table have, to be looked at together with so many rows."""
