@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 
+from twinbus.namespace.listener import bound_sockets
+
 LOOPBACK = "127.0.0.1"
 LOOK_PAUSE_S = 0.002
 STOP_WAIT_S = 60
@@ -117,5 +119,7 @@ def answers(port: int) -> bool:
 
 
 def free_port() -> int:
-    with socket.create_server((LOOPBACK, 0)) as listener:
-        return int(listener.getsockname()[1])
+    """One that stays free, also while whoever is to have it is dead."""
+    (bound,) = bound_sockets([(socket.AF_INET, (LOOPBACK, 0))])
+    with bound:
+        return int(bound.getsockname()[1])

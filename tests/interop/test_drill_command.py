@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -189,13 +190,20 @@ def test_what_other_receivers_take_is_not_lost(spaces: NamespacePair, capsys: py
     assert 0 < measures["taken"] <= len(taken)
 
 
+def test_the_first_canary_is_waited_for_also_if_it_takes_longer_than_the_time_before_the_fault(
+    spaces: NamespacePair,
+) -> None:
+    spaces.primary.faults.add("slow", entities=["orders"], delay=timedelta(seconds=1))
+    assert run(["drill", "--entity", "orders", *QUICK]) == 0
+
+
 def test_canaries_that_nobody_brings_home_are_found_in_the_backlog(
     spaces: NamespacePair, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(homecoming, "PATIENCE_S", 0.5)
     assert run(["drill", "--entity", "orders", *QUICK, "--no-syphon"]) == 1
-    out = capsys.readouterr().out
-    assert "still in the backlog" in out
+    out, err = capsys.readouterr()
+    assert "still in the backlog" in out, err
     assert out.count("MISSED") == 1, "not drained, and nothing is lost"
     assert sum(lying_in(spaces.secondary, f"contoso/x-servicebus-transfer/{index}") for index in (0, 1)) > 0
 

@@ -19,6 +19,7 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 from engine_client import EngineClient
+from free_ports import free_port
 
 Process: TypeAlias = subprocess.Popen[str]
 Start: TypeAlias = Callable[..., Process]
@@ -90,12 +91,6 @@ def receive(connection_string: str, queue: str, count: int) -> list[str]:
         for message in messages:
             receiver.complete_message(message)
         return [str(message) for message in messages]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def test_the_printed_line_is_the_name_and_a_string_that_the_official_sdk_takes(start: Start) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessageState
 from backlog_letters import fill, letter, letters_for
+from free_ports import free_port
 from syphon_program import QUEUES, ids_at, started, wait_for
 from token_makers import python_token
 
@@ -162,9 +163,7 @@ def sample(text: str, name: str) -> float:
 
 def test_prometheus_gets_the_numbers_of_a_running_syphon(spaces: NamespacePair) -> None:
     put(spaces, 0, letters_for("orders", 400))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     with started("--rate", "40", "--metrics", str(port)) as process:
         wait_for(process, "progress", moved_min=10)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:

@@ -125,7 +125,7 @@ def _ending(line: str) -> str:
     ports = re.sub(r"(--namespace \S+?):\d+", r"\1:0", line)
     free = ports if "--namespace" in ports else f"{ports} --namespace served:0"
     until_ready = "until grep -q Endpoint= served.txt || ! kill -0 $!; do sleep 0.1; done"
-    return f"{free} > served.txt &\n{until_ready}; kill $!; wait $!; cat served.txt"
+    return f"rm -f served.txt; {free} > served.txt &\n{until_ready}; kill $!; wait $!; cat served.txt"
 
 
 def commands_for_spark(blocks: list[Block]) -> list[str]:

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from types import TracebackType
 from typing import Any
 
 import pyspark
+from free_ports import free_port
 
 SPARK_HOME = Path(pyspark.__file__).parent
 HOST = "127.0.0.1"
@@ -55,7 +55,7 @@ class SparkCluster:
 
     def __enter__(self) -> SparkCluster:
         self._configure()
-        port = _free_port()
+        port = free_port()
         self.url = f"spark://{HOST}:{port}"
         self._start("master", MASTER, "--host", HOST, "--port", str(port), "--webui-port", "0")
         until(lambda: self._log("master").count("I have been elected leader") == 1, "the master is ready")
@@ -196,9 +196,3 @@ def _command(pid: int) -> str:
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     return ""
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import threading
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 
 from doc_blocks import DOCS, Block, blocks_of
+from free_ports import free_port
 
 WAIT_S = 240.0
 PLACE = re.compile(r"^\d+ (primary|contoso/x-servicebus-transfer/\d+)$", re.MULTILINE)
@@ -79,7 +79,7 @@ class Reader:
     def __init__(self, folder: Path, install: Callable[[Block, Terminal], None]) -> None:
         self.folder = folder
         self._install = install
-        self._ports = {"5672": str(_free_port()), "5673": str(_free_port())}
+        self._ports = {"5672": str(free_port()), "5673": str(free_port())}
         self.terminals = {"1": Terminal(folder), "2": Terminal(folder)}
         self._printed = ""
         self.counted = ""
@@ -144,9 +144,3 @@ def _last_place(output: str) -> str:
 
 def _without_numbers(line: str) -> str:
     return re.sub(r"twice: .*", "twice:", re.sub(r"\d+", "#", line))
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

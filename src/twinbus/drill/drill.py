@@ -24,6 +24,8 @@ from twinbus.errors import TwinbusError
 TOLD_NEWS = ("suspect", "failed_over", "recovered", "backlog_queue_lost", "secondary_in_trouble")
 COUNT_EVERY_S = 5.0
 LOOK_S = 0.05
+FIRST_WORD_S = 30.0
+"""Until something is known of a canary; then silence is an answer."""
 
 Tell = Callable[[str], None]
 
@@ -96,6 +98,7 @@ class Drill:
         """All is well, then not, then well again."""
         self._tell(f"sending canaries to {self._plan.target.path}")
         await self._until(lambda: False, self._options.before_s)
+        await self._until(self._has_heard, FIRST_WORD_S)
         if self._stopped.is_set():
             return
         self._check_calm()
@@ -107,6 +110,10 @@ class Drill:
         self._note(FaultLifted(self._lifted))
         self._tell(f"{self._plan.target.path} is put back")
         await home.begin()
+
+    def _has_heard(self) -> bool:
+        """Whether it is known what became of any canary."""
+        return any(isinstance(event, Accepted | Raised) for event in self._events)
 
     def _check_calm(self) -> None:
         """A drill that begins in an outage measures something else."""

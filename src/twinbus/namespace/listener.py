@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 from twinbus.errors import AddressInUse, TwinbusError
 from twinbus.namespace.guest import Guest, Voice
 from twinbus.namespace.limits import ServerLimits
+from twinbus.namespace.ports import ports_to_try
 from twinbus.namespace.sniff import Language
 
 logger = logging.getLogger("twinbus.namespace")
@@ -207,13 +208,16 @@ class Listener:
 
 def bound_sockets(addresses: Sequence[Address]) -> list[socket.socket]:
     """A socket for each of these addresses, bound and not listening. All have the same port, also when 0 picks it."""
-    for last_try in (False,) * (PORT_TRIES - 1) + (True,):
+    problem: OSError | None = None
+    for port in ports_to_try(addresses[0][1][1], PORT_TRIES):
         try:
-            return _bind_all(addresses)
+            return _bind_all([(family, (host, port, *rest)) for family, (host, _, *rest) in addresses])
         except OSError as error:
-            if last_try or addresses[0][1][1] != 0 or error.errno != errno.EADDRINUSE:
-                raise
-    raise AssertionError("not reached")
+            problem = error
+            if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+                break
+    assert problem is not None, "there is at least one port to try"
+    raise problem
 
 
 def _bind_all(addresses: Sequence[Address]) -> list[socket.socket]:
