@@ -266,6 +266,29 @@ def test_what_would_not_be_heeded_is_refused(given: dict[str, str], text: str) -
         read_options(CREDENTIAL | given, is_batch=True)
 
 
+@pytest.mark.parametrize(
+    ("queues", "told"),
+    [
+        ("orders,bills,orders", "named twice: orders"),
+        ("Orders,bills,orders", "named twice: Orders, orders"),
+        ("contoso/X-ServiceBus-Transfer/0", "named twice: contoso/X-ServiceBus-Transfer/0, contoso/x-servicebus-tr"),
+    ],
+)
+def test_an_entity_is_read_once_in_whatever_case_it_is_named(queues: str, told: str) -> None:
+    with pytest.raises(OptionsError, match=told):
+        read_options(CREDENTIAL | {"queues": queues, "primaryNamespace": "contoso"})
+
+
+@pytest.mark.parametrize("suffix", ["/$DeadLetterQueue", "/$deadletterqueue", "/$Transfer/$DEADLETTERQUEUE/"])
+def test_a_dead_letter_queue_has_none_of_its_own(suffix: str) -> None:
+    named = CREDENTIAL | {"queues": f"bills,orders{suffix}"}
+    assert read_options(named).entities == ("bills", f"orders{suffix.rstrip('/')}")
+    with pytest.raises(OptionsError) as caught:
+        read_options(named | {"deadLetter": "true", "peekBatchSize": "0"})
+    assert f"deadLetter=true is for queues and subscriptions, not for orders{suffix.rstrip('/')}" in str(caught.value)
+    assert "peekBatchSize must be" in str(caught.value)
+
+
 def test_a_path_says_where_to_unless_it_contradicts_the_queue() -> None:
     assert write_options(CREDENTIAL | {"path": "orders"}).entity == "orders"
     with pytest.raises(OptionsError, match="say different things"):

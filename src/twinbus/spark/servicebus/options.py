@@ -6,6 +6,7 @@ been written by mistake.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -123,11 +124,25 @@ def _entities(options: _Given) -> tuple[str, ...]:
             "nothing says what to read: give queues (as orders, orders/$DeadLetterQueue or topic/Subscriptions/name, "
             "with commas between), or primaryNamespace for its backlog queues"
         )
-    twice = sorted({each for each in entities if entities.count(each) > 1})
-    if twice:
-        options.problems.append(f"named twice: {', '.join(twice)}")
-    is_dead = options.flag("deadLetter")
-    return tuple(each + DEAD_LETTERS if is_dead and not each.endswith(DEAD_LETTERS) else each for each in entities)
+    options.problems += _named_twice(entities)
+    return _dead_letters(options, entities) if options.flag("deadLetter") else tuple(entities)
+
+
+def _named_twice(entities: list[str]) -> list[str]:
+    """The service does not heed the case of names: `Orders` and `orders` would be the same messages twice."""
+    times = Counter(each.lower() for each in entities)
+    twice = sorted({each for each in entities if times[each.lower()] > 1})
+    return [f"named twice: {', '.join(twice)}"] if twice else []
+
+
+def _dead_letters(options: _Given, entities: list[str]) -> tuple[str, ...]:
+    wrong = [each for each in entities if each.lower().endswith(DEAD_LETTERS.lower())]
+    if wrong:
+        options.problems.append(
+            f"deadLetter=true is for queues and subscriptions, not for {', '.join(wrong)}: "
+            "a dead-letter queue has none of its own"
+        )
+    return tuple(each + DEAD_LETTERS for each in entities)
 
 
 class _Given:
