@@ -255,6 +255,7 @@ def count_in_memory_only(self: Topic, step: Step) -> None:
     self._after(step)
 
 
+@pytest.mark.timeout(600)  # some bugs take many seeds, and the machine may be busy
 @pytest.mark.parametrize(
     ("owner", "name", "bug"),
     [

@@ -112,6 +112,16 @@ def test_both_rules_of_counting(spark: SparkSession) -> None:
     }
 
 
+def test_what_is_listed_by_number_alone_is_one_operation_each(spark: SparkSession) -> None:
+    """As the scheduled messages that a client cancels; how many they are stands in the first row."""
+    from twinbus.spark.transforms.traffic import traffic
+
+    one = {"at_ms": BASE_MS, "kind": "cancelled"}
+    rows = [{**one, "sequence_number": number, "count": 3 if number == 1 else 0} for number in (1, 2, 3)]
+    [found] = traffic(steps(spark, *rows)).collect()
+    assert (found["messages"], found["operations"], found["sized_operations"]) == (0, 3, 3)
+
+
 @pytest.mark.parametrize("is_told_by_namespace", [False, True])
 def test_what_is_received_is_charged_once_whoever_tells(spark: SparkSession, is_told_by_namespace: bool) -> None:
     from twinbus.spark.transforms.cost import uses
@@ -189,3 +199,26 @@ def test_a_message_is_late_when_one_that_was_sent_later_came_first(spark: SparkS
     )
     found = [tuple(row) for row in ordering(ordering_by_session(journeys(accounts(rows)))).collect()]
     assert found == [("orders", 6, 1, "delivered", 5, 2, 1, 4)]
+
+
+def test_a_session_is_hurt_in_the_way_of_looking_that_its_entity_is_looked_at(spark: SparkSession) -> None:
+    """One whose messages were stored the other way round and delivered in order is not, where deliveries are told."""
+    from twinbus.spark.transforms.accounts import accounts
+    from twinbus.spark.transforms.ordering import hurt, journeys, ordering, ordering_by_session
+
+    def told(kind: str, name: str, at: int, session: str) -> dict[str, Any]:
+        process = "client" if kind == "accepted" else "namespace"
+        return {"kind": kind, "message_id": name, "at_ms": at, "process": process, "session_id": session}
+
+    turns = {"s1": (("a", "b"), ("a", "b"), ("b", "a")), "s2": (("c", "d"), ("d", "c"), ("c", "d"))}
+    rows = [
+        told(kind, name, at, session)
+        for session, names in turns.items()
+        for step, kind in enumerate(("accepted", "stored", "delivered"))
+        for at, name in enumerate(names[step], 10 * step)
+    ]
+    by_session = ordering_by_session(journeys(accounts(steps(spark, *rows))))
+    [orders] = ordering(by_session).collect()
+    assert (orders["basis"], orders["late"], orders["sessions_hurt"]) == ("delivered", 1, 1)
+    [suffered] = hurt(by_session, ordering(by_session)).collect()
+    assert (suffered["late"], suffered["delivered_late"], suffered["stored_late"]) == (1, 1, 0)

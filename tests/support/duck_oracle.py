@@ -41,7 +41,7 @@ with m as (
     max(queue) filter (kind = 'backlogged') as q,
     min(at_ms) filter (kind = 'backlogged') // 60000 as parked_min,
     min(at_ms) filter (kind in ('accepted','sent_home') or (kind = 'stored' and queue = '')) as arrived,
-    max(until_ms) filter (kind in ('accepted','sent_home','backlogged')) as due
+    max(until_ms) filter (kind in ('accepted','sent_home','backlogged','stored')) as due
   from m group by all
 ), g as (
   select *, arrived // 60000 as arrived_min,

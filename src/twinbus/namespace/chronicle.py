@@ -60,6 +60,7 @@ class Chronicle:
             bytes=happened.bytes,
             outcome=str(happened.cause),
             reason=happened.reason,
+            until_ms=happened.until_ms,
         )
 
     def refused(self, path: str, error: NamespaceError) -> None:

@@ -55,14 +55,17 @@ class Happened:
         "sequences",
         "session_ids",
         "sizes",
+        "until_ms",
         "what",
     )
 
-    def __init__(self, what: Happening, path: str, cause: str, reason: str) -> None:
+    def __init__(self, what: Happening, path: str, cause: str, reason: str, until_ms: int = 0) -> None:
         self.what = what
         self.path = path
         self.cause = cause
         self.reason = reason
+        self.until_ms = until_ms
+        """When those who wait for it wake; 0: they do not wait."""
         self.message_ids: list[str] = []
         self.session_ids: list[str] = []
         self.sizes: list[int] = []
@@ -93,21 +96,24 @@ class Story:
     __slots__ = ("_found",)
 
     def __init__(self) -> None:
-        self._found: dict[tuple[Happening, str, str, str], Happened] = {}
+        self._found: dict[tuple[Happening, str, str, str, int], Happened] = {}
 
     def __bool__(self) -> bool:
         return bool(self._found)
 
-    def of(self, what: Happening, path: str, cause: str = "", reason: str = "") -> Happened:
+    def of(self, what: Happening, path: str, cause: str = "", reason: str = "", until_ms: int = 0) -> Happened:
         """Where messages are to be added to which this happens too."""
-        key = (what, path, cause, reason)
+        key = (what, path, cause, reason, until_ms)
         found = self._found.get(key)
         if found is None:
-            found = self._found[key] = Happened(what, path, cause, reason)
+            found = self._found[key] = Happened(*key)
         return found
 
     def rows(self, what: Happening, path: str, rows: Sequence[MessageRow], cause: str = "", reason: str = "") -> None:
-        if rows:
+        if what is Happening.STORED and any(row.due_at_ms for row in rows):
+            for row in rows:
+                self.of(what, path, cause, reason, row.due_at_ms or 0).add_rows((row,))
+        elif rows:
             self.of(what, path, cause, reason).add_rows(rows)
 
     def unnamed(self, what: Happening, path: str, count: int, size: int = 0) -> None:

@@ -189,6 +189,15 @@ def test_a_scheduled_message_is_stored_once_and_may_be_cancelled(bench: Recorded
     assert bench.told(Kind.UNSCHEDULED) == [(QUEUE, ("a",))]
 
 
+def test_of_a_scheduled_message_it_is_told_when_it_is_due(bench: Recorded) -> None:
+    soon, later = START_MS + 5_000, START_MS + 6_000
+    bench.give(
+        QUEUE, arrival("now"), arrival("a", due_at_ms=soon), arrival("c", due_at_ms=later), arrival("b", due_at_ms=soon)
+    )
+    due = {event.until_ms: event.message_ids for event in bench.events if event.kind == Kind.STORED}
+    assert due == {0: ("now",), soon: ("a", "b"), later: ("c",)}
+
+
 def test_an_entity_that_is_deleted_takes_its_messages_along(bench: Recorded) -> None:
     bench.send("a", "b", "c")
     bench.settle(DeadLetter(), *bench.receive())

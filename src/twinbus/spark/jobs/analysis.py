@@ -23,7 +23,6 @@ from twinbus.spark.jobs.tables import AT_ONCE
 from twinbus.spark.transforms import availability as outage_times
 from twinbus.spark.transforms import ordering as order
 from twinbus.spark.transforms import reconciliation as fate
-from twinbus.spark.transforms.accounts import ARRIVALS
 from twinbus.spark.transforms.classes import WAITING
 from twinbus.spark.transforms.cost import uses
 from twinbus.spark.transforms.flow import flow
@@ -126,7 +125,9 @@ def ordered(books: Books) -> tuple[list[Row], list[Row]]:
         by_entity = rows_of(order.ordering(by_session))
         if not any(row["sessions_hurt"] for row in by_entity):
             return by_entity, []
-        return by_entity, sessions_hurt(by_session, books.sessions)
+        basis = [(row["entity"], row["basis"]) for row in by_entity]
+        known = by_session.sparkSession.createDataFrame(basis, "entity STRING, basis STRING")
+        return by_entity, sessions_hurt(order.hurt(by_session, known), books.sessions)
 
 
 @contextmanager
@@ -139,10 +140,8 @@ def kept(frame: DataFrame) -> Iterator[DataFrame]:
         held.unpersist()
 
 
-def sessions_hurt(by_session: DataFrame, names: DataFrame) -> list[Row]:
+def sessions_hurt(hurt: DataFrame, names: DataFrame) -> list[Row]:
     """The sessions whose order suffered most, by name."""
-    late = F.coalesce(*(F.nullif(F.col(f"{name}_late"), F.lit(0)) for name in ARRIVALS), F.lit(0))
-    hurt = by_session.where(F.col("session").isNotNull() & (late > 0)).withColumn("late", late)
     worst = hurt.orderBy(F.desc("late"), "session", "entity").limit(SESSIONS_MAX)
     named = names.distinct().join(
         F.broadcast(worst.select("entity", "session", "messages", "late")), "session", "right"

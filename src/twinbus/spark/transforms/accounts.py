@@ -149,7 +149,7 @@ def _moments() -> Sums:
         "backlogged_ms": Sum("min", F.when(_is(Kind.BACKLOGGED), at_ms)),
         "arrived_ms": Sum("min", F.when(_is(*ARRIVED) | (_is(Kind.STORED) & at_home()), at_ms)),
         "sent_home_ms": Sum("min", F.when(_is(Kind.SENT_HOME), at_ms)),
-        "due_ms": Sum("max", F.when(_is(*ARRIVED, Kind.BACKLOGGED), F.col("until_ms"))),
+        "due_ms": Sum("max", F.when(_is(*ARRIVED, Kind.BACKLOGGED, Kind.STORED), F.col("until_ms"))),
     }
 
 

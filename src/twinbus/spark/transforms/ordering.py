@@ -150,6 +150,12 @@ def ordering(by_session: DataFrame) -> DataFrame:
     return chosen.select("entity", "messages", "sessions", "basis", *best).orderBy("entity")
 
 
+def hurt(by_session: DataFrame, by_entity: DataFrame) -> DataFrame:
+    """The sessions that have `late` messages, in the way of looking that is the `basis` of their entity."""
+    based = by_session.where("session is not null").join(F.broadcast(by_entity.select("entity", "basis")), "entity")
+    return based.withColumn("late", _of_basis("late")).where("late > 0")
+
+
 def _totals(name: str) -> list[Column]:
     return [
         F.sum(f"{name}_arrived").alias(f"{name}_arrived"),

@@ -60,16 +60,21 @@ def _beginning(at_ms: Column, bucket_ms: int) -> Column:
 
 def _operations() -> Column:
     """One for each message; without messages one for each of `count`, or one if there is no count."""
-    unlisted = F.when(F.col("message_id").isNull(), F.greatest("count", F.lit(1))).otherwise(F.col("count"))
-    return F.col("message_id").isNotNull().cast("bigint") + unlisted
+    return F.col("message_id").isNotNull().cast("bigint") + _unlisted()
+
+
+def _unlisted() -> Column:
+    """How many a step stands for besides its message. What is listed by number alone has a step for each."""
+    is_listed = F.col("message_id").isNotNull()
+    by_number = ~is_listed & F.col("sequence_number").isNotNull()
+    return F.when(by_number, 1).when(is_listed, F.col("count")).otherwise(F.greatest("count", F.lit(1)))
 
 
 def _sized_operations() -> Column:
     """The same, with one for each started 64 KB of a message. What is not listed counts as evenly large."""
     listed = F.when(F.col("message_id").isNotNull(), _steps_in(F.coalesce("size", F.lit(0)))).otherwise(0)
-    many = F.when(F.col("message_id").isNull(), F.greatest("count", F.lit(1))).otherwise(F.col("count"))
     each = F.when(F.col("count") > 0, F.col("bytes") / F.col("count")).otherwise(F.col("bytes"))
-    return listed + many * _steps_in(each)
+    return listed + _unlisted() * _steps_in(each)
 
 
 def _steps_in(size: Column) -> Column:
