@@ -23,8 +23,10 @@ from twinbus.ledger.segment import process_of
 LINES_NAMED_MAX = 10
 LOOKS_MAX = 20
 
-Defect = Literal["torn", "corrupt", "newer", "duplicate", "unreadable"]
-"""torn: the last line ends too soon, as after a crash. newer: written by a later twinbus. duplicate: read before."""
+Defect = Literal["torn", "corrupt", "newer", "duplicate", "unreadable", "rejected"]
+"""torn: the last line ends too soon, as after a crash. newer: written by a later twinbus. duplicate: read before.
+rejected: the record is there, and says that an event could not be written down.
+"""
 
 
 @dataclass(slots=True)
@@ -62,6 +64,8 @@ class ProcessSeen:
     gaps: list[Record] = field(default_factory=list)
     not_understood: int = 0
     """Records that are there, but of a newer schema."""
+    rejected: int = 0
+    """Events that could not be written down; a record each says so."""
 
     def see(self, record: Record) -> None:
         self.host, self.pid, self.program = record.host, record.pid, record.program
@@ -73,6 +77,8 @@ class ProcessSeen:
             self.closed = True
         elif record.kind == Kind.GAP:
             self.gaps.append(record)
+        elif record.kind == Kind.REJECTED:
+            self.rejected += 1
 
 
 def segments_in(directory: Path) -> list[Path]:
@@ -111,12 +117,18 @@ def is_held(path: Path) -> bool:
 
 
 class LedgerReader:
-    """One reading of a ledger. `problems` and `processes` are complete when `records` has come to its end."""
+    """One reading of a ledger.
+
+    `problems`, `rejections` and `processes` are complete when `records` has come to its end.
+    """
 
     def __init__(self, directory: Path) -> None:
         """Raises `StoreError` if there is no such directory."""
         self.segments, self.held = segments_and_held(directory)
         self.problems: list[Problem] = []
+        """What stands in the way of reading."""
+        self.rejections: list[Problem] = []
+        """Where records say that an event could not be written down: nothing is wrong with the lines themselves."""
         self.processes: dict[str, ProcessSeen] = {}
         self.bytes_read = 0
 
@@ -141,7 +153,8 @@ class LedgerReader:
                         yield record
         except OSError as error:
             _add(found, path, "unreadable", f"{error.strerror}", None)
-        self.problems += found.values()
+        self.rejections += [each for each in found.values() if each.defect == "rejected"]
+        self.problems += [each for each in found.values() if each.defect != "rejected"]
 
     def _record_in(self, line: bytes, path: Path, at: int, found: dict[str, Problem]) -> Record | None:
         """The record in a line, if it is one and new; else the problem is noted."""
@@ -154,6 +167,8 @@ class LedgerReader:
             _add(found, path, "duplicate", "read before, in this or another segment", at)
             return None
         seen.see(read)
+        if read.kind == Kind.REJECTED:
+            _add(found, path, "rejected", f"an event could not be written down: {read.reason}", at)
         return read
 
     def _note_flaw(self, flaw: Flaw, line: bytes, path: Path, at: int, found: dict[str, Problem]) -> None:

@@ -45,6 +45,7 @@ class ProcessCoverage:
     last_number: int
     records: int
     not_understood: int
+    rejected: int
     missing: tuple[MissingRecords, ...]
     ending: Ending
     wait_us: int
@@ -56,7 +57,7 @@ class ProcessCoverage:
     @property
     def is_complete(self) -> bool:
         """Nothing is missing up to the last record, and nothing unknown can have followed it."""
-        return not self.missing and not self.not_understood and self.ending != "killed"
+        return not (self.missing or self.not_understood or self.rejected) and self.ending != "killed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ def coverage_of(reader: LedgerReader) -> Coverage:
     records = sum(process.records for process in processes)
     # A line that is being written at this moment is no damage.
     problems = tuple(each for each in reader.problems if not (each.defect == "torn" and each.file in reader.held))
-    return Coverage(len(reader.segments), records, processes, problems)
+    return Coverage(len(reader.segments), records, processes, (*problems, *reader.rejections))
 
 
 def _process(seen: ProcessSeen, ending: Ending) -> ProcessCoverage:
@@ -103,6 +104,7 @@ def _process(seen: ProcessSeen, ending: Ending) -> ProcessCoverage:
         last_number=seen.numbers.last,
         records=seen.numbers.count(),
         not_understood=seen.not_understood,
+        rejected=seen.rejected,
         missing=tuple(
             MissingRecords(first, last, _reason(seen, first, last)) for first, last in seen.numbers.missing()
         ),

@@ -142,6 +142,17 @@ def test_records_of_a_newer_schema_are_there_but_the_ledger_is_not_complete(tmp_
     assert not found.is_complete
 
 
+def test_an_event_that_could_not_be_written_down_is_named_and_the_ledger_is_not_complete(tmp_path: Path) -> None:
+    writer = LineWriter(process="a", pid=1, host="here", program="")
+    rejected = writer.line(Event(Kind.PING, reason="\ud800"), number=2, at_ns=2_000_000, monotonic_ns=2)
+    (tmp_path / "a.jsonl").write_bytes(lines("a", range(1, 2))[0] + rejected + closing("a", 3))
+    found = verify(tmp_path)
+    assert not found.is_complete
+    assert [(each.rejected, each.missing, each.is_complete) for each in found.processes] == [(1, (), False)]
+    assert summary(list(found.problems)) == [("a.jsonl", "rejected", [2], 1)]
+    assert found.problems[0].text.startswith("an event could not be written down: UnicodeEncodeError")
+
+
 def test_stats_count_messages_and_bytes_by_kind_and_entity(tmp_path: Path) -> None:
     writer = LineWriter(process="a", pid=1, host="here", program="")
     events = [

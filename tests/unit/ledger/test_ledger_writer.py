@@ -288,4 +288,4 @@ def test_what_is_made_later_is_recorded_as_of_when_it_was_handed_in(tmp_path: Pa
     assert ledger.close()
     found = [(record.kind, record.entity) for record in LedgerReader(tmp_path).records()]
     assert found[1:4] == [("accepted", "first"), ("accepted", "second"), ("rejected", "")]
-    assert verify(tmp_path).is_complete
+    assert [each.defect for each in verify(tmp_path).problems] == ["rejected"]

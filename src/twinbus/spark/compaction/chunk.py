@@ -23,7 +23,7 @@ from twinbus.errors import StoreError
 from twinbus.ledger.events import SCHEMA_VERSION
 from twinbus.ledger.kinds import FACTS, Kind
 from twinbus.ledger.lines import CRC_MARK, LINE_BYTES_MAX, Flaw, read_line
-from twinbus.spark.compaction.manifest import STEPS, Gap, Process, Trouble, sync_names
+from twinbus.spark.compaction.manifest import STEPS, Gap, Process, Rejected, Trouble, sync_names
 from twinbus.spark.compaction.number_ranges import Range, joined
 from twinbus.spark.compaction.steps import STEP_SCHEMA, parsed, steps_of
 
@@ -33,7 +33,7 @@ DAY_MS = 86_400_000
 OURS = b'{"v":%d,"process":"' % SCHEMA_VERSION
 """How every line of this version begins; any other is looked at with more care."""
 ENVELOPE = ("process", "number", "at_ms", "host", "pid", "program")
-TOLD = (Kind.OPENED, Kind.CLOSED, Kind.GAP)
+TOLD = (Kind.OPENED, Kind.CLOSED, Kind.GAP, Kind.REJECTED)
 _KINDS = frozenset(map(str, Kind))
 
 
@@ -217,6 +217,7 @@ def _process_in(table: Any) -> Process:
         last_ms=int(at_ms.max()),
         wait_us=max((each["duration_us"] or 0 for each in told if each["kind"] == Kind.OPENED), default=0),
         closed=any(each["kind"] == Kind.CLOSED for each in told),
+        rejected=_rejected([each for each in told if each["kind"] == Kind.REJECTED]),
         roles=_roles(table["kind"]),
         ranges=_ranges(number, at_ms),
         gaps=[_gap(each) for each in told if each["kind"] == Kind.GAP],
@@ -234,6 +235,13 @@ def _gap(told: dict[str, Any]) -> Gap:
         told[name] or 0 for name in ("missing_first", "missing_last", "since_ms", "until_ms")
     )
     return Gap(first, last, since_ms, until_ms, told["reason"] or "")
+
+
+def _rejected(told: list[dict[str, Any]]) -> Rejected:
+    if not told:
+        return Rejected()
+    moments = [each["at_ms"] for each in told]
+    return Rejected(len(told), min(moments), max(moments), told[0]["reason"] or "")
 
 
 def _ranges(number: Any, at_ms: Any) -> list[Range]:

@@ -85,12 +85,27 @@ def _of_process(name: str, process: Process, running: frozenset[str]) -> list[Un
     if process.not_understood:
         text = "records of a newer schema: read them with a newer twinbus"
         found.append(Unknown(name, process.program, process.not_understood, 0, FOREVER_MS, text))
+    if process.rejected.count:
+        found.append(_of_rejected(name, process))
     if ending_of(name, process, running) == "killed":
         until_ms = process.last_ms + max(1, process.wait_us // 1000)
         text = "the process was killed: its last records may never have been written"
-        accepts = not process.roles or "client" in process.roles
+        accepts = _may_accept(process)
         found.append(Unknown(name, process.program, None, process.last_ms, until_ms, text, hides_accepted=accepts))
     return found
+
+
+def _may_accept(process: Process) -> bool:
+    """Whether what it did not tell may be that a message was accepted: not if it is known to be somebody else."""
+    return not process.roles or "client" in process.roles
+
+
+def _of_rejected(name: str, process: Process) -> Unknown:
+    """Nobody knows which messages the events were about; they had begun when the last of them was rejected."""
+    rejected = process.rejected
+    text = f"events that could not be written down: {rejected.reason}"
+    times = (rejected.first_ms, rejected.last_ms + 1)
+    return Unknown(name, process.program, rejected.count, *times, text, hides_accepted=_may_accept(process))
 
 
 def _of_hole(name: str, process: Process, hole: Hole) -> Unknown:

@@ -44,6 +44,24 @@ class Gap(msgspec.Struct):
     reason: str
 
 
+class Rejected(msgspec.Struct):
+    """Events of a process that could not be written down: a record of each is there, and says only that."""
+
+    count: int = 0
+    first_ms: int = 0
+    last_ms: int = 0
+    reason: str = ""
+    """Of the first of them that was read."""
+
+    def add(self, more: Rejected) -> None:
+        if not more.count:
+            return
+        self.first_ms = min(self.first_ms, more.first_ms) if self.count else more.first_ms
+        self.last_ms = max(self.last_ms, more.last_ms)
+        self.count += more.count
+        self.reason = self.reason or more.reason
+
+
 class Process(msgspec.Struct):
     """What has been read of one process."""
 
@@ -55,6 +73,7 @@ class Process(msgspec.Struct):
     wait_us: int = 0
     closed: bool = False
     not_understood: int = 0
+    rejected: Rejected = msgspec.field(default_factory=Rejected)
     roles: list[str] = []
     """Who it is, as its records tell: "client", "syphon", "namespace", ...; none: it has told too little."""
     ranges: list[Range] = []
@@ -70,6 +89,7 @@ class Process(msgspec.Struct):
         self.wait_us = max(self.wait_us, more.wait_us)
         self.closed = self.closed or more.closed
         self.not_understood += more.not_understood
+        self.rejected.add(more.rejected)
         self.roles = sorted({*self.roles, *more.roles})
         self.ranges = joined([*self.ranges, *more.ranges])
         self.gaps = [*self.gaps, *more.gaps][:GAPS_KEPT_MAX]
