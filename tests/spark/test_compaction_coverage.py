@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import pytest
 from ledger_story import BASE_MS, Script, write_lines
 
 from twinbus.ledger import Event, Kind, Ledger, verify
+from twinbus.spark.compaction import manifest as manifests
 from twinbus.spark.compaction.compaction import compact_ledger, one_by_one
 from twinbus.spark.compaction.coverage import coverage_of
 
@@ -37,3 +40,73 @@ def test_what_a_syphon_could_not_write_down_hides_no_acceptance(tmp_path: Path) 
     coverage = coverage_of(compact_ledger(one_by_one, tmp_path))
     assert (coverage.is_complete, coverage.knows_all_accepted) == (False, True)
     assert (coverage.unknown[0].since_ms, coverage.dark_until_ms) == (BASE_MS + 7, BASE_MS + 8)
+
+
+def told_by(process: str, *events: Event) -> Script:
+    told = Script(process, "somebody")
+    for number, event in enumerate(events):
+        told.note(BASE_MS + number, event)
+    return told
+
+
+def write(ledger: Path, *scripts: Script) -> None:
+    for script in scripts:
+        write_lines(ledger, script.process, script.lines())
+
+
+def accepted(primary: str) -> Event:
+    return Event(Kind.ACCEPTED, "orders", primary, message_ids=("one",))
+
+
+def in_backlog(kind: Kind, primary: str) -> Event:
+    return Event(kind, "orders", "backup", f"{primary}/x-servicebus-transfer/0", message_ids=("one",))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        accepted("fabrikam"),
+        Event(Kind.SENT_HOME, "orders", "fabrikam", message_ids=("one",)),
+        Event(Kind.PAIRED, namespace="fabrikam"),
+        in_backlog(Kind.BACKLOGGED, "fabrikam"),
+        in_backlog(Kind.RECEIVED_FROM_BACKLOG, "fabrikam"),
+    ],
+    ids=lambda event: event.kind,
+)
+def test_a_ledger_of_two_primaries_is_not_complete_and_says_why(tmp_path: Path, other: Event) -> None:
+    write(tmp_path, told_by("0a", accepted("contoso")))
+    assert coverage_of(compact_ledger(one_by_one, tmp_path)).is_complete
+    write(tmp_path, told_by("0b", other))
+    coverage = coverage_of(compact_ledger(one_by_one, tmp_path))
+    [unknown] = coverage.unknown
+    assert unknown.reason == (
+        "the ledger tells of several primaries (contoso, fabrikam): give each pair a folder of its own"
+    )
+    assert not coverage.knows_all_accepted
+    assert coverage.dark_until_ms > BASE_MS * 1000
+
+
+def test_both_namespaces_of_a_pair_may_write_to_one_ledger(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        told_by("0a", accepted("contoso"), accepted("CONTOSO"), in_backlog(Kind.BACKLOGGED, "Contoso"), accepted("")),
+        told_by("0b", Event(Kind.STORED, "orders", "contoso", message_ids=("one",))),
+        told_by("0c", Event(Kind.STORED, "", "backup", "fabrikam/x-servicebus-transfer/3", message_ids=("one",))),
+        told_by("0d", in_backlog(Kind.RECEIVED_FROM_BACKLOG, "contoso"), in_backlog(Kind.COMPLETED, "contoso")),
+        told_by("0e", accepted("unnamed")),
+    )
+    assert coverage_of(compact_ledger(one_by_one, tmp_path)).unknown == ()
+
+
+def test_a_store_that_was_made_before_primaries_were_kept_is_read_on(tmp_path: Path) -> None:
+    write(tmp_path, told_by("0a", accepted("contoso")))
+    compacted = compact_ledger(one_by_one, tmp_path)
+    file = compacted.store / manifests.NAME
+    kept = json.loads(file.read_bytes())
+    for name in ("primaries", "rejected"):
+        del kept["processes"]["0a"][name]
+    file.write_text(json.dumps(kept))
+    write(tmp_path, told_by("0b", accepted("fabrikam")))
+    again = compact_ledger(one_by_one, tmp_path)
+    assert [each.primaries for each in again.manifest.processes.values()] == [[], ["fabrikam"]]
+    assert coverage_of(again).is_complete

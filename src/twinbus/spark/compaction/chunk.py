@@ -25,6 +25,7 @@ from twinbus.ledger.kinds import FACTS, Kind
 from twinbus.ledger.lines import CRC_MARK, LINE_BYTES_MAX, Flaw, read_line
 from twinbus.spark.compaction.manifest import STEPS, Gap, Process, Rejected, Trouble, sync_names
 from twinbus.spark.compaction.number_ranges import Range, joined
+from twinbus.spark.compaction.primaries import primaries_in
 from twinbus.spark.compaction.steps import STEP_SCHEMA, parsed, steps_of
 
 BLOCK_BYTES = 16 << 20
@@ -219,6 +220,7 @@ def _process_in(table: Any) -> Process:
         closed=any(each["kind"] == Kind.CLOSED for each in told),
         rejected=_rejected([each for each in told if each["kind"] == Kind.REJECTED]),
         roles=_roles(table["kind"]),
+        primaries=primaries_in(table),
         ranges=_ranges(number, at_ms),
         gaps=[_gap(each) for each in told if each["kind"] == Kind.GAP],
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -10,6 +11,7 @@ from twinbus.ledger.segment import process_of
 from twinbus.spark.compaction.compaction import Compacted
 from twinbus.spark.compaction.manifest import Process, Trouble
 from twinbus.spark.compaction.number_ranges import Hole, holes
+from twinbus.spark.compaction.primaries import different
 
 FOREVER_MS = 1 << 62
 
@@ -62,6 +64,7 @@ def coverage_of(compacted: Compacted) -> Coverage:
     processes = compacted.manifest.processes
     unknown = [each for name, process in processes.items() for each in _of_process(name, process, compacted.running)]
     unknown += [_of_trouble(each) for each in compacted.manifest.troubles if not _is_explained(each, compacted)]
+    unknown += _of_several_pairs(processes.values())
     return Coverage(
         processes=len(processes),
         records=compacted.manifest.records,
@@ -125,6 +128,16 @@ def _is_explained(trouble: Trouble, compacted: Compacted) -> bool:
     if named is None or process is None or trouble.defect not in ("torn", "corrupt"):
         return False
     return trouble.defect == "torn" or ending_of(named[0], process, compacted.running) != "killed"
+
+
+def _of_several_pairs(processes: Iterable[Process]) -> list[Unknown]:
+    """Messages of different primaries may share entity and id: what is known of one may be about another."""
+    primaries = different(name for process in processes for name in process.primaries)
+    if len(primaries) <= 1:
+        return []
+    names = ", ".join(primaries)
+    text = f"the ledger tells of several primaries ({names}): give each pair a folder of its own"
+    return [Unknown("", "all processes", None, 0, FOREVER_MS, text)]
 
 
 def _of_trouble(trouble: Trouble) -> Unknown:

@@ -12,6 +12,7 @@ import msgspec
 
 from twinbus.errors import StoreDamaged, StoreError, StoreInUse, StoreTooNew
 from twinbus.spark.compaction.number_ranges import Range, joined
+from twinbus.spark.compaction.primaries import different
 
 VERSION = 1
 NAME, LOCK, STEPS = "manifest.json", "lock", "steps"
@@ -76,6 +77,8 @@ class Process(msgspec.Struct):
     rejected: Rejected = msgspec.field(default_factory=Rejected)
     roles: list[str] = []
     """Who it is, as its records tell: "client", "syphon", "namespace", ...; none: it has told too little."""
+    primaries: list[str] = []
+    """Which primaries its records name; a store that was made before these were kept has none."""
     ranges: list[Range] = []
     gaps: list[Gap] = []
 
@@ -91,6 +94,7 @@ class Process(msgspec.Struct):
         self.not_understood += more.not_understood
         self.rejected.add(more.rejected)
         self.roles = sorted({*self.roles, *more.roles})
+        self.primaries = different([*self.primaries, *more.primaries])
         self.ranges = joined([*self.ranges, *more.ranges])
         self.gaps = [*self.gaps, *more.gaps][:GAPS_KEPT_MAX]
 
