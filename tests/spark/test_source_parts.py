@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
+import time
 import uuid
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
@@ -11,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twinbus.amqp import sections
+from twinbus.amqp.sections import PropertyField
 from twinbus.amqp.types import (
     Array,
     Byte,
@@ -34,8 +39,8 @@ from twinbus.amqp.types import (
 )
 from twinbus.errors import OptionsError
 from twinbus.spark.browser import Extent
-from twinbus.spark.servicebus.batches import outgoing
-from twinbus.spark.servicebus.columns import COLUMNS, WRITTEN, write_problems
+from twinbus.spark.servicebus.batches import batch_of, outgoing
+from twinbus.spark.servicebus.columns import COLUMNS, PROPERTIES_TYPE, WRITTEN, write_problems
 from twinbus.spark.servicebus.options import LATEST, read_options, write_options
 from twinbus.spark.servicebus.ranges import PIECES_MAX, Range, ends, pieces
 from twinbus.spark.servicebus.rows import Opened, message_of, reader_of
@@ -144,6 +149,88 @@ def test_every_column_can_be_read_from_a_bare_message() -> None:
         "delivery_count": 0,
         "state": "active",
     }
+
+
+ARROW = {
+    "string": pa.string(),
+    "bigint": pa.int64(),
+    "int": pa.int32(),
+    "binary": pa.binary(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    PROPERTIES_TYPE: pa.map_(pa.string(), pa.struct([("type", pa.string()), ("value", pa.string())])),
+}
+EVERY_COLUMN = pa.schema([(name, ARROW[kind]) for name, kind in COLUMNS.items()])
+MS_MAX = 2**63 - 1
+SAID_OF_A_MESSAGE = (
+    "x-opt-sequence-number", "x-opt-enqueue-sequence-number", "x-opt-partition-key", "x-opt-deadletter-source",
+    "x-opt-scheduled-enqueue-time", "x-opt-enqueued-time", "x-opt-message-state",
+)  # fmt: skip
+TIMES = st.sampled_from([-(2**63), -1, 0, NOW_MS, 2**62, MS_MAX]).map(Timestamp)
+
+
+def row_of(**parts: Any) -> dict[str, Any]:
+    """What Spark gets of a message, with times as microseconds."""
+    batch = batch_of("orders", [sections.encode_message(data=b"", **parts)], EVERY_COLUMN)
+    return {
+        name: (batch.column(name).cast(pa.int64()) if kind == "timestamp" else batch.column(name)).to_pylist()[0]
+        for name, kind in COLUMNS.items()
+    }
+
+
+@given(
+    st.dictionaries(st.sampled_from(SAID_OF_A_MESSAGE), st.one_of(TIMES, SIMPLE, ODD)),
+    st.dictionaries(st.sampled_from([PropertyField.CREATION_TIME, PropertyField.ABSOLUTE_EXPIRY_TIME]), TIMES),
+    st.sampled_from([0, 2**31, 2**32 - 1]),
+)
+def test_whatever_a_message_says_of_itself_it_has_a_row(
+    annotations: dict[str, Value], times: dict[PropertyField, Value], number: int
+) -> None:
+    header = sections.Header(ttl_ms=number, delivery_count=number)
+    assert row_of(header=header, annotations=annotations, properties=times)["entity"] == "orders"
+
+
+@pytest.mark.parametrize("name", ["scheduled_enqueue_time_utc", "enqueued_time_utc"])
+def test_a_time_that_no_column_can_hold_is_the_nearest_that_it_can(name: str) -> None:
+    annotation = {"enqueued_time_utc": "x-opt-enqueued-time"}.get(name, "x-opt-scheduled-enqueue-time")
+    said = [-(2**63), -62_135_424_000_001, 0, NOW_MS, 253_402_243_199_000, 253_402_243_199_001, 2**62, MS_MAX]
+    found = [row_of(annotations={annotation: Timestamp(at)})[name] for at in said]
+    first, last = -62_135_424_000_000_000, 253_402_243_199_000_000
+    assert found == [first, first, 0, NOW_MS * 1000, last, last, last, last]
+
+
+@pytest.fixture(params=["UTC+12", "UTC-14"])
+def far_from_greenwich(request: pytest.FixtureRequest) -> Iterator[None]:
+    """In POSIX's words the sign is that of the way back."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", request.param)
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("far_from_greenwich")
+def test_the_first_and_the_last_moment_can_be_collected_in_every_time_zone() -> None:
+    said = [row_of(annotations={"x-opt-enqueued-time": Timestamp(at)}) for at in (-(2**63), MS_MAX)]
+    local = [datetime.fromtimestamp(row["enqueued_time_utc"] // 1_000_000) for row in said]  # as PySpark does
+    assert [each.year for each in local] == [1, 9999]
+
+
+def test_what_never_expires_does_so_at_the_last_moment() -> None:
+    row = row_of(
+        header=sections.Header(ttl_ms=2**32 - 1),
+        annotations={"x-opt-enqueued-time": Timestamp(NOW_MS)},
+        properties={PropertyField.CREATION_TIME: Timestamp(-1), PropertyField.ABSOLUTE_EXPIRY_TIME: Timestamp(MS_MAX)},
+    )
+    assert (row["time_to_live_ms"], row["expires_at_utc"]) == (MS_MAX, 253_402_243_199_000_000)
+    again = message_of({"message_id": "1", "body": b"", "time_to_live_ms": row["time_to_live_ms"]}, NOW_MS)
+    assert read(again, "time_to_live_ms") == 253_402_243_199_000 - NOW_MS
+
+
+def test_of_numbers_that_no_column_can_hold_a_count_is_the_nearest_and_a_name_is_not_told() -> None:
+    row = row_of(
+        header=sections.Header(delivery_count=2**31), annotations={"x-opt-enqueue-sequence-number": ULong(2**63)}
+    )
+    assert (row["delivery_count"], row["enqueued_sequence_number"]) == (2**31 - 1, None)
 
 
 @pytest.mark.parametrize("name", [None, ""])
@@ -309,5 +396,5 @@ def test_columns_that_cannot_be_sent_are_all_told() -> None:
 
 def test_ids_are_texts_whatever_they_were() -> None:
     number = uuid.UUID(int=7)
-    message = sections.encode_message(properties={sections.PropertyField.MESSAGE_ID: number}, data=b"")
+    message = sections.encode_message(properties={PropertyField.MESSAGE_ID: number}, data=b"")
     assert read(message, "message_id") == str(number)

@@ -38,6 +38,9 @@ _DEAD_LETTER = {
 _TTL_MS_MAX = 2**32 - 1
 _EXPIRY_MS_MAX = 253_402_243_199_000
 """The last moment that the official clients write."""
+_FIRST_MS, _LAST_MS = -62_135_424_000_000, _EXPIRY_MS_MAX
+"""Of the moments that a column can hold, and Python show in every time zone, for which it looks a day back, too."""
+_INT_MAX, _BIGINT_MIN, _BIGINT_MAX = 2**31 - 1, -(2**63), 2**63 - 1
 
 # --- from a message ---
 
@@ -88,11 +91,20 @@ def _text(value: Value) -> str | None:
 
 
 def _whole(value: Value) -> int | None:
-    return int(value) if isinstance(value, int) else None
+    """A number that tells messages apart: if the column cannot hold it, none is better than that of another one."""
+    return int(value) if isinstance(value, int) and _BIGINT_MIN <= value <= _BIGINT_MAX else None
 
 
 def _micros(value: Value) -> int | None:
-    return int(value) * 1000 if isinstance(value, int) else None
+    return _moment(int(value)) if isinstance(value, int) else None
+
+
+def _moment(at_ms: int) -> int:
+    """The nearest moment that a column can hold, in microseconds.
+
+    Null would say that a message is not scheduled, or never expires: written elsewhere, it would be there at once.
+    """
+    return max(_FIRST_MS, min(at_ms, _LAST_MS)) * 1000
 
 
 def _body(opened: Opened) -> bytes | None:
@@ -121,13 +133,22 @@ def _ttl_ms(opened: Opened) -> int | None:
             opened.property(field) for field in (PropertyField.CREATION_TIME, PropertyField.ABSOLUTE_EXPIRY_TIME)
         )
         if isinstance(created, Timestamp) and isinstance(expires, Timestamp):
-            return int(expires - created)
+            return max(_BIGINT_MIN, min(int(expires) - int(created), _BIGINT_MAX))
     return ttl_ms
 
 
 def _expires(opened: Opened) -> int | None:
     ttl_ms, since = _ttl_ms(opened), opened.annotations.get("x-opt-enqueued-time")
-    return None if ttl_ms is None or not isinstance(since, int) else (int(since) + ttl_ms) * 1000
+    return None if ttl_ms is None or not isinstance(since, int) else _moment(int(since) + ttl_ms)
+
+
+def _delivery_count(opened: Opened) -> int:
+    return min(sections.read_header(opened.message, opened.layout).delivery_count, _INT_MAX)
+
+
+def _state(opened: Opened) -> str | None:
+    state = opened.annotations.get("x-opt-message-state", 0)
+    return _STATES.get(state) if isinstance(state, int) else None
 
 
 _READERS: dict[str, Callable[[Opened], Any]] = {
@@ -137,8 +158,8 @@ _READERS: dict[str, Callable[[Opened], Any]] = {
     "application_properties": _application_properties,
     "time_to_live_ms": _ttl_ms,
     "expires_at_utc": _expires,
-    "delivery_count": lambda opened: sections.read_header(opened.message, opened.layout).delivery_count,
-    "state": lambda opened: _STATES.get(opened.annotations.get("x-opt-message-state", 0)),
+    "delivery_count": _delivery_count,
+    "state": _state,
 }
 
 # --- to a message ---
