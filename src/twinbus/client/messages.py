@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Mapping
+from copy import copy
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, TypeAlias
 
@@ -48,21 +49,22 @@ class Prepared(NamedTuple):
 
 
 def prepare(message: object) -> Prepared:
-    """What is to be sent, with an id for every message that has none; nothing else of the caller's objects changes.
+    """What is to be sent, with an id in every message; the caller's objects stay as they are.
 
     A mapping becomes a message of its own. Raises what the SDK raises for what it does not take.
     """
     if type(message) is ServiceBusMessage:  # nearly always
         try:
-            return Prepared(message, (_id_of(message._raw_amqp_message),))
+            one, message_id = _named(message)
+            return Prepared(one, (message_id,))
         except AttributeError:
             pass  # somebody put strange things into it: the SDK has the word
     if isinstance(message, ServiceBusMessageBatch):
         return Prepared(message, _ids_in(message))
     if isinstance(message, Iterable) and not (isinstance(message, Mapping) and message):
         return _prepare_many(list(message))  # the SDK sends nothing for an empty mapping
-    one = _one(message)
-    return Prepared(one, (_id_of(_raw(one)),))
+    one, message_id = _named(_one(message))
+    return Prepared(one, (message_id,))
 
 
 def schedulable(message: object, when: object) -> object:
@@ -77,10 +79,10 @@ def schedulable(message: object, when: object) -> object:
 
 def _prepare_many(messages: list[Any]) -> Prepared:
     try:
-        return Prepared(messages, tuple([_id_of(each._raw_amqp_message) for each in messages]))
+        named = [_named(each) for each in messages]
     except AttributeError:  # not all of them are the SDK's usual messages
-        messages = [_one(each) for each in messages]
-        return Prepared(messages, tuple([_id_of(_raw(each)) for each in messages]))
+        named = [_named(_one(each)) for each in messages]
+    return Prepared([each for each, _ in named], tuple([message_id for _, message_id in named]))
 
 
 def _one(message: object) -> OneMessage:
@@ -95,18 +97,27 @@ def _raw(message: OneMessage) -> AmqpAnnotatedMessage:
     return message if isinstance(message, AmqpAnnotatedMessage) else message.raw_amqp_message
 
 
-def _id_of(raw: AmqpAnnotatedMessage) -> str:
-    """The message's id; one that has none, or an empty one, is given a random one."""
+def _named(message: OneMessage) -> tuple[OneMessage, str]:
+    """The message and its id; in place of one that has none, or an empty one, a copy with a random one.
+
+    Who sends such an object again may mean another message: with the same id it would be dropped as a duplicate, and
+    lost. Better a duplicate if it is the same after all.
+    """
+    raw = _raw(message)
     properties = raw._properties
-    if properties is None:
-        properties = raw._properties = AmqpMessageProperties()
-    found = properties.message_id
+    found = None if properties is None else properties.message_id
     if type(found) is str and found:
-        return found
-    if found is None or found in ("", b""):
-        properties.message_id = given = _new_id()
-        return given
-    return text_of(found)
+        return message, found
+    if found is not None and found not in ("", b""):
+        return message, text_of(found)
+    with_id = copy(raw)
+    with_id._properties = AmqpMessageProperties() if properties is None else copy(properties)
+    with_id._properties.message_id = given = _new_id()
+    if isinstance(message, AmqpAnnotatedMessage):
+        return with_id, given
+    instead = copy(message)
+    instead._raw_amqp_message = with_id
+    return instead, given
 
 
 def _new_id() -> str:
@@ -222,7 +233,7 @@ def room_in(limit_bytes: int) -> int:
 
 
 def light_id(message: object, room_bytes: int) -> str | None:
-    """The id of one ordinary small message, given if it has none: all that there is to prepare.
+    """The id of one ordinary small message: then there is nothing to prepare.
 
     None for anything else: then `prepare`, `can_take_detour` and so on have to look. This is done for every send, after
     a wait that left the processor's caches to others: what counts is to touch little.
@@ -243,7 +254,7 @@ def light_id(message: object, room_bytes: int) -> str | None:
         found = raw._properties.message_id
     except (AttributeError, TypeError):  # no body of bytes, or somebody put strange things into it
         return None
-    return found if type(found) is str and found else _id_of(raw)
+    return found if type(found) is str and found else text_of(found) or None
 
 
 def prepare_light(messages: list[Any], limit_bytes: int) -> Prepared | None:
@@ -384,8 +395,7 @@ class PairedMessageBatch(ServiceBusMessageBatch):
             ServiceBusMessageBatch._add(self, add_message)
             self._ids.append(message_id)
             return
-        message = _one(add_message)
-        message_id = _id_of(_raw(message))
+        message, message_id = _named(_one(add_message))
         ServiceBusMessageBatch._add(self, message)
         self._ids.append(message_id)
         self._reserved.update(_reserved_in(_raw(message)))

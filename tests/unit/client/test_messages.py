@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from types import TracebackType
 from typing import Any
@@ -58,6 +58,12 @@ def nameless(body: bytes = b"x") -> AmqpAnnotatedMessage:
     return AmqpAnnotatedMessage(data_body=body)
 
 
+def nameless_message() -> ServiceBusMessage:
+    message = ServiceBusMessage("x")
+    message.message_id = None
+    return message
+
+
 def sdk_batch(*messages: Any, max_size: int = LIMIT) -> ServiceBusMessageBatch:
     batch = ServiceBusMessageBatch(max_size)
     for message in messages:
@@ -81,15 +87,29 @@ def test_a_message_keeps_its_id_and_is_passed_on_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("nothing", [None, ""])
-def test_a_message_without_an_id_is_given_one_and_nothing_else_of_it_changes(nothing: str | None) -> None:
+def test_a_message_without_an_id_is_sent_with_one_and_the_callers_object_stays_as_it_is(nothing: str | None) -> None:
     message = ServiceBusMessage("body", subject="subject", application_properties={"a": 1})
     message.message_id = nothing
     before = dict(message.raw_amqp_message.properties or {})
-    ids = prepare(message).ids
-    assert ids == (message.message_id,)
-    assert len(ids[0]) == 32
-    assert dict(message.raw_amqp_message.properties or {}) == before | {"message_id": ids[0]}
-    assert prepare(message).ids == ids, "sent again it is the same message"
+    prepared = prepare(message)
+    assert isinstance(prepared.message, ServiceBusMessage)
+    assert prepared.ids == (prepared.message.message_id,)
+    assert len(prepared.ids[0]) == 32
+    assert dict(message.raw_amqp_message.properties or {}) == before
+    assert dict(prepared.message.raw_amqp_message.properties or {}) == before | {"message_id": prepared.ids[0]}
+    assert (prepared.message.subject, prepared.message.application_properties) == ("subject", {"a": 1})
+    assert prepare(message).ids != prepared.ids, "sent again it is another message"
+
+
+@pytest.mark.parametrize("kind", [nameless, nameless_message])
+def test_the_same_object_without_an_id_several_times_is_several_messages(kind: Callable[[], Any]) -> None:
+    message = kind()
+    prepared = prepare([message, message, message])
+    assert len(set(prepared.ids)) == 3
+    assert list(map(id_in, letters_of(prepared))) == list(prepared.ids)
+    batch = our_batch(message, message, message)
+    assert len(set(batch.message_ids)) == 3
+    assert list(map(id_in, letters_of(prepare(batch)))) == list(batch.message_ids)
 
 
 def test_no_two_messages_are_given_the_same_id() -> None:
@@ -98,9 +118,11 @@ def test_no_two_messages_are_given_the_same_id() -> None:
 
 def test_an_annotated_message_without_properties_is_given_an_id() -> None:
     message = nameless()
-    (given,) = prepare(message).ids
-    assert message.properties is not None
-    assert message.properties.message_id == given
+    prepared = prepare(message)
+    assert isinstance(prepared.message, AmqpAnnotatedMessage)
+    assert prepared.message.properties is not None
+    assert (prepared.message.properties.message_id,) == prepared.ids
+    assert message.properties is None
 
 
 @pytest.mark.parametrize(
@@ -127,7 +149,8 @@ def test_lists_tuples_and_generators_of_all_kinds_become_lists() -> None:
     for messages in ([one, two, {"body": "3"}], (one, two, {"body": "3"}), iter([one, two, {"body": "3"}])):
         prepared = prepare(messages)
         assert isinstance(prepared.message, list)
-        assert prepared.message[:2] == [one, two]
+        assert prepared.message[0] is one
+        assert isinstance(prepared.message[1], AmqpAnnotatedMessage)
         assert prepared.ids[0] == "a"
         assert list(map(id_in, letters_of(prepared))) == list(prepared.ids)
 
@@ -358,11 +381,10 @@ def test_other_names_are_not_reserved() -> None:
 
 def test_our_batch_gives_ids_when_messages_are_added_and_keeps_them() -> None:
     batch = PairedMessageBatch(1_000)
-    nothing_yet = nameless()
-    for message in (ServiceBusMessage("1", message_id="a"), nothing_yet, {"body": "3"}):
+    for message in (ServiceBusMessage("1", message_id="a"), nameless(), {"body": "3"}):
         batch.add_message(message)
-    assert nothing_yet.properties is not None
-    assert batch.message_ids[:2] == ("a", nothing_yet.properties.message_id)
+    assert batch.message_ids[0] == "a"
+    assert len(set(batch.message_ids)) == 3
     prepared = prepare(batch)
     assert prepared == Prepared(batch, batch.message_ids)
     assert list(map(id_in, letters_of(prepared))) == list(batch.message_ids)
