@@ -5,6 +5,9 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
+from twinbus.amqp.sections import read_annotation, walk
+from twinbus.amqp.types import Timestamp
+from twinbus.errors import DecodeError
 from twinbus.pairing.envelope import Aliases, open_envelope
 from twinbus.pairing.order import Key, Mark
 
@@ -12,10 +15,13 @@ if TYPE_CHECKING:
     from twinbus.syphon.backlog import BacklogQueue
 
 _TIMESTAMP = struct.Struct(">q").unpack_from
-_ENQUEUED = b"\xa3\x13x-opt-enqueued-time\x83"
-_LOCKED_UNTIL = b"\xa3\x12x-opt-locked-until\x83"
+_SIZE = struct.Struct(">I").unpack_from
+_ENQUEUED = "x-opt-enqueued-time"
+_LOCKED_UNTIL = "x-opt-locked-until"
+_ENTRIES = {name: bytes((0xA3, len(name))) + name.encode() + b"\x83" for name in (_ENQUEUED, _LOCKED_UNTIL)}
+_ANNOTATIONS = b"\x00\x53\x72"
 _SEARCHED_BYTES = 2_048
-"""The service writes its annotations in front; further in, only a sender's own could be found."""
+"""Usually the service's annotations are among the first; those of a sender may stand before them."""
 
 
 class Place(NamedTuple):
@@ -88,15 +94,34 @@ class Held:
         return open_envelope(self.letter, ttl_left_ms=left_ms, aliases=self.aliases).letter
 
 
-def _service_time(message: bytes, key: bytes) -> int | None:
+def _service_time(message: bytes, name: str) -> int | None:
     """A time the service has written into the annotations, None if it has not.
 
     Found by its bytes: a walk through the annotations costs ten times as much, and this is asked for every message.
     """
-    at = message.find(key, 0, _SEARCHED_BYTES)
-    if at < 0 or at + len(key) + 8 > len(message):
+    entry = _ENTRIES[name]
+    at = message.find(entry, 0, _SEARCHED_BYTES)
+    # A second one means that a value of the sender's looks like an entry: only the walk knows which is which.
+    if at < 0 or message.find(entry, at + 1, _annotations_end(message, at)) >= 0:
+        return _walked_time(message, name)
+    value = at + len(entry)
+    return int(_TIMESTAMP(message, value)[0]) if value + 8 <= len(message) else None
+
+
+def _annotations_end(message: bytes, inside: int) -> int:
+    """Where the section ends that has begun before the byte at `inside`."""
+    start = message.find(_ANNOTATIONS, 0, inside)
+    if start >= 0 and message[start + 3] == 0xC1:
+        return start + 5 + message[start + 4]
+    return start + 8 + int(_SIZE(message, start + 4)[0]) if start >= 0 else len(message)
+
+
+def _walked_time(message: bytes, name: str) -> int | None:
+    try:
+        value = read_annotation(message, walk(message), name)
+    except DecodeError:  # whoever wants more of it than a time will tell
         return None
-    return int(_TIMESTAMP(message, at + len(key))[0])
+    return int(value) if isinstance(value, Timestamp) else None
 
 
 def enqueued_ms(message: bytes) -> int | None:
