@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from contextlib import suppress
@@ -16,9 +17,17 @@ class Disk:
     def create(self, path: Path) -> int:
         """A new, empty file, locked for as long as somebody has it open; its directories are made as needed."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        # Locked before it has its name: a reader that looked in between would take its writer for dead, and its look
+        # would keep us from the lock.
+        fresh = path.with_name(f".{path.name}.new")
+        file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         with suppress(OSError):  # where there are no locks, readers cannot tell a running writer from a dead one
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            _give_name(fresh, path)
+        except OSError:
+            os.close(file)
+            raise
         return file
 
     def write(self, file: int, data: bytes | memoryview) -> int:
@@ -49,6 +58,16 @@ class Disk:
 
     def free_bytes(self, directory: Path) -> int:
         return (room := os.statvfs(directory)).f_bavail * room.f_frsize
+
+
+def _give_name(fresh: Path, path: Path) -> None:
+    try:
+        if path.exists():  # a rename would replace what somebody has recorded
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+        fresh.rename(path)
+    except OSError:
+        fresh.unlink(missing_ok=True)
+        raise
 
 
 def _size_of(entry: os.DirEntry[str]) -> int:

@@ -57,6 +57,8 @@ class Read(msgspec.Struct):
 
     segment: str
     bytes: int = 0
+    torn_bytes: int = 0
+    """What a last line that ends too soon takes up: not among `bytes`, for its rest may come."""
     lines: int = 0
     steps: int = 0
     files: list[str] = []
@@ -92,21 +94,27 @@ class _Reading:
 
     def tables(self, file: BinaryIO) -> Iterator[Any]:
         """Tables of the records that are whole and new."""
-        file.seek(self._chunk.start)
+        self.result.bytes = self._end_of_a_line(file)
         for block in self._blocks(file):
-            lines = block.split(b"\n")
-            last = lines.pop()
-            lines = [*lines, last] if last else lines
-            table = self._table(lines, ends_torn=bool(last))
+            lines = block.removesuffix(b"\n").split(b"\n")
+            table = self._table(lines)
             if table is not None and (new := self._only_new(table)) is not None:
                 yield new
             self.result.lines += len(lines)
             self.result.bytes += len(block)
         self.result.troubles = list(self._troubles.values())
 
+    def _end_of_a_line(self, file: BinaryIO) -> int:
+        """How many bytes at the start only end a line that was a record without them, and has been read."""
+        start = self._chunk.start
+        file.seek(max(0, start - 1))
+        is_end = start > 0 and file.read(1) != b"\n" and file.read(1) == b"\n"
+        file.seek(start + is_end)
+        return int(is_end)
+
     def _blocks(self, file: BinaryIO) -> Iterator[bytes]:
         """The chunk in pieces that end with a line; what is unfinished is left for another time."""
-        left = self._chunk.stop - self._chunk.start
+        left = self._chunk.stop - file.tell()
         rest = b""
         while left > 0 and (data := file.read(min(BLOCK_BYTES, left))):
             left -= len(data)
@@ -116,16 +124,27 @@ class _Reading:
             elif len(rest) > 2 * LINE_BYTES_MAX:  # no record is that long
                 yield rest
                 rest = b""
-        if rest and not self._chunk.is_growing:
+        if rest and not self._chunk.is_growing and not self._is_torn(rest):
             yield rest
 
-    def _table(self, lines: list[bytes], *, ends_torn: bool) -> Any:
+    def _is_torn(self, line: bytes) -> bool:
+        """Whether a last line is no record. It is told, and not counted as read: where segments are copied, and nobody
+        holds them, its rest may come later.
+        """
+        read = read_line(line)
+        if not isinstance(read, Flaw) or read.trouble == "newer":
+            return False
+        self.result.torn_bytes = len(line)
+        self.note("torn", "the last line ends too soon, as after a crash in the middle of writing", 0)
+        return True
+
+    def _table(self, lines: list[bytes]) -> Any:
         """A table of the lines that are records, with a column `line`; None if there is none."""
         good, numbers = [], []
         for at, line in enumerate(lines):
             body, _, crc = line.rpartition(CRC_MARK)
             is_whole = line.startswith(OURS) and crc == b"%d}" % crc32(body)
-            if is_whole or self._is_record(line, at, is_last=ends_torn and at == len(lines) - 1):
+            if is_whole or self._is_record(line, at):
                 good.append(line)
                 numbers.append(at)
         if not good:
@@ -139,21 +158,19 @@ class _Reading:
 
     def _table_of_the_careful(self, lines: list[bytes], numbers: list[int]) -> Any:
         """Somewhere among the lines is one with a good checksum that is no record for all that."""
-        kept = [pair for pair in zip(lines, numbers, strict=True) if self._is_record(pair[0], pair[1], is_last=False)]
+        kept = [pair for pair in zip(lines, numbers, strict=True) if self._is_record(*pair)]
         if not kept:
             return None
         data = b"\n".join(line for line, _ in kept)
         return parsed(data).append_column("line", pa.array([number for _, number in kept]))
 
-    def _is_record(self, line: bytes, at: int, *, is_last: bool) -> bool:
+    def _is_record(self, line: bytes, at: int) -> bool:
         read = read_line(line)
         if not isinstance(read, Flaw):
             return True
         if read.trouble == "newer" and read.envelope is not None:
             self._see_unknown(read.envelope.process, read.envelope.number)
             self.note("newer", read.text, at)
-        elif is_last:
-            self.note("torn", "the last line ends too soon, as after a crash in the middle of writing", at)
         else:
             self.note("corrupt", read.text, at)
         return False

@@ -74,7 +74,7 @@ def new_chunks(segments: list[Path], growing: set[Path], manifest: Manifest) -> 
         if size < known.bytes:
             text = f"shorter than the {known.bytes:,} bytes that were compacted; what they said is kept"
             manifest.troubles.append(Trouble(path.name, "changed", text, 1))
-        elif size > known.bytes:
+        elif size > known.bytes and size != known.bytes + known.torn_bytes:
             yield Chunk(path.name, str(path.resolve()), known.bytes, size, known.lines + 1, path in growing)
 
 
@@ -97,12 +97,18 @@ def _without_repeats(read: Read, chunks: list[Chunk], manifest: Manifest, store:
 def _add(manifest: Manifest, read: Read) -> None:
     segment = manifest.segments.setdefault(read.segment, Segment())
     segment.bytes += read.bytes
+    segment.torn_bytes = read.torn_bytes
     segment.lines += read.lines
     segment.steps += read.steps
     segment.files = [*segment.files, *read.files]
-    manifest.troubles = [*manifest.troubles, *read.troubles]
+    manifest.troubles = [*(each for each in manifest.troubles if not _is_settled(each, read)), *read.troubles]
     for name, found in read.processes.items():
         manifest.processes.setdefault(name, Process()).add(found)
+
+
+def _is_settled(trouble: Trouble, read: Read) -> bool:
+    """Whether it is about a line that was torn, and has been looked at again."""
+    return trouble.defect == "torn" and trouble.segment == read.segment
 
 
 def _sweep(store: Path, manifest: Manifest) -> None:

@@ -12,6 +12,7 @@ from twinbus.spark.compaction.compaction import Compacted
 from twinbus.spark.compaction.manifest import Process, Trouble
 from twinbus.spark.compaction.number_ranges import Hole, holes
 from twinbus.spark.compaction.primaries import different
+from twinbus.spark.compaction.untold import Stretch, untold
 
 FOREVER_MS = 1 << 62
 
@@ -42,6 +43,8 @@ class Coverage:
     running: int
     unknown: tuple[Unknown, ...]
     troubles: tuple[Trouble, ...]
+    untold: tuple[Stretch, ...] = ()
+    """When the primary kept no ledger."""
 
     @property
     def is_complete(self) -> bool:
@@ -73,6 +76,7 @@ def coverage_of(compacted: Compacted) -> Coverage:
         running=len(compacted.running & set(processes)),
         unknown=tuple(unknown),
         troubles=tuple(compacted.manifest.troubles),
+        untold=untold(processes.values()),
     )
 
 

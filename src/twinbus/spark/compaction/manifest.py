@@ -103,6 +103,8 @@ class Segment(msgspec.Struct):
     """How far one segment has been read."""
 
     bytes: int = 0
+    torn_bytes: int = 0
+    """What followed, and was no whole line: it is looked at again when there is more of it."""
     lines: int = 0
     steps: int = 0
     files: list[str] = []
