@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from twinbus.amqp.sections import PropertyField, read_annotation, read_properties, walk
+from twinbus.amqp.sections import Layout, PropertyField, read_annotation, read_properties, walk
 from twinbus.amqp.types import Value, encode
 from twinbus.errors import EnvelopeError, TooLargeForDetour
 from twinbus.pairing.envelope import address, open_envelope
@@ -48,11 +48,21 @@ def stamp_of(letter: bytes) -> Stamp:
     """The stamp of a batch that begins with this letter."""
     layout = walk(letter)
     message_id, session_id = read_properties(letter, layout, _STAMPED_FIELDS)
-    key = read_annotation(letter, layout, PARTITION_KEY) if layout.message_annotations else None
-    return Stamp(message_id, _text(session_id), _text(key))
+    return Stamp(message_id, _text(session_id), partition_key_of(letter, layout))
+
+
+def partition_key_of(letter: bytes, layout: Layout) -> str | None:
+    """The partition key as a batch repeats it; None if there is none, or none that could be one."""
+    return _text(read_annotation(letter, layout, PARTITION_KEY)) if layout.message_annotations else None
 
 
 def _text(value: Value) -> str | None:
+    """The official Python client sends on what it received with bytes for texts."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return None
     return value if isinstance(value, str) else None
 
 

@@ -12,10 +12,10 @@ from typing import NamedTuple
 from twinbus.amqp import sections
 from twinbus.amqp.sections import PropertyField
 from twinbus.amqp.types import Value
+from twinbus.pairing.letters import PARTITION_KEY, partition_key_of
 from twinbus.syphon.letters import Held
 
 BATCH_FORMAT = 0x80013700
-_PARTITION_KEY = "x-opt-partition-key"
 _NARROW, _WIDE = b"\x00\x53\x75\xa0", b"\x00\x53\x75\xb0"
 _SIZE = struct.Struct(">I").pack
 HEAD_BYTES_MAX = 1_024
@@ -64,7 +64,7 @@ def _head_like(first: bytes) -> bytes:
     properties: dict[PropertyField, Value] = {
         field: value for field, value in zip(fields, values, strict=True) if value is not None
     }
-    key = sections.read_annotation(first, layout, _PARTITION_KEY) if layout.message_annotations else None
-    annotations = None if key is None else {_PARTITION_KEY: key}
+    key = partition_key_of(first, layout)
+    annotations = None if key is None else {PARTITION_KEY: key}
     head = sections.encode_message(annotations=annotations, properties=properties or None)
     return head if len(head) <= HEAD_BYTES_MAX else b""
