@@ -50,7 +50,9 @@ class TopicMessage:
         if name in _FIELDS:
             return self.fields()[name]
         if name in _ANNOTATIONS:
-            return sections.read_annotation(self.payload, self._layout, _ANNOTATIONS[name])
+            value = sections.read_annotation(self.payload, self._layout, _ANNOTATIONS[name])
+            # All of them are texts or times: bytes are the text of a message that was received and sent on.
+            return text_of(value) if isinstance(value, bytes) else value
         if name in self._known():
             return self._known()[name]
         raise FilterError(f"a message has no sys.{name} before it is delivered")
