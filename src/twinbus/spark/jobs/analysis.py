@@ -83,14 +83,14 @@ def looked_at(books: Books) -> DataFrame:
 
 def reconcile(tallies: DataFrame, watched: DataFrame, coverage: Coverage, *, horizon_min: int) -> Reconciliation:
     """Where every message is. Looked at twice if clocks disagree by more than a second: then the horizon is wider."""
-    dark_until_ms = coverage.dark_until_ms
-    judged = verdicts(watched, tallies, horizon_min=horizon_min, dark_until_ms=dark_until_ms)
+    dark_until_ms, untold = coverage.dark_until_ms, coverage.untold
+    judged = verdicts(watched, tallies, horizon_min=horizon_min, dark_until_ms=dark_until_ms, untold=untold)
     rows = rows_of(counts(tallies, judged))
     backwards_ms = max((row["backwards_ms"] or 0 for row in rows), default=0)
     if backwards_ms > SKEW_HEEDED_MS:
         horizon_min += -(-backwards_ms // 60_000)
         dark_until_ms += backwards_ms if dark_until_ms else 0
-        judged = verdicts(watched, tallies, horizon_min=horizon_min, dark_until_ms=dark_until_ms)
+        judged = verdicts(watched, tallies, horizon_min=horizon_min, dark_until_ms=dark_until_ms, untold=untold)
         rows = rows_of(counts(tallies, judged))
     return Reconciliation(
         entities=_by_entity(rows),

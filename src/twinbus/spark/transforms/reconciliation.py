@@ -15,11 +15,14 @@ a message, overtaken is no loss but worth a look: it may be deferred.
 
 How far deliveries have gone is taken from the namespace alone, which knows all receivers. A receiver knows nothing of
 what others took, and they may keep no ledger: its word makes a message delivered, and never makes another one lost.
+What came to the namespace while that kept no ledger is not judged by what it told later.
 
 All moments are whole minutes. Something that looks lost may have its other records in the dark: then it is unknown.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -117,12 +120,15 @@ def fates(accounts: DataFrame) -> DataFrame:
     )
 
 
-def verdicts(fates: DataFrame, *, horizon_min: int, dark_until_ms: int = 0) -> DataFrame:
+def verdicts(
+    fates: DataFrame, *, horizon_min: int, dark_until_ms: int = 0, untold: Sequence[tuple[int, int]] = ()
+) -> DataFrame:
     """The same rows with `verdict`, one of the classes, and `overtaken`.
 
     `dark_until_ms`: records may be missing of anything that was first heard of before that.
+    `untold`: when the primary kept no ledger. What came to it then is not overtaken by what it tells of.
     """
-    return judged(fates, frontiers(fates), horizon_min=horizon_min, dark_until_ms=dark_until_ms)
+    return judged(fates, frontiers(fates), horizon_min=horizon_min, dark_until_ms=dark_until_ms, untold=untold)
 
 
 def frontiers(fates: DataFrame) -> tuple[DataFrame, DataFrame, DataFrame]:
@@ -137,7 +143,12 @@ def frontiers(fates: DataFrame) -> tuple[DataFrame, DataFrame, DataFrame]:
 
 
 def judged(
-    fates: DataFrame, frontiers: tuple[DataFrame, DataFrame, DataFrame], *, horizon_min: int, dark_until_ms: int
+    fates: DataFrame,
+    frontiers: tuple[DataFrame, DataFrame, DataFrame],
+    *,
+    horizon_min: int,
+    dark_until_ms: int,
+    untold: Sequence[tuple[int, int]],
 ) -> DataFrame:
     """`verdicts` of some messages; the frontiers are those of all there are."""
     delivered, stored, home = frontiers
@@ -146,7 +157,9 @@ def judged(
         .join(F.broadcast(stored), "entity", "left")
         .transform(lambda frame: _left_join(frame, home, BACKLOG_KEY))
     )
-    return located.withColumn("overtaken", _overtaken(horizon_min)).withColumn("verdict", _verdict(dark_until_ms))
+    return located.withColumn("overtaken", _overtaken(horizon_min, untold)).withColumn(
+        "verdict", _verdict(dark_until_ms)
+    )
 
 
 def _left_join(frame: DataFrame, other: DataFrame, key: tuple[str, ...]) -> DataFrame:
@@ -156,18 +169,23 @@ def _left_join(frame: DataFrame, other: DataFrame, key: tuple[str, ...]) -> Data
     return frame.join(renamed, same, "left").drop(*(f"_{name}" for name in key))
 
 
-def _overtaken(horizon_min: int) -> Column:
+def _overtaken(horizon_min: int, untold: Sequence[tuple[int, int]]) -> Column:
     col = F.col
     on_primary = (col("due_min") + horizon_min < col("delivered_to_min")) | (
         ~col("was_stored") & (col("arrived_min") + horizon_min < col("stored_to_min"))
     )
     in_backlog = ~col("was_returned") & (col("backlogged_at_min") + horizon_min < col("home_to_min"))
     found = (
-        F.when(col("state").isin(_ACKNOWLEDGED, WAITING), on_primary)
+        F.when(col("state").isin(_ACKNOWLEDGED, WAITING), on_primary & ~_arrived_in(untold))
         .when(col("state") == _IN_BACKLOG, in_backlog)
         .otherwise(F.lit(False))
     )
     return F.coalesce(found, F.lit(False))
+
+
+def _arrived_in(stretches: Sequence[tuple[int, int]]) -> Column:
+    text = " or ".join(f"arrived_ms >= {since_ms} and arrived_ms < {until_ms}" for since_ms, until_ms in stretches)
+    return F.expr(f"coalesce({text}, false)") if text else F.lit(False)  # a text: there may be many
 
 
 def _verdict(dark_until_ms: int) -> Column:

@@ -8,6 +8,8 @@ can be put together.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -56,9 +58,16 @@ def reached(tallies: DataFrame) -> tuple[DataFrame, DataFrame, DataFrame]:
     return delivered, stored, home
 
 
-def verdicts(fates: DataFrame, tallies: DataFrame, *, horizon_min: int, dark_until_ms: int = 0) -> DataFrame:
+def verdicts(
+    fates: DataFrame,
+    tallies: DataFrame,
+    *,
+    horizon_min: int,
+    dark_until_ms: int = 0,
+    untold: Sequence[tuple[int, int]] = (),
+) -> DataFrame:
     """`reconciliation.verdicts` of some messages; `tallies` are of all there are."""
-    return judged(fates, reached(tallies), horizon_min=horizon_min, dark_until_ms=dark_until_ms)
+    return judged(fates, reached(tallies), horizon_min=horizon_min, dark_until_ms=dark_until_ms, untold=untold)
 
 
 def without_removed(watched: DataFrame, removals: DataFrame) -> DataFrame:
