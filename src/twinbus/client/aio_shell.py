@@ -171,20 +171,25 @@ class TaskShell:
 
     async def finish(self) -> None:
         """What is left to do when all senders are closed: nothing stays behind on the loop."""
-        for side in SIDES:
-            await self.let_go(side)
+        try:
+            for side in SIDES:
+                await self.let_go(side)
+            await self._end_tasks()
+            await self.news.close()
+            for client in (self._primary, self._secondary, getattr(self, "receiving", None)):
+                if client is not None:
+                    await _close_thoroughly(client)
+        finally:
+            await all_closed()
+            await asyncio.to_thread(self.standing.close_ledger)
+
+    async def _end_tasks(self) -> None:
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         if tasks:
             await asyncio.wait(tasks, timeout=CLOSE_PATIENCE_S)
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks, timeout=CLOSE_PATIENCE_S)
-        await self.news.close()
-        for client in (self._primary, self._secondary, getattr(self, "receiving", None)):
-            if client is not None:
-                await client.close()
-        await all_closed()
-        await asyncio.to_thread(self.standing.close_ledger)
 
     # --- what senders need ---
 
@@ -360,6 +365,21 @@ class TaskShell:
         error = None if task.cancelled() else task.exception()
         if error is not None:
             LOGGER.error("event=internal_error reason=%r", "a background task failed", exc_info=error)
+
+
+async def _close_thoroughly(client: ServiceBusClient) -> None:
+    """Close a client of the SDK and all that it has made, whatever one of them raises.
+
+    The SDK goes through its senders and receivers while they come and go, and gives up when one does; so each of those
+    that are there now is closed first, and it finds none.
+    """
+    made = tuple(client._handlers)
+    client._handlers.clear()
+    for each in (*made, client):
+        try:
+            await each.close()
+        except Exception:
+            LOGGER.debug("the SDK could not close %r", each, exc_info=True)
 
 
 async def _wait_for(event: asyncio.Event, seconds: float) -> None:

@@ -255,9 +255,9 @@ class PairedServiceBusSender(AnySender):
         if not self._lock.acquire(timeout=timeout_s):
             return self._shared_failure(since) or self._no_turn(since)
         try:
-            shared = self._shared_failure(since)
-            if shared is not None:
-                return shared
+            learnt = self._shared_failure(since) or self._ending()  # it may have been closed meanwhile
+            if learnt is not None:
+                return learnt
             until = monotonic() + timeout_s if is_patient else since + timeout_s
             if self.entity.epoch != epoch or until - monotonic() < timeout_s / 2:  # no fair time to answer
                 return self._no_turn(since)
@@ -318,15 +318,23 @@ class PairedServiceBusSender(AnySender):
             return link
         if link is not None:
             self._forget(link)
+        self._check_open()
         link = self._shell.open_primary(self.entity.path, max(0.001, until - monotonic()), self.client_identifier)
         self._link, self._link_epoch = link, epoch
         self._room_bytes = room_in(self._shell.pool.batch_bytes)
         self._chronicle = self._standing.chronicle
         self.entity.is_known = True
-        if self._is_closed or self._shell.is_closing:  # closed while it opened
+        try:
+            self._check_open()
+        except LinkFailed:  # closed while it opened
             self._forget(link)
-            raise LinkFailed(Failure(FailureKind.UNREACHABLE, "the sender was closed"))
+            raise
         return link
+
+    def _check_open(self) -> None:
+        """Raise `LinkFailed` once no link may be opened any more."""
+        if self._is_closed or self._shell.is_closing:
+            raise LinkFailed(Failure(FailureKind.UNREACHABLE, "the sender was closed"))
 
     def _has_died(self, link: SenderLink) -> bool:
         """Whether somebody hung up while nobody sent; then it is forgotten."""
