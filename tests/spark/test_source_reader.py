@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import pickle
 import time
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusClient
+from azure.servicebus.management import ServiceBusAdministrationClient
 from backlog_letters import put
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import LongType, StringType, StructType
@@ -157,8 +160,64 @@ def test_a_large_message_goes_alone_and_a_too_large_one_is_told(namespace: Local
     post.flush()
     assert ids_in(namespace, "orders").total() == 6
     post.put("orders", [message_of({"message_id": "huge", "body": b"x" * 2_000_000}, 0)])
-    with pytest.raises(Unreachable, match=r"orders of .*too large"):
+    with pytest.raises(Unreachable, match=r"orders of .*: message 'huge' of 2000\d\d\d? bytes: too large"):
         post.flush()
+
+
+def administration(namespace: LocalNamespace) -> ServiceBusAdministrationClient:
+    return ServiceBusAdministrationClient.from_connection_string(
+        namespace.connection_string, connection_verify=str(namespace.ca_file)
+    )
+
+
+def kilobytes(count: int) -> list[bytes]:
+    return [message_of({"message_id": str(number), "body": b"x" * 1_000}, 0) for number in range(count)]
+
+
+def posting(namespace: LocalNamespace) -> AbstractContextManager[Post]:
+    return closing(Post(Namespace.from_connection_string(namespace.connection_string).dial(), 5.0, 500))
+
+
+@pytest.mark.parametrize("limit", [1_024, 65_536])
+def test_batches_are_as_large_as_the_namespace_takes_them(limit: int) -> None:
+    with (
+        LocalNamespace("contoso", queues=["orders"], limits={"message_bytes_max": limit}) as namespace,
+        posting(namespace) as post,
+    ):
+        post.put("orders", messages(600) if limit == 1_024 else kilobytes(600))
+        post.flush()
+        assert post.stored == 600
+        assert list(ids_in(namespace, "orders")) == [str(number) for number in range(600)], "none was cut again"
+
+
+def test_batches_are_cut_again_if_nobody_could_say_how_large_they_may_be() -> None:
+    with LocalNamespace("contoso", queues=["orders"]) as gone:
+        port, string = gone.port, gone.connection_string
+    with closing(Post(Namespace.from_connection_string(string).dial(), 5.0, 500)) as post:
+        post.put("orders", kilobytes(400))
+        key, limits = string.partition("SharedAccessKey=")[2].partition(";")[0], {"message_bytes_max": 65_536}
+        with LocalNamespace("contoso", queues=["orders"], port=port, key=key, limits=limits) as back:
+            post.flush()
+            assert post.stored == 400
+            assert ids_in(back, "orders") == Counter(map(str, range(400)))
+
+
+def test_of_a_batch_that_is_refused_as_too_large_the_message_that_is_it_is_named(
+    namespace: LocalNamespace, post: Post
+) -> None:
+    """The link has said more than the queue takes by now."""
+    post.put("orders", messages(1))
+    post.flush()
+    with administration(namespace) as admin:
+        queue = admin.get_queue("orders")
+        queue.max_message_size_in_kilobytes = 1
+        admin.update_queue(queue)
+    large = message_of({"message_id": "large", "body": b"x" * 2_000}, 0)
+    post.put("orders", [*messages(20, first=1), large])
+    with pytest.raises(Unreachable, match=r"orders of .*: message 'large' of 2\d\d\d bytes: too large"):
+        post.flush()
+    assert post.stored == 21
+    assert list(ids_in(namespace, "orders")) == [str(number) for number in range(21)]
 
 
 def test_sending_goes_on_after_an_outage(namespace: LocalNamespace, post: Post) -> None:

@@ -7,6 +7,7 @@ connection is made again, and what was not acknowledged is sent again: with the 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Iterable
 from itertools import count
@@ -19,7 +20,8 @@ from twinbus.errors import AmqpError
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.spark.browser import Unreachable
 from twinbus.spark.loop_thread import LoopThread
-from twinbus.syphon.batches import HEAD_BYTES_MAX, SECTION_BYTES, encode_batch
+from twinbus.spark.servicebus.rows import Opened, reader_of
+from twinbus.syphon.batches import BATCH_FORMAT, HEAD_BYTES_MAX, SECTION_BYTES, encode_batch
 from twinbus.syphon.failures import failure_of_outcome, no_answer, unreachable
 from twinbus.syphon.line import Line
 from twinbus.syphon.linked import LineFailed, Linked
@@ -38,6 +40,8 @@ FOR_GOOD = {
     FailureKind.DISABLED,
 }
 """What another attempt would meet again."""
+_MORE_THAN_A_LINK_TAKES = Failure(FailureKind.TOO_LARGE, "it was put together before the link said what it takes")
+"""Not sent at all: a service may hang up at one that is too large, and whatever else was on its way is in doubt."""
 
 
 class Post:
@@ -71,13 +75,20 @@ class Post:
         self._loop.close()
 
     async def _put(self, entity: str, messages: list[bytes]) -> None:
-        place = self._places.setdefault(entity, _Place(entity))
+        place = self._places.get(entity) or await self._new_place(entity)
         for batch in _cut(messages, self._batch_max, place.limit_bytes):
             self._raise_failure()
             await self._room.acquire()
             task = asyncio.create_task(self._deliver(place, batch))
             self._under_way.add(task)
             task.add_done_callback(self._delivered)
+
+    async def _new_place(self, entity: str) -> _Place:
+        """With a link, so that batches are cut for what it takes: cut again, they might come after later ones."""
+        place = self._places[entity] = _Place(entity)
+        with contextlib.suppress(LineFailed, AmqpError):  # whoever delivers meets it too, and tells it or tries again
+            await self._link(place)
+        return place
 
     def _delivered(self, task: asyncio.Task[None]) -> None:
         self._under_way.discard(task)
@@ -110,15 +121,32 @@ class Post:
             if failure is None:
                 self.stored += len(batch)
                 return
+            if failure.kind is FailureKind.TOO_LARGE and len(batch) > 1:
+                await self._deliver_in_pieces(place, batch)
+                return
             if failure.kind in FOR_GOOD or attempt == ATTEMPTS:
-                raise Unreachable(f"{place.entity} of {self._dial.hostname or self._dial.host}: {failure}", failure)
+                raise self._told(place, batch, failure)
             is_busy = failure.kind is FailureKind.BUSY
             await asyncio.sleep(BUSY_S if is_busy else BACKOFF_S[min(attempt, len(BACKOFF_S)) - 1])
+
+    async def _deliver_in_pieces(self, place: _Place, batch: list[bytes]) -> None:
+        """None has more than half of the messages: in the end one that is too large is alone."""
+        for piece in _cut(batch, -(-len(batch) // 2), place.limit_bytes):
+            await self._deliver(place, piece)
+
+    def _told(self, place: _Place, batch: list[bytes], failure: Failure) -> Unreachable:
+        where, what = f"{place.entity} of {self._dial.hostname or self._dial.host}", ""
+        if failure.kind is FailureKind.TOO_LARGE:
+            name = reader_of("message_id")(Opened(place.entity, batch[0]))
+            what = f"message {name!r:.60} of {len(batch[0])} bytes: "
+        return Unreachable(f"{where}: {what}{failure}", failure)
 
     async def _attempt(self, place: _Place, payload: bytes, message_format: int) -> Failure | None:
         try:
             async with place.turn:  # in the order in which they were put
                 link = await self._link(place)
+                if message_format == BATCH_FORMAT and len(payload) > place.limit_bytes:
+                    return _MORE_THAN_A_LINK_TAKES
                 await place.credit_within(link, self._attempt_s, place.entity)
                 answer = place.send(link, payload, message_format)
                 self._flush_line()
@@ -157,7 +185,7 @@ class _Place(Linked):
         self.turn = asyncio.Lock()
         self.link: SendingLink | None = None
         self.limit_bytes = 256 * 1024
-        """What one transfer may have; what every service takes, until the link has said more."""
+        """What one transfer may have; what the service usually takes, until the link has said it."""
         self._numbers = count(1)
         self._waiting: dict[bytes, asyncio.Future[Outcome | None]] = {}
 
