@@ -173,3 +173,33 @@ def test_books_know_what_a_killed_attempt_moved_and_what_came_twice(tmp_path: Pa
     assert books is not None
     assert (books.attempts, books.killed, books.stored, books.moved, books.repeated) == (2, 1, 8, 6, 2)
     dead.close()
+
+
+def test_books_tell_messages_of_two_entities_with_one_id_apart(tmp_path: Path) -> None:
+    """The killed attempt stored three that all left; one of them was said to, and one with its id came for tests."""
+    dead = Ledger.at(tmp_path, program_of("r", 0, 0))
+    for entity in ("orders", "bills", "news"):
+        dead.record(Event(Kind.SENT_HOME, entity, message_ids=("1",)))
+    dead.record(Event(Kind.COMPLETED, "orders", message_ids=("1",)))
+    assert dead.flush()
+    with Ledger.at(tmp_path, program_of("r", 0, 1)) as second:
+        second.record(Event(Kind.SENT_HOME, "tests", message_ids=("1",)))
+        second.record(Event(Kind.COMPLETED, "tests", message_ids=("1",)))
+    books = books_of(str(tmp_path), "r")
+    assert books is not None
+    assert (books.killed, books.stored, books.moved, books.repeated) == (1, 4, 4, 0)
+    dead.close()
+
+
+def test_books_know_which_of_two_entities_a_message_came_to_twice(tmp_path: Path) -> None:
+    dead = Ledger.at(tmp_path, program_of("r", 0, 0))
+    dead.record(Event(Kind.SENT_HOME, "orders", message_ids=("1",)))
+    dead.record(Event(Kind.SENT_HOME, "bills", message_ids=("1",)))
+    assert dead.flush()
+    with Ledger.at(tmp_path, program_of("r", 0, 1)) as second:
+        second.record(Event(Kind.SENT_HOME, "bills", message_ids=("1",)))
+        second.record(Event(Kind.COMPLETED, "bills", message_ids=("1",)))
+    books = books_of(str(tmp_path), "r")
+    assert books is not None
+    assert (books.killed, books.stored, books.moved, books.repeated) == (1, 3, 2, 1)
+    dead.close()

@@ -19,6 +19,11 @@ from twinbus.ledger.lines import Flaw, read_line
 from twinbus.ledger.reader import segments_in
 from twinbus.spark.drain.shard import program_of
 
+Letter = tuple[str, str]
+"""Entity and id: two entities may have messages with the same id."""
+Unsure = dict[str, set[Letter]]
+"""By attempt, what it stored at home of which nobody has said yet that it left the backlog."""
+
 
 @dataclass(slots=True)
 class Books:
@@ -56,42 +61,45 @@ _NAMES: dict[str, str] = {
 
 def books_of(directory: str, run: str) -> Books | None:
     """The books of a run; None if its ledger cannot be read from here, or nobody wrote into it."""
-    books, open_ids = Books(), dict[str, set[str]]()
+    books, unsure = Books(), Unsure()
     try:
         for record in records_of(Path(directory), run):
             books.add(record)
-            _follow(record, open_ids)
+            _follow(record, unsure)
             books.attempts += record.kind == Kind.OPENED
         if not books.attempts:
             return None
-        books.killed = len(open_ids)
-        books.moved += len(_left_unseen(Path(directory), run, open_ids)) if open_ids else 0
+        books.killed = len(unsure)
+        books.moved += len(_left_unseen(Path(directory), run, unsure)) if unsure else 0
     except StoreError:
         return None
     books.repeated = max(0, books.stored - books.moved)
     return books
 
 
-def _follow(record: Record, open_ids: dict[str, set[str]]) -> None:
+def _follow(record: Record, unsure: Unsure) -> None:
     """Keep what an attempt has stored and not completed: never more than it may borrow at a time."""
     if record.kind == Kind.OPENED:
-        open_ids[record.process] = set()
+        unsure[record.process] = set()
     elif record.kind == Kind.CLOSED:
-        open_ids.pop(record.process, None)
-    elif record.kind == Kind.SENT_HOME and record.process in open_ids:
-        open_ids[record.process].update(record.message_ids)
-    elif record.kind in (Kind.COMPLETED, Kind.LOCK_LOST) and record.process in open_ids:
-        open_ids[record.process].difference_update(record.message_ids)
+        unsure.pop(record.process, None)
+    elif record.kind == Kind.SENT_HOME and record.process in unsure:
+        unsure[record.process].update(_letters(record))
+    elif record.kind in (Kind.COMPLETED, Kind.LOCK_LOST) and record.process in unsure:
+        unsure[record.process].difference_update(_letters(record))
 
 
-def _left_unseen(directory: Path, run: str, open_ids: dict[str, set[str]]) -> set[str]:
+def _left_unseen(directory: Path, run: str, unsure: Unsure) -> set[Letter]:
     """Of what killed attempts stored without a word of its completion, that which nobody met in the backlog again."""
-    unsure = set().union(*open_ids.values())
+    left = set[Letter]().union(*unsure.values())
     for record in records_of(directory, run):
-        if record.kind == Kind.SENT_HOME and not open_ids.get(record.process, set()).issuperset(record.message_ids):
-            mine = open_ids.get(record.process, set())
-            unsure.difference_update(each for each in record.message_ids if each not in mine)
-    return unsure
+        if record.kind == Kind.SENT_HOME:
+            left -= _letters(record) - unsure.get(record.process, set())
+    return left
+
+
+def _letters(record: Record) -> set[Letter]:
+    return {(record.entity, each) for each in record.message_ids}
 
 
 def records_of(directory: Path, run: str) -> Iterator[Record]:
