@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from time import monotonic
-from weakref import WeakSet
 
 from azure.servicebus import ServiceBusClient
 
@@ -29,6 +28,7 @@ from twinbus.client.side import Sides
 from twinbus.client.standing import FIRST_RECHECK_S, RECHECK_S, Standing
 from twinbus.client.status import Phase
 from twinbus.client.watchdog import Watchdog
+from twinbus.client.weak_register import WeakRegister
 from twinbus.pairing.closing import SIDES, SideName
 from twinbus.pairing.effects import Effect, ForgetWake, PingPrimary, Rouse, StopPings, Tell, WakeMe
 from twinbus.pairing.entity import Entity
@@ -54,7 +54,7 @@ class ThreadShell:
         self._keeper = Keeper(self.pair.name)
         self.watchdog = Watchdog()
         self._primary: ServiceBusClient | None = None
-        self._primary_links: WeakSet[SenderLink] = WeakSet()
+        self._primary_links: WeakRegister[SenderLink] = WeakRegister()
         self.receiving: ServiceBusClient
         self._warm_queue: int | None = None
         self._is_warm_queue_lent = False
@@ -170,7 +170,7 @@ class ThreadShell:
 
     def finish(self) -> None:
         """What is left to do when all senders are closed."""
-        for link in tuple(self._primary_links):  # of senders that were forgotten instead of closed
+        for link in self._primary_links.all():  # of senders that were forgotten instead of closed
             link.discard()
         self.watchdog.stop()
         self.news.close()

@@ -6,7 +6,7 @@ import contextlib
 from time import monotonic
 from types import TracebackType
 from typing import Any
-from weakref import WeakSet, ref
+from weakref import ref
 
 from azure.core.paging import ItemPaged
 
@@ -21,6 +21,7 @@ from twinbus.client.side import Side, Sides
 from twinbus.client.standing import Standing
 from twinbus.client.status import Phase, Status
 from twinbus.client.telemetry import TELEMETRY
+from twinbus.client.weak_register import WeakRegister
 from twinbus.pairing.closing import SideName
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.events import FailoverForced, MarkedHealthy
@@ -35,8 +36,8 @@ class PairedServiceBusClient:
     def __init__(self, primary: Namespace, options: SendAvailabilityPairedNamespaceOptions) -> None:
         self._standing = Standing(primary, options)
         self._shell = ThreadShell(self._standing)
-        self._senders: WeakSet[PairedServiceBusSender] = WeakSet()
-        self._receivers: WeakSet[PairedServiceBusReceiver] = WeakSet()
+        self._senders: WeakRegister[PairedServiceBusSender] = WeakRegister()
+        self._receivers: WeakRegister[PairedServiceBusReceiver] = WeakRegister()
         self._sides = sides = Sides(self, self._shell)
         self._shell.sides = ref(sides)  # weakly: the shell's threads must not keep a forgotten client alive
         self.primary = Side("primary", primary, sides)
@@ -68,9 +69,9 @@ class PairedServiceBusClient:
     def let_go(self, side: SideName) -> None:
         """One side has ended: what senders and receivers have open on it is closed."""
         if side == "primary":
-            for sender in tuple(self._senders):
+            for sender in self._senders.all():
                 sender.let_go()
-            for receiver in tuple(self._receivers):
+            for receiver in self._receivers.all():
                 receiver.close()
 
     def __enter__(self) -> PairedServiceBusClient:
@@ -84,9 +85,9 @@ class PairedServiceBusClient:
 
     def _end(self, phase: Phase, reason: str | None = None) -> None:
         self._shell.end(phase, reason)
-        for sender in tuple(self._senders):
+        for sender in self._senders.all():
             sender.close()
-        for receiver in tuple(self._receivers):
+        for receiver in self._receivers.all():
             with contextlib.suppress(Exception):  # whatever it is about, the others have to be closed too
                 receiver.close()
         receiving = getattr(self._shell, "receiving", None)
@@ -179,7 +180,7 @@ class PairedServiceBusClient:
     def status(self) -> Status:
         """How the pair is doing: every entity, every backlog queue. Prints as a table."""
         with self._shell.lock:
-            straight = sent_straight(tuple(self._senders))
+            straight = sent_straight(self._senders.all())
             return self._standing.status(monotonic(), straight.__getitem__, self._shell.news.dropped)
 
     def metrics_text(self) -> str:
