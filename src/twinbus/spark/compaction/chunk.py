@@ -23,6 +23,7 @@ from twinbus.errors import StoreError
 from twinbus.ledger.events import SCHEMA_VERSION
 from twinbus.ledger.kinds import FACTS, Kind
 from twinbus.ledger.lines import CRC_MARK, LINE_BYTES_MAX, Flaw, read_line
+from twinbus.spark.compaction.file_names import file_name
 from twinbus.spark.compaction.manifest import STEPS, Gap, Process, Rejected, Trouble, sync_names
 from twinbus.spark.compaction.number_ranges import Range, joined
 from twinbus.spark.compaction.primaries import primaries_in
@@ -72,7 +73,7 @@ def compact(chunk: Chunk, store: Path) -> Read:
     Raises `StoreError` if the store cannot be written: nobody must take that for something that is wrong in the ledger.
     """
     read = _Reading(chunk)
-    writer = _Writer(store, f"{Path(chunk.segment).stem}-{chunk.start}.parquet")
+    writer = _Writer(store, file_name(chunk.segment, chunk.start))
     try:
         with Path(chunk.path).open("rb") as file:
             for events in read.tables(file):

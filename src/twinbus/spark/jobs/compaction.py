@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,8 @@ from twinbus.spark.compaction.steps import STEP_DDL
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+PATTERNS = re.compile(r"[\[\]{}*?\\]")
 
 LITTLE_BYTES = 32 << 20
 """So much is read in the time that workers take to start and to be asked."""
@@ -59,5 +62,10 @@ def steps_of_files(spark: SparkSession, store: Path, files: list[str]) -> DataFr
     schema = f"{STEP_DDL}, date DATE"
     if not files:
         return spark.createDataFrame([], schema)
-    base = str(store / STEPS)
-    return spark.read.schema(schema).option("basePath", base).parquet(*(str(store / file) for file in files))
+    base = str(store / STEPS)  # unlike the others this is never taken for a pattern
+    return spark.read.schema(schema).option("basePath", base).parquet(*paths_of(store, files))
+
+
+def paths_of(store: Path, files: list[str]) -> list[str]:
+    """The files as Spark is asked for them: it takes paths for patterns, and a folder may be called `[old] ledger`."""
+    return [PATTERNS.sub(r"\\\g<0>", str(store / file)) for file in files]

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from twinbus.spark.jobs.compaction import steps_of_files
+from twinbus.spark.jobs.compaction import paths_of, steps_of_files
 from twinbus.spark.transforms.accounts import KEY, accounts
 from twinbus.spark.transforms.availability import changes
 from twinbus.spark.transforms.ordering import journeys, mended, session_names, stretches, together
@@ -33,7 +33,7 @@ def read_table(spark: SparkSession, store: Path, table: str, files: list[str]) -
     schema = schemas()[table]
     if not files:
         return spark.createDataFrame([], schema)
-    return spark.read.schema(schema).parquet(*(str(store / file) for file in files))
+    return spark.read.schema(schema).parquet(*paths_of(store, files))
 
 
 @cache
