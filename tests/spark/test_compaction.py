@@ -100,6 +100,18 @@ def test_days_are_folders(ledger: Path) -> None:
     assert folders == {"date=2025-03-09", "date=2025-03-10"}
 
 
+def test_days_beyond_all_calendars_share_the_nearest_that_one_has(ledger: Path) -> None:
+    told = script("00000000000000aa", 1)
+    for day in (0, 1, 3, 1000):
+        for end_ms in (253_402_300_800_000 + day * 86_400_000, -62_135_596_800_000 - day * 86_400_000):
+            told.note(end_ms, Event(Kind.ACCEPTED, "orders", message_ids=("far",)))
+    write_lines(ledger, told.process, told.lines())
+    compacted = compact_ledger(one_by_one, ledger)
+    folders = {Path(file).parent.name for file in compacted.manifest.files}
+    assert folders == {"date=0001-01-01", "date=2025-03-09", "date=9999-12-31"}
+    assert len(rows_of(compacted)) == compacted.manifest.steps == 11
+
+
 def test_a_second_run_reads_only_what_is_new(ledger: Path) -> None:
     asked: list[Chunk] = []
 
@@ -189,6 +201,18 @@ def test_lines_that_are_no_records_are_reported_even_with_a_good_checksum(ledger
     [trouble] = compacted.manifest.troubles
     assert (trouble.defect, trouble.count) == ("corrupt", 3)
     assert compacted.manifest.records == 5
+
+
+def test_a_number_of_more_than_63_bits_is_told_and_the_rest_is_kept(ledger: Path) -> None:
+    told = script("00000000000000aa", 9)
+    for at, number in ((3, 1 << 63), (5, -(1 << 63) - 1), (6, (1 << 63) - 1)):
+        told.note(BASE_MS + at, Event(Kind.STORED, "orders", message_ids=("odd",), sequence_numbers=(number,)))
+    write_lines(ledger, told.process, told.lines())
+    compacted = compact_ledger(one_by_one, ledger)
+    [trouble] = compacted.manifest.troubles
+    assert (trouble.defect, trouble.lines) == ("corrupt", [6, 9])
+    assert [number for _, number in numbers_of(compacted)] == [1, 2, 3, 4, 5, 7, 8, 10, 11, 12, 13, 14]
+    assert [each.records for each in coverage_of(compacted).unknown] == [1, 1]
 
 
 def test_a_copied_segment_is_a_duplicate_and_changes_nothing(ledger: Path) -> None:

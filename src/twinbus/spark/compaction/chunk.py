@@ -32,6 +32,8 @@ from twinbus.spark.compaction.steps import STEP_SCHEMA, parsed, steps_of
 BLOCK_BYTES = 16 << 20
 LINES_NAMED_MAX = 10
 DAY_MS = 86_400_000
+FIRST_DAY, LAST_DAY = -719_162, 2_932_896
+"""Of the calendar: 0001-01-01 and 9999-12-31."""
 OURS = b'{"v":%d,"process":"' % SCHEMA_VERSION
 """How every line of this version begins; any other is looked at with more care."""
 ENVELOPE = ("process", "number", "at_ms", "host", "pid", "program")
@@ -160,10 +162,25 @@ class _Reading:
     def _table_of_the_careful(self, lines: list[bytes], numbers: list[int]) -> Any:
         """Somewhere among the lines is one with a good checksum that is no record for all that."""
         kept = [pair for pair in zip(lines, numbers, strict=True) if self._is_record(*pair)]
-        if not kept:
-            return None
-        data = b"\n".join(line for line, _ in kept)
-        return parsed(data).append_column("line", pa.array([number for _, number in kept]))
+        tables = list(self._tables_in_halves(kept))
+        return pa.concat_tables(tables).combine_chunks() if tables else None
+
+    def _tables_in_halves(self, lines: list[tuple[bytes, int]]) -> Iterator[Any]:
+        """Tables of records that have their line's number beside them. Where one cannot be in any, as with a number of
+        more than 63 bits, it is looked for by halves, and told.
+        """
+        if not lines:
+            return
+        try:
+            table = parsed(b"\n".join(line for line, _ in lines))
+            yield table.append_column("line", pa.array([number for _, number in lines]))
+        except pa.ArrowInvalid as error:
+            if len(lines) == 1:
+                self.note("corrupt", f"not a record: {error}", lines[0][1])
+                return
+            middle = len(lines) // 2
+            yield from self._tables_in_halves(lines[:middle])
+            yield from self._tables_in_halves(lines[middle:])
 
     def _is_record(self, line: bytes, at: int) -> bool:
         read = read_line(line)
@@ -286,7 +303,8 @@ class _Writer:
 
     def write(self, steps: Any) -> None:
         self.steps += steps.num_rows
-        day = steps["at_ms"].to_numpy() // DAY_MS
+        # A clock that is wrong beyond all calendars has the nearest day that one has.
+        day = np.clip(steps["at_ms"].to_numpy() // DAY_MS, FIRST_DAY, LAST_DAY)
         with _written_into(self._store):
             for each in np.unique(day):
                 part = steps if (day == each).all() else steps.filter(pa.array(day == each))
@@ -294,7 +312,7 @@ class _Writer:
 
     def _writer_of(self, day: int) -> Any:
         if day not in self._open:
-            folder = self._store / STEPS / f"date={_date(day)}"
+            folder = self._store / STEPS / f"date={np.datetime64(day, 'D')}"
             folder.mkdir(parents=True, exist_ok=True)
             fresh = folder / f".{self._name}.{os.getpid()}.new"
             self._open[day] = (fresh, folder / self._name, pq.ParquetWriter(fresh, STEP_SCHEMA, compression="zstd"))
@@ -318,8 +336,3 @@ def _written_into(store: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise StoreError(f"nothing can be written to {store}: {error.strerror or error}") from error
-
-
-def _date(day: int) -> str:
-    """As 2025-03-09; for a clock that is wrong beyond all calendars the nearest day that one has."""
-    return str(np.datetime64(min(max(day, -719_162), 2_932_896), "D"))
