@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -150,6 +151,16 @@ def test_a_message_that_could_not_be_printed_is_not_lost(
         )
     assert (done.returncode, done.stderr) == (1, "twinbus: the output cannot be written: No space left on device\n")
     assert [each["body"] for each in received(capsys, "--wait", "5s")] == ["precious"]
+
+
+def test_what_is_deleted_is_shown_whatever_its_ids_are(
+    contoso: LocalNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ids: list[Any] = [uuid.UUID(int=5), b"\xff\xfe", 12]
+    send(contoso, *(AmqpAnnotatedMessage(data_body=b"precious", properties={"message_id": each}) for each in ids))
+    found = received(capsys, "--delete", "--max", "3")
+    assert [each["message_id"] for each in found] == [str(uuid.UUID(int=5)), "fffe", "12"]
+    assert {each["body"] for each in found} == {"precious"}
 
 
 def test_following_goes_on_until_it_is_interrupted(contoso: LocalNamespace) -> None:

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from twinbus.amqp.types import text_of as text_of_name
 from twinbus.cli.plain_text import harmless, on_one_line
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
 
 BODY_SHOWN = 10_000
+DEEPEST = 100
+"""A value that is nested deeper (not every SDK has a bound) is written as Python would."""
 FIELDS = ("subject", "content_type", "correlation_id", "reply_to", "to", "partition_key")
+
+Reading: TypeAlias = "Callable[[ServiceBusReceivedMessage], Any]"
 
 
 def body_bytes(message: ServiceBusReceivedMessage) -> bytes:
@@ -25,24 +32,48 @@ def body_bytes(message: ServiceBusReceivedMessage) -> bytes:
 
 
 def document(message: ServiceBusReceivedMessage) -> dict[str, Any]:
-    """Everything that is known of a message; a body that is no text is `body_base64`."""
-    facts: dict[str, Any] = {
-        "sequence_number": message.sequence_number,
-        "message_id": message.message_id,
-        "session_id": message.session_id,
-        **{name: getattr(message, name) for name in FIELDS},
-        "enqueued_at": _written(message.enqueued_time_utc),
-        "expires_at": _written(message.expires_at_utc),
-        "scheduled_for": _written(message.scheduled_enqueue_time_utc),
-        "delivery_count": message.delivery_count,
-        "state": message.state.name.lower(),
-        "dead_letter_reason": message.dead_letter_reason,
-        "dead_letter_description": message.dead_letter_error_description,
-        "dead_letter_source": message.dead_letter_source,
-        "properties": _plain(message.application_properties or {}),
-        "body_type": message.body_type.value,
-    }
-    return facts | _body(message)
+    """Everything that is known of a message, for JSON; a body that is no text is `body_base64`.
+
+    It is made of any message, for one that is deleted already has nothing else left: a fact that the SDK cannot read is
+    None, and `unreadable` tells why.
+    """
+    facts: dict[str, Any] = {}
+    unreadable: dict[str, str] = {}
+    for name, read in _READINGS.items():
+        try:
+            facts[name] = _plain(read(message))
+        except Exception as error:  # a sender may have written anything, and the SDK looks at it only now
+            facts[name], unreadable[name] = None, f"{type(error).__name__}: {error}"
+    return facts | _body(message) | ({"unreadable": unreadable} if unreadable else {})
+
+
+def _named(attribute: str) -> Reading:
+    def read(message: ServiceBusReceivedMessage) -> str | None:
+        value = getattr(message, attribute)
+        return None if value is None else text_of_name(value)
+
+    return read
+
+
+def _state(message: ServiceBusReceivedMessage) -> str:
+    """By its name, or by its number if the SDK has no name for it."""
+    return str(getattr(message.state, "name", message.state)).lower()
+
+
+_READINGS: dict[str, Reading] = {
+    "sequence_number": attrgetter("sequence_number"),
+    **{name: _named(name) for name in ("message_id", "session_id", *FIELDS)},
+    "enqueued_at": attrgetter("enqueued_time_utc"),
+    "expires_at": attrgetter("expires_at_utc"),
+    "scheduled_for": attrgetter("scheduled_enqueue_time_utc"),
+    "delivery_count": attrgetter("delivery_count"),
+    "state": _state,
+    "dead_letter_reason": _named("dead_letter_reason"),
+    "dead_letter_description": _named("dead_letter_error_description"),
+    "dead_letter_source": _named("dead_letter_source"),
+    "properties": lambda message: message.application_properties or {},
+    "body_type": attrgetter("body_type.value"),
+}
 
 
 def _body(message: ServiceBusReceivedMessage) -> dict[str, Any]:
@@ -59,27 +90,25 @@ def _decoded(message: ServiceBusReceivedMessage) -> Any:
     return message.body if message.body_type.value == "value" else list(message.body)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, depth: int = 0) -> Any:
     """With nothing in it that JSON does not know."""
     match value:
-        case Mapping():
-            return {_text(key): _plain(each) for key, each in value.items()}
-        case list() | tuple():
-            return [_plain(each) for each in value]
+        case Mapping() if depth < DEEPEST:
+            return {text_of_name(key): _plain(each, depth + 1) for key, each in value.items()}
+        case list() | tuple() if depth < DEEPEST:
+            return [_plain(each, depth + 1) for each in value]
+        case float() if not math.isfinite(value):
+            return str(value)
         case None | bool() | int() | float() | str():
             return value
         case datetime():
             return _written(value)
         case _:
-            return _text(value)
+            return text_of_name(value)
 
 
-def _text(value: Any) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-
-
-def _written(when: datetime | None) -> str | None:
-    return None if when is None else when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def _written(when: datetime) -> str:
+    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 # --- for people ---
@@ -95,7 +124,8 @@ def text_of(message: ServiceBusReceivedMessage) -> str:
     if facts["dead_letter_reason"] or facts["dead_letter_description"]:
         why = ": ".join(filter(None, (facts["dead_letter_reason"], facts["dead_letter_description"])))
         lines.append(f"  {'dead letter':<16} {_word(why)}")
-    lines += [f"  {'property':<16} {_word(name)} = {_word(each)}" for name, each in facts["properties"].items()]
+    lines += [f"  {'property':<16} {_word(name)} = {_word(each)}" for name, each in (facts["properties"] or {}).items()]
+    lines += [f"  {'unreadable':<16} {_word(name)}: {_word(why)}" for name, why in facts.get("unreadable", {}).items()]
     return "\n".join([*lines, *_shown(message)])
 
 
