@@ -337,6 +337,19 @@ def test_a_balance_that_does_not_fit_is_made_again(spark: SparkSession, tmp_path
     assert accounted() == 600
 
 
+def test_a_balance_of_fewer_steps_than_its_files_have_is_made_again(spark: SparkSession, tmp_path: Path) -> None:
+    """Without its manifest a ledger is compacted again, into files of the same names."""
+    told = a_told_day(tmp_path)
+    assert report(spark, tmp_path).reconciliation.accepted == 600
+    told.tell(Kind.ACCEPTED, 600, "m600")
+    told.write()
+    (tmp_path / "compacted" / manifests.NAME).unlink()
+    assert report(spark, tmp_path).reconciliation.accepted == 601
+    told.tell(Kind.ACCEPTED, 601, "m601")
+    told.write()
+    assert report(spark, tmp_path).reconciliation.accepted == 602
+
+
 def dies(*_: object) -> None:
     raise OSError(errno.ENOSPC, "no power")
 

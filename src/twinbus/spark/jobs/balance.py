@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import fcntl
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from twinbus.errors import StoreDamaged, StoreError
 from twinbus.spark.compaction.manifest import Manifest, sync_names, write_whole
@@ -78,9 +79,28 @@ def load(store: Path, manifest: Manifest) -> Balance:
         balance = msgspec.json.decode((store / FOLDER / NAME).read_bytes(), type=Balance)
     except (OSError, msgspec.DecodeError):
         return Balance()
-    fits = balance.version == VERSION and set(balance.folded) <= set(manifest.files)
     whole = all((store / file).exists() for files in balance.tables.values() for file in files)
-    return balance if fits and whole else Balance()
+    return balance if whole and _fits(balance, store, manifest) else Balance()
+
+
+def _fits(balance: Balance, store: Path, manifest: Manifest) -> bool:
+    """Whether the steps that are in it are some of those in the store.
+
+    Names do not tell: a ledger that is compacted again, since somebody removed the manifest, has files of the same
+    names with more in them. Numbers do: what is not in the balance has to be in the files that are not.
+    """
+    folded, files = set(balance.folded), set(manifest.files)
+    if balance.version != VERSION or not folded <= files:
+        return False
+    return manifest.steps - balance.steps == _rows(store, files - folded)
+
+
+def _rows(store: Path, files: Iterable[str]) -> int | None:
+    """How many rows files have; None if one cannot be read, which is told when it is."""
+    try:
+        return sum(int(pq.read_metadata(store / file).num_rows) for file in files)
+    except (OSError, pa.ArrowException):
+        return None
 
 
 def save(store: Path, balance: Balance) -> None:
