@@ -18,8 +18,15 @@ from twinbus.pairing.envelope import PATH, Aliases, read_aliases
 # Only the service's entries, each with a value whose width its first byte tells: so the pattern reads them as a decoder
 # would, and a message with any entry of its own does not fit.
 _VALUE = rb"(?:[\x81\x83\x80].{8}|[\x53-\x55].|[\x70\x71].{4}|[\x43-\x45])"
-_NAMES = rb"sequence-number|enqueued-time|enqueue-sequence-number|message-state|locked-until"
-_SERVICE_ENTRIES = re.compile(rb"\x00\x53\x72\xc1..(?:\xa3.x-opt-(?:" + _NAMES + rb")" + _VALUE + rb")+", re.DOTALL)
+_NAMES = (
+    b"x-opt-sequence-number",
+    b"x-opt-enqueued-time",
+    b"x-opt-enqueue-sequence-number",
+    b"x-opt-message-state",
+    b"x-opt-locked-until",
+)
+_NAME = b"|".join(re.escape(bytes((len(name),)) + name) for name in _NAMES)  # a longer name may begin like one of these
+_SERVICE_ENTRIES = re.compile(rb"\x00\x53\x72\xc1..(?:\xa3(?:" + _NAME + rb")" + _VALUE + rb")+", re.DOTALL)
 _LOCK_TOKEN = re.compile(rb"\x00\x53\x71\xc1..\xa3\x10x-opt-lock-token\x98.{16}", re.DOTALL)
 _PATH_KEY = b"\xa1\x09" + PATH.encode()
 _ALIAS_START = b"x-ms-"

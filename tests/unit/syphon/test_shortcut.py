@@ -104,3 +104,10 @@ def test_an_entry_in_disguise_is_not_taken_for_the_services() -> None:
     letter = sections.encode_message(annotations=annotations, application_properties={"x-ms-path": "orders"}, data=b"")
     assert read_letter(letter)[1] is None
     assert b"mine" in open_envelope(letter).letter
+
+
+def test_a_name_that_begins_like_one_of_the_services_is_another() -> None:
+    """Read as if it ended there, the rest would be a value and one more entry."""
+    odd = {"x-opt-message-stateT\x05": Symbol("x-opt-message-stateT\x07")}
+    letter = sections.encode_message(annotations=odd, application_properties={"x-ms-path": "orders"}, data=b"")
+    assert read_letter(letter) == (read_aliases(letter), None)
