@@ -71,6 +71,10 @@ class Background:
     def ask(self, flush: Flush) -> None:
         self._asks.put(flush)
 
+    def sync(self) -> bool:
+        """Whether everything is on the disk. For the thread itself, and for others once it has ended."""
+        return self._attempt(self._scribe.segments.sync)
+
     def end(self) -> None:
         """Write what is left, and end."""
         self._asks.put(None)
@@ -91,7 +95,7 @@ class Background:
                 return self._finish(flushes)
             fine = self._write_down()
             if fine and self._sync_is_due(flushes, synced_ns):
-                fine, synced_ns = self._attempt(self._scribe.segments.sync), self._monotonic_ns()
+                fine, synced_ns = self.sync(), self._monotonic_ns()
             if fine:
                 self._tell_that_it_works()
             _answer(flushes, fine)
@@ -120,7 +124,8 @@ class Background:
         self._scribe.lose(self._take_lost())
         self.ended_well = self._attempt(lambda: self._scribe.close(self._notes, self._why_lost))
         self._scribe.segments.let_go()
-        _answer(flushes, self.ended_well)
+        fine = self.ended_well and (not any(flush.sync for flush in flushes) or self.sync())
+        _answer(flushes, fine)
 
     def _attempt(self, step: Callable[[], None]) -> bool:
         """Whether it worked. Trouble is told when it begins, not every time."""

@@ -40,13 +40,13 @@ class Disk:
     def sync(self, file: int) -> None:
         os.fsync(file)
 
+    def sync_ended(self, path: Path) -> None:
+        """The same for a file that was closed."""
+        _sync(path, os.O_RDONLY)
+
     def sync_names(self, directory: Path) -> None:
         """New files are still there after a power cut."""
-        opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(opened)
-        finally:
-            os.close(opened)
+        _sync(directory, os.O_RDONLY | os.O_DIRECTORY)
 
     def close(self, file: int) -> None:
         os.close(file)
@@ -58,6 +58,14 @@ class Disk:
 
     def free_bytes(self, directory: Path) -> int:
         return (room := os.statvfs(directory)).f_bavail * room.f_frsize
+
+
+def _sync(path: Path, flags: int) -> None:
+    opened = os.open(path, flags | os.O_CLOEXEC)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 def _give_name(fresh: Path, path: Path) -> None:

@@ -30,7 +30,10 @@ class Segments:
         self._size = 0
         self._begun_ns = 0
         self._index = 0
+        self._file_index = 0
         self._unsynced = False
+        self._names_unsynced = False
+        self._ended_unsynced: int | None = None  # the first segment that ended before it was synced
         self._room: int | None = None  # how much may be written before looking again; None: look now
         self._looked_ns = 0
 
@@ -47,10 +50,26 @@ class Segments:
         self._room = None if self._room is None else self._room - len(data)
 
     def sync(self) -> None:
-        """What was appended survives a power cut."""
+        """What was appended survives a power cut, also what is in segments that have ended."""
+        if self._names_unsynced:
+            self._sync_names()
+        if self._ended_unsynced is not None:
+            self._sync_ended(self._ended_unsynced)
         if self._unsynced and self._file is not None:
             self._disk.sync(self._file)
             self._unsynced = False
+
+    def _sync_names(self) -> None:
+        self._disk.sync_names(self._options.directory)
+        self._names_unsynced = False
+
+    def _sync_ended(self, first: int) -> None:
+        end = self._index + 1 if self._file is None else self._file_index
+        for index in range(first, end):
+            with suppress(FileNotFoundError):  # moved away by its owner, or never begun
+                self._disk.sync_ended(self._path(index))
+            self._ended_unsynced = index + 1
+        self._ended_unsynced = None
 
     def retire(self) -> None:
         """End the segment, if there is one; the next record begins another."""
@@ -66,6 +85,8 @@ class Segments:
         """Close the file without further care. What a forked child does with the file of its parent."""
         file, self._file = self._file, None
         if file is not None:
+            if self._unsynced and self._ended_unsynced is None:
+                self._ended_unsynced = self._file_index
             with suppress(OSError):  # the system has taken or lost the data by now, there is nothing left to do
                 self._disk.close(file)
 
@@ -76,14 +97,18 @@ class Segments:
     def _begin(self, monotonic_ns: int) -> None:
         """Begin the next segment, then end the one before: a process that runs always holds one."""
         self._index += 1  # also if it fails: a name is tried once
-        path = self._options.directory / segment_name(self._opened_ns, self._process, self._index)
-        file = self._disk.create(path)
+        file = self._disk.create(self._path(self._index))
+        self._names_unsynced = True
         try:
             self.retire()
         finally:
             self._file, self._size, self._begun_ns = file, 0, monotonic_ns
+            self._file_index, self._unsynced = self._index, False
         if self._options.sync_interval_s is not None:
-            self._disk.sync_names(self._options.directory)
+            self._sync_names()
+
+    def _path(self, index: int) -> Path:
+        return self._options.directory / segment_name(self._opened_ns, self._process, index)
 
     def _write_all(self, data: bytes) -> None:
         assert self._file is not None
@@ -135,4 +160,4 @@ def segment_name(opened_ns: int, process: str, index: int) -> str:
 def process_of(path: Path) -> tuple[str, int] | None:
     """Process and index in the name of a segment; None if somebody else named it."""
     parts = path.name.removesuffix(SUFFIX).split("-")
-    return (parts[1], int(parts[2])) if len(parts) == 3 and parts[2].isdigit() else None
+    return (parts[1], int(parts[2])) if len(parts) == 3 and parts[2].isdecimal() else None

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from heapq import nlargest
 from pathlib import Path
+from typing import BinaryIO
 
 from twinbus.ledger.events import Record
 from twinbus.ledger.lines import LINE_BYTES_MAX, Flaw, read_line
@@ -62,7 +63,11 @@ class LedgerTail:
         """Whole lines only: one that is still being written comes next time."""
         found: list[Record] = []
         with suppress(OSError), path.open("rb") as file:
-            file.seek(self._offsets.get(path, 0))
+            offset = self._offsets.get(path, 0)
+            start = _start_of_line(file, offset)
+            if start < offset and _is_record(file.read(offset - start)):
+                start = offset  # it lacked only its end when it was read
+            file.seek(start)
             while line := file.readline(LINE_BYTES_MAX + 1):
                 if not line.endswith(b"\n") and len(line) <= LINE_BYTES_MAX:
                     break
@@ -74,6 +79,23 @@ class LedgerTail:
         record = read_line(line)
         if not isinstance(record, Flaw) and self._wanted(record):
             found.append(record)
+
+
+def _start_of_line(file: BinaryIO, offset: int) -> int:
+    """Where the line begins that `offset` is in the midst of, and there the file is left; `offset` if it is too far."""
+    at, floor = offset, max(0, offset - LINE_BYTES_MAX)
+    while at > floor:
+        before = max(floor, at - BLOCK_BYTES)
+        file.seek(before)
+        end = file.read(at - before).rfind(b"\n")
+        if end >= 0:
+            return file.seek(before + end + 1)
+        at = before
+    return file.seek(offset if floor else 0)
+
+
+def _is_record(line: bytes) -> bool:
+    return not isinstance(read_line(line), Flaw)
 
 
 def _moment(record: Record) -> tuple[int, str, int]:

@@ -199,7 +199,7 @@ class Ledger:
     def flush(self, timeout_s: float = 2.0, *, sync: bool = False) -> bool:
         """Whether everything recorded so far is in a file now (with `sync`: on the disk), within the time given."""
         if not self._background.is_alive:
-            return self._background.ended_well and not self._notes
+            return self._background.ended_well and not self._notes and (not sync or self._background.sync())
         flush = Flush(sync)
         self._background.ask(flush)
         return flush.done.wait(timeout_s) and flush.fine

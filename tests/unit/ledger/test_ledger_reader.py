@@ -198,6 +198,36 @@ def test_the_tail_goes_on_with_what_is_added_and_waits_for_whole_lines(tmp_path:
     assert [(record.process, record.number) for record in end.added()] == [("b", 1), ("b", 2), ("a", 7)]
 
 
+def test_the_tail_misses_no_line_that_was_being_written_when_it_began(tmp_path: Path) -> None:
+    """And has none twice, if only its end was not there yet."""
+    whole = b"".join(lines("a", range(1, 4)))
+    for size in range(len(whole) + 1):
+        (tmp_path / "a.jsonl").write_bytes(whole[:size])
+        end = LedgerTail(tmp_path)
+        found = end.last(10)
+        for more in (size + 1, len(whole)):
+            (tmp_path / "a.jsonl").write_bytes(whole[:more])
+            found += end.added()
+        assert [record.number for record in found] == [1, 2, 3], size
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_tail_waits_for_a_long_line_and_passes_over_one_that_is_too_long(tmp_path: Path, count: int) -> None:
+    writer = LineWriter(process="a", pid=1, host="here", program="")
+    long = Event(Kind.PING, reason="x" * 200_000)
+    line = b"".join(writer.line(long, number=at, at_ns=at, monotonic_ns=at) for at in range(1, count + 1))
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(line[:-100_000])
+    end = LedgerTail(tmp_path)
+    assert len(end.last(10)) == count - 1
+    path.write_bytes(line)
+    assert [record.number for record in end.added()] == [count]
+    (tmp_path / "b.jsonl").write_bytes(b"x" * (LINE_BYTES_MAX + 10))
+    assert end.added() == []
+    (tmp_path / "b.jsonl").write_bytes(b"x" * (LINE_BYTES_MAX + 10) + b"\n" + line)
+    assert len(end.added()) == count
+
+
 @given(st.lists(st.integers(1, 40)))
 def test_numbers_behave_like_a_set(numbers: list[int]) -> None:
     ranges, model = Numbers(), set[int]()

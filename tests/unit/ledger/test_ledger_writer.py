@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import logging
 import os
@@ -16,6 +17,8 @@ from ledger_disks import HangingDisk, RefusingDisk
 
 from twinbus.errors import OptionsError
 from twinbus.ledger import Event, Kind, Ledger, LedgerOptions, LedgerReader, Record, verify
+from twinbus.ledger.disk import Disk
+from twinbus.ledger.reader import segments_in
 
 
 def read(directory: Path) -> list[Record]:
@@ -177,6 +180,76 @@ def test_syncs_happen_when_asked_for_at_the_end_and_after_the_interval(tmp_path:
         ledger.flush()
         assert disk.syncs == 2
     assert disk.syncs == 3
+
+
+class DustyDisk(Disk):
+    """Knows the names of files that a power cut would take something from."""
+
+    def __init__(self) -> None:
+        self.names: dict[int, str] = {}
+        self.dusty: set[str] = set()
+        self.fails = False
+
+    def create(self, path: Path) -> int:
+        file = super().create(path)
+        self.names[file] = path.name
+        self.dusty.add(path.parent.name)
+        return file
+
+    def write(self, file: int, data: bytes | memoryview) -> int:
+        self.dusty.add(self.names[file])
+        return super().write(file, data)
+
+    def sync(self, file: int) -> None:
+        self._clean(self.names[file])
+
+    def sync_ended(self, path: Path) -> None:
+        super().sync_ended(path)
+        self._clean(path.name)
+
+    def sync_names(self, directory: Path) -> None:
+        self._clean(directory.name)
+
+    def _clean(self, name: str) -> None:
+        if self.fails:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        self.dusty.discard(name)
+
+
+@pytest.mark.parametrize("every_s", [None, 3600.0])
+def test_a_flush_with_sync_is_about_all_segments(tmp_path: Path, every_s: float | None) -> None:
+    disk = DustyDisk()
+    with ledger_in(tmp_path, disk, sync_interval_s=every_s, segment_bytes_max=1024) as ledger:
+        for number in range(20):
+            ledger.record(sent(number))
+            ledger.flush()
+        if every_s is None:
+            assert len(disk.dusty) == len(segments_in(tmp_path)) + 1, "the system decides when, until somebody asks"
+        segments_in(tmp_path)[2].rename(tmp_path / "moved away")
+        assert ledger.flush(sync=True)
+        assert {name for name in disk.dusty if (tmp_path / name).exists() or name == tmp_path.name} == set()
+        disk.fails = True
+        ledger.record(sent(20))
+        assert not ledger.flush(sync=True)
+        disk.fails = False
+        assert ledger.flush(sync=True)
+        ledger.record(sent(21))
+    assert ledger.flush(sync=True)
+    assert {name for name in disk.dusty if (tmp_path / name).exists() or name == tmp_path.name} == set()
+
+
+def test_a_segment_that_could_not_be_synced_as_it_ended_is_synced_later(tmp_path: Path) -> None:
+    disk = DustyDisk()
+    with ledger_in(tmp_path, disk, sync_interval_s=3600.0, segment_bytes_max=1024) as ledger:
+        ledger.record(sent(1))
+        assert ledger.flush()
+        disk.fails = True
+        for number in range(2, 10):
+            ledger.record(sent(number))
+            ledger.flush()
+        disk.fails = False
+        assert ledger.flush(sync=True)
+        assert disk.dusty == set()
 
 
 def test_a_disk_that_hangs_holds_up_neither_a_record_nor_a_bounded_flush_nor_close(tmp_path: Path) -> None:
