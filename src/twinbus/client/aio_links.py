@@ -17,7 +17,15 @@ from typing import Any, TypeVar
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError
 
-from twinbus.client.failures import LinkFailed, asked_failure, describe, failed_to_write, no_answer, overdue
+from twinbus.client.failures import (
+    LinkFailed,
+    asked_failure,
+    describe,
+    failed_to_write,
+    interruption,
+    no_answer,
+    overdue,
+)
 from twinbus.client.links import CLOSE_S, KEEP_ALIVE_S, NO_KEEP_ALIVE
 from twinbus.client.watchdog import GRACE_S
 from twinbus.client.wires import AioWire, LastTransfer
@@ -163,6 +171,9 @@ class AioSenderLink:
                     result = await act
             except Exception as error:
                 check_cancelled(asked)
+                given_up = interruption(error)
+                if given_up is not None:
+                    raise given_up from None
                 raise self._failed(error, deadline_s, explain) from error
             check_cancelled(asked)
             return result

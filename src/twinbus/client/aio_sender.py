@@ -17,7 +17,7 @@ from twinbus.client.aio_links import AioSenderLink, cancellations, check_cancell
 from twinbus.client.aio_shell import TaskShell
 from twinbus.client.any_sender import NOT_TRIED, REST_S, AnySender, spoils_link
 from twinbus.client.asks import Answer, Ask, Pack, Pause, ToBacklog, ToPrimary, WaitTurn
-from twinbus.client.failures import LinkFailed
+from twinbus.client.failures import LinkFailed, interruption
 from twinbus.client.messages import (
     PairedMessageBatch,
     Prepared,
@@ -198,10 +198,11 @@ class PairedServiceBusSender(AnySender):
         link.guard.cancel()
         if isinstance(error, Exception) and cancellations() > asked:
             error = asyncio.CancelledError()  # whatever the SDK made of it
-        if not isinstance(error, Exception):
+        given_up = interruption(error)
+        if given_up is not None:
             self._forget(link)  # cancelled in the middle: nobody knows what the link is waiting for
-            self._interrupted(error, message_ids, started_at)
-            raise error
+            self._interrupted(given_up, message_ids, started_at)
+            raise given_up from None
         failure = link.failure_of(error)
         self._after_failure(link, failure)
         return failure
@@ -306,6 +307,9 @@ class PairedServiceBusSender(AnySender):
                     self._standing.chronicle.cancelled(self.entity.path, numbers)
             except LinkFailed as problem:
                 self._after_failure(link, problem.failure)
+                raise
+            except BaseException:
+                self._forget(link)
                 raise
         except LinkFailed as problem:
             raise (problem.failure.error or SendError(str(problem))) from None

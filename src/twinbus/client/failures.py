@@ -8,9 +8,14 @@ its condition. So the whole chain of causes is looked at, the innermost AMQP err
 from __future__ import annotations
 
 import re
+import signal
 import struct
+import traceback
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
+from types import CodeType
+from typing import Any
 
 from azure.core.exceptions import (
     AzureError,
@@ -130,6 +135,31 @@ def overdue(failure: Failure, entity: str) -> Failure:
 def failed_to_write(error: BaseException) -> bool:
     """Whether a frame could not be written, or not wholly; during a send that frame is the transfer."""
     return any(str(getattr(layer, "description", "")).startswith(_WRITE_FAILED) for layer in _layers(error))
+
+
+def interruption(error: BaseException) -> BaseException | None:
+    """What was meant for the caller and only happened to come during a call; None: the call failed.
+
+    Whatever is no `Exception`, and what a signal handler of the application raised, as the time limits of task queues
+    do: the SDK takes that for an error of its connection. Nothing else the application raises in the middle of a call
+    counts, such as what is wrong with its credential.
+    """
+    if not isinstance(error, Exception):
+        return error
+    handlers = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
+    for layer in _layers(error):
+        if any(frame.f_code in handlers for frame, _ in traceback.walk_tb(layer.__traceback__)):
+            return layer
+    return None
+
+
+def _code_of(handler: object) -> CodeType | None:
+    """What runs when a signal comes, if that is written in Python."""
+    if not callable(handler):
+        return None
+    function: Any = handler.func if isinstance(handler, partial) else handler
+    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
+    return code if isinstance(code, CodeType) else None
 
 
 def one_line(error: BaseException) -> str:

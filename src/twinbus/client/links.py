@@ -17,7 +17,15 @@ from typing import Any, TypeVar
 from azure.servicebus import ServiceBusClient, ServiceBusSender
 from azure.servicebus.exceptions import ServiceBusConnectionError
 
-from twinbus.client.failures import LinkFailed, asked_failure, describe, failed_to_write, no_answer, overdue
+from twinbus.client.failures import (
+    LinkFailed,
+    asked_failure,
+    describe,
+    failed_to_write,
+    interruption,
+    no_answer,
+    overdue,
+)
 from twinbus.client.watchdog import Watchdog
 from twinbus.client.wires import LastTransfer, Wire
 from twinbus.pairing.failure import Failure
@@ -128,6 +136,9 @@ class SenderLink:
         try:
             return act()
         except Exception as error:
+            given_up = interruption(error)
+            if given_up is not None:
+                raise given_up from None
             raise LinkFailed(explain(error)) from error
         finally:
             self.busy_until = None

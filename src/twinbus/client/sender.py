@@ -19,7 +19,7 @@ from azure.servicebus.exceptions import OperationTimeoutError
 from twinbus.client import answers
 from twinbus.client.any_sender import NOT_TRIED, REST_S, AnySender, spoils_link
 from twinbus.client.asks import Answer, Ask, Pack, Pause, ToBacklog, ToPrimary, WaitTurn
-from twinbus.client.failures import LinkFailed
+from twinbus.client.failures import LinkFailed, interruption
 from twinbus.client.links import SenderLink
 from twinbus.client.messages import (
     PairedMessageBatch,
@@ -190,10 +190,11 @@ class PairedServiceBusSender(AnySender):
         """What went wrong on the straight way; called while the error is handled, and raises it if it is no failure."""
         assert link is not None, "only a send on a link can fail"
         link.busy_until = None
-        if not isinstance(error, Exception):
+        given_up = interruption(error)
+        if given_up is not None:
             self._forget(link)  # interrupted in the middle: nobody knows what the link is waiting for
-            self._interrupted(error, message_ids, started_at)
-            raise error
+            self._interrupted(given_up, message_ids, started_at)
+            raise given_up from None
         failure = link.failure_of(error)
         self._after_failure(link, failure)
         return failure
@@ -295,6 +296,9 @@ class PairedServiceBusSender(AnySender):
                     self._standing.chronicle.cancelled(self.entity.path, numbers)
             except LinkFailed as problem:
                 self._after_failure(link, problem.failure)
+                raise
+            except BaseException:
+                self._forget(link)
                 raise
         except LinkFailed as problem:
             raise (problem.failure.error or SendError(str(problem))) from None
