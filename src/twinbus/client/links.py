@@ -194,14 +194,26 @@ def _open_within(handler: Any, entity: str, deadline_s: float, watchdog: Watchdo
     """Open a sender or receiver of the SDK; raises `LinkFailed` when the time is over, even if the SDK does not end."""
     opening = _Opening(handler, deadline_s, watchdog)
     watchdog.watch(opening)
-    threading.Thread(target=opening.run, name=f"twinbus-open-{entity}", daemon=True).start()
-    if not opening.ended.wait(deadline_s) and opening.abandon():
+    try:
+        threading.Thread(target=opening.run, name=f"twinbus-open-{entity}", daemon=True).start()
+        has_ended = opening.ended.wait(deadline_s)
+    except BaseException:  # interrupted: nobody is there to have what opens
+        _leave(opening, handler, entity, watchdog)
+        raise
+    if not has_ended and opening.abandon():
         is_connected = opening.wire.is_connected
         opening.cut()
         raise LinkFailed(no_answer(entity, deadline_s, is_connected=is_connected))
     if opening.error is not None:
         raise LinkFailed(describe(opening.error, sending=False)) from opening.error
     return opening.wire
+
+
+def _leave(opening: _Opening, handler: Any, entity: str, watchdog: Watchdog) -> None:
+    if opening.abandon():
+        opening.cut()
+    elif opening.error is None:
+        _close_elsewhere(handler, entity, opening.wire, watchdog)
 
 
 def _never_reopen(sender: ServiceBusSender) -> None:
