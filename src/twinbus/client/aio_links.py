@@ -163,19 +163,20 @@ class AioSenderLink:
         act: Awaitable[Result],
         explain: Callable[[BaseException], Failure] = asked_failure,
     ) -> Result:
-        asked = cancellations()
+        count = cancellations()
+        before = count()
         self.guard.start(deadline_s)
         try:
             try:
                 async with asyncio.timeout(deadline_s + 2 * GRACE_S):
                     result = await act
             except Exception as error:
-                check_cancelled(asked)
-                given_up = interruption(error)
+                given_up = asyncio.CancelledError() if count() > before else interruption(error)
                 if given_up is not None:
                     raise given_up from None
                 raise self._failed(error, deadline_s, explain) from error
-            check_cancelled(asked)
+            if count() > before:
+                raise asyncio.CancelledError
             return result
         except LinkFailed:
             raise
@@ -207,20 +208,15 @@ class AioReceiverProbe:
         _close_elsewhere(receiver, wire, is_polite=True)
 
 
-def cancellations() -> int:
-    """How often the task that is running was told to end. To be compared before and after a call of the SDK's.
+def cancellations() -> Callable[[], int]:
+    """Tells how often the task that runs now was told to end. To be compared before and after a call of the SDK's.
 
     What the SDK reads with (`asyncio.wait_for`, up to Python 3.11) forgets a cancellation that comes together with an
     answer. Not within `asyncio.timeout`, which tells its task the same way.
     """
     task = asyncio.current_task()
-    return 0 if task is None else task.cancelling()
-
-
-def check_cancelled(before: int) -> None:
-    """Raise `CancelledError` if the task was told to end since there were so many `cancellations`."""
-    if cancellations() > before:
-        raise asyncio.CancelledError
+    assert task is not None, "whoever awaits something of asyncio does so in a task"
+    return task.cancelling
 
 
 async def all_closed() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from twinbus.client import answers
-from twinbus.client.aio_links import AioSenderLink, cancellations, check_cancelled
+from twinbus.client.aio_links import AioSenderLink, cancellations
 from twinbus.client.aio_shell import TaskShell
 from twinbus.client.any_sender import NOT_TRIED, REST_S, AnySender, spoils_link
 from twinbus.client.asks import Answer, Ask, Pack, Pause, ToBacklog, ToPrimary, WaitTurn
@@ -61,7 +61,8 @@ class PairedServiceBusSender(AnySender):
         # Nearly always. All in one piece: whatever is called or looked at here has left the processor's caches while
         # the last send waited for its answer, and to fetch it costs more than to do it.
         link, entity, epoch, started_at = self._link, self.entity, self._link_epoch, monotonic()
-        message_id, failure, asked = None, None, cancellations()
+        message_id, failure, count = None, None, cancellations()
+        before = count()
         await self._lock.acquire()  # at once: nobody has it
         try:
             is_fresh = started_at - self._used_at < REST_S
@@ -71,11 +72,13 @@ class PairedServiceBusSender(AnySender):
                     link.guard.start(self._attempt_s)
                     await link.sender.send_messages(message, timeout=self._attempt_s)
                     link.guard.cancel()
-                    check_cancelled(asked)
+                    if count() > before:
+                        raise asyncio.CancelledError  # the SDK swallowed it
                     self._straight[0] += 1
                     self._used_at = monotonic()
         except BaseException as error:
-            failure = self._failure_on(link, error, (message_id,) if message_id else (), started_at, asked)
+            ids, is_cancelled = (message_id,) if message_id else (), count() > before
+            failure = self._failure_on(link, error, ids, started_at, is_cancelled=is_cancelled)
         finally:
             self._lock.release()
         if message_id is None:
@@ -168,18 +171,20 @@ class PairedServiceBusSender(AnySender):
         """The SDK's own send; called with the lock held."""
         attempt_s = self._straight_s(timeout)
         message: Any = prepared.message
-        now, asked = monotonic(), cancellations()
+        now, count = monotonic(), cancellations()
+        before = count()
         try:
             if self._link is not link or (now - self._used_at > REST_S and self._has_died(link)):
                 return NOT_TRIED
             link.guard.start(attempt_s)
             await link.sender.send_messages(message, timeout=attempt_s)
             link.guard.cancel()
-            check_cancelled(asked)
+            if count() > before:
+                raise asyncio.CancelledError
             self._straight[0] += len(prepared.ids)
             self._used_at = monotonic()
         except BaseException as error:
-            return self._failure_on(link, error, prepared.ids, now, asked)
+            return self._failure_on(link, error, prepared.ids, now, is_cancelled=count() > before)
         return None
 
     def _failure_on(
@@ -188,16 +193,17 @@ class PairedServiceBusSender(AnySender):
         error: BaseException,
         message_ids: tuple[str, ...],
         started_at: float,
-        asked: int,
+        *,
+        is_cancelled: bool,
     ) -> Failure:
         """What went wrong on the straight way; called while the error is handled, and raises it if it is no failure.
 
-        `asked`: how many `cancellations` there were before.
+        `is_cancelled`: the task was told to end meanwhile, whatever the SDK made of that.
         """
         assert link is not None, "only a send on a link can fail"
         link.guard.cancel()
-        if isinstance(error, Exception) and cancellations() > asked:
-            error = asyncio.CancelledError()  # whatever the SDK made of it
+        if is_cancelled and isinstance(error, Exception):
+            error = asyncio.CancelledError()
         given_up = interruption(error)
         if given_up is not None:
             self._forget(link)  # cancelled in the middle: nobody knows what the link is waiting for
