@@ -6,9 +6,7 @@ files with the same content.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 from zlib import crc32
@@ -17,23 +15,19 @@ import msgspec
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from twinbus.errors import StoreError
 from twinbus.ledger.events import SCHEMA_VERSION
 from twinbus.ledger.kinds import FACTS, Kind
 from twinbus.ledger.lines import CRC_MARK, LINE_BYTES_MAX, Flaw, read_line
 from twinbus.spark.compaction.file_names import file_name
-from twinbus.spark.compaction.manifest import STEPS, Gap, Process, Rejected, Trouble, sync_names
+from twinbus.spark.compaction.manifest import Gap, Process, Rejected, Trouble
 from twinbus.spark.compaction.number_ranges import Range, joined
 from twinbus.spark.compaction.primaries import primaries_in
-from twinbus.spark.compaction.steps import STEP_SCHEMA, parsed, steps_of
+from twinbus.spark.compaction.step_files import StepFiles
+from twinbus.spark.compaction.steps import parsed, steps_of
 
 BLOCK_BYTES = 16 << 20
 LINES_NAMED_MAX = 10
-DAY_MS = 86_400_000
-FIRST_DAY, LAST_DAY = -719_162, 2_932_896
-"""Of the calendar: 0001-01-01 and 9999-12-31."""
 OURS = b'{"v":%d,"process":"' % SCHEMA_VERSION
 """How every line of this version begins; any other is looked at with more care."""
 ENVELOPE = ("process", "number", "at_ms", "host", "pid", "program")
@@ -75,7 +69,7 @@ def compact(chunk: Chunk, store: Path) -> Read:
     Raises `StoreError` if the store cannot be written: nobody must take that for something that is wrong in the ledger.
     """
     read = _Reading(chunk)
-    writer = _Writer(store, file_name(chunk.segment, chunk.start))
+    writer = StepFiles(store, file_name(chunk.segment, chunk.start))
     try:
         with Path(chunk.path).open("rb") as file:
             for events in read.tables(file):
@@ -290,49 +284,3 @@ def _ranges(number: Any, at_ms: Any) -> list[Range]:
         Range(int(number[first]), int(number[last]), int(at_ms[first]), int(at_ms[last]))
         for first, last in zip(firsts, lasts, strict=True)
     ]
-
-
-class _Writer:
-    """Parquet files by day, in place only when they are whole."""
-
-    def __init__(self, store: Path, name: str) -> None:
-        self._store = store
-        self._name = name
-        self._open: dict[int, tuple[Path, Path, Any]] = {}
-        self.steps = 0
-
-    def write(self, steps: Any) -> None:
-        self.steps += steps.num_rows
-        # A clock that is wrong beyond all calendars has the nearest day that one has.
-        day = np.clip(steps["at_ms"].to_numpy() // DAY_MS, FIRST_DAY, LAST_DAY)
-        with _written_into(self._store):
-            for each in np.unique(day):
-                part = steps if (day == each).all() else steps.filter(pa.array(day == each))
-                self._writer_of(int(each)).write_table(part)
-
-    def _writer_of(self, day: int) -> Any:
-        if day not in self._open:
-            folder = self._store / STEPS / f"date={np.datetime64(day, 'D')}"
-            folder.mkdir(parents=True, exist_ok=True)
-            fresh = folder / f".{self._name}.{os.getpid()}.new"
-            self._open[day] = (fresh, folder / self._name, pq.ParquetWriter(fresh, STEP_SCHEMA, compression="zstd"))
-        return self._open[day][2]
-
-    def close(self) -> list[str]:
-        """Names of the files, below the store; they survive a power cut."""
-        with _written_into(self._store):
-            for fresh, final, writer in self._open.values():
-                writer.close()
-                with fresh.open("rb+") as file:
-                    os.fsync(file.fileno())
-                fresh.replace(final)
-                sync_names(final.parent)
-        return [str(final.relative_to(self._store)) for _, final, _ in self._open.values()]
-
-
-@contextmanager
-def _written_into(store: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StoreError(f"nothing can be written to {store}: {error.strerror or error}") from error
