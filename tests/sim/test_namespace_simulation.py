@@ -243,8 +243,10 @@ def tell_nothing(self: Shelf, what: Happening, rows: Sequence[MessageRow], step:
     return None
 
 
-def tell_of_the_first(self: Story, what: Happening, path: str, rows: Sequence[MessageRow], *why: str) -> None:
-    self.of(what, path, *why).add_rows(rows[:1])
+def tell_of_the_first(
+    self: Story, what: Happening, path: str, rows: Sequence[MessageRow], cause: str = "", reason: str = ""
+) -> None:
+    self.of(what, path, cause, reason).add_rows(rows[:1])
 
 
 def take_no_inventory(self: Chronicle, entities: object) -> None:
