@@ -244,12 +244,12 @@ def test_an_expired_token_is_refused(served: LocalNamespace) -> None:
 
 def test_a_client_whose_token_ends_is_stopped_while_it_works(served: LocalNamespace) -> None:
     with (
-        connect(with_token(served, signature(served, life_s=3))) as client,
+        connect(with_token(served, signature(served, life_s=6))) as client,
         client.get_queue_sender("orders") as sender,
     ):
         sender.send_messages(ServiceBusMessage("42"))
         with pytest.raises((ServiceBusAuthenticationError, ServiceBusAuthorizationError)):
-            send_for(sender, 20)
+            send_for(sender, 60)
     assert receive(served.connection_string) == "42"
 
 
