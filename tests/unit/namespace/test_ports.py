@@ -49,6 +49,11 @@ def test_a_port_that_is_asked_for_is_the_only_one() -> None:
     assert list(ports_to_try(5672, 8)) == [5672]
 
 
+def test_who_asks_for_any_port_gets_one_that_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ports, "lasting_port", iter([11_000, 12_000]).__next__)
+    assert list(ports_to_try(0, 2)) == [11_000, 12_000, 0, 0]
+
+
 def test_a_port_that_is_taken_is_passed_over_and_at_last_the_system_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         monkeypatch.setattr(ports, "lasting_port", lambda: taken.getsockname()[1])
