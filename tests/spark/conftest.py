@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from twinbus.spark.jvm import last_words
 
 if TYPE_CHECKING:
     from ledger_story import Story
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 LARGE = "large"
+WORDS_MAX = 4_000
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -30,6 +33,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.path.is_relative_to(HERE) and "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.timeout(300))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed and (words := last_words()):
+        report.sections.append(("What the JVM said", words[-WORDS_MAX:]))
+    return report
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from ledger_story import a_story
@@ -15,6 +16,9 @@ from twinbus.spark.jobs import extent
 from twinbus.spark.jobs.balance import Balance
 from twinbus.spark.jobs.extent import settings_for_extent
 from twinbus.spark.session import SOON_THERE
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def test_a_ledger_that_was_looked_at_needs_no_patient_jvm_for_a_report_but_for_looking_at_every_step(
@@ -40,3 +44,10 @@ def test_much_that_is_new_needs_a_jvm_that_learns(tmp_path: Path, monkeypatch: p
 def test_a_ledger_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(StoreError):
         settings_for_extent(tmp_path / "none", None)
+
+
+def test_a_jvm_that_is_soon_there_has_room_for_all_that_it_compiles(spark: SparkSession) -> None:
+    """48 MB are what a JVM has that compiles quickly; once they were full, one ended in the middle of a report."""
+    beans = spark._jvm.java.lang.management.ManagementFactory.getMemoryPoolMXBeans()  # type: ignore[union-attr]
+    rooms = [bean.getUsage().getMax() for bean in beans if "Code" in bean.getName()]
+    assert sum(rooms) >= 200 << 20

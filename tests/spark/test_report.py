@@ -14,7 +14,7 @@ from twinbus.cli.main import run
 from twinbus.ledger import Event, Kind
 from twinbus.spark.compaction.compaction import Compacted
 from twinbus.spark.jobs.findings import Findings
-from twinbus.spark.session import _reason
+from twinbus.spark.jvm import reason
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -141,12 +141,12 @@ def test_a_spark_that_does_not_start_says_why() -> None:
 Exception in thread "main" org.apache.spark.SparkException: Master must either be yarn or start with spark
 \tat org.apache.spark.deploy.SparkSubmit.error(SparkSubmit.scala:1047)
 [JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number."""
-    assert _reason(said) == "Master must either be yarn or start with spark"
-    assert _reason("[JAVA_GATEWAY_EXITED] no port") == "[JAVA_GATEWAY_EXITED] no port"
+    assert reason(said) == "Master must either be yarn or start with spark"
+    assert reason("[JAVA_GATEWAY_EXITED] no port") == "[JAVA_GATEWAY_EXITED] no port"
     said = """spark: ERROR StandaloneSchedulerBackend: Reason: All masters are unresponsive! Giving up.
 An error occurred while calling None.org.apache.spark.sql.classic.SparkSession.
 : java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext."""
-    assert _reason(said) == "Reason: All masters are unresponsive! Giving up."
+    assert reason(said) == "Reason: All masters are unresponsive! Giving up."
 
 
 def test_a_machine_without_java_is_told_what_to_install(

@@ -7,8 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from twinbus.errors import TwinbusError
+from twinbus.spark.jvm import why_gone
 
 _LENGTH_MAX = 300
+_CALL = "An error occurred while calling "
+"""The first line of every failure: a name that only py4j knows."""
+_SHUT_DOWN = re.compile("SparkContext was shut down|stopped SparkContext")
 _MISSING = re.compile(r"No module named '([\w.]+)'")
 _DAMAGED = re.compile(r"error while reading file (?:file:)?/+(\S+\.parquet)")
 _OURS = re.compile(r"^twinbus\.[\w.]+: (.+)$", re.MULTILINE)
@@ -23,10 +27,19 @@ def spark_gives_up_in_a_line() -> Iterator[None]:
 
     try:
         yield
-    except (PySparkException, Py4JError) as error:
-        raise TwinbusError(f"Spark gave up: {gist(str(error))}") from error
-    except ConnectionError as error:
-        raise TwinbusError("Spark gave up: its JVM does not answer any more") from error
+    except (PySparkException, Py4JError, ConnectionError) as error:
+        gone = why_gone() if _is_without_answer(error) else None
+        otherwise = "its JVM does not answer any more" if isinstance(error, ConnectionError) else gist(str(error))
+        raise TwinbusError(f"Spark gave up: {gone or otherwise}") from error
+
+
+def _is_without_answer(error: Exception) -> bool:
+    """Whether a JVM that is ending or has ended could be the reason."""
+    from py4j.protocol import Py4JError, Py4JJavaError
+
+    if isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError):
+        return True
+    return isinstance(error, ConnectionError) or _SHUT_DOWN.search(str(error)) is not None
 
 
 def gist(text: str) -> str:
@@ -40,7 +53,7 @@ def gist(text: str) -> str:
     ours = _OURS.search(text)
     if ours is not None:
         return ours[1][:_LENGTH_MAX]
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.strip(" :\t") for line in text.splitlines() if line.strip() and not line.startswith(_CALL)]
     told = [line for line in lines if "Caused by" in line or "ExecutorLostFailure" in line or "failed 4 times" in line]
     return (told or lines or ["no reason was given"])[0][:_LENGTH_MAX]
 

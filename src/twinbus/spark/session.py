@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
-import re
 import shutil
 import sys
 import tempfile
@@ -13,9 +12,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from twinbus.errors import TwinbusError
+from twinbus.spark.jvm import JAVA_OPTIONS, listening, quiet, reason
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,6 +37,11 @@ SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
     "spark.log.level": "ERROR",
+    # For the pages of a UI that is off: plans of a thousand queries would fill the memory of who drains for days.
+    "spark.sql.ui.retainedExecutions": "10",
+    "spark.ui.retainedJobs": "100",
+    "spark.ui.retainedStages": "100",
+    "spark.ui.retainedTasks": "1000",
     "spark.python.authenticate.socketTimeout": f"{ANSWER_S}s",
     # Where in Python each column was made is no help to our users, and asking takes longer than making it.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
@@ -46,17 +51,16 @@ LOCAL_SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "2g",
 }
-JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-SOON_THERE = {JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-"""For a JVM that ends before it would have learnt to be quick."""
+SOON_THERE = {JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"}
+"""For a JVM that ends before it would have learnt to be quick.
+
+With the first option it has room for a fifth of the code that other JVMs have room for. Spark needs more than that: the
+JVM then compiles nothing any more, and where it has to and cannot, Spark takes that for fatal and ends it.
+"""
 WITHOUT_PLANS = {"spark.sql.shuffle.partitions": "2", "spark.sql.adaptive.enabled": "false"}
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 FOR_LITTLE_DATA = SOON_THERE | WITHOUT_PLANS | INTERPRETED
 """For some megabytes: most of the time would go into compiling code that runs for a moment only."""
-THROWN = re.compile(r"(?:^|[ :])[\w.$]+\.[\w$]+(?:Exception|Error): (.+)")
-COMPLAINT = re.compile(r"spark: ERROR [\w$]+: (.+)")
-STOPPED = "Cannot call methods on a stopped SparkContext"
-"""What follows from a failure, and is none."""
 FEW_ROWS, LITTLE_ROWS = 5_000, 200_000
 """Up to the first, compiling code takes longer than it saves; up to the other, planning does."""
 
@@ -137,12 +141,12 @@ def _started(master: str | None, settings: dict[str, str]) -> SparkSession:
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_AUTH_SOCKET_TIMEOUT", str(ANSWER_S))
     logging.getLogger("py4j").setLevel(logging.ERROR)
-    with tempfile.TemporaryDirectory(prefix="twinbus-spark-") as folder, tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryDirectory(prefix="twinbus-spark-") as folder, listening() as heard:
         try:
-            with _stderr_into(said.fileno()):
-                return _session(master, settings | _java_options(Path(folder), settings))
+            return _session(master, settings | quiet(Path(folder), settings))
         except Exception as error:  # py4j has many; whoever waits at a prompt needs one line
-            raise TwinbusError(f"Spark did not start: {_reason(f'{_last_words(said)}{error}')}") from error
+            words = f"{heard()}\n{error}"
+            raise TwinbusError(f"Spark did not start: {reason(words)}") from error
 
 
 def _session(master: str | None, settings: dict[str, str]) -> SparkSession:
@@ -158,50 +162,3 @@ def _session(master: str | None, settings: dict[str, str]) -> SparkSession:
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
-
-
-def _reason(text: str) -> str:
-    """Of stack traces and complaints, what was thrown first; else the last complaint, else what was said first."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    thrown = [match[1] for line in lines if (match := THROWN.search(line)) and STOPPED not in line]
-    complaints = [match[1] for line in reversed(lines) if (match := COMPLAINT.match(line))]
-    return (thrown or complaints or lines or ["nobody knows why"])[0]
-
-
-def _last_words(said: IO[bytes]) -> str:
-    """What the JVM said before it ended."""
-    said.seek(0)
-    return f"{said.read().decode(errors='replace').strip()}\n"
-
-
-LOG_SETTINGS = """\
-rootLogger.level = error
-rootLogger.appenderRef.stderr.ref = stderr
-appender.stderr.type = Console
-appender.stderr.name = stderr
-appender.stderr.target = SYSTEM_ERR
-appender.stderr.layout.type = PatternLayout
-appender.stderr.layout.pattern = spark: %p %c{1}: %m%n%ex{short}
-"""
-
-
-def _java_options(folder: Path, settings: dict[str, str]) -> dict[str, str]:
-    """With log settings for the JVM: without them it says several lines before anybody can tell it to be quiet."""
-    file = folder / "log4j2.properties"
-    file.write_text(LOG_SETTINGS, encoding="utf-8")
-    given = settings.get(JAVA_OPTIONS, "")
-    return {JAVA_OPTIONS: f"-Dlog4j2.configurationFile={file.as_uri()} {given}".strip()}
-
-
-@contextmanager
-def _stderr_into(file: int) -> Iterator[None]:
-    """What this process, and the JVM that it starts meanwhile for as long as it lives, say on stderr goes there."""
-    sys.stderr.flush()
-    kept = os.dup(2)
-    os.dup2(file, 2)
-    try:
-        yield
-    finally:
-        sys.stderr.flush()
-        os.dup2(kept, 2)
-        os.close(kept)
