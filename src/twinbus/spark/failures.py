@@ -10,6 +10,7 @@ from twinbus.errors import TwinbusError
 from twinbus.spark.jvm import why_gone
 
 _LENGTH_MAX = 300
+_NO_ANSWER = "its JVM does not answer any more"
 _CALL = "An error occurred while calling "
 """The first line of every failure: a name that only py4j knows."""
 _SHUT_DOWN = re.compile("SparkContext was shut down|stopped SparkContext")
@@ -28,18 +29,26 @@ def spark_gives_up_in_a_line() -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError, ConnectionError) as error:
-        gone = why_gone() if _is_without_answer(error) else None
-        otherwise = "its JVM does not answer any more" if isinstance(error, ConnectionError) else gist(str(error))
-        raise TwinbusError(f"Spark gave up: {gone or otherwise}") from error
+        raise TwinbusError(f"Spark gave up: {_why(error)}") from error
 
 
-def _is_without_answer(error: Exception) -> bool:
+def _why(error: Exception) -> str:
+    try:
+        text = str(error)  # what a JVM has thrown, it is asked for
+    except Exception:  # there may be nobody to ask, which has many names
+        return why_gone() or _NO_ANSWER
+    if isinstance(error, ConnectionError):
+        return why_gone() or _NO_ANSWER
+    return (why_gone() if _is_without_answer(error, text) else None) or gist(text)
+
+
+def _is_without_answer(error: Exception, text: str) -> bool:
     """Whether a JVM that is ending or has ended could be the reason."""
     from py4j.protocol import Py4JError, Py4JJavaError
 
     if isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError):
         return True
-    return isinstance(error, ConnectionError) or _SHUT_DOWN.search(str(error)) is not None
+    return _SHUT_DOWN.search(text) is not None
 
 
 def gist(text: str) -> str:
