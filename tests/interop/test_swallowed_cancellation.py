@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -112,6 +113,67 @@ async def test_a_call_on_a_link_is_cancelled_though_the_sdk_swallowed_it(primary
     assert not link.is_usable
     link.discard()
     await all_closed()
+
+
+class GoingOn:
+    """Around a call of the SDK's: lets nobody cancel it, and waits for its answer as if nothing had happened."""
+
+    def __init__(self, call: Callable[..., Coroutine[Any, Any, Any]]) -> None:
+        self.is_under_way = asyncio.Event()
+        self._call = call
+
+    async def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        calling = asyncio.ensure_future(self._call(*args, **kwargs))
+        self.is_under_way.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.shield(calling)
+        return await calling
+
+
+def go_on(link: AioSenderLink) -> GoingOn:
+    call: Any = GoingOn(link.sender.send_messages)
+    link.sender.send_messages = call  # type: ignore[method-assign]
+    return call  # type: ignore[no-any-return]
+
+
+async def test_a_call_that_goes_on_after_its_cancellation_is_ended_soon(primary: LocalNamespace) -> None:
+    client = Namespace.from_connection_string(primary.connection_string).aio_client()
+    link = await AioSenderLink.open(client, "orders", deadline_s=WAIT_S)
+    primary.faults.add("unanswered", entities=["orders"])
+    try:
+        began = time.monotonic()
+        await cancelled(link.send(ServiceBusMessage("1"), 10 * WAIT_S), go_on(link))
+        assert time.monotonic() - began < WAIT_S
+    finally:
+        primary.faults.clear()
+    assert not link.is_usable
+    link.discard()
+    await all_closed()
+
+
+@pytest.mark.parametrize("way", ["one", "list"])
+async def test_a_send_that_goes_on_after_its_cancellation_is_ended_soon(
+    primary: LocalNamespace, secondary: LocalNamespace, way: str
+) -> None:
+    strings = primary.connection_string, secondary.connection_string
+    patient = PairedServiceBusClient.from_connection_strings(
+        *strings, backlog_queue_count=1, attempt_timeout=timedelta(minutes=2)
+    )
+    async with patient, patient.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage("first"))
+        link = sender._link
+        assert link is not None
+        primary.faults.add("unanswered", entities=["orders"])
+        try:
+            began = time.monotonic()
+            error = await cancelled(WAYS[way](sender), go_on(link))
+            assert time.monotonic() - began < WAIT_S
+        finally:
+            primary.faults.clear()
+        receipt = receipt_of(error)
+        assert receipt is not None
+        assert (receipt.accepted, receipt.copies_in_doubt) == (0, 1)
+        assert (await sender.send_messages(ServiceBusMessage("next"))).accepted == 1
 
 
 async def test_who_was_cancelled_before_can_still_say_goodbye(bus: PairedServiceBusClient) -> None:

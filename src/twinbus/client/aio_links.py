@@ -1,8 +1,8 @@
 """Links of the asyncio SDK that open, send and close in bounded time, and never hold up a cancellation.
 
 The twin of `links`. A task can be cancelled where a thread cannot, but the SDK swallows a cancellation now and then and
-tidies up slowly after others. So a link is opened on a task that can be left behind, and a call that is overdue has its
-connection taken away before it is cancelled.
+tidies up slowly after others. So a link is opened on a task that can be left behind, and a call that is overdue, or
+goes on though its task was told to end, has its connection taken away.
 """
 
 from __future__ import annotations
@@ -44,6 +44,10 @@ _closings: set[asyncio.Task[None]] = set()
 NEVER = float("inf")
 
 
+LOOK_S = 1.0
+"""How long a cancellation goes unnoticed that the SDK has swallowed."""
+
+
 class Guard:
     """A timer that is set for every call and nearly never goes off; so it is one timer that is late to notice.
 
@@ -57,14 +61,21 @@ class Guard:
         self._loop = loop
         self._clock = clock
         self._due: float | None = None
+        self._count: Callable[[], int] = int
+        self._before = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = NEVER
 
-    def start(self, seconds: float) -> None:
-        """Act when this time and a little more has passed, unless cancelled before."""
-        self._due = due = self._clock() + seconds + GRACE_S
-        if due < self._timer_due:
-            self._set(due)
+    def start(self, seconds: float, count: Callable[[], int], before: int) -> None:
+        """Act when this time and a little more has passed, unless cancelled before.
+
+        Also, and soon, if whoever calls was told to end and the call goes on: `count` says more than `before`.
+        """
+        now = self._clock()
+        self._due = due = now + seconds + GRACE_S
+        self._count, self._before = count, before
+        if self._timer is None or due < self._timer_due:
+            self._set(due, now)
 
     def cancel(self) -> None:
         self._due = None
@@ -76,17 +87,19 @@ class Guard:
             self._timer.cancel()
             self._timer, self._timer_due = None, NEVER
 
-    def _set(self, due: float) -> None:
+    def _set(self, due: float, now: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer, self._timer_due = self._loop.call_later(due - self._clock(), self._look), due
+        self._timer_due = min(due, now + LOOK_S)
+        self._timer = self._loop.call_later(self._timer_due - now, self._look)
 
     def _look(self) -> None:
         self._timer, self._timer_due = None, NEVER
         if self._due is None:
             return
-        if self._due > self._clock():
-            self._set(self._due)
+        now = self._clock()
+        if self._due > now and self._count() <= self._before:
+            self._set(self._due, now)
         else:
             self._due = None
             self._act()
@@ -165,7 +178,7 @@ class AioSenderLink:
     ) -> Result:
         count = cancellations()
         before = count()
-        self.guard.start(deadline_s)
+        self.guard.start(deadline_s, count, before)
         try:
             try:
                 async with asyncio.timeout(deadline_s + 2 * GRACE_S):

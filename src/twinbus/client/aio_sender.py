@@ -69,7 +69,7 @@ class PairedServiceBusSender(AnySender):
             if link is not None and link is self._link and is_fresh and entity.plain_epoch == epoch:
                 message_id = light_id(message, self._room_bytes)  # who has a link is not closed
                 if message_id is not None:
-                    link.guard.start(self._attempt_s)
+                    link.guard.start(self._attempt_s, count, before)
                     await link.sender.send_messages(message, timeout=self._attempt_s)
                     link.guard.cancel()
                     if count() > before:
@@ -176,7 +176,7 @@ class PairedServiceBusSender(AnySender):
         try:
             if self._link is not link or (now - self._used_at > REST_S and self._has_died(link)):
                 return NOT_TRIED
-            link.guard.start(attempt_s)
+            link.guard.start(attempt_s, count, before)
             await link.sender.send_messages(message, timeout=attempt_s)
             link.guard.cancel()
             if count() > before:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinbus.client.aio_links import Guard
+from twinbus.client.aio_links import LOOK_S, Guard
 from twinbus.client.watchdog import GRACE_S
 
 
@@ -33,11 +33,13 @@ class HandClock:
     def __init__(self) -> None:
         self.now = 0.0
         self.timers: list[Timer] = []
+        self.set = 0
 
     def time(self) -> float:
         return self.now
 
     def call_later(self, seconds: float, act: Callable[[], None]) -> Timer:
+        self.set += 1
         self.timers.append(Timer(self.now + seconds, act))
         return self.timers[-1]
 
@@ -62,7 +64,7 @@ def guarded() -> tuple[Guard, HandClock, list[float]]:
 
 def test_it_acts_when_the_time_has_passed_and_only_once() -> None:
     guard, clock, acted = guarded()
-    guard.start(5)
+    guard.start(5, int, 0)
     clock.go_to(20)
     assert acted == [5 + GRACE_S]
     assert not clock.waiting
@@ -70,7 +72,7 @@ def test_it_acts_when_the_time_has_passed_and_only_once() -> None:
 
 def test_it_does_not_act_once_cancelled() -> None:
     guard, clock, acted = guarded()
-    guard.start(5)
+    guard.start(5, int, 0)
     clock.go_to(1)
     guard.cancel()
     clock.go_to(20)
@@ -81,16 +83,38 @@ def test_a_thousand_calls_share_a_few_timers() -> None:
     guard, clock, acted = guarded()
     for number in range(1_000):
         clock.go_to(number / 100)
-        guard.start(5)
+        guard.start(5, int, 0)
         assert len(clock.waiting) == 1
         guard.cancel()
     assert acted == []
-    assert len(clock.timers) == 1
+    assert len(clock.timers) <= 1
+    assert clock.set <= 10 / LOOK_S + 1
+
+
+def test_it_acts_soon_if_a_cancellation_was_swallowed() -> None:
+    guard, clock, acted = guarded()
+    told = [1]
+    guard.start(500, lambda: told[0], 1)
+    clock.go_to(7.5)
+    assert acted == [], "what was there before the call is not about it"
+    told[0] = 2
+    clock.go_to(600)
+    assert acted == [8.0]
+    assert not clock.waiting
+
+
+def test_a_cancellation_after_the_call_is_nothing_to_it() -> None:
+    guard, clock, acted = guarded()
+    guard.start(500, lambda: 1, 0)
+    clock.go_to(0.5)
+    guard.cancel()
+    clock.go_to(600)
+    assert acted == []
 
 
 def test_when_it_ends_nothing_is_left() -> None:
     guard, clock, acted = guarded()
-    guard.start(5)
+    guard.start(5, int, 0)
     guard.end()
     assert not clock.waiting
     clock.go_to(20)
@@ -104,7 +128,7 @@ def test_it_acts_exactly_at_the_end_of_a_call_that_nobody_cancelled(calls: list[
     overdue = []
     for idle_s, seconds, is_cancelled in calls:
         clock.go_to(clock.now + idle_s)
-        guard.start(seconds)
+        guard.start(seconds, int, 0)
         due = clock.now + seconds + GRACE_S
         if is_cancelled:
             clock.go_to(clock.now + seconds / 2)

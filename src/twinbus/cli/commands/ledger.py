@@ -87,8 +87,9 @@ def stats(directory: Directory, as_json: AsJson = False) -> None:
 def verify(directory: Directory, as_json: AsJson = False) -> None:
     """Say whether every record is there: what is missing, of which process, and why.
 
-    Ends with 3 if records are missing, damaged or of a newer schema, or if a process was killed, because its last
-    ones may never have been written. A process that is still running is fine.
+    Ends with 3 if records are missing, damaged or of a newer schema, if an event could not be written down (rejected),
+    or if a process was killed, because its last records may never have been written. A process that is still running
+    is fine.
 
     \b
     Examples:
