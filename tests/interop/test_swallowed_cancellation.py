@@ -75,7 +75,7 @@ def swallow(link: AioSenderLink, end: str) -> Swallowing:
     return call  # type: ignore[no-any-return]
 
 
-async def cancelled(work: Coroutine[Any, Any, Any], call: Swallowing) -> asyncio.CancelledError:
+async def cancelled(work: Coroutine[Any, Any, Any], call: Swallowing | GoingOn) -> asyncio.CancelledError:
     """What a send ends with that is cancelled while the SDK is at it."""
     sending = asyncio.ensure_future(work)
     await call.is_under_way.wait()
