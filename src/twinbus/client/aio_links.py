@@ -79,10 +79,11 @@ class Guard:
 
     def cancel(self) -> None:
         self._due = None
+        self._count = int  # the task that called, and all that it holds, is not kept
 
     def end(self) -> None:
         """Cancel, and leave nothing behind."""
-        self._due = None
+        self.cancel()
         if self._timer is not None:
             self._timer.cancel()
             self._timer, self._timer_due = None, NEVER

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Callable
 from typing import cast
 
@@ -110,6 +111,20 @@ def test_a_cancellation_after_the_call_is_nothing_to_it() -> None:
     guard.cancel()
     clock.go_to(600)
     assert acted == []
+
+
+def test_who_called_is_not_kept() -> None:
+    class Task:
+        def cancelling(self) -> int:
+            return 0
+
+    guard, _, _ = guarded()
+    task = Task()
+    is_there = weakref.ref(task)
+    guard.start(5, task.cancelling, 0)
+    guard.cancel()
+    del task
+    assert is_there() is None
 
 
 def test_when_it_ends_nothing_is_left() -> None:
