@@ -45,8 +45,8 @@ def test_a_jvm_that_was_told_to_end_is_told_with_the_signal(name: str) -> None:
 
 
 def test_a_jvm_that_runs_is_not_gone() -> None:
-    trouble = "spark._jvm.Runtime.nobody()"
-    assert "ended" not in what_is_told(trouble)
+    told = what_is_told("spark._jvm.Runtime.nobody()")
+    assert told == "Spark gave up: java.lang.Runtime.nobody does not exist in the JVM"
 
 
 def test_more_memory_is_what_the_line_gives(monkeypatch: pytest.MonkeyPatch) -> None:
