@@ -18,8 +18,8 @@ from typing import Any
 from twinbus.errors import TwinbusError
 
 PRIMARY_VARIABLE, SECONDARY_VARIABLE = "TWINBUS_PRIMARY", "TWINBUS_SECONDARY"
-READY_WAIT_S = 15.0
-STOP_WAIT_S = 10.0
+READY_WAIT_S = 60.0
+STOP_WAIT_S = 60.0
 LOOK_PAUSE_S = 0.01
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 
@@ -92,9 +92,17 @@ class Crew:
         ]
         return [_served(member) for member in members]
 
-    def work(self, name: str, arguments: Sequence[str], primary: Served, secondary: Served) -> Member:
+    def work(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        primary: Served,
+        secondary: Served,
+        *,
+        stdin: int = subprocess.DEVNULL,
+    ) -> Member:
         """A process that works with both namespaces; their keys stay out of the process list."""
-        return self.start(name, arguments, _strings(primary, secondary))
+        return self.start(name, arguments, _strings(primary, secondary), stdin=stdin)
 
     def spark(self, ledger: Path, report: Path, primary: Served, secondary: Served) -> Wishes:
         """A process that starts Spark and then waits for wishes. Its temporary files go where those of the demo go."""

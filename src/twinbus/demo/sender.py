@@ -1,7 +1,8 @@
 """The demo's sender, a process of its own: `python -m twinbus.demo.sender JOURNAL LEDGER COUNT SECONDS`
 
 An application that sends numbered messages through a pair and writes down what it was told. The connection strings,
-which contain keys, come in the environment.
+which contain keys, come in the environment. It takes its cues from standard input, a line each: however slow the
+machine is, it has messages left to send when the primary is killed, and again when the primary is known to be back.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import logging
 import os
 import sys
 import time
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -24,17 +26,24 @@ from twinbus.errors import TwinbusError
 
 PING_INTERVAL = timedelta(seconds=2)
 RETRY_PAUSE_S = 0.2
+CUES_AT = (0.4, 0.8)
+"""The shares of the messages after which a cue is waited for: that the primary is gone, and that it is back."""
 WORTH_TELLING = ("failed_over", "ping_sent", "ping_failed", "recovered", "in_doubt", "backlog_queue_lost")
 
 
 class NumberedSender:
-    def __init__(self, count: int, seconds: float, journal: JournalWriter) -> None:
+    def __init__(self, count: int, seconds: float, journal: JournalWriter, cues: Iterator[str]) -> None:
         self._count = count
         self._pace_s = seconds / count
         self._journal = journal
+        self._cues = cues
+        self._waits_before = {int(count * share) for share in CUES_AT}
 
     def send_all(self, primary: str, secondary: str, ledger: Path) -> None:
-        """Returns when every message is stored somewhere. It takes about the seconds that were asked for, or longer."""
+        """Returns when every message is stored somewhere. It takes about the seconds that were asked for, or longer.
+
+        Whoever gives no cues any more (the end of the input) is not waited for.
+        """
         bus = PairedServiceBusClient.from_connection_strings(
             primary,
             secondary,
@@ -49,11 +58,14 @@ class NumberedSender:
         with bus:
             senders = [(entity, _sender_for(bus, entity)) for entity in CAST]
             for number in range(self._count):
+                if number in self._waits_before:
+                    next(self._cues, None)
+                due_s = time.monotonic() + self._pace_s
                 entity, sender = senders[number % len(senders)]
                 message_id = f"{entity.name}-{number:06d}"
                 session = entity.session_of(number // len(senders))
                 self._send(sender, ServiceBusMessage(f"number {number}", message_id=message_id, session_id=session))
-                time.sleep(self._pace_s)
+                time.sleep(max(0.0, due_s - time.monotonic()))
 
     def _send(self, sender: PairedServiceBusSender, message: ServiceBusMessage) -> None:
         entity, message_id = sender.entity_name, str(message.message_id)
@@ -84,5 +96,5 @@ def _sender_for(bus: PairedServiceBusClient, entity: Entity) -> PairedServiceBus
 if __name__ == "__main__":
     logging.disable(logging.CRITICAL)  # the story is told elsewhere
     journal_path, ledger_path, count, seconds = sys.argv[1:]
-    sender = NumberedSender(int(count), float(seconds), JournalWriter(Path(journal_path)))
+    sender = NumberedSender(int(count), float(seconds), JournalWriter(Path(journal_path)), sys.stdin)
     sender.send_all(os.environ[PRIMARY_VARIABLE], os.environ[SECONDARY_VARIABLE], Path(ledger_path))

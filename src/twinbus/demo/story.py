@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Generator
@@ -116,7 +117,10 @@ class Story:
     def _begin_sending(self, primary: Served, secondary: Served) -> Worker:
         journal = self._crew.folder / "sent.jsonl"
         arguments = [str(journal), str(self._ledger), str(self._messages), str(SENDING_S)]
-        return Worker(self._crew.work("send", ["twinbus.demo.sender", *arguments], primary, secondary), journal)
+        process = self._crew.work(
+            "send", ["twinbus.demo.sender", *arguments], primary, secondary, stdin=subprocess.PIPE
+        )
+        return Worker(process, journal)
 
     def _begin_receiving(self, primary: Served, secondary: Served) -> list[Worker]:
         workers = []
@@ -133,6 +137,7 @@ class Story:
         board = self._board
         yield from self._until(sender, lambda: board.total("to_primary") >= self._messages * OUTAGE_AT, "sending")
         primary.kill()
+        sender.process.tell(f"{PRIMARY} is gone")
         yield Told(
             f"kill -9 {primary.pid}: {PRIMARY} is gone after {self._count('to_primary')} messages. Sending goes on:"
         )
@@ -141,8 +146,8 @@ class Story:
         yield Told(f"  {self._count('to_backlog')} messages are safe in {SECONDARY}.")
         (primary,) = self._crew.serve({PRIMARY: primary.port}, self._data, self._ledger)
         yield Told(f"{PRIMARY} is back on port {primary.port} with the same data; pings will notice:")
-        is_noticed = lambda: len(board.recovered) == len(CAST) or sender.process.is_done()  # noqa: E731
-        yield from self._until(sender, is_noticed, f"{PRIMARY} is back")
+        yield from self._until(sender, lambda: len(board.recovered) == len(CAST), f"{PRIMARY} is back")
+        sender.process.tell(f"{PRIMARY} is back")
         return primary
 
     def _bring_home(self, primary: Served, secondary: Served, spark: Wishes | None) -> Scenes:
