@@ -163,10 +163,15 @@ class _Opening:
         self.busy_until: float | None = monotonic() + deadline_s
         self.error: BaseException | None = None
         self.ended = threading.Event()
+        self.is_open = False
+        self.is_overdue = False
+        """Given up before it ended, by whoever waits or by the watchdog: what it ends with is our own doing."""
+        self.was_connected = False
+        """Whether somebody had answered by then."""
+        self._deadline = self.busy_until
         self._handler = handler
         self._watchdog = watchdog
         self._lock = threading.Lock()
-        self._is_abandoned = False
 
     def run(self) -> None:
         try:
@@ -174,20 +179,32 @@ class _Opening:
         except BaseException as error:
             self.error = error
         with self._lock:
+            self.is_open = self.error is None and not self.is_overdue
+            if self.is_open:
+                self.busy_until = None
             self.ended.set()
-            is_wanted = self.error is None and not self._is_abandoned
-        if not is_wanted:
+        if not self.is_open:
             _close(self._handler, self.wire)
         self._watchdog.forget(self)
 
-    def abandon(self) -> bool:
-        """Stop waiting for it; False if it ended in this very moment. A late success closes itself."""
+    def abandon(self) -> None:
+        """Stop waiting for it, unless it ended in this very moment. A late success closes itself."""
         with self._lock:
-            self._is_abandoned = not self.ended.is_set()
-        return self._is_abandoned
+            if not self.ended.is_set():
+                self._give_up()
+                self.wire.cut()
 
     def cut(self) -> None:
-        self.wire.cut()
+        with self._lock:
+            if self.is_open:  # and in use: the watchdog looked just before
+                return
+            if not self.ended.is_set() and monotonic() >= self._deadline:  # otherwise everything is being closed
+                self._give_up()
+            self.wire.cut()
+
+    def _give_up(self) -> None:
+        if not self.is_overdue:
+            self.is_overdue, self.was_connected = True, self.wire.is_connected
 
 
 def _open_within(handler: Any, entity: str, deadline_s: float, watchdog: Watchdog) -> Wire:
@@ -200,19 +217,18 @@ def _open_within(handler: Any, entity: str, deadline_s: float, watchdog: Watchdo
     except BaseException:  # interrupted: nobody is there to have what opens
         _leave(opening, handler, entity, watchdog)
         raise
-    if not has_ended and opening.abandon():
-        is_connected = opening.wire.is_connected
-        opening.cut()
-        raise LinkFailed(no_answer(entity, deadline_s, is_connected=is_connected))
+    if not has_ended:
+        opening.abandon()
+    if opening.is_overdue:
+        raise LinkFailed(no_answer(entity, deadline_s, is_connected=opening.was_connected)) from opening.error
     if opening.error is not None:
         raise LinkFailed(describe(opening.error, sending=False)) from opening.error
     return opening.wire
 
 
 def _leave(opening: _Opening, handler: Any, entity: str, watchdog: Watchdog) -> None:
-    if opening.abandon():
-        opening.cut()
-    elif opening.error is None:
+    opening.abandon()
+    if opening.is_open:
         _close_elsewhere(handler, entity, opening.wire, watchdog)
 
 
