@@ -33,6 +33,8 @@ B = A.replace(":9;", ":10;").replace("=aa", "=bb")
 WAIT_S = 60
 SOON_S = 15
 """Generous: other tests run beside this one."""
+PATIENTLY = ("--timeout", f"{2 * SOON_S}s")
+"""Where it is not the time that should end a command."""
 
 WRONG: list[tuple[str, str]] = [
     # what is missing
@@ -202,7 +204,7 @@ def test_a_namespace_that_refuses(
     line: str, rule: str | None, expected: str, contoso: LocalNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     string = contoso.connection_string if rule is None else contoso.connection_string_for(rule)
-    assert run([*line.split(), "--primary", string]) == 1
+    assert run([*line.split(), "--primary", string, *PATIENTLY]) == 1
     out, err = capsys.readouterr()
     assert out == ""
     check_line(err, expected)
@@ -212,7 +214,7 @@ def test_a_wrong_key(contoso: LocalNamespace, capsys: pytest.CaptureFixture[str]
     key = contoso.connection_string.partition("SharedAccessKey=")[2].partition(";")[0]
     string = contoso.connection_string.replace(key, SECRET)
     for command in ("send orders x", "receive orders", "bench"):
-        assert run([*command.split(), "--primary", string]) == 1
+        assert run([*command.split(), "--primary", string, *PATIENTLY]) == 1
         check_line(capsys.readouterr().err, "")
 
 
@@ -339,7 +341,7 @@ def listening() -> tuple[str, threading.Event, Callable[[], None]]:
         ("receive orders", signal.SIGINT),
         ("bench", signal.SIGINT),
         ("bench", signal.SIGTERM),
-        ("status --secondary B --timeout 1s", signal.SIGINT),
+        ("status --secondary B", signal.SIGINT),
         ("syphon quarantine list --secondary B", signal.SIGINT),
     ],
 )
@@ -347,7 +349,7 @@ def test_an_interrupt_while_nobody_answers(line: str, number: int, tmp_path: Pat
     string, connected, close = listening()
     side = "--secondary" if "quarantine" in line else "--primary"
     line = line.replace("--secondary B", "--primary B") if "quarantine" in line else line
-    running = process([*twinbus(line), side, string], tmp_path)
+    running = process([*twinbus(line), side, string, *PATIENTLY], tmp_path)
     assert connected.wait(WAIT_S)
     running.send_signal(number)
     began = time.monotonic()
@@ -390,7 +392,7 @@ def test_an_interrupt_while_waiting_for_a_message_leaves_none_under_lock(
         running.send_signal(signal.SIGINT)
         ran = ended(running)
         sender.send_messages(ServiceBusMessage("second"))
-        assert [str(message) for message in receiver.receive_messages(max_wait_time=10)] == ["second"]
+        assert [str(message) for message in receiver.receive_messages(max_wait_time=WAIT_S)] == ["second"]
     assert (ran.code, ran.out, ran.is_alone) == (130, "", True)
 
 
