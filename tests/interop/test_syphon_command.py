@@ -249,14 +249,16 @@ def test_a_service_that_is_told_to_stop_ends_with_0(spaces: NamespacePair) -> No
 
 
 def test_sigusr1_pauses_and_the_next_one_goes_on(spaces: NamespacePair) -> None:
-    fill(spaces.secondary.connection_string, QUEUES[0], letters_for("orders", 60))
-    slow = command("--rate", "20", "--until-empty", "--json")
+    fill(spaces.secondary.connection_string, QUEUES[0], letters_for("orders", 400))
+    slow = command("--rate", "20", "--json")  # which takes far longer than this test
     with subprocess.Popen(slow, stdout=subprocess.PIPE, text=True) as process:
         wait_for(process, "progress", moved_min=1)
         process.send_signal(signal.SIGUSR1)
-        wait_for(process, "progress", state="paused")
+        paused = wait_for(process, "progress", state="paused")
         process.send_signal(signal.SIGUSR1)
-        wait_for(process, "finished", ending="empty", moved=60)
+        wait_for(process, "progress", state="running", moved_min=paused["moved"] + 10)
+        process.terminate()
+        wait_for(process, "finished", ending="stopped")
     assert process.returncode == 0
 
 
