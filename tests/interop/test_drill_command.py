@@ -165,7 +165,7 @@ def test_messages_of_others_in_front_are_not_touched(spaces: NamespacePair, caps
 
 
 def test_what_other_receivers_take_is_not_lost(spaces: NamespacePair, capsys: pytest.CaptureFixture[str]) -> None:
-    is_over, taken = threading.Event(), []
+    is_open, is_over, taken = threading.Event(), threading.Event(), []
 
     def consume() -> None:
         mode = ServiceBusReceiveMode.RECEIVE_AND_DELETE
@@ -173,12 +173,14 @@ def test_what_other_receivers_take_is_not_lost(spaces: NamespacePair, capsys: py
             ServiceBusClient.from_connection_string(spaces.primary.connection_string) as client,
             client.get_queue_receiver("orders", receive_mode=mode) as receiver,
         ):
+            is_open.set()
             while not is_over.is_set():
                 taken.extend(receiver.receive_messages(50, max_wait_time=0.1))
 
     consumer = threading.Thread(target=consume)
     consumer.start()
     try:
+        assert is_open.wait(WAIT_S)
         assert run(["drill", "--entity", "orders", *QUICK, "--json"]) == 0
     finally:
         is_over.set()
