@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import time
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -19,16 +20,42 @@ from twinbus.spark.access import Access
 from twinbus.spark.drain.books import books_of
 from twinbus.spark.drain.options import DrainOptions
 from twinbus.spark.drain.plan import Shard
-from twinbus.spark.drain.shard import drain_shard, program_of
+from twinbus.spark.drain.shard import LOCKED, Patience, drain_shard, program_of
 from twinbus.syphon.line import Line
 from twinbus.syphon.linked import Linked
+from twinbus.syphon.progress import DestinationProgress, Progress
 from twinbus.testing import NamespacePair
 
 BOTH = Shard(0, (0, 1))
+NOTHING_YET = Progress(
+    state="running",
+    seconds=0.0,
+    moved=0,
+    moved_bytes=0,
+    rate=0.0,
+    received=0,
+    repeated=0,
+    in_doubt=0,
+    refused=0,
+    expired=0,
+    released=0,
+    held=0,
+    oldest_age_s=None,
+    left=None,
+    seconds_left=None,
+    destinations=(),
+    troubles=(),
+)
 
 
 @pytest.fixture
 def backlog(namespace_pair: NamespacePair, tmp_path: Path) -> SparkBacklog:
+    return SparkBacklog(namespace_pair, tmp_path)
+
+
+@pytest.fixture
+def brief(namespace_pair: NamespacePair, tmp_path: Path) -> SparkBacklog:
+    """Where locks end soon enough to be waited for."""
     return SparkBacklog(namespace_pair, tmp_path, lock_ms=5_000)
 
 
@@ -65,38 +92,37 @@ class Borrower(Linked):
 
 async def borrow_one(connection_string: str, path: str) -> None:
     dial = Namespace.from_connection_string(connection_string).dial()
-    line = Line(dial, attempt_s=20.0, clock=lambda: int(time.monotonic() * 1000))
+    line = Line(dial, attempt_s=60.0, clock=lambda: int(time.monotonic() * 1000))
     await line.open()
     borrower = Borrower()
     link = await line.receiver(path, borrower)
     link.grant(1)
     line.flush()
-    await asyncio.wait_for(borrower.has_one.wait(), 20)
+    await asyncio.wait_for(borrower.has_one.wait(), 60)
     line._wire.abort()  # gone without a word, as a killed process
 
 
-def test_a_shard_is_not_done_while_somebody_has_a_message_under_lock(backlog: SparkBacklog) -> None:
-    fill(backlog.secondary.connection_string, backlog.path(0), letters_for("orders", 20))
+def test_a_shard_is_not_done_while_somebody_has_a_message_under_lock(brief: SparkBacklog) -> None:
+    fill(brief.secondary.connection_string, brief.path(0), letters_for("orders", 20))
     began = time.monotonic()
-    asyncio.run(borrow_one(backlog.secondary.connection_string, backlog.path(0)))
-    report = drain_shard(backlog.options(), BOTH)
+    asyncio.run(borrow_one(brief.secondary.connection_string, brief.path(0)))
+    report = drain_shard(brief.options(), BOTH)
     assert (report.moved, report.trouble) == (20, "")
-    assert time.monotonic() - began >= backlog.lock_ms / 1000, "the message came back when its lock ended"
+    assert time.monotonic() - began >= brief.lock_ms / 1000, "the message came back when its lock ended"
 
 
-def test_in_order_the_others_wait_for_a_message_that_a_dead_task_had_under_lock(backlog: SparkBacklog) -> None:
+def test_in_order_the_others_wait_for_a_message_that_a_dead_task_had_under_lock(brief: SparkBacklog) -> None:
+    fill(brief.secondary.connection_string, brief.path(0), letters_for("orders", 20))
+    asyncio.run(borrow_one(brief.secondary.connection_string, brief.path(0)))
+    report = drain_shard(brief.options(order="session"), BOTH)
+    assert (report.moved, report.trouble) == (20, "")
+    assert list(ids_in(brief.primary, "orders")) == [f"orders-{number}" for number in range(20)]
+
+
+def test_a_lock_that_outlasts_the_patience_is_a_trouble(backlog: SparkBacklog) -> None:
     fill(backlog.secondary.connection_string, backlog.path(0), letters_for("orders", 20))
     asyncio.run(borrow_one(backlog.secondary.connection_string, backlog.path(0)))
-    report = drain_shard(backlog.options(order="session"), BOTH)
-    assert (report.moved, report.trouble) == (20, "")
-    assert list(ids_in(backlog.primary, "orders")) == [f"orders-{number}" for number in range(20)]
-
-
-def test_a_lock_that_outlasts_the_patience_is_a_trouble(namespace_pair: NamespacePair, tmp_path: Path) -> None:
-    backlog = SparkBacklog(namespace_pair, tmp_path, lock_ms=60_000)
-    fill(backlog.secondary.connection_string, backlog.path(0), letters_for("orders", 20))
-    asyncio.run(borrow_one(backlog.secondary.connection_string, backlog.path(0)))
-    report = drain_shard(backlog.options(patience_s=1.0), BOTH)
+    report = drain_shard(backlog.options(patience_s=5.0), BOTH)
     assert report.moved == 19
     assert "under lock elsewhere" in report.trouble
 
@@ -106,10 +132,11 @@ def test_a_wrong_key_is_told_at_once_and_never_shown(backlog: SparkBacklog) -> N
     key = backlog.secondary.connection_string.partition("SharedAccessKey=")[2].partition(";")[0]
     wrong = backlog.secret(backlog.secondary, backlog.secondary.connection_string.replace(key, "c2VjcmV0"))
     began = time.monotonic()
-    report = drain_shard(backlog.options(secondary=wrong), BOTH)
+    options = backlog.options(secondary=wrong, refused_s=60.0)
+    report = drain_shard(options, BOTH)
     assert "unauthorised" in report.trouble
     assert "c2VjcmV0" not in report.trouble
-    assert time.monotonic() - began < backlog.options().refused_s, "no patience with it"
+    assert time.monotonic() - began < options.refused_s, "no patience with it"
 
 
 def test_a_primary_that_refuses_us_is_given_up_soon(backlog: SparkBacklog) -> None:
@@ -124,11 +151,40 @@ def test_a_primary_that_refuses_us_is_given_up_soon(backlog: SparkBacklog) -> No
 @pytest.mark.parametrize("side", ["primary", "secondary"])
 def test_a_namespace_out_of_reach_is_given_up_when_patience_ends(backlog: SparkBacklog, side: str) -> None:
     fill(backlog.secondary.connection_string, backlog.path(0), letters_for("orders", 5))
-    options = backlog.options(patience_s=1.0)
+    options = backlog.options(patience_s=5.0)
     (backlog.primary if side == "primary" else backlog.secondary).stop()
     report = drain_shard(options, BOTH)
     assert "unreachable" in report.trouble
     assert report.moved == 0
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a task sees of its syphon after all patience, and what it says of it."""
+
+    says: str
+    is_connected: bool = True
+    destinations: tuple[DestinationProgress, ...] = ()
+    troubles: tuple[str, ...] = ()
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        Look(LOCKED),
+        Look("secondary: no answer yet", is_connected=False),
+        Look("secondary: unreachable", is_connected=False, troubles=("secondary: unreachable",)),
+        Look("orders: no answer yet", destinations=(DestinationProgress("orders", "opening", None, 5, 0),)),
+        Look("orders: no answer yet", destinations=(DestinationProgress("orders", "open", None, 0, 5),)),
+        Look(LOCKED, destinations=(DestinationProgress("orders", "open", None, 5, 0),)),
+        Look("orders: quota", destinations=(DestinationProgress("orders", "resting", "quota", 5, 0),)),
+    ],
+)
+def test_locks_of_others_are_blamed_only_when_everybody_has_answered(backlog: SparkBacklog, look: Look) -> None:
+    patience = Patience(backlog.options(patience_s=1.0), now_s=0.0)
+    progress = replace(NOTHING_YET, destinations=look.destinations, troubles=look.troubles)
+    assert patience.trouble(progress, 0.9, is_connected=look.is_connected) == ""
+    assert patience.trouble(progress, 1.0, is_connected=look.is_connected) == look.says
 
 
 def test_a_secret_that_is_not_there_is_a_trouble_that_names_its_place(backlog: SparkBacklog) -> None:
@@ -165,14 +221,14 @@ def test_books_know_what_a_killed_attempt_moved_and_what_came_twice(tmp_path: Pa
     dead = Ledger.at(tmp_path, program_of("r", 0, 0))
     dead.record(Event(Kind.SENT_HOME, "orders", message_ids=stored))
     dead.record(Event(Kind.COMPLETED, "orders", message_ids=("a", "b")))
-    assert dead.flush()
+    assert dead.flush(60)
     with Ledger.at(tmp_path, program_of("r", 0, 1)) as second:
         second.record(Event(Kind.SENT_HOME, "orders", message_ids=("d", "e", "f")))
         second.record(Event(Kind.COMPLETED, "orders", message_ids=("d", "e", "f")))
     books = books_of(str(tmp_path), "r")
     assert books is not None
     assert (books.attempts, books.killed, books.stored, books.moved, books.repeated) == (2, 1, 8, 6, 2)
-    dead.close()
+    dead.close(60)
 
 
 def test_books_tell_messages_of_two_entities_with_one_id_apart(tmp_path: Path) -> None:
@@ -181,25 +237,25 @@ def test_books_tell_messages_of_two_entities_with_one_id_apart(tmp_path: Path) -
     for entity in ("orders", "bills", "news"):
         dead.record(Event(Kind.SENT_HOME, entity, message_ids=("1",)))
     dead.record(Event(Kind.COMPLETED, "orders", message_ids=("1",)))
-    assert dead.flush()
+    assert dead.flush(60)
     with Ledger.at(tmp_path, program_of("r", 0, 1)) as second:
         second.record(Event(Kind.SENT_HOME, "tests", message_ids=("1",)))
         second.record(Event(Kind.COMPLETED, "tests", message_ids=("1",)))
     books = books_of(str(tmp_path), "r")
     assert books is not None
     assert (books.killed, books.stored, books.moved, books.repeated) == (1, 4, 4, 0)
-    dead.close()
+    dead.close(60)
 
 
 def test_books_know_which_of_two_entities_a_message_came_to_twice(tmp_path: Path) -> None:
     dead = Ledger.at(tmp_path, program_of("r", 0, 0))
     dead.record(Event(Kind.SENT_HOME, "orders", message_ids=("1",)))
     dead.record(Event(Kind.SENT_HOME, "bills", message_ids=("1",)))
-    assert dead.flush()
+    assert dead.flush(60)
     with Ledger.at(tmp_path, program_of("r", 0, 1)) as second:
         second.record(Event(Kind.SENT_HOME, "bills", message_ids=("1",)))
         second.record(Event(Kind.COMPLETED, "bills", message_ids=("1",)))
     books = books_of(str(tmp_path), "r")
     assert books is not None
     assert (books.killed, books.stored, books.moved, books.repeated) == (1, 3, 2, 1)
-    dead.close()
+    dead.close(60)

@@ -29,6 +29,7 @@ from twinbus.pairing.failure import FailureKind
 from twinbus.spark.drain.options import DrainOptions
 from twinbus.spark.drain.plan import Shard
 from twinbus.syphon import Progress, Syphon
+from twinbus.syphon.destination import State
 from twinbus.syphon.line import Line
 from twinbus.syphon.linked import LineFailed
 from twinbus.syphon.look import peek
@@ -40,6 +41,7 @@ RECORD_WAIT_S = 0.02
 """A task may be killed at any time: so much of what it did, beside what it stored, is not in the ledger then."""
 FLUSH_S_MAX = 0.2
 LOCKED = "messages are under lock elsewhere; they come back when the locks end"
+SILENT = "no answer yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +153,8 @@ async def _pump(
     patience, trouble = Patience(options, time.monotonic()), ""
     async with syphon:
         async for progress in syphon.progress(LOOK_S):
-            trouble = patience.trouble(progress, time.monotonic())
+            is_connected = all(queue.is_attached for queue in syphon.pump.queues)
+            trouble = patience.trouble(progress, time.monotonic(), is_connected=is_connected)
             if trouble:
                 break
         else:
@@ -197,8 +200,8 @@ class Patience:
         self._gone = 0
         self._since_s = now_s
 
-    def trouble(self, progress: Progress, now_s: float) -> str:
-        """Why it is time to give up; empty: go on."""
+    def trouble(self, progress: Progress, now_s: float, *, is_connected: bool) -> str:
+        """Why it is time to give up; empty: go on. `is_connected`: whether we have a link to each of our queues."""
         gone = progress.moved + progress.refused + progress.expired
         if gone != self._gone:
             self._gone, self._since_s = gone, now_s
@@ -206,8 +209,18 @@ class Patience:
         waited_s = now_s - self._since_s
         if waited_s < self._refused_s or (waited_s < self._patience_s and not _is_refused(progress)):
             return ""
-        down = [f"{each.path}: {each.reason}" for each in progress.destinations if each.reason]
-        return "; ".join([*progress.troubles, *down][:3]) or LOCKED
+        return _hindrance(progress, is_connected=is_connected)
+
+
+def _hindrance(progress: Progress, *, is_connected: bool) -> str:
+    """What keeps messages back: locks of others only if nothing else does."""
+    down = [f"{each.path}: {each.reason}" for each in progress.destinations if each.reason]
+    if progress.troubles or down:
+        return "; ".join([*progress.troubles, *down][:3])
+    if not is_connected:
+        return f"secondary: {SILENT}"
+    waited_for = [each.path for each in progress.destinations if each.state == State.OPENING.value or each.in_flight]
+    return f"{waited_for[0]}: {SILENT}" if waited_for else LOCKED
 
 
 def _is_refused(progress: Progress) -> bool:
