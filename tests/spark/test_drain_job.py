@@ -39,7 +39,7 @@ WAIT_S = 60.0
 
 @pytest.fixture
 def backlog(namespace_pair: NamespacePair, tmp_path: Path) -> SparkBacklog:
-    return SparkBacklog(namespace_pair, tmp_path, lock_ms=5_000)
+    return SparkBacklog(namespace_pair, tmp_path)
 
 
 def test_several_tasks_share_one_deep_queue_until_it_is_empty(spark: SparkSession, backlog: SparkBacklog) -> None:
@@ -93,7 +93,14 @@ def kill_a_worker(backlog: SparkBacklog, run: str, killed: list[int]) -> None:
     backlog.primary.faults.clear()
 
 
-def test_a_killed_task_loses_nothing_and_repeats_at_most_its_window(spark: SparkSession, backlog: SparkBacklog) -> None:
+def locks_lost(ledger: Path, run: str) -> int:
+    return sum(len(record.message_ids) for record in records_of(ledger, run) if record.kind == Kind.LOCK_LOST)
+
+
+def test_a_killed_task_loses_nothing_and_repeats_at_most_its_window(
+    spark: SparkSession, namespace_pair: NamespacePair, tmp_path: Path
+) -> None:
+    backlog = SparkBacklog(namespace_pair, tmp_path, lock_ms=5_000)  # the dead task's are waited for
     fill(backlog.secondary.connection_string, backlog.path(0), letters_for("orders", 3_000))
     options = backlog.options(prefetch=100)
     backlog.primary.faults.add("slow", delay=timedelta(seconds=1))  # long enough for the killer to come
@@ -105,11 +112,13 @@ def test_a_killed_task_loses_nothing_and_repeats_at_most_its_window(spark: Spark
     assert killed
     assert done.ending == "empty"
     assert len(arrived) == 3_000, "nothing is lost"
-    assert arrived.total() <= 3_000 + 100, "one window for the killed attempt"
+    lost = locks_lost(backlog.ledger, options.run)  # none, unless the machine stood still for five seconds
+    assert arrived.total() <= 3_000 + 100 + lost, "one window for the killed attempt"
     assert ids_in(backlog.secondary, backlog.path(0)).total() == 0
     assert done.books is not None
     assert done.books.killed == 1
-    assert done.count("moved") == 3_000, "the ledger knows what the dead task did"
+    # All of it, unless the disk was busy: nobody waits for the ledger longer than a fifth of a second.
+    assert 2_900 <= done.count("moved") <= 3_000, "the ledger knows what the dead task did, but for one window"
     assert done.count("repeated") <= arrived.total() - 3_000, "what it had sent without an answer, nobody knows"
     assert done.count("moved") > sum(report.moved for report in done.reports), "Spark forgot what the dead task did"
 
@@ -136,7 +145,7 @@ def test_a_secondary_that_goes_away_meanwhile_ends_the_run_with_what_is_known(
 ) -> None:
     fill(backlog.secondary.connection_string, backlog.path(0), letters_for("orders", 10))
     backlog.primary.faults.add("no-send", entities=["orders"])
-    options = backlog.options(patience_s=1.0, attempt_s=2.0)
+    options = backlog.options(patience_s=1.0)
     done = drain(spark, options, on_progress=lambda _: backlog.secondary.stop())
     assert (done.ending, done.rounds, done.left, done.count("moved")) == ("stuck", 1, 10, 0)
     assert "unreachable" in done.out_of_sight

@@ -58,7 +58,7 @@ class SparkBacklog:
             "queue_count": QUEUES,
             "ledger": str(self.ledger),
             "lock_s": self.lock_ms / 1000,
-            "attempt_s": 5.0,
+            "attempt_s": 30.0,
         }
         return DrainOptions(**known | wishes)
 
@@ -83,7 +83,7 @@ def ids_in(namespace: LocalNamespace, queue: str) -> Counter[str]:
 async def ids_of(connection_string: str, queue: str) -> Counter[str]:
     """The same by a connection string."""
     dial = Namespace.from_connection_string(connection_string).dial()
-    line = Line(dial, attempt_s=10.0, clock=lambda: int(time.monotonic() * 1000))
+    line = Line(dial, attempt_s=30.0, clock=lambda: int(time.monotonic() * 1000))
     await line.open()
     found: Counter[str] = Counter()
     async for messages in pages(line, queue):
