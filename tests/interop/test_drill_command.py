@@ -23,14 +23,15 @@ from signals import as_at_a_terminal
 
 from twinbus import Namespace
 from twinbus.cli.main import run
-from twinbus.drill import changes, homecoming
+from twinbus.drill import changes, homecoming, injection
 from twinbus.testing import LocalNamespace, NamespacePair
 
 WAIT_S = 90.0
 QUICK = (
-    *("--length", "1s", "--before", "500ms", "--ping-interval", "1s"),
+    *("--length", "3s", "--before", "500ms", "--ping-interval", "1s", "--timeout", "30s"),
     *("--attempts", "1", "--rate", "20", "--count", "2", "--yes"),
 )
+"""As quick as it can be with a fault that a canary meets, also on a machine that stalls for a while."""
 
 
 @pytest.fixture
@@ -74,10 +75,10 @@ def told(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
 def test_a_fault_over_the_control_socket_is_measured_and_nothing_is_left(
     spaces: NamespacePair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    limits = ("--max-failover", "10s", "--max-gap", "10s", "--max-recovery", "10s", "--max-drain", "20s")
+    limits = ("--max-failover", "30s", "--max-gap", "30s", "--max-recovery", "30s", "--max-drain", "30s")
     assert run(["drill", "--entity", "orders", *QUICK, *limits, "--report", "drill.md"]) == 0
     out, err = capsys.readouterr()
-    assert out.startswith("PASSED: no-send of orders on contoso for 1 s\n")
+    assert out.startswith("PASSED: no-send of orders on contoso for 3 s\n")
     assert out.count("kept") == 5
     assert "over the control socket" in err
     for line in ("failed over", "orders is put back", "recovered"):
@@ -89,14 +90,14 @@ def test_a_fault_over_the_control_socket_is_measured_and_nothing_is_left(
 def test_every_canary_of_an_unanswered_outage_is_accounted_for_with_its_copies(
     spaces: NamespacePair, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    unanswered = ("--fault", "unanswered", "--timeout", "1500ms", "--length", "2s", "--max-gap", "1s")
+    unanswered = ("--fault", "unanswered", "--timeout", "4s", "--length", "5s", "--max-gap", "1s")
     assert run(["drill", "--entity", "orders", *QUICK, *unanswered, "--json", "--leave-canaries"]) == 1
     said = told(capsys)
     measures = said["measures"]
     assert (said["verdict"], measures["lost"], measures["waiting"], said["taken_back"]) == ("fail", [], 0, 0)
     assert [finding["name"] for finding in said["findings"] if not finding["kept"]] == ["gap"]
     assert measures["duplicates"] >= 1, "stored on the primary, not answered, sent again by the backlog"
-    assert measures["failover_s"] >= 1.4
+    assert measures["failover_s"] >= 3.9
     assert measures["to_primary"] + measures["to_backlog"] == measures["sent"]
     assert lying_in(spaces.primary) == measures["sent"] + measures["duplicates"]
 
@@ -193,9 +194,16 @@ def test_what_other_receivers_take_is_not_lost(spaces: NamespacePair, capsys: py
 
 
 def test_the_first_canary_is_waited_for_also_if_it_takes_longer_than_the_time_before_the_fault(
-    spaces: NamespacePair,
+    spaces: NamespacePair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spaces.primary.faults.add("slow", entities=["orders"], delay=timedelta(seconds=1))
+    slow = spaces.primary.faults.add("slow", entities=["orders"], delay=timedelta(seconds=1))
+    begin = injection.ByControl.begin
+
+    async def begin_in_haste(self: injection.ByControl) -> None:
+        spaces.primary.faults.clear(slow)  # all that comes later need not be slow
+        await begin(self)
+
+    monkeypatch.setattr(injection.ByControl, "begin", begin_in_haste)
     assert run(["drill", "--entity", "orders", *QUICK]) == 0
 
 
@@ -359,17 +367,14 @@ def test_what_cannot_be_put_back_is_told_with_the_way_to_do_it_later(
     spaces: NamespacePair, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(changes, "PAUSES_S", (0.0, 0.1))
+    begin = injection.ByStatus.begin
 
-    def lose_the_administration() -> None:
-        deadline = time.monotonic() + WAIT_S
-        while status_of(spaces.primary) != "SendDisabled" and time.monotonic() < deadline:
-            time.sleep(0.05)
+    async def begin_and_lose_the_administration(self: injection.ByStatus) -> None:
+        await begin(self)
         spaces.primary.faults.add("no-manage")
 
-    trouble = threading.Thread(target=lose_the_administration)
-    trouble.start()
-    assert run(["drill", "--entity", "orders", "--by-status", *QUICK, "--length", "3s"]) == 3
-    trouble.join()
+    monkeypatch.setattr(injection.ByStatus, "begin", begin_and_lose_the_administration)
+    assert run(["drill", "--entity", "orders", "--by-status", *QUICK, "--length", "1s"]) == 3
     out, err = capsys.readouterr()
     assert out == ""
     assert "orders cannot be put back" in err
