@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 QUICK = {
     "failover_interval": timedelta(0),
     "ping_primary_interval": timedelta(seconds=1),
-    "attempt_timeout": timedelta(seconds=5),
+    "attempt_timeout": timedelta(seconds=30),
     "retry": Retry(attempts=1),
     "backlog_queue_count": 1,
 }
@@ -72,7 +72,7 @@ def bring_home(pair: NamespacePair, ledger: Path) -> None:
 def take(receiver: ServiceBusReceiver, count: int, *, completes: bool = True) -> None:
     with receiver:
         while count > 0:
-            for message in receiver.receive_messages(max_message_count=count, max_wait_time=10):
+            for message in receiver.receive_messages(max_message_count=count, max_wait_time=60):
                 count -= 1
                 if completes:
                     receiver.complete_message(message)

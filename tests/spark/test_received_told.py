@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from azure.servicebus import ServiceBusMessage
-from paired import wait_until
+from paired import Heard, wait_until
 
 from twinbus import PairedServiceBusClient, PairedServiceBusReceiver, Retry
 from twinbus.cost.prices import Prices
@@ -24,7 +24,7 @@ STRAIGHT, DETOURED, PUBLISHED, DEAD, LEFT = 6, 4, 3, 2, 1
 QUICK = {
     "failover_interval": timedelta(0),
     "ping_primary_interval": timedelta(seconds=1),
-    "attempt_timeout": timedelta(seconds=5),
+    "attempt_timeout": timedelta(seconds=30),
     "retry": Retry(attempts=1),
     "backlog_queue_count": 1,
     "enable_syphon": True,
@@ -40,10 +40,12 @@ def send(bus: PairedServiceBusClient, pair: NamespacePair) -> None:
     with bus.get_queue_sender("orders") as orders, bus.get_topic_sender("news") as news:
         news.send_messages(named("news", PUBLISHED))
         orders.send_messages(named("straight", STRAIGHT))
+        heard = Heard(bus)
         fault = pair.primary.faults.add("no-send", entities=["orders"])
         for message in named("detoured", DETOURED):
             orders.send_messages(message)
         pair.primary.faults.clear(fault)
+        heard.wait_for("recovered")
         wait_until(lambda: (syphon := bus.status().syphon) is not None and syphon.moved == DETOURED)
         orders.send_messages(named("dead", DEAD))
         orders.send_messages(named("left", LEFT))
@@ -52,7 +54,7 @@ def send(bus: PairedServiceBusClient, pair: NamespacePair) -> None:
 def take(receiver: PairedServiceBusReceiver, count: int, *, is_good: bool = True) -> None:
     with receiver:
         for _ in range(count):
-            (message,) = receiver.receive_messages(1, max_wait_time=20)
+            (message,) = receiver.receive_messages(1, max_wait_time=60)
             if is_good:
                 receiver.complete_message(message)
             else:

@@ -20,7 +20,7 @@ from twinbus.client.credentials import (
 
 LATER = 4_102_444_800
 SOON_S = 0.2
-WAIT_S = 10
+WAIT_S = 60
 
 
 class Hanging:

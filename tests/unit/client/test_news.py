@@ -17,7 +17,7 @@ from twinbus.client.news import LEVELS, VALUE_LENGTH_MAX, News, NewsName
 from twinbus.client.news_desk import AioNewsDesk, NewsDesk
 from twinbus.errors import OptionsError
 
-WAIT_S = 5.0
+WAIT_S = 60.0
 
 
 def news(name: NewsName = NewsName.SUSPECT, text: str = "no answer in time", **more: Any) -> News:
@@ -39,7 +39,7 @@ class Gate:
 def desk() -> Iterator[NewsDesk]:
     desk = NewsDesk()
     yield desk
-    desk.close()
+    desk.close(WAIT_S)
 
 
 def news_threads() -> list[threading.Thread]:
@@ -132,7 +132,7 @@ def test_a_callback_runs_on_a_thread_of_its_own(desk: NewsDesk) -> None:
     where: list[threading.Thread] = []
     desk.on("suspect", lambda _: where.append(threading.current_thread()))
     desk.publish(news())
-    desk.close()
+    desk.close(WAIT_S)
     assert where[0] is not threading.current_thread()
     assert where[0].daemon
 
@@ -151,7 +151,7 @@ def test_callbacks_get_what_they_asked_for_in_order() -> None:
     desk.on("*", lambda each: everything.append(each.text))
     for number in range(100):
         desk.publish(news(NewsName.RECOVERED if number % 2 else NewsName.SUSPECT, str(number)))
-    desk.close()
+    desk.close(WAIT_S)
     assert some == [str(number) for number in range(1, 100, 2)]
     assert everything == [str(number) for number in range(100)]
     assert desk.dropped == 0
@@ -169,7 +169,7 @@ def test_an_exception_in_a_callback_is_logged_and_harmless(caplog: pytest.LogCap
     with caplog.at_level(logging.ERROR, logger="twinbus.pairing"):
         desk.publish(news(text="one"))
         desk.publish(news(text="two"))
-        desk.close()
+        desk.close(WAIT_S)
     assert told == ["one", "two"]
     failed = [record.getMessage() for record in caplog.records if record.exc_info]
     assert len(failed) == 2
@@ -203,7 +203,7 @@ def test_after_the_end_of_a_subscription_no_call_begins(desk: NewsDesk) -> None:
     unsubscribe()
     unsubscribe()
     first.leave.set()
-    desk.close()
+    desk.close(WAIT_S)
     assert told == []
 
 
@@ -213,20 +213,20 @@ def test_a_callback_may_close_the_desk_and_publish() -> None:
 
     def close(_: News) -> None:
         desk.publish(news(NewsName.CLOSED))
-        desk.close()
+        desk.close(WAIT_S)
         closed.set()
 
     desk.on("suspect", close)
     desk.publish(news())
     assert closed.wait(WAIT_S)
-    desk.close()
+    desk.close(WAIT_S)
     assert news_threads() == []
 
 
 def test_a_closed_desk_only_logs(caplog: pytest.LogCaptureFixture) -> None:
     desk = NewsDesk()
     desk.on("*", print)
-    desk.close()
+    desk.close(WAIT_S)
     with caplog.at_level(logging.INFO, logger="twinbus.pairing"):
         desk.publish(news(NewsName.CLOSED, "as asked"))
     assert desk.dropped == 1
@@ -266,7 +266,7 @@ async def test_on_a_loop_functions_and_coroutine_functions_are_told_in_order() -
     desk.publish(news(text="one"))
     assert told == []
     desk.tell("recovered", "two")
-    await desk.close()
+    await desk.close(WAIT_S)
     assert told == ["slowly one", "at once one", "slowly two"]
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
@@ -283,7 +283,7 @@ async def test_on_a_loop_an_exception_is_logged_and_harmless(caplog: pytest.LogC
     desk.on("*", lambda each: told.append(each.text))
     with caplog.at_level(logging.ERROR, logger="twinbus.pairing"):
         desk.publish(news(text="one"))
-        await desk.close()
+        await desk.close(WAIT_S)
     assert told == ["one"]
     assert len([record for record in caplog.records if record.exc_info]) == 2
 
@@ -312,7 +312,7 @@ async def test_on_a_loop_a_callback_may_close_the_desk() -> None:
     closed = asyncio.Event()
 
     async def close(_: News) -> None:
-        await desk.close()
+        await desk.close(WAIT_S)
         closed.set()
 
     desk.on("*", close)

@@ -21,6 +21,7 @@ from twinbus.namespace.faults.book import FaultBook
 from twinbus.namespace.faults.switch import FaultSwitch
 
 NOW = 1_000_000
+WAIT_S = 60
 
 
 class NoPort:
@@ -49,7 +50,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Path]:
 
 
 async def ask(path: Path, request: str, **arguments: Any) -> Any:
-    return await asyncio.to_thread(control_client.ask, path, request, arguments, wait_s=5)
+    return await asyncio.to_thread(control_client.ask, path, request, arguments, wait_s=WAIT_S)
 
 
 async def say(path: Path, said: bytes) -> list[dict[str, Any]]:
@@ -57,7 +58,7 @@ async def say(path: Path, said: bytes) -> list[dict[str, Any]]:
     async with talking(path) as (reader, writer):
         writer.write(said)
         writer.write_eof()
-        answers = await asyncio.wait_for(reader.read(), 5)
+        answers = await asyncio.wait_for(reader.read(), WAIT_S)
     return [json.loads(line) for line in answers.splitlines()]
 
 
@@ -74,7 +75,7 @@ async def talking(path: Path) -> AsyncIterator[tuple[asyncio.StreamReader, async
 
 async def said_until_the_end(reader: asyncio.StreamReader) -> bytes:
     try:
-        return await asyncio.wait_for(reader.read(), 5)
+        return await asyncio.wait_for(reader.read(), WAIT_S)
     except ConnectionError:  # nobody ever took the connection
         return b""
 
@@ -127,10 +128,10 @@ async def test_bad_input_is_one_line_of_error_and_the_conversation_goes_on(serve
 async def test_a_request_without_end_is_refused_and_hung_up_on(served: Path) -> None:
     async with talking(served) as (reader, writer):
         writer.write(b"x" * (control.REQUEST_BYTES_MAX + 1))
-        answer = json.loads(await asyncio.wait_for(reader.readline(), 5))
+        answer = json.loads(await asyncio.wait_for(reader.readline(), WAIT_S))
         assert f"at most {control.REQUEST_BYTES_MAX} bytes" in answer["error"]
         with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
-            await asyncio.wait_for(reader.readexactly(1), 5)
+            await asyncio.wait_for(reader.readexactly(1), WAIT_S)
     assert await ask(served, "ping") == "pong"
 
 
@@ -146,7 +147,7 @@ async def test_too_many_are_told_so(served: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(control, "CLIENTS_MAX", 1)
     async with talking(served) as (reader, writer):
         writer.write(b'{"request": "ping"}\n')
-        await asyncio.wait_for(reader.readline(), 5)
+        await asyncio.wait_for(reader.readline(), WAIT_S)
         with pytest.raises(TwinbusError, match="try again later"):
             await ask(served, "ping")
 
@@ -170,7 +171,7 @@ def test_who_gets_no_answer_at_all_is_told_so() -> None:
 async def test_a_client_that_says_nothing_is_hung_up_on(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control, "IDLE_S", 0.01)
     async with talking(served) as (reader, _):
-        assert await asyncio.wait_for(reader.read(), 5) == b""
+        assert await asyncio.wait_for(reader.read(), WAIT_S) == b""
 
 
 async def test_a_mistake_of_ours_is_an_answer_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -209,7 +210,7 @@ async def test_a_server_that_is_stopped_while_it_answers_is_stopped_at_once(tmp_
     async with talking(server.path) as (reader, writer):
         writer.write(b'{"request": "stop", "arguments": {}}\n')
         await said_until_the_end(reader)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(WAIT_S):
             await stopping[0]
 
 
