@@ -6,7 +6,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime
 from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
@@ -98,7 +98,8 @@ class Peer:
                         return event
                 self.writer.write(self.connection.take_output())
                 data = await self.reader.read(65536)
-                assert data, "the server hung up"
+                if not data:
+                    raise ConnectionAbortedError("the server hung up")
                 self._events += self.connection.receive(data, 0)
 
 
@@ -287,16 +288,27 @@ HEAD = b"PUT /queue HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n"
 )
 async def test_who_never_gets_to_the_point_is_let_go_and_nobody_else_notices(words: bytes, is_tls: bool) -> None:
     limits = ServerLimits(unauthenticated_s=SOON_S)
-    async with serving(server_limits=limits) as server, peer_of(server) as neighbour:
-        await neighbour.until(Opened)
+    async with serving(server_limits=limits) as server, AsyncExitStack() as house:
+        neighbour = await moved_into(house, server)
+        began = asyncio.get_running_loop().time()
         async with peer_of(server, ssl=trusting(server) if is_tls else None) as slow:
-            began = asyncio.get_running_loop().time()
             slow.writer.write(words)
             await hung_up(slow.reader)
-            assert SOON_S / 2 < asyncio.get_running_loop().time() - began < SOON_S + 1
+            elapsed_s = asyncio.get_running_loop().time() - began
+            assert SOON_S / 2 < elapsed_s < ServerLimits().unauthenticated_s - 5, "the limit that was set"
         neighbour.session.attach_sender("still", "orders")
         await neighbour.until(Attached)
         await wait_until(lambda: len(server._listener.guests) == 1)
+
+
+async def moved_into(house: AsyncExitStack, server: NamespaceServer) -> Peer:
+    """A peer that the server knows. On a machine that stalls, one may be too slow for a bound that tests can wait for."""
+    for _ in range(10):
+        peer = await house.enter_async_context(peer_of(server))
+        with suppress(ConnectionError):
+            await peer.until(Opened)
+            return peer
+    raise AssertionError("nobody is let in")
 
 
 @pytest.mark.parametrize("hello", [b"\x16", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"])
