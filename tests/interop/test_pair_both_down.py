@@ -13,7 +13,8 @@ from paired import Heard, Stage
 from twinbus import Side, receipt_of
 from twinbus.errors import BothNamespacesUnavailable
 
-QUICK = timedelta(seconds=0.8)
+QUICK = timedelta(seconds=2)
+"""One attempt where several are waited for."""
 
 
 @pytest.mark.parametrize("how", ["killed", "silent"])
@@ -26,7 +27,7 @@ def test_both_down_says_both_reasons(both: Stage, how: str) -> None:
         began = time.monotonic()
         with pytest.raises(BothNamespacesUnavailable) as raised:
             sender.send_messages(ServiceBusMessage("during"))
-        assert time.monotonic() - began < 8 * QUICK.total_seconds() + 8
+        assert time.monotonic() - began < 8 * QUICK.total_seconds() + 10
         error = raised.value
         assert error.primary_reason
         assert error.secondary_reason
@@ -73,7 +74,7 @@ def test_with_a_single_queue_there_is_no_second_try(both: Stage) -> None:
 
 
 def test_an_unanswered_detour_is_in_doubt_and_said(both: Stage) -> None:
-    with both.bus(attempt_timeout=QUICK) as bus:
+    with both.bus(attempt_timeout=timedelta(seconds=3)) as bus:
         heard = Heard(bus)
         sender = bus.get_queue_sender(both.orders)
         bus.force_failover(both.orders, stay=True)

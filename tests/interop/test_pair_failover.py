@@ -17,9 +17,9 @@ from paired import AIO, SYNC, Heard, Stage
 from twinbus import Retry, Side
 from twinbus.client.status import EntityState
 
-SILENCE = timedelta(seconds=1)
+SILENCE = timedelta(seconds=3)
 """One attempt where silence has to be waited for."""
-PATIENCE = timedelta(seconds=5)
+PATIENCE = timedelta(seconds=20)
 """One attempt where an answer comes, be the machine ever so busy."""
 
 
@@ -185,13 +185,13 @@ def test_the_retry_schedule_comes_first(both: Stage) -> None:
 
 @pytest.mark.parametrize("how", ["refuse", "drop", "silent"])
 def test_no_attempt_takes_longer_than_it_may(both: Stage, how: str) -> None:
-    with both.bus(attempt_timeout=timedelta(seconds=1)) as bus:
+    with both.bus(attempt_timeout=SILENCE) as bus:
         sender = bus.get_queue_sender(both.orders)
         sender.send_messages(ServiceBusMessage("before"))
         both.primary.break_("unreachable", how=how)
         began = time.monotonic()
         assert sender.send_messages(ServiceBusMessage("during")).side is Side.BACKLOG
-        assert time.monotonic() - began < 1 + 1 + 6, "one attempt at each side, and time for a busy machine"
+        assert time.monotonic() - began < 3 + 3 + 10, "one attempt at each side, and time for a busy machine"
 
 
 def test_the_callers_timeout_bounds_the_whole_call(both: Stage) -> None:

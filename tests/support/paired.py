@@ -50,11 +50,11 @@ class LoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(60)
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(WAIT_S)
 
     def close(self) -> None:
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(5)
+        self._thread.join(WAIT_S)
         self.loop.close()
 
 
@@ -108,11 +108,11 @@ class Stage:
     # --- clients ---
 
     def options(self, **wishes: Any) -> dict[str, Any]:
-        """Everything happens soon, and a failure needs no second try."""
+        """Everything happens soon, a failure needs no second try, and a busy machine is no outage."""
         quick = {
             "failover_interval": timedelta(0),
             "ping_primary_interval": timedelta(seconds=1),
-            "attempt_timeout": timedelta(seconds=5),
+            "attempt_timeout": timedelta(seconds=20),
             "retry": Retry(attempts=1),
             "backlog_queue_count": 2,
             "primary_name": self.name,
