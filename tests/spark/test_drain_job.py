@@ -74,7 +74,7 @@ def test_topics_sessions_and_partitions_get_theirs_home(spark: SparkSession, bac
     for path, place in {"news": "news/Subscriptions/all", "visits": "visits", "parts": "parts"}.items():
         assert ids_in(backlog.primary, place) == {f"{path}-{number}": 1 for number in range(30)}
     client = ServiceBusClient.from_connection_string(backlog.primary.connection_string)
-    with client, client.get_queue_receiver("visits", session_id="s1", max_wait_time=5) as receiver:
+    with client, client.get_queue_receiver("visits", session_id="s1", max_wait_time=60) as receiver:
         assert next(receiver).session_id == "s1"
 
 

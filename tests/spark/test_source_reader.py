@@ -18,6 +18,7 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 from backlog_letters import put
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import LongType, StringType, StructType
+from received import received
 from spark_backlog import ids_in
 
 from twinbus.amqp.connection import Connection, Role
@@ -25,8 +26,9 @@ from twinbus.amqp.sasl import ClientSasl
 from twinbus.client.namespace import Namespace
 from twinbus.errors import TwinbusError
 from twinbus.spark.browser import Browser, Unreachable
+from twinbus.spark.servicebus import post as post_module
 from twinbus.spark.servicebus.options import read_options
-from twinbus.spark.servicebus.post import BACKOFF_S, Post
+from twinbus.spark.servicebus.post import Post
 from twinbus.spark.servicebus.reading import ServiceBusStreamReader
 from twinbus.spark.servicebus.rows import message_of
 from twinbus.syphon.linked import LineFailed, Linked
@@ -96,7 +98,7 @@ def test_an_idle_stream_pauses_between_looks(namespace: LocalNamespace, tmp_path
 def take(namespace: LocalNamespace, queue: str, count: int) -> None:
     client = ServiceBusClient.from_connection_string(namespace.connection_string)
     with client, client.get_queue_receiver(queue) as receiver:
-        for message in receiver.receive_messages(count, max_wait_time=5):
+        for message in received(receiver, count):
             receiver.complete_message(message)
 
 
@@ -124,7 +126,7 @@ def test_a_reader_travels_without_its_connection(namespace: LocalNamespace, tmp_
 
 def test_a_browser_connects_again_when_the_namespace_was_gone(namespace: LocalNamespace) -> None:
     fill(namespace, "orders", 3)
-    with Browser(Namespace.from_connection_string(namespace.connection_string).dial(), 5.0) as browser:
+    with Browser(Namespace.from_connection_string(namespace.connection_string).dial(), 60.0) as browser:
         assert browser.first("orders") == 1
         namespace.restart()
         assert browser.first("orders", 2) == 2
@@ -140,7 +142,7 @@ def test_a_browser_connects_again_when_the_namespace_was_gone(namespace: LocalNa
 
 @pytest.fixture
 def post(namespace: LocalNamespace) -> Iterator[Post]:
-    sending = Post(Namespace.from_connection_string(namespace.connection_string).dial(), 5.0, 50)
+    sending = Post(Namespace.from_connection_string(namespace.connection_string).dial(), 60.0, 50)
     yield sending
     sending.close()
 
@@ -175,7 +177,7 @@ def kilobytes(count: int) -> list[bytes]:
 
 
 def posting(namespace: LocalNamespace) -> AbstractContextManager[Post]:
-    return closing(Post(Namespace.from_connection_string(namespace.connection_string).dial(), 5.0, 500))
+    return closing(Post(Namespace.from_connection_string(namespace.connection_string).dial(), 60.0, 500))
 
 
 @pytest.mark.parametrize("limit", [1_024, 65_536])
@@ -193,7 +195,7 @@ def test_batches_are_as_large_as_the_namespace_takes_them(limit: int) -> None:
 def test_batches_are_cut_again_if_nobody_could_say_how_large_they_may_be() -> None:
     with LocalNamespace("contoso", queues=["orders"]) as gone:
         port, string = gone.port, gone.connection_string
-    with closing(Post(Namespace.from_connection_string(string).dial(), 5.0, 500)) as post:
+    with closing(Post(Namespace.from_connection_string(string).dial(), 60.0, 500)) as post:
         post.put("orders", kilobytes(400))
         key, limits = string.partition("SharedAccessKey=")[2].partition(";")[0], {"message_bytes_max": 65_536}
         with LocalNamespace("contoso", queues=["orders"], port=port, key=key, limits=limits) as back:
@@ -243,11 +245,12 @@ async def test_credit_that_never_comes_is_not_waited_for() -> None:
         await Linked().credit_within(link, 0.01, "orders")
 
 
-def test_a_queue_that_is_not_there_is_told_at_once(namespace: LocalNamespace, post: Post) -> None:
+def test_a_queue_that_is_not_there_is_told_at_once(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(post_module, "BACKOFF_S", (60.0,) * 4)
     began = time.monotonic()
     post.put("nowhere", messages(1))
     with pytest.raises(Unreachable, match="not found"):
         post.flush()
     with pytest.raises(Unreachable, match="not found"):
         post.put("orders", messages(1))
-    assert time.monotonic() - began < sum(BACKOFF_S), "nobody tries again"
+    assert time.monotonic() - began < 60, "nobody tries again"

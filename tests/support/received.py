@@ -1,0 +1,18 @@
+"""Messages from a receiver of the official client, which may bring fewer at a time than it was asked for."""
+
+from __future__ import annotations
+
+from azure.servicebus import ServiceBusReceivedMessage, ServiceBusReceiver
+
+WAIT_S = 60
+
+
+def received(receiver: ServiceBusReceiver, count: int) -> list[ServiceBusReceivedMessage]:
+    """So many messages; fewer only if none has come for a minute."""
+    found: list[ServiceBusReceivedMessage] = []
+    while len(found) < count:
+        some = receiver.receive_messages(count - len(found), max_wait_time=WAIT_S)
+        if not some:
+            break
+        found += some
+    return found
