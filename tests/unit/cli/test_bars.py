@@ -17,14 +17,15 @@ class Terminal(io.StringIO):
 
 
 def until_drawn(lines: Terminal, text: str) -> str:
-    for _ in range(500):
+    for _ in range(6_000):
         if text in lines.getvalue():
             return lines.getvalue()
         time.sleep(0.01)
     raise AssertionError(f"{text!r} was not drawn: {lines.getvalue()!r}")
 
 
-def test_what_is_quick_draws_nothing() -> None:
+def test_what_is_quick_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bars, "PATIENCE_S", 60.0)
     lines = Terminal()
     with Bar("copying", 10, lines=lines) as bar:
         bar.done = 10
@@ -55,7 +56,8 @@ def test_in_a_pipe_nothing_is_drawn_and_what_is_said_is_a_line(monkeypatch: pyte
     assert lines.getvalue() == "twinbus: checking\ntwinbus: one was skipped\n"
 
 
-def test_a_note_that_came_too_late_for_the_bar_is_written_all_the_same() -> None:
+def test_a_note_that_came_too_late_for_the_bar_is_written_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bars, "PATIENCE_S", 60.0)
     lines = Terminal()
     with Bar("copying", lines=lines) as bar:
         bar.note("one was skipped")

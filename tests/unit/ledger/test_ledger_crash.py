@@ -26,8 +26,9 @@ while True:
 
 ENDS_WITHOUT_CLOSING = """
 import sys
-from twinbus.ledger import Event, Kind, Ledger
+from twinbus.ledger import Event, Kind, Ledger, writer
 
+writer.EXIT_S_MAX = 60.0
 Ledger.at(sys.argv[1]).record(Event(Kind.ACCEPTED, "orders", message_ids=("1",)))
 """
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import gc
 import logging
 import os
 import signal
@@ -64,20 +63,32 @@ def test_times_are_those_of_the_recording(tmp_path: Path) -> None:
     assert before_us <= record.monotonic_us <= after_us
 
 
+def writers_since(before: set[threading.Thread]) -> list[threading.Thread]:
+    """Threads of ledgers that were not there before: those of earlier tests may end at any time."""
+    return [each for each in threading.enumerate() if each.name == "twinbus-ledger" and each not in before]
+
+
+def open_files(directory: Path) -> list[Path]:
+    """What this process has open in there."""
+    targets = [Path(os.path.realpath(each)) for each in Path("/proc/self/fd").iterdir()]
+    return [target for target in targets if target.is_relative_to(directory.resolve())]
+
+
 def test_a_ledger_that_records_nothing_leaves_no_file_and_no_thread(tmp_path: Path) -> None:
-    threads = threading.active_count()
+    before = set(threading.enumerate())
     with Ledger.at(tmp_path) as ledger:
         assert ledger.flush()
-        assert threading.active_count() == threads
+        assert writers_since(before) == []
     assert list(tmp_path.iterdir()) == []
 
 
 def test_closing_leaves_no_thread_and_no_open_file(tmp_path: Path) -> None:
-    gc.collect()
-    threads, files = threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))
+    before = set(threading.enumerate())
     with Ledger.at(tmp_path) as ledger:
         ledger.record(sent(1))
-    assert (threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))) == (threads, files)
+        assert ledger.flush()
+        assert (len(writers_since(before)), len(open_files(tmp_path))) == (1, 1)
+    assert (writers_since(before), open_files(tmp_path)) == ([], [])
     assert ledger.close()
 
 
@@ -257,11 +268,11 @@ def test_a_disk_that_hangs_holds_up_neither_a_record_nor_a_bounded_flush_nor_clo
     ledger = ledger_in(tmp_path, disk)
     ledger.record(sent(1))
     assert not ledger.flush(0.01)
-    assert disk.reached.wait(10)
+    assert disk.reached.wait(60)
     ledger.record(sent(2))
     assert not ledger.close(0.01)
     disk.let_go.set()
-    assert ledger.close(10)
+    assert ledger.close()
     assert ids_of(read(tmp_path)) == ["1", "2"]
 
 
@@ -270,14 +281,14 @@ def test_memory_is_bounded_while_the_disk_hangs_and_the_gap_is_recorded(tmp_path
     ledger = ledger_in(tmp_path, disk, memory_bytes_max=100_000)
     ledger.record(sent(0))
     ledger.flush(0.01)
-    assert disk.reached.wait(10)
+    assert disk.reached.wait(60)
     for number in range(1, 1000):
         ledger.record(sent(number))
     health = ledger.health()
     assert health.waiting < 200
     assert health.lost == 1000 - health.waiting
     disk.let_go.set()
-    assert ledger.close(10)
+    assert ledger.close()
     (gap,) = verify(tmp_path).processes[0].missing
     assert gap.count == health.lost
     assert "100000 bytes" in gap.reason
@@ -293,11 +304,11 @@ def test_long_names_count_towards_the_memory(tmp_path: Path) -> None:
         ledger.record(Event(Kind.SENT_HOME, message_ids=("x" * 50_000,), session_ids=("y" * 50_000,)))
     assert ledger.health().waiting <= 11
     disk.let_go.set()
-    ledger.close(10)
+    ledger.close()
 
 
 def test_a_burst_wakes_the_writer_before_memory_is_full(tmp_path: Path) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     with ledger_in(tmp_path, write_interval_s=60, memory_bytes_max=200_000) as ledger:
         for number in range(200):  # more than half of what there is room for
             ledger.record(sent(number))
