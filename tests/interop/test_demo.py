@@ -51,6 +51,7 @@ def running_in(folder: Path) -> list[str]:
     return found
 
 
+@pytest.mark.timeout(300)
 def test_the_demo_loses_nothing_and_leaves_nothing(tmp_path: Path) -> None:
     with demo(tmp_path, "--fast", "--messages", "100", "--json") as process:
         out, err = process.communicate(timeout=WAIT_S)
@@ -86,7 +87,8 @@ def test_with_spark_the_ledger_says_the_same_and_only_the_report_stays(tmp_path:
     judge_everything_came(result["entities"])
     reconciliation = result["ledger"]["reconciliation"]
     assert (reconciliation["accepted"], reconciliation["lost"]) == (100, 0)
-    assert reconciliation["classes"]["delivered"] == 100
+    classes = reconciliation["classes"]  # a message that was stored when its acknowledgement was killed is there twice
+    assert classes["delivered"] + classes["duplicated"] == 100
     late = {row["entity"]: row["late"] for row in result["ledger"]["ordering"]}
     assert late == {each["entity"]: each["out_of_order"] for each in result["entities"]}
     assert result["ledger"]["cost"]["operations"]["documents"] > 100

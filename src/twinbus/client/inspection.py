@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -13,6 +12,7 @@ from azure.servicebus import ServiceBusClient
 from azure.servicebus.management import QueueProperties, QueueRuntimeProperties
 
 from twinbus.client import findings
+from twinbus.client.leavable_pool import leavable_pool
 from twinbus.client.links import LinkFailed, SenderLink
 from twinbus.client.namespace import ATTEMPT_S, Namespace
 from twinbus.client.peek import Oldest, peek_oldest
@@ -78,7 +78,7 @@ class _Inspector:
         now, paths = time.time(), list(self._plan.paths.values())
         here = self._primary.sync_client(self._attempt_s)
         there = self._secondary.sync_client(self._attempt_s)
-        with ThreadPoolExecutor(LINKS_AT_ONCE, thread_name_prefix="twinbus-inspect") as pool:
+        with leavable_pool(LINKS_AT_ONCE, "twinbus-inspect") as pool:
             # A link to a queue that is not there is answered like any other: so it shows that somebody answers.
             answer = pool.submit(self._knock, here, paths[0])
             tried = list(pool.map(lambda path: self._knock(there, path), paths))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -21,6 +20,7 @@ from azure.servicebus import ServiceBusClient
 from azure.servicebus.management import QueueProperties, ServiceBusAdministrationClient, TopicProperties
 
 from twinbus.client.failures import describe
+from twinbus.client.leavable_pool import leavable_pool
 from twinbus.client.links import LinkFailed, ReceiverProbe, SenderLink
 from twinbus.client.namespace import ATTEMPT_S, Namespace
 from twinbus.client.plan import Plan
@@ -157,7 +157,7 @@ class Secretary:
 
     def _try_links(self, tries: tuple[LinkTry, ...]) -> tuple[Failure | None, ...]:
         client = self._links()
-        with ThreadPoolExecutor(LINKS_AT_ONCE, thread_name_prefix="twinbus-prove") as pool:
+        with leavable_pool(LINKS_AT_ONCE, "twinbus-prove") as pool:
             return tuple(pool.map(lambda one: self._try_link(client, one), tries))
 
     def _try_link(self, client: ServiceBusClient, one: LinkTry) -> Failure | None:

@@ -53,6 +53,7 @@ class Board:
         default_factory=lambda: {entity.name: Standing(entity.name, entity.kind) for entity in CAST}
     )
     recovered: set[str] = field(default_factory=set)
+    """Entities that failed over and are back."""
     failing: str = ""
 
     def picture(self, doing: str) -> Picture:
@@ -60,6 +61,11 @@ class Board:
 
     def total(self, what: str) -> int:
         return sum(getattr(standing, what) for standing in self.standings.values())
+
+    @property
+    def sent(self) -> int:
+        """Messages that are stored, wherever."""
+        return self.total("to_primary") + self.total("to_backlog")
 
     def note(self, entry: Entry) -> str | None:
         """Count an entry; a line about it if it is worth one."""
@@ -73,6 +79,8 @@ class Board:
             return None
         if entry.news == "recovered":
             self.recovered.add(entry.entity)
+        elif entry.news == "failed_over":
+            self.recovered.discard(entry.entity)
         return _short(f"{entry.news.replace('_', ' ')}: {entry.entity}: {entry.note}")
 
     def _first_failure(self, entry: Entry) -> str | None:

@@ -135,13 +135,16 @@ class Story:
     def _outage(self, primary: Served, sender: Worker) -> Generator[Scene, None, Served]:
         """Kill the primary in the middle, see sends go on elsewhere, and start it again with the same data."""
         board = self._board
-        yield from self._until(sender, lambda: board.total("to_primary") >= self._messages * OUTAGE_AT, "sending")
+        # All that is sent counts: a machine that stalls may have made an entity fail over already.
+        yield from self._until(sender, lambda: board.sent >= self._messages * OUTAGE_AT, "sending")
         primary.kill()
+        board.recovered.clear()
+        safe_before = board.total("to_backlog")
         sender.process.tell(f"{PRIMARY} is gone")
         yield Told(
             f"kill -9 {primary.pid}: {PRIMARY} is gone after {self._count('to_primary')} messages. Sending goes on:"
         )
-        enough = self._messages * RETURN_AFTER
+        enough = safe_before + self._messages * RETURN_AFTER
         yield from self._until(sender, lambda: board.total("to_backlog") >= enough, f"{PRIMARY} is down")
         yield Told(f"  {self._count('to_backlog')} messages are safe in {SECONDARY}.")
         (primary,) = self._crew.serve({PRIMARY: primary.port}, self._data, self._ledger)
