@@ -42,7 +42,9 @@ class Clock:
         if isinstance(bus, OnLoop):
             timer = bus._shell._timers.get("recheck")
             return 0.0 if timer is None else float(timer.when() - self())
-        dates, job = bus._shell._keeper._dates, bus._shell._keeper._jobs.get("recheck")
+        running = bus._shell._keeper
+        with running._changed:  # it writes both on a thread of its own
+            dates, job = list(running._dates), running._jobs.get("recheck")
         return 0.0 if job is None else float(next(at for at, number, _ in dates if number == job[0]) - self())
 
 

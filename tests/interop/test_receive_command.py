@@ -113,7 +113,7 @@ def test_dead_letters_are_received_with_their_reason(
         ServiceBusClient.from_connection_string(contoso.connection_string) as client,
         client.get_queue_receiver("orders") as receiver,
     ):
-        (message,) = receiver.receive_messages(max_wait_time=5)
+        (message,) = receiver.receive_messages(max_wait_time=30)
         receiver.dead_letter_message(message, reason="Spoilt", error_description="smells")
     assert run(["receive", "orders", "--dead-letters", "--peek"]) == 0
     assert "  dead letter      Spoilt: smells\n" in capsys.readouterr().out

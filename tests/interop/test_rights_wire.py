@@ -113,7 +113,7 @@ def test_each_request_to_management_needs_its_right(
 
 def test_links_end_with_their_token_and_messages_stay(served: LocalNamespace) -> None:
     with EngineClient(served.port) as client:
-        client.put_token(*token(served, "orders", "boss", "boss-key", life_s=5))
+        client.put_token(*token(served, "orders", "boss", "boss-key", life_s=8))
         client.put_token(*token(served, "other", "boss", "boss-key"))
         sender, receiver, other = client.sender("orders"), client.receiver("orders"), client.sender("other")
         assert isinstance(sender, SendingLink)
@@ -132,11 +132,11 @@ def test_links_end_with_their_token_and_messages_stay(served: LocalNamespace) ->
 
 def test_a_token_that_is_put_again_in_time_keeps_links(served: LocalNamespace) -> None:
     with EngineClient(served.port) as client:
-        client.put_token(*token(served, "orders", "sender", "send-key", life_s=5))
+        client.put_token(*token(served, "orders", "sender", "send-key", life_s=8))
         link = client.sender("orders")
         assert isinstance(link, SendingLink)
         client.put_token(*token(served, "orders", "sender", "send-key"))
-        assert client.hears_nothing(Detached, for_s=5.2)
+        assert client.hears_nothing(Detached, for_s=8.2)
         assert client.send(link, MESSAGE) == ACCEPTED
 
 

@@ -25,18 +25,22 @@ from azure.servicebus.exceptions import (
 
 from twinbus.testing import LocalNamespace
 
-WAIT_S = 10
+WAIT_S = 30
+"""Upper bound; what is there comes at once."""
+BRIEF = "brief"
+"""A queue whose locks end soon."""
 
 
 @pytest.fixture
 def client(namespace: LocalNamespace) -> Iterator[ServiceBusClient]:
-    namespace.create_queue("orders", requires_session=True, lock_ms=5_000)
+    namespace.create_queue("orders", requires_session=True)
+    namespace.create_queue(BRIEF, requires_session=True, lock_ms=5_000)
     with ServiceBusClient.from_connection_string(namespace.connection_string, retry_total=0) as client:
         yield client
 
 
-def send(client: ServiceBusClient, session: str, *texts: str) -> None:
-    with client.get_queue_sender("orders") as sender:
+def send(client: ServiceBusClient, session: str, *texts: str, queue: str = "orders") -> None:
+    with client.get_queue_sender(queue) as sender:
         sender.send_messages([ServiceBusMessage(text, session_id=session) for text in texts])
 
 
@@ -70,7 +74,7 @@ def test_next_available_sessions_are_given_one_by_one(client: ServiceBusClient) 
         send(client, session, session)
     seen = set()
     for _ in range(2):
-        with client.get_queue_receiver("orders", session_id=NEXT_AVAILABLE_SESSION, max_wait_time=5) as receiver:
+        with client.get_queue_receiver("orders", session_id=NEXT_AVAILABLE_SESSION, max_wait_time=WAIT_S) as receiver:
             (message,) = receive(receiver, 1)
             receiver.complete_message(message)
             seen.add(receiver.session.session_id)
@@ -106,27 +110,27 @@ def test_a_state_is_kept(client: ServiceBusClient, namespace: LocalNamespace) ->
 
 
 def test_a_lock_lasts_as_long_as_it_is_renewed(client: ServiceBusClient) -> None:
-    send(client, "a", "1")
-    with client.get_queue_receiver("orders", session_id="a") as receiver:
+    send(client, "a", "1", queue=BRIEF)
+    with client.get_queue_receiver(BRIEF, session_id="a") as receiver:
         (message,) = receive(receiver, 1)
         before = receiver.session.locked_until_utc
         assert before is not None
         assert receiver.session.renew_lock() > before
         with AutoLockRenewer() as renewer:
-            renewer.register(receiver, receiver.session, max_lock_renewal_duration=10)
+            renewer.register(receiver, receiver.session, max_lock_renewal_duration=60)
             receiver.receive_messages(max_wait_time=6)
         receiver.complete_message(message)
 
 
 def test_what_is_not_settled_when_the_lock_ends_has_failed_once(client: ServiceBusClient) -> None:
-    send(client, "a", "1")
-    with client.get_queue_receiver("orders", session_id="a") as receiver:
+    send(client, "a", "1", queue=BRIEF)
+    with client.get_queue_receiver(BRIEF, session_id="a") as receiver:
         (message,) = receive(receiver, 1)
         with pytest.raises(ServiceBusError):
-            receiver.receive_messages(max_wait_time=8)  # until the link is gone
+            receiver.receive_messages(max_wait_time=WAIT_S)  # until the link is gone
         with pytest.raises(SessionLockLostError):
             receiver.complete_message(message)
-    with client.get_queue_receiver("orders", session_id="a") as receiver:
+    with client.get_queue_receiver(BRIEF, session_id="a") as receiver:
         assert receive(receiver, 1)[0].delivery_count == 1
 
 

@@ -10,7 +10,7 @@ from azure.servicebus.exceptions import SessionCannotBeLockedError
 
 from twinbus.testing import LocalNamespace
 
-WAIT_S = 10
+WAIT_S = 30
 
 
 async def test_sessions_of_a_queue(namespace: LocalNamespace) -> None:

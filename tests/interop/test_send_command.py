@@ -50,7 +50,7 @@ def taken(namespace: LocalNamespace, count: int, queue: str = "orders") -> list[
         ServiceBusClient.from_connection_string(namespace.connection_string) as client,
         client.get_queue_receiver(queue, receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE) as receiver,
     ):
-        while len(found) < count and (got := receiver.receive_messages(count - len(found), max_wait_time=5)):
+        while len(found) < count and (got := receiver.receive_messages(count - len(found), max_wait_time=30)):
             found += got
     assert len(found) == count
     return found
@@ -135,7 +135,7 @@ def test_a_topic_is_sent_to_like_a_queue(contoso: LocalNamespace) -> None:
         ServiceBusClient.from_connection_string(contoso.connection_string) as client,
         client.get_subscription_receiver("news", "paris") as receiver,
     ):
-        assert bodies(receiver.receive_messages(max_wait_time=5)) == [b"42"]
+        assert bodies(receiver.receive_messages(max_wait_time=30)) == [b"42"]
 
 
 def test_with_a_secondary_a_message_is_stored_though_the_primary_refuses(

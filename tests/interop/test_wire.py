@@ -22,12 +22,12 @@ EMPTY_FRAME = b"\x00\x00\x00\x08\x02\x00\x00\x00"
 
 @pytest.fixture
 def peer(namespace: LocalNamespace) -> Iterator[socket.socket]:
-    with socket.create_connection(("127.0.0.1", namespace.port), timeout=10) as peer:
+    with socket.create_connection(("127.0.0.1", namespace.port), timeout=30) as peer:
         yield peer
 
 
 def test_a_peer_that_asks_for_keep_alives_gets_them(peer: socket.socket) -> None:
-    connection = Connection(role=Role.CLIENT, container_id="quiet", sasl=ClientSasl(), idle_timeout_ms=5_000)
+    connection = Connection(role=Role.CLIENT, container_id="quiet", sasl=ClientSasl(), idle_timeout_ms=8_000)
     connection.open()
     opened = False
     while not opened:
@@ -35,7 +35,7 @@ def test_a_peer_that_asks_for_keep_alives_gets_them(peer: socket.socket) -> None
         opened = any(isinstance(event, Opened) for event in connection.receive(peer.recv(65536), 0))
     began = time.monotonic()
     assert peer.recv(65536) == EMPTY_FRAME
-    assert time.monotonic() - began < 5, "half of the time it asked for is when it has to come"
+    assert time.monotonic() - began < 8, "half of the time it asked for is when it has to come"
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_garbage_ends_the_connection_and_nobody_else_notices(
     peer.sendall(garbage + b"\x00" * 64)
     while peer.recv(65536):
         pass
-    with socket.create_connection(("127.0.0.1", namespace.port), timeout=10) as other:
+    with socket.create_connection(("127.0.0.1", namespace.port), timeout=30) as other:
         other.sendall(b"AMQP\x03\x01\x00\x00")
         assert other.recv(8) == b"AMQP\x03\x01\x00\x00"
 
@@ -62,7 +62,7 @@ def test_a_sender_in_full_flow_hears_the_goodbye_and_every_answer(tmp_path: Path
     connection.open()
     link = connection.begin().attach_sender("link", "orders")
     heard: list[Event] = []
-    with socket.create_connection(("127.0.0.1", namespace.port), timeout=10) as peer:
+    with socket.create_connection(("127.0.0.1", namespace.port), timeout=30) as peer:
         while not link.attached:
             peer.sendall(connection.take_output())
             heard += connection.receive(peer.recv(65536), 0)
@@ -91,12 +91,12 @@ def test_a_sender_in_full_flow_hears_the_goodbye_and_every_answer(tmp_path: Path
 
 def test_a_stranger_who_never_proves_anything_is_let_go() -> None:
     """Without a key one can open a connection, but not keep one of the places."""
-    with LocalNamespace(limits={"unauthenticated_s": 0.5}) as namespace:
+    with LocalNamespace(limits={"unauthenticated_s": 2.0}) as namespace:
         connection = Connection(role=Role.CLIENT, container_id="stranger", sasl=ClientSasl())
         connection.open()
         connection.begin()
         began = time.monotonic()
-        with socket.create_connection(("127.0.0.1", namespace.port), timeout=10) as peer:
+        with socket.create_connection(("127.0.0.1", namespace.port), timeout=30) as peer:
             peer.sendall(connection.take_output())
             opened = False
             try:
@@ -106,7 +106,7 @@ def test_a_stranger_who_never_proves_anything_is_let_go() -> None:
             except ConnectionError:
                 pass
         assert opened
-        assert 0.4 < time.monotonic() - began < 9
+        assert 1.9 < time.monotonic() - began < 25
 
 
 def test_a_port_that_somebody_took_meanwhile_is_taken_back_when_it_is_free() -> None:
@@ -118,7 +118,7 @@ def test_a_port_that_somebody_took_meanwhile_is_taken_back_when_it_is_free() -> 
         other.listen()
         namespace.faults.clear()
         other.close()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while True:
             try:
                 socket.create_connection(("127.0.0.1", namespace.port), timeout=1).close()
