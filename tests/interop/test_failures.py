@@ -22,8 +22,8 @@ from twinbus.namespace.entities.settings import QueueStatus
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.testing import LocalNamespace
 
-OPEN_S = 10
-SOON_S = 2.0
+OPEN_S = 30
+SOON_S = 3.0
 """How long those are waited for who do not answer."""
 
 
