@@ -118,6 +118,7 @@ def for_the_shell(block: Block) -> Block:
 
 def _ending(line: str) -> str:
     """What would run for ever is stopped: a server as soon as it is ready, and it has to end well."""
+    line = _patient(line)
     if ENDLESS.match(line):
         return f"timeout --signal INT {FOLLOW_S} {line} || [ $? = 124 ]"
     if not line.startswith("twinbus serve"):
@@ -126,6 +127,14 @@ def _ending(line: str) -> str:
     free = ports if "--namespace" in ports else f"{ports} --namespace served:0"
     until_ready = "until grep -q Endpoint= served.txt || ! kill -0 $!; do sleep 0.1; done"
     return f"rm -f served.txt; {free} > served.txt &\n{until_ready}; kill $!; wait $!; cat served.txt"
+
+
+def _patient(line: str) -> str:
+    """Messages that are there are received on a busy machine too; `--all` waits so long in any case, after the last."""
+    if not line.startswith("twinbus receive") or "--wait" in line or "--peek" in line:
+        return line
+    wait_s = 6 if "--all" in line else 60
+    return line.replace("twinbus receive", f"twinbus receive --wait {wait_s}s --timeout 30s", 1)
 
 
 def commands_for_spark(blocks: list[Block]) -> list[str]:
