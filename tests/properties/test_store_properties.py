@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 from queue import SimpleQueue
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -366,5 +367,5 @@ SETTINGS = settings(
 )
 TestMemoryBesideModel = MemoryBesideModel.TestCase
 TestMemoryBesideModel.settings = SETTINGS
-TestSqliteBesideModel = SqliteBesideModel.TestCase
+TestSqliteBesideModel = pytest.mark.timeout(600)(SqliteBesideModel.TestCase)  # most of its time is the disk's
 TestSqliteBesideModel.settings = SETTINGS
