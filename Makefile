@@ -90,5 +90,5 @@ HAS_HEADERS := import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.
 debian:
 	@command -v apt-get >/dev/null || { echo "setup: $(PACKAGE) is missing and this is no Debian: install it" >&2; exit 1; }
 	@as=; [ "$$(id -u)" = 0 ] || as="sudo -n"; \
-	  { $$as apt-get update -qq && $$as apt-get install -y -qq $(PACKAGE); } >/dev/null 2>&1 || \
+	  apt="$$as apt-get -o Acquire::Retries=5 -qq"; { $$apt update && $$apt install -y $(PACKAGE); } >/dev/null 2>&1 || \
 	  { echo "setup: $(PACKAGE) is missing: sudo apt-get install $(PACKAGE)" >&2; exit 1; }
