@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from xdist.scheduler import LoadScopeScheduling
 
 SPARK_TESTS = ("tests/spark/", "with_spark")
+ONE_STORY = ("test_crash_kinds.py",)
+"""Where all cases of a test look at what happened once, and that took long."""
 
 # The same examples at each run: who changes one thing is not told of another. `make test-search` looks for new ones.
 # No limits of time: they would judge the machine.
@@ -25,12 +27,16 @@ settings.load_profile(os.environ.get("TWINBUS_EXAMPLES", "steady"))
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
     """Every test by itself, in order; but all that need Spark in one worker, and first: they share one session.
 
+    So do the cases of a test that share a long story.
+
     The groups of `--dist loadgroup` would do the same, but are lost with some versions of pytest.
     """
     from xdist.scheduler import LoadScopeScheduling
 
     class SparkTogether(LoadScopeScheduling):  # type: ignore[misc]  # untyped
         def _split_scope(self, nodeid: str) -> str:
-            return "spark" if any(part in nodeid for part in SPARK_TESTS) else nodeid
+            if any(part in nodeid for part in SPARK_TESTS):
+                return "spark"
+            return nodeid.partition("[")[0] if any(part in nodeid for part in ONE_STORY) else nodeid
 
     return SparkTogether(config, log)
