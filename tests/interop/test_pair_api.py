@@ -18,7 +18,7 @@ from twinbus import Namespace, PairedNamespaceOptions, PairedServiceBusClient, R
 from twinbus import SendAvailabilityPairedNamespaceOptions as Options
 from twinbus.errors import OptionsError, PairClosed, PairingError, TwinbusError
 
-QUICK = timedelta(seconds=1)
+QUICK = timedelta(seconds=3)
 FOR_EVER_DAYS = 10_675_199
 
 
@@ -138,7 +138,7 @@ def test_a_secondary_out_of_reach_is_told_in_time_and_can_be_paired_later(both: 
     bus = both.client(attempt_timeout=QUICK, create_backlog=False)
     began = time.monotonic()
     assert "backup" in refusal(bus)
-    assert time.monotonic() - began < 9
+    assert time.monotonic() - began < 25
     both.secondary.clear()
     with bus:
         assert bus.backlog_queue_count == 2

@@ -119,14 +119,14 @@ def test_keys_and_signatures_over_tls(both: Stage, kind: str) -> None:
 def test_over_tls_no_attempt_takes_longer_than_it_may_either(both: Stage, how: str) -> None:
     credential = AzureNamedKeyCredential(ROOT, KEY)
     here, there = reach(both.primary, credential), reach(both.secondary, credential)
-    with both.client_of(here, there, attempt_timeout=timedelta(seconds=1)) as bus:
+    with both.client_of(here, there, attempt_timeout=timedelta(seconds=2)) as bus:
         opened, fresh = bus.get_queue_sender(both.orders), bus.get_queue_sender(both.invoices)
         opened.send_messages(ServiceBusMessage("1"))
         both.primary.break_("unreachable", how=how)
         for sender in (opened, fresh):
             began = time.monotonic()
             assert sender.send_messages(ServiceBusMessage("2")).side is Side.BACKLOG
-            assert time.monotonic() - began < 1 + 1 + 6
+            assert time.monotonic() - began < 2 + 2 + 10
 
 
 class Hanging(Tokens):
@@ -146,13 +146,13 @@ def test_a_credential_that_hangs_is_an_outage_of_the_primary(both: Stage) -> Non
     tokens = Hanging()
     here, there = reach(both.primary, tokens), reach(both.secondary, AzureNamedKeyCredential(ROOT, KEY))
     try:
-        with both.client_of(here, there, attempt_timeout=timedelta(seconds=1)) as bus:
+        with both.client_of(here, there, attempt_timeout=timedelta(seconds=3)) as bus:
             heard = Heard(bus)
             tokens.is_well.clear()
             began = time.monotonic()
             receipt = bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("1"))
             assert receipt.side is Side.BACKLOG
-            assert time.monotonic() - began < 8
+            assert time.monotonic() - began < 20
             tokens.is_well.set()
             heard.wait_for("recovered")
     finally:

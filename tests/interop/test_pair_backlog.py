@@ -233,7 +233,7 @@ def test_ids_are_the_same_on_both_sides_and_in_the_receipt(both: Stage) -> None:
 
 
 def test_an_unanswered_send_is_in_doubt_and_the_copy_has_the_same_id(both: Stage) -> None:
-    with both.bus(attempt_timeout=timedelta(seconds=1)) as bus:
+    with both.bus(attempt_timeout=timedelta(seconds=3)) as bus:
         heard = Heard(bus)
         sender = bus.get_queue_sender(both.orders)
         sender.send_messages(ServiceBusMessage("1"))

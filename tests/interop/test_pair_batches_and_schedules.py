@@ -188,7 +188,7 @@ def test_what_was_scheduled_before_an_outage_can_be_cancelled_after_it(both: Sta
 
 
 def test_an_unanswered_schedule_is_in_doubt_too(both: Stage) -> None:
-    with both.bus(attempt_timeout=timedelta(seconds=1)) as bus:
+    with both.bus(attempt_timeout=timedelta(seconds=3)) as bus:
         heard = Heard(bus)
         sender = bus.get_queue_sender(both.orders)
         sender.schedule_messages(ServiceBusMessage("1"), LATER)

@@ -64,7 +64,7 @@ def test_the_copy_of_a_message_in_doubt_ends_at_home_where_duplicates_are_known(
 ) -> None:
     """The primary stored it and did not answer: it goes to the backlog too, and both have the same id."""
     path = made(both, "twice", window)
-    with both.bus(attempt_timeout=timedelta(seconds=1), enable_syphon=True) as bus:
+    with both.bus(attempt_timeout=timedelta(seconds=3), enable_syphon=True) as bus:
         heard = Heard(bus)
         sender = bus.get_queue_sender(path)
         sender.send_messages(ServiceBusMessage("first"))

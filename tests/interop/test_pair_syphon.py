@@ -71,6 +71,7 @@ def test_what_can_never_come_home_is_news(both: Stage) -> None:
 
 
 def test_closing_leaves_no_thread_no_socket_and_no_lock_behind(both: Stage) -> None:
+    wait_until(lambda: both.secondary.connections == 0)  # whatever earlier tests left open
     before, connections = set(twinbus_threads()), both.secondary.connections
     with both.bus(enable_syphon=True) as bus:
         wait_until(lambda: both.secondary.connections > connections)

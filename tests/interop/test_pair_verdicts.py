@@ -218,8 +218,8 @@ def test_busy_is_raised_when_there_is_no_time_to_wait(both: Stage) -> None:
         both.primary.break_("busy", both.orders)
         began = time.monotonic()
         with pytest.raises(ServiceBusServerBusyError) as raised:
-            sender.send_messages(ServiceBusMessage("2"), timeout=5)
-        assert time.monotonic() - began < 4.5, "it would be too early to try again"
+            sender.send_messages(ServiceBusMessage("2"), timeout=9)
+        assert time.monotonic() - began < 8.5, "it would be too early to try again"
         receipt = receipt_of(raised.value)
         assert receipt is not None
         assert (receipt.attempts, receipt.in_doubt) == (1, False)
@@ -260,7 +260,7 @@ def test_an_application_can_have_its_own_verdicts(both: Stage) -> None:
 
 
 def test_by_the_documents_rule_time_outs_count_and_lost_connections_do_not(both: Stage) -> None:
-    with both.bus(classifier="documented", attempt_timeout=timedelta(seconds=1)) as bus:
+    with both.bus(classifier="documented", attempt_timeout=timedelta(seconds=3)) as bus:
         sender = bus.get_queue_sender(both.orders)
         sender.send_messages(ServiceBusMessage("1"))
         fault = both.primary.break_("unreachable", how="refuse")
@@ -273,15 +273,15 @@ def test_by_the_documents_rule_time_outs_count_and_lost_connections_do_not(both:
 
 
 def test_sends_that_waited_while_others_failed_over_follow_them_whatever_the_verdicts(both: Stage) -> None:
-    with both.bus(classifier="documented", attempt_timeout=timedelta(seconds=1.5), entities=[both.orders]) as bus:
+    with both.bus(classifier="documented", attempt_timeout=timedelta(seconds=3), entities=[both.orders]) as bus:
         sender = bus.get_queue_sender(both.orders)
         both.primary.break_("unreachable", how="silent")
         with ThreadPoolExecutor(3) as pool:
             first = pool.submit(sender.send_messages, ServiceBusMessage("1"))
             began = time.monotonic()
-            wait_until(lambda: time.monotonic() - began > 0.7)  # the first one is half through its attempt
+            wait_until(lambda: time.monotonic() - began > 0.7)  # the first one is in the middle of its attempt
             rest = [pool.submit(sender.send_messages, ServiceBusMessage(text)) for text in "23"]
-            assert [one.result(20).side for one in (first, *rest)] == [Side.BACKLOG] * 3
+            assert [one.result(60).side for one in (first, *rest)] == [Side.BACKLOG] * 3
 
 
 def test_the_sender_has_the_sdks_own_attributes(stage: Stage) -> None:

@@ -237,7 +237,7 @@ async def test_a_silent_primary_is_given_up_in_time(pair: NamespacePair) -> None
 async def test_a_batch_that_is_stored_but_not_answered_comes_again_with_the_same_ids(pair: NamespacePair) -> None:
     pair.primary.faults.add("unanswered", entities=["orders"], count=1)
     await fill(pair.secondary, 0, [letter("orders", f"m{n}") for n in range(10)])
-    async with running(pair, attempt_s=2.0) as pump:
+    async with running(pair, attempt_s=4.0) as pump:
         await until(lambda: pump.look().moved == 10)
         assert pump.look().in_doubt == 10
     found = ids_of(await messages_at(pair.primary, "orders", 20))
@@ -362,10 +362,10 @@ async def test_locks_are_renewed_while_a_destination_is_slow(namespace_pair: Nam
     primary, secondary = namespace_pair
     primary.create_queue("orders")
     for index in range(2):
-        secondary.create_queue(backlog(index), lock_ms=5_000)
+        secondary.create_queue(backlog(index), lock_ms=7_000)
     await fill(secondary, 0, [letter("orders", f"m{n}") for n in range(700)])
-    primary.faults.add("slow", entities=["orders"], delay=timedelta(seconds=6))
-    async with running(namespace_pair, lock_s=5.0, attempt_s=15.0) as pump:
+    primary.faults.add("slow", entities=["orders"], delay=timedelta(seconds=8))
+    async with running(namespace_pair, lock_s=7.0, attempt_s=30.0) as pump:
         await until(lambda: pump.look().moved == 700)
         assert pump.look().repeated == 0
         assert pump.pump.tally.locks_renewed >= 700
