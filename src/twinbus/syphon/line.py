@@ -167,12 +167,19 @@ class Line:
         return await self._ask(f"{path}/$management", {"operation": PREFIX + operation}, body)
 
     async def _attached(self, link: Link, linked: Linked, path: str) -> None:
+        await self._answered(link, self._expect(link, linked), path)
+
+    def _expect(self, link: Link, linked: Linked) -> asyncio.Future[None]:
+        """Be ready for the answer to an attach. To be called before anybody can flush it: answers may come at once."""
         link.context = linked
         future = self._attaching[link] = asyncio.get_running_loop().create_future()
+        return future
+
+    async def _answered(self, link: Link, answer: asyncio.Future[None], path: str) -> None:
         self.flush()
         try:
             async with asyncio.timeout(self._attempt_s):
-                await future
+                await answer
         except TimeoutError:
             link.context = None
             link.detach()
@@ -219,9 +226,8 @@ class Line:
         session, conversation = self._session("requests"), Conversation(self.flush)
         answers = session.attach_receiver(conversation.name, address, target=conversation.name)
         asking = session.attach_sender(f"{conversation.name}-asks", address, source=conversation.name)
-        await asyncio.gather(
-            self._attached(answers, conversation, address), self._attached(asking, conversation, address)
-        )
+        expected = [(link, self._expect(link, conversation)) for link in (answers, asking)]
+        await asyncio.gather(*[self._answered(link, answer, address) for link, answer in expected])
         conversation.begin(asking, answers)
         self._conversations[address] = conversation
         return conversation
