@@ -20,6 +20,7 @@ from twinbus.syphon.backlog_side import BacklogSide
 from twinbus.syphon.chronicle import NOTHING_TOLD, LedgerChronicle
 from twinbus.syphon.effects import Alert, Effect, Grant, Look, RenewLocks, ReopenQueue, Settle
 from twinbus.syphon.home_side import HomeSide
+from twinbus.syphon.late_bell import LateBell
 from twinbus.syphon.linked import LineFailed
 from twinbus.syphon.look import left_in, rough_depth
 from twinbus.syphon.options import SyphonOptions
@@ -43,6 +44,7 @@ _LOOKS_SHARE = 0.2
 _COUNT_AFTER_MS = 10_000
 _COUNT_EVERY_MS = 60_000
 """When it is counted how many are left: after some time of work, and then now and then. It costs some peeks."""
+_LISTEN_MS = 50
 _END_QUIET_MS = 100
 """Sooner than a queue counts as quiet for all else: whether it is the end is then asked, not guessed."""
 
@@ -99,6 +101,7 @@ class Syphon:
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
+        self._bell = LateBell()
         self._is_acting = False
         self._is_stopped = False
         self._finished: asyncio.Event | None = None
@@ -283,6 +286,10 @@ class Syphon:
     def _tick(self) -> None:
         self._timer = None
         now_ms = self._clock()
+        if self._bell.must_listen(self._timer_ms, now_ms):
+            self._timer_ms = now_ms + _LISTEN_MS
+            self._timer = asyncio.get_running_loop().call_later(_LISTEN_MS / 1000, self._tick)
+            return
         self._gauge.note(now_ms, self.pump.tally.moved)
         self.pump.tick(now_ms)
         self._act()
