@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from azure.servicebus.management import ServiceBusAdministrationClient
@@ -37,6 +38,22 @@ def test_sends_and_receives_are_measured_on_a_queue_of_its_own(
     for phase in said["phases"]:
         assert phase["per_second"] == pytest.approx(60 / phase["seconds"])
         assert 0 < phase["ms_p50"] <= phase["ms_p95"] <= phase["ms_p99"] <= phase["ms_max"]
+    assert queues(contoso) == {"orders": 0}
+
+
+def test_a_queue_that_was_made_when_the_interrupt_came_is_removed(
+    contoso: LocalNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_queue = ServiceBusAdministrationClient.create_queue
+    made = []
+
+    def create_and_be_interrupted(admin: ServiceBusAdministrationClient, name: str, **settings: Any) -> None:
+        made.append(create_queue(admin, name, **settings).name)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ServiceBusAdministrationClient, "create_queue", create_and_be_interrupted)
+    assert run(["bench"]) == 130
+    assert len(made) == 1
     assert queues(contoso) == {"orders": 0}
 
 

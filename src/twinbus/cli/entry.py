@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
+import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import NoReturn
 
@@ -24,7 +27,7 @@ def main() -> NoReturn:
         numbers.append(signal.SIGINT)
     for number in numbers:
         signal.signal(number, _leave)
-    from twinbus.cli.interrupts import interrupt
+    from twinbus.cli.interrupts import has_come, interrupt
     from twinbus.cli.main import main as run_and_exit
 
     try:
@@ -33,7 +36,30 @@ def main() -> NoReturn:
         run_and_exit()
     except KeyboardInterrupt:  # before the command has begun, or after its end
         _leave()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 0
+        _end_no_other_way(numbers, code)
+        if has_come():
+            _end_by_ourselves(code)
+        raise
     raise AssertionError("unreachable: whoever runs it exits")
+
+
+def _end_no_other_way(numbers: Iterable[int], code: int) -> None:
+    """The command has done its work and said so: a signal that comes now makes it end sooner, not differently."""
+    with suppress(OSError):
+        sys.stdout.flush()
+    for number in numbers:
+        signal.signal(number, lambda *_: os._exit(code))
+
+
+def _end_by_ourselves(code: int) -> NoReturn:
+    """As the interpreter does, but with this code: it takes some interrupts that were caught for uncaught ones.
+
+    Those that came while code ran that was made of a string, as when a dataclass is defined.
+    """
+    atexit._run_exitfuncs()
+    os._exit(code)
 
 
 def _leave(*_: object) -> None:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 MESSAGES_MAX, BYTES_MAX, CLIENTS_MAX, BATCH_MAX = 1_000_000, 1_000_000, 64, 1_000
 IDLE = timedelta(minutes=5)
 """A queue of ours that is left behind, because this process was killed, is removed by the namespace after this."""
+HURRY_S = 2.0
+"""How long whoever has pressed Ctrl-C waits for the end of a queue that may not be there."""
 LIFE = timedelta(minutes=1)
 AT_ONCE = 50
 
@@ -98,6 +100,9 @@ def _own_queue(namespace: Namespace, attempt_s: float) -> Iterator[str]:
                 f"a queue to measure with cannot be made on {namespace.host_label}: {admin_failure(error)}; "
                 "--entity takes one that exists"
             ) from None
+        except BaseException:  # interrupted before the answer: it may have been made all the same
+            _remove_if_there(namespace, name, min(attempt_s, HURRY_S))
+            raise
         try:
             yield name
         finally:
@@ -106,6 +111,11 @@ def _own_queue(namespace: Namespace, attempt_s: float) -> Iterator[str]:
             except Exception as error:
                 text = f"twinbus: the queue {name} stays for {IDLE.seconds // 60} minutes: {admin_failure(error)}"
                 typer.echo(text, err=True)
+
+
+def _remove_if_there(namespace: Namespace, name: str, attempt_s: float) -> None:
+    with contextlib.suppress(Exception), namespace.admin_client(attempt_s) as admin:  # idle, it goes by itself too
+        admin.delete_queue(name)
 
 
 class Load:
