@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from backlog_letters import fill, letters_for, stranger
+from idle_progress import IDLE
 from spark_backlog import SparkBacklog, ids_in
 
 from twinbus.amqp.events import TransferArrived
@@ -23,29 +24,10 @@ from twinbus.spark.drain.plan import Shard
 from twinbus.spark.drain.shard import LOCKED, Patience, drain_shard, program_of
 from twinbus.syphon.line import Line
 from twinbus.syphon.linked import Linked
-from twinbus.syphon.progress import DestinationProgress, Progress
+from twinbus.syphon.progress import DestinationProgress
 from twinbus.testing import NamespacePair
 
 BOTH = Shard(0, (0, 1))
-NOTHING_YET = Progress(
-    state="running",
-    seconds=0.0,
-    moved=0,
-    moved_bytes=0,
-    rate=0.0,
-    received=0,
-    repeated=0,
-    in_doubt=0,
-    refused=0,
-    expired=0,
-    released=0,
-    held=0,
-    oldest_age_s=None,
-    left=None,
-    seconds_left=None,
-    destinations=(),
-    troubles=(),
-)
 
 
 @pytest.fixture
@@ -182,7 +164,7 @@ class Look:
 )
 def test_locks_of_others_are_blamed_only_when_everybody_has_answered(backlog: SparkBacklog, look: Look) -> None:
     patience = Patience(backlog.options(patience_s=1.0), now_s=0.0)
-    progress = replace(NOTHING_YET, destinations=look.destinations, troubles=look.troubles)
+    progress = replace(IDLE, destinations=look.destinations, troubles=look.troubles)
     assert patience.trouble(progress, 0.9, is_connected=look.is_connected) == ""
     assert patience.trouble(progress, 1.0, is_connected=look.is_connected) == look.says
 

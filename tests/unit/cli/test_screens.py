@@ -7,29 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from idle_progress import IDLE
 
 from twinbus.cli.screens import JsonLines, alert_line
 from twinbus.syphon import Alert, Progress
-
-IDLE = Progress(
-    state="running",
-    seconds=0.0,
-    moved=0,
-    moved_bytes=0,
-    rate=0.0,
-    received=0,
-    repeated=0,
-    in_doubt=0,
-    refused=0,
-    expired=0,
-    released=0,
-    held=0,
-    oldest_age_s=None,
-    left=None,
-    seconds_left=None,
-    destinations=(),
-    troubles=(),
-)
 
 
 def shown(looks: list[Progress], capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
