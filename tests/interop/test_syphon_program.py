@@ -9,6 +9,7 @@ import socket
 import time
 import urllib.request
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from free_ports import free_port
 from syphon_program import QUEUES, ids_at, started, wait_for
 from token_makers import python_token
 
-from twinbus.amqp.sections import PropertyField, encode_message
+from twinbus.amqp.sections import Header, PropertyField, encode_message
 from twinbus.amqp.types import Timestamp
 from twinbus.cli.main import run
 from twinbus.pairing.envelope import address
@@ -26,6 +27,7 @@ from twinbus.pairing.order import key_of, queue_for
 from twinbus.testing import LocalNamespace, NamespacePair
 
 LOCK_MS = 5_000
+TEN_MINUTES = Header(ttl_ms=600_000)
 
 
 @pytest.fixture
@@ -137,7 +139,7 @@ def test_a_schedule_that_has_passed_is_delivered_at_once_and_one_to_come_is_kept
     now_ms = int(time.time() * 1000)
     due = {"passed": now_ms - 60_000, "to come": now_ms + 3_600_000}
     letters = [
-        letter("orders", name, annotations={"x-opt-scheduled-enqueue-time": Timestamp(at_ms)})
+        letter("orders", name, header=TEN_MINUTES, annotations={"x-opt-scheduled-enqueue-time": Timestamp(at_ms)})
         for name, at_ms in due.items()
     ]
     put(spaces, 0, letters)
@@ -148,8 +150,9 @@ def test_a_schedule_that_has_passed_is_delivered_at_once_and_one_to_come_is_kept
         client.get_queue_receiver("orders") as receiver,
     ):
         assert [message.message_id for message in receiver.receive_messages(5, max_wait_time=10)] == ["passed"]
-        states = {message.message_id: message.state for message in receiver.peek_messages(5)}
-    assert states["to come"] is ServiceBusMessageState.SCHEDULED
+        peeked = {message.message_id: message for message in receiver.peek_messages(5)}
+    assert peeked["to come"].state is ServiceBusMessageState.SCHEDULED
+    assert peeked["to come"].time_to_live == timedelta(minutes=10)
 
 
 # --- numbers ---

@@ -6,14 +6,18 @@ import asyncio
 import pickle
 import time
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from backlog_letters import fill, letters_for, stranger
+from azure.servicebus import ServiceBusClient, ServiceBusMessageState
+from backlog_letters import fill, letter, letters_for, stranger
 from idle_progress import IDLE
 from spark_backlog import SparkBacklog, ids_in
 
 from twinbus.amqp.events import TransferArrived
+from twinbus.amqp.sections import Header
+from twinbus.amqp.types import Timestamp
 from twinbus.client.namespace import Namespace
 from twinbus.errors import OptionsError
 from twinbus.ledger import Event, Kind, Ledger
@@ -46,6 +50,19 @@ def test_a_shard_brings_home_what_is_in_its_queues(backlog: SparkBacklog) -> Non
     report = drain_shard(backlog.options(), BOTH)
     assert (report.moved, report.refused, report.trouble) == (700, 1, "")
     assert ids_in(backlog.primary, "orders").total() == 700
+
+
+def test_a_schedule_that_is_still_to_come_lengthens_no_time_to_live(backlog: SparkBacklog) -> None:
+    due = {"x-opt-scheduled-enqueue-time": Timestamp(int(time.time() * 1000) + 3_600_000)}
+    waiting = letter("orders", "m1", header=Header(ttl_ms=5_000), annotations=due)
+    fill(backlog.secondary.connection_string, backlog.path(0), [waiting])
+    assert drain_shard(backlog.options(), BOTH).moved == 1
+    with (
+        ServiceBusClient.from_connection_string(backlog.primary.connection_string) as client,
+        client.get_queue_receiver("orders") as receiver,
+    ):
+        (found,) = receiver.peek_messages(5)
+    assert (found.state, found.time_to_live) == (ServiceBusMessageState.SCHEDULED, timedelta(seconds=5))
 
 
 def test_each_attempt_writes_segments_of_its_own(backlog: SparkBacklog) -> None:

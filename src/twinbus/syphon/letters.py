@@ -90,8 +90,16 @@ class Held:
         """The letter as it goes home now. Raises `DecodeError` or `EnvelopeError` if it cannot be made."""
         if self.is_open:
             return self.letter
-        left_ms = None if self.dies_ms is None else max(1, self.dies_ms - now_ms)
-        return open_envelope(self.letter, ttl_left_ms=left_ms, aliases=self.aliases).letter
+        return open_envelope(self.letter, ttl_left_ms=self._ttl_left_ms(now_ms), aliases=self.aliases).letter
+
+    def _ttl_left_ms(self, now_ms: int) -> int | None:
+        """What is left of the time to live; None: all of it. Never more: it runs from a schedule that is still to come,
+        and the primary counts from there too.
+        """
+        if self.dies_ms is None or self.aliases.ttl_ms is None:
+            return None
+        left_ms = max(1, self.dies_ms - now_ms)
+        return left_ms if left_ms < self.aliases.ttl_ms else None
 
 
 def _service_time(message: bytes, name: str) -> int | None:

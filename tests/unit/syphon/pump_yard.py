@@ -82,6 +82,7 @@ class FakeQueue:
         self.grants = 0
 
     def lend(self, now_ms: int) -> list[TransferArrived]:
+        """`now_ms` is on the secondary's clock."""
         transfers = []
         while self.waiting and self.credit:
             stored, enqueued_ms = self.waiting.popleft()
@@ -132,6 +133,10 @@ class Yard:
         self.unanswered: list[Send] = []
         self.largest = 256 * 1024
         self.are_locks_lost = False
+        self.ahead_ms = 0
+        """How far the secondary's clock is ahead of the pump's."""
+        self.slow: set[str] = set()
+        """Destinations whose link does not open before `open_slow_ones`."""
         for index in range(queues):
             self.pump.queue_attached(index, self.now_ms)
 
@@ -141,7 +146,12 @@ class Yard:
         self.put_raw(backlogged(path, message_id, body, **parts), queue, age_ms)
 
     def put_raw(self, stored: bytes, queue: int = 0, age_ms: int = 0) -> None:
-        self.queues[queue].waiting.append((stored, self.now_ms - age_ms))
+        self.queues[queue].waiting.append((stored, self.now_ms + self.ahead_ms - age_ms))
+
+    def open_slow_ones(self) -> None:
+        slow, self.slow = self.slow, set()
+        for path in slow & set(self.opened):
+            self._open(path)
 
     def run(self, seconds: float = 0.0) -> None:
         """Let everything happen that happens by itself, for a while."""
@@ -165,7 +175,7 @@ class Yard:
     def _deliver(self) -> bool:
         has_delivered = False
         for index, queue in enumerate(self.queues):
-            transfers = queue.lend(self.now_ms)
+            transfers = queue.lend(self.now_ms + self.ahead_ms)
             if transfers:
                 self.pump.arrived(index, transfers, self.now_ms)
                 has_delivered = True
@@ -211,6 +221,8 @@ class Yard:
 
     def _open(self, path: str) -> None:
         self.opened.append(path)
+        if path in self.slow:
+            return
         if path in self.unlinkable:
             error = Error("amqp:not-found", f"The messaging entity {path} could not be found.")
             self.pump.destination_failed(path, failure_of(error), self.now_ms)
