@@ -65,7 +65,10 @@ their own exceptions of it.
 FAULTS_TEXT = """
 One vocabulary for `twinbus fault add`, for `namespace.faults.add(...)` in tests and for the control socket. A fault is
 for the whole namespace, for `--entity` (repeated for a group), or for those whose name fits a `--pattern`; it lasts for
-`--for`, or until it is cleared. How to use them: [make a namespace fail](../how-to/faults.md).
+`--for`, or until it is cleared. An entity is a queue, a topic with its subscriptions, or one subscription
+(`events/subscriptions/audit`); its dead-letter queue and management belong to it and cannot fail alone. `no-send`,
+`unanswered` and `refuse --on sends` are refused for a subscription, because nobody sends to one: name its topic.
+How to use them: [make a namespace fail](../how-to/faults.md).
 """
 _DEFAULT = re.compile(r"\s*\[default: (?P<value>[^\]]*)\]")
 

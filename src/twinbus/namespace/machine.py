@@ -40,7 +40,7 @@ from twinbus.namespace.commands import (
 from twinbus.namespace.entities.queue import Queue
 from twinbus.namespace.entities.receivers import Receiver
 from twinbus.namespace.entities.session_queue import SessionQueue
-from twinbus.namespace.entities.shelf import EntityContext, Shelf
+from twinbus.namespace.entities.shelf import CopyDelays, EntityContext, Shelf, no_copy_delays
 from twinbus.namespace.entities.topic import Topic
 from twinbus.namespace.entities.window import WindowLimits
 from twinbus.namespace.happenings import Happening, Story
@@ -79,10 +79,11 @@ class NamespaceMachine:
         new_token: Callable[[], bytes],
         window_limits: WindowLimits | None = None,
         tells: bool = False,
+        copy_delays: Callable[[int], CopyDelays | None] = no_copy_delays,
     ) -> None:
-        """`tells`: every step has a story of what happens to messages."""
+        """`tells`: every step has a story of what happens to messages. `copy_delays`: late subscriptions, at a time."""
         self._tells = tells
-        context = EntityContext(new_token, window_limits or WindowLimits())
+        context = EntityContext(new_token, window_limits or WindowLimits(), copy_delays=copy_delays)
         self.registry = Registry(stored, context)
         self._number = stored.last_number
         self._committed = stored.last_number

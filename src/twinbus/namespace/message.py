@@ -126,6 +126,12 @@ def time_to_live_ms(payload: bytes) -> int | None:
     return sections.read_header(payload, layout).ttl_ms if layout.header else None
 
 
+def scheduled_time_ms(payload: bytes) -> int | None:
+    """When a message asks to be enqueued; None: at once."""
+    due_at_ms = sections.read_annotation(payload, sections.walk(payload), SCHEDULED_TIME)
+    return int(due_at_ms) if isinstance(due_at_ms, Timestamp) else None
+
+
 def hops_of(payload: bytes) -> int:
     """How often a message was forwarded, as far as it is written on it."""
     if _HOPS_BYTES not in payload:

@@ -239,7 +239,12 @@ class NamespaceServer:
             raise
 
     def _build_machine(self, stored: StoredNamespace) -> NamespaceMachine:
-        return NamespaceMachine(stored, new_token=LockTokens(), tells=self._chronicle is not None)
+        return NamespaceMachine(
+            stored,
+            new_token=LockTokens(),
+            tells=self._chronicle is not None,
+            copy_delays=self.faults.copy_delays,
+        )
 
     def _open_reception(self) -> Reception:
         return Reception(

@@ -69,6 +69,8 @@ class Bench:
         tell: Callable[[Story], None] | None = None,
     ) -> None:
         self._tell = tell
+        self.delays: dict[str, int] = {}
+        """How long copies for a subscription, by its path in lower case, are held back."""
         self.now_ms = START_MS
         self.store = MemoryStore(by_hand=True)
         self.replies: list[Reply] = []
@@ -90,6 +92,7 @@ class Bench:
             new_token=lambda: next(self._tokens).to_bytes(16, "big"),
             window_limits=self._limits,
             tells=self._tell is not None,
+            copy_delays=lambda now_ms: (lambda path: self.delays.get(path.lower(), 0)) if self.delays else None,
         )
 
     def _report(self, report: Report) -> None:

@@ -50,6 +50,14 @@ _ACTIVE, _DEFERRED, _SCHEDULED = (
     MessageState  # an enum looks its members up at every mention, and these run per message
 )
 
+CopyDelays = Callable[[str], int]
+"""How long copies for a subscription, given its path, are held back, in ms; 0: not at all."""
+
+
+def no_copy_delays(_now_ms: int) -> CopyDelays | None:
+    """No copy is held back."""
+    return None
+
 
 @dataclass(frozen=True, slots=True)
 class EntityContext:
@@ -59,6 +67,8 @@ class EntityContext:
     window_limits: WindowLimits
     courier: Courier | None = None
     """Who forwards messages from one to another."""
+    copy_delays: Callable[[int], CopyDelays | None] = no_copy_delays
+    """Which copies are held back at this moment; None: none."""
 
 
 class Shelf(ABC):

@@ -9,7 +9,7 @@ from twinbus.namespace.entities.journeys import Journey
 from twinbus.namespace.entities.queue import Queue
 from twinbus.namespace.entities.rules import Rule
 from twinbus.namespace.entities.session_queue import SessionQueue
-from twinbus.namespace.entities.shelf import EntityContext
+from twinbus.namespace.entities.shelf import EntityContext, awake
 from twinbus.namespace.message import Arrival
 from twinbus.namespace.replies import Step
 from twinbus.namespace.store.api import EntityRow, EntitySummary, MessageRow
@@ -50,6 +50,12 @@ class Subscription(Queue):
 
     def check_sendable(self) -> None:
         raise NotAllowed(f"'{self.row.path}' is a subscription: send to its topic '{self.topic.row.path}'")
+
+    def _awake(self, row: MessageRow, now_ms: int) -> MessageRow:
+        """A copy that was held back lives no longer than its topic lets it."""
+        ceilings_ms = (self.settings.default_ttl_ms, self.topic.settings.default_ttl_ms)
+        ceiling_ms = min([each for each in ceilings_ms if each is not None], default=None)
+        return awake(row, self.take_sequence(), ceiling_ms, now_ms)
 
     def send(self, arrivals: tuple[Arrival, ...], now_ms: int, step: Step) -> tuple[int, ...]:
         raise AssertionError("only its topic puts messages into a subscription")

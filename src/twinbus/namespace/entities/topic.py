@@ -11,16 +11,16 @@ from typing import NamedTuple
 
 from twinbus.errors import ArgumentError, DecodeError, EntityDisabled, MessageTooLarge, QuotaExceeded, StoreDamaged
 from twinbus.namespace import sql
-from twinbus.namespace.entities.journeys import Journey, journey_of
+from twinbus.namespace.entities.journeys import Journey, journey_of, written
 from twinbus.namespace.entities.matching import Entry, Matcher
 from twinbus.namespace.entities.notes import SESSION_NEEDED, reasons, with_notes
 from twinbus.namespace.entities.queue import Queue
 from twinbus.namespace.entities.session_queue import SessionQueue
 from twinbus.namespace.entities.settings import TopicSettings
-from twinbus.namespace.entities.shelf import EntityContext, Shelf, expiry, woken_at_ms
+from twinbus.namespace.entities.shelf import CopyDelays, EntityContext, Shelf, expiry, woken_at_ms
 from twinbus.namespace.entities.subscription import StoredRule, Subscription
 from twinbus.namespace.happenings import Cause, Happening, Story
-from twinbus.namespace.message import Arrival, read_arrival, time_to_live_ms
+from twinbus.namespace.message import Arrival, read_arrival, scheduled_time_ms, time_to_live_ms
 from twinbus.namespace.replies import Step
 from twinbus.namespace.store.api import (
     DueRows,
@@ -47,6 +47,8 @@ class Published(NamedTuple):
     session_id: str | None
     ttl_ms: int | None
     enqueued_at_ms: int
+    meant_for_ms: int
+    """When it would have been enqueued if nothing had held it back."""
     buried_for: str = ""
     """Why it goes among the dead letters; empty if it does not."""
 
@@ -57,6 +59,8 @@ class Copy(NamedTuple):
     queue: Queue
     subscription: Subscription
     message: Published
+    due_at_ms: int | None = None
+    """When it appears; None: at once."""
 
 
 class Plan(NamedTuple):
@@ -140,7 +144,7 @@ class Topic(Shelf):
         plans = self._bounded_plans(publishing)
         self._check_room([copy for plan in plans for copy in plan.copies])
         self._next_sequence = first + len(sequences)  # by now: what is handed on may come back here at once
-        self._hand_on(plans, journey, step, is_new=True)
+        self._hand_on(plans, journey, now_ms, step, is_new=True)
         if scheduled:
             self.insert(tuple(scheduled), step)
             self.tell(Happening.STORED, scheduled, step)
@@ -149,7 +153,8 @@ class Topic(Shelf):
         return tuple(sequences)
 
     def _published(self, arrival: Arrival, now_ms: int) -> Published:
-        return Published(arrival.payload, arrival.message_id, arrival.session_id, self._lowered(arrival.ttl_ms), now_ms)
+        ttl_ms = self._lowered(arrival.ttl_ms)
+        return Published(arrival.payload, arrival.message_id, arrival.session_id, ttl_ms, now_ms, now_ms)
 
     def _lowered(self, ttl_ms: int | None) -> int | None:
         """A time to live, at most the topic's."""
@@ -196,15 +201,16 @@ class Topic(Shelf):
                 raise MessageTooLarge(f"{text} in its subscriptions: send fewer at a time")
         return plans
 
-    def _hand_on(self, plans: list[Plan], journey: Journey | None, step: Step, *, is_new: bool) -> None:
+    def _hand_on(self, plans: list[Plan], journey: Journey | None, now_ms: int, step: Step, *, is_new: bool) -> None:
         """Give each subscription its copies of messages that have just been sent (`is_new`), or were scheduled."""
+        delays = self._context.copy_delays(now_ms)
         for plan in plans:
             if step.story is not None:
                 self._tell_copies(plan, step.story, is_new=is_new)
-            if plan.plain:
-                self._write(plan.plain, plan.sequence, journey, step)
-            for copy in plan.others:
-                self._write([copy], plan.sequence, journey, step)
+            for copies in (plan.plain, *[[copy] for copy in plan.others]):
+                late = copies if delays is None else [_held_back(copy, delays, now_ms) for copy in copies]
+                if late:
+                    self._write(late, plan.sequence, journey, step)
 
     def _tell_copies(self, plan: Plan, story: Story, *, is_new: bool) -> None:
         message, copies = plan.message, plan.copies
@@ -213,7 +219,7 @@ class Topic(Shelf):
             story.of(Happening.STORED, self.row.path).add(*named)
         if not copies:
             story.of(Happening.UNCLAIMED, self.row.path).add(*named)
-        for queue, subscription, copied in copies:
+        for queue, subscription, copied, _ in copies:
             named = (copied.message_id, copied.session_id, len(copied.payload), plan.sequence)
             story.of(Happening.COPIED, subscription.row.path).add(*named)
             if queue is not subscription:
@@ -246,7 +252,7 @@ class Topic(Shelf):
 
     def _check_room(self, copies: Iterable[Copy]) -> None:
         added: dict[Subscription, int] = {}
-        for _, subscription, message in copies:
+        for _, subscription, message, _ in copies:
             added[subscription] = added.get(subscription, 0) + len(message.payload)
         for subscription, new_bytes in added.items():
             subscription.check_quota(new_bytes)
@@ -259,7 +265,10 @@ class Topic(Shelf):
             if copy.queue.destination is not None:
                 row = self._row_of(copy, sequence)
                 way = journey_of(row) if journey is None else journey
-                self._courier.pass_on(copy.queue, row, way, copy.message.enqueued_at_ms, step)
+                if copy.due_at_ms is None:
+                    self._courier.pass_on(copy.queue, row, way, copy.message.enqueued_at_ms, step)
+                else:  # it goes on when it appears
+                    copy.queue.insert((written(row, way) if way.hops else row,), step)
 
     def _store(self, copies: list[Copy], sequence: int, step: Step) -> None:
         rows = [self._row_of(copy, sequence) for copy in copies]
@@ -268,17 +277,17 @@ class Topic(Shelf):
             copy.queue.expect((row,), step)
 
     def _row_of(self, copy: Copy, sequence: int) -> MessageRow:
-        queue, subscription, message = copy
+        queue, subscription, message, due_at_ms = copy
         is_dead = queue is not subscription
         ends_ms = expiry(message.ttl_ms, subscription.settings.default_ttl_ms, message.enqueued_at_ms)
         return MessageRow(
             queue.entity_id,
             queue.take_sequence(),
-            MessageState.ACTIVE,
+            MessageState.ACTIVE if due_at_ms is None else MessageState.SCHEDULED,
             sequence,
             message.enqueued_at_ms,
-            None if is_dead else ends_ms,
-            None,
+            ends_ms if due_at_ms is None and not is_dead else None,
+            due_at_ms,
             0,
             message.message_id,
             message.session_id,
@@ -316,16 +325,24 @@ class Topic(Shelf):
         self._remove_all(rows, step)
         # A full subscription gets them all the same: nobody is left who could be told.
         woken = [(self.take_sequence(), self._awake(row, now_ms)) for row in rows]
-        self._hand_on(self._plans(woken), None, step, is_new=False)
+        self._hand_on(self._plans(woken), None, now_ms, step, is_new=False)
         self.count_sequences(step)
 
     def _awake(self, row: MessageRow, now_ms: int) -> Published:
         ttl_ms = self._lowered(time_to_live_ms(row.payload))
-        return Published(row.payload, row.message_id, row.session_id, ttl_ms, woken_at_ms(row, now_ms))
+        meant_for_ms = max(row.enqueued_at_ms, scheduled_time_ms(row.payload) or 0)
+        return Published(row.payload, row.message_id, row.session_id, ttl_ms, woken_at_ms(row, now_ms), meant_for_ms)
 
 
 def _is_scheduled(arrival: Arrival, now_ms: int) -> bool:
     return arrival.due_at_ms is not None and arrival.due_at_ms > now_ms and not arrival.is_ping
+
+
+def _held_back(copy: Copy, delays: CopyDelays, now_ms: int) -> Copy:
+    """The same copy, to appear later if its subscription is late. Dead letters are not."""
+    is_dead = copy.queue is not copy.subscription
+    due_at_ms = 0 if is_dead else copy.message.meant_for_ms + delays(copy.subscription.row.path)
+    return copy._replace(due_at_ms=due_at_ms) if due_at_ms > now_ms else copy
 
 
 def _lacks_session(subscription: Subscription, message: Published) -> bool:
@@ -353,4 +370,6 @@ def _changed(entry: Entry, view: TopicMessage, message: Published) -> Published:
     payload = view.changed(entry.action.apply(view), entry.rule.name)
     arrival = read_arrival(payload, lambda: message.message_id or "")
     ttl_ms = message.ttl_ms if arrival.ttl_ms is None else arrival.ttl_ms
-    return Published(payload, arrival.message_id, arrival.session_id, ttl_ms, message.enqueued_at_ms)
+    return message._replace(
+        payload=payload, message_id=arrival.message_id, session_id=arrival.session_id, ttl_ms=ttl_ms
+    )

@@ -20,7 +20,7 @@ from enum import Enum
 from twinbus.errors import ConditionError, InternalError, NamespaceError, TwinbusError
 from twinbus.namespace.faults.inforce import NEVER_MS, InForce
 from twinbus.namespace.faults.rulings import PROCEED, Drop, Proceed, Refuse, Ruling, Silence
-from twinbus.namespace.faults.scope import MANAGEMENT_SUFFIX, entity_of
+from twinbus.namespace.faults.scope import MANAGEMENT_SUFFIX, entity_of, topic_of
 from twinbus.namespace.faults.throttle import Throttle, too_many_operations
 from twinbus.namespace.faults.troubles import (
     ATTACHING,
@@ -148,6 +148,29 @@ class FaultBook:
         concerned = (Operation.MANAGE, meaning)
         touching = tuple([one for one in self._faults if any(operation in one.touches for operation in concerned)])
         return self._rule(touching, Operation.MANAGE, path, now_ms)
+
+    def copy_delays(self, now_ms: int) -> Callable[[str], int] | None:
+        """How long copies of a topic's messages are held back, by the subscription's path; None: none is at all.
+
+        A fault that covers the topic is not counted: it held the message back when that was sent.
+        """
+        if not self._faults:
+            return None
+        self.turn(now_ms)
+        late = [
+            (one.covers, one.trouble.delay_ms)
+            for one in self._faults
+            if isinstance(one.trouble, Late) and not one.scope.is_namespace
+        ]
+        if not late:
+            return None
+
+        def delay_ms(path: str) -> int:
+            entity = entity_of(path)
+            topic = topic_of(entity)
+            return max([delay_ms for covers, delay_ms in late if covers(entity) and not covers(topic)], default=0)
+
+        return delay_ms
 
     def _rule(self, touching: Sequence[InForce], operation: Operation, path: str | None, now_ms: int) -> Ruling:
         entity = None if path is None else entity_of(path)

@@ -7,13 +7,21 @@ from dataclasses import dataclass
 from fnmatch import translate
 
 MANAGEMENT_SUFFIX = "/$management"
+BELOW_TOPIC = "/subscriptions/"
+BELOW_ENTITY = "/$"
+"""What follows is a part of an entity: its dead letters, its management."""
 NAME_LENGTH_MAX = 260
 ENTITIES_MAX = 1_000
 
 
 def entity_of(path: str) -> str:
     """The entity an address belongs to, lower-cased: its dead letters and its management are the entity too."""
-    return path.lower().partition("/$")[0]
+    return path.lower().partition(BELOW_ENTITY)[0]
+
+
+def topic_of(entity: str) -> str:
+    """The topic of a subscription; other entities are their own."""
+    return entity.partition(BELOW_TOPIC)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +34,11 @@ class Scope:
     @property
     def is_namespace(self) -> bool:
         return not self.entities and self.pattern is None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """As they were given; none: the whole namespace."""
+        return self.entities if self.pattern is None else (self.pattern,)
 
     def __str__(self) -> str:
         if self.pattern is not None:
@@ -53,7 +66,7 @@ class Matcher:
             return True
         if entity is None:
             return False
-        return self._names(entity) or self._names(entity.partition("/subscriptions/")[0])
+        return self._names(entity) or self._names(topic_of(entity))
 
     def _names(self, entity: str) -> bool:
         return entity in self._entities or (self._pattern is not None and self._pattern.match(entity) is not None)

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 from twinbus.errors import OptionsError
 from twinbus.namespace.faults import parameters
 from twinbus.namespace.faults.parameters import LENGTH, Parameter, Wrong
-from twinbus.namespace.faults.scope import ENTITIES_MAX, NAME_LENGTH_MAX, Scope
+from twinbus.namespace.faults.scope import BELOW_ENTITY, BELOW_TOPIC, ENTITIES_MAX, NAME_LENGTH_MAX, Scope
 from twinbus.namespace.faults.troubles import (
+    SENDING,
     Busy,
     Late,
     NoManage,
@@ -32,6 +33,7 @@ from twinbus.namespace.faults.troubles import (
 
 RESTART = "restart"
 RESTART_MS = 10_000
+_INCLUDED = "dead-letter queue and management"
 _COMMON_KEYS = frozenset({"fault", "entities", "pattern", "length_ms"})
 
 
@@ -122,7 +124,20 @@ def read_fault(values: Mapping[str, Any]) -> Fault:
         raise OptionsError("; ".join(problems))
     if name == RESTART and length_ms is None:
         length_ms = RESTART_MS
-    return Fault(str(name), scope, length_ms, read)
+    fault = Fault(str(name), scope, length_ms, read)
+    problems.extend(_without_effect(fault))
+    if problems:
+        raise OptionsError("; ".join(problems))
+    return fault
+
+
+def _without_effect(fault: Fault) -> Iterator[str]:
+    """What of its scope such a fault does nothing to, because only what senders do goes wrong."""
+    if all(phase.trouble.touches <= SENDING and not isinstance(phase.trouble, Late) for phase in fault.phases()):
+        for name in fault.scope.names:
+            if BELOW_TOPIC in name.lower():
+                topic = name[: name.lower().index(BELOW_TOPIC)]
+                yield f"{fault.kind} has no effect on {name}: nobody sends to a subscription, name its topic {topic}"
 
 
 def _keys_of(kind: Kind) -> frozenset[str]:
@@ -165,9 +180,17 @@ def _scope_problems(entities: object, pattern: object) -> Iterator[str]:
         if not isinstance(entities, list | tuple) or len(entities) > ENTITIES_MAX:
             yield f"entities must be a list of at most {ENTITIES_MAX} names, got {entities!r:.60}"
         else:
-            yield from (f"{one!r:.60} is no name of an entity" for one in entities if not _is_name(one))
-    if pattern is not None and not _is_name(pattern):
-        yield f"pattern must be a name with * and ?, as orders*, got {pattern!r:.60}"
+            for one in entities:
+                if not _is_name(one):
+                    yield f"{one!r:.60} is no name of an entity"
+                elif BELOW_ENTITY in one:
+                    whole = one.partition(BELOW_ENTITY)[0]
+                    yield f"{one} cannot fail alone: a fault for {whole} includes its {_INCLUDED}"
+    if pattern is not None:
+        if not _is_name(pattern):
+            yield f"pattern must be a name with * and ?, as orders*, got {pattern!r:.60}"
+        elif BELOW_ENTITY in str(pattern):
+            yield f"{pattern} fits no entity: a fault for an entity includes its {_INCLUDED}"
 
 
 def _is_name(value: object) -> bool:
