@@ -7,7 +7,7 @@ WORKERS ?= 8
 # More workers than cores: the official clients spend most of their time asleep.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-entities test-cluster test-ledger test-wheel test-search conformance pictures docs package lint bench chaos-syphon soak azure-live clean
+.PHONY: help setup demo test test-entities test-cluster test-ledger test-wheel test-search mutants conformance pictures docs package lint bench chaos-syphon soak azure-live clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ test-wheel: setup ## build the wheel, install it into an empty virtualenv, and f
 
 test-search: setup ## tests of properties with examples that nobody has tried yet, many of them; keeps what fails in .hypothesis
 	@TWINBUS_EXAMPLES=search $(BIN)/pytest -n $(WORKERS) -m hypothesis
+
+mutants: setup ## break each clause a little and see that its tests notice; minutes (ONLY=P16,A9.1: some; JOBS=2: at a time)
+	@PYTHONPATH=tests/support $(BIN)/python tests/mutants/run.py $(if $(ONLY),--only $(ONLY)) $(if $(JOBS),--jobs $(JOBS))
 
 pictures: setup ## pictures of the demo for the documents: runs it in a terminal (needs tmux), keeps what was shown
 	@$(BIN)/python docs/.site/demo_pictures.py

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from itertools import count, takewhile
 from pathlib import Path
+from typing import Any
 
 from azure.servicebus import ServiceBusMessage, ServiceBusReceiveMode
 from azure.servicebus.aio import ServiceBusClient
@@ -43,13 +44,13 @@ async def send_until_over(
             acknowledged += names
 
 
-async def cut_the_power_while_sending(tmp_path: Path, synchronous: str) -> list[tuple[Path, set[str]]]:
+async def cut_the_power_while_sending(tmp_path: Path, **wishes: Any) -> list[tuple[Path, set[str]]]:
     """Send without pause and cut the power several times; returns what each cut left, and what was promised by then."""
     cuts: list[tuple[Path, set[str]]] = []
     acknowledged: list[str] = []
     with PowerCutDisk(tmp_path / "disk") as disk:
         (tmp_path / "disk").mkdir()
-        store = SqliteStore(disk.root / "store.sqlite", connect=disk.connect, synchronous=synchronous)
+        store = SqliteStore(disk.root / "store.sqlite", connect=disk.connect, **wishes)
         options = NamespaceOptions(port=0, queues=("orders",))
         async with (
             NamespaceServer(options, store=store) as server,
@@ -87,7 +88,7 @@ async def received_after(left: Path, at_least: int = 0) -> list[str]:
 
 
 async def test_nothing_acknowledged_is_missing_after_the_power_fails(tmp_path: Path) -> None:
-    for left, promised in await cut_the_power_while_sending(tmp_path, "full"):
+    for left, promised in await cut_the_power_while_sending(tmp_path):
         received = await received_after(left, len(promised))
         assert promised - set(received) == set(), f"acknowledged and lost, {left.name}"
         assert len(received) == len(set(received)), f"stored twice, {left.name}"
@@ -96,6 +97,6 @@ async def test_nothing_acknowledged_is_missing_after_the_power_fails(tmp_path: P
 async def test_without_syncing_the_same_test_finds_the_loss(tmp_path: Path) -> None:
     missing = [
         promised - set(await received_after(left))
-        for left, promised in await cut_the_power_while_sending(tmp_path, "off")
+        for left, promised in await cut_the_power_while_sending(tmp_path, synchronous="off")
     ]
     assert any(missing), "a store that never syncs looked safe: the test above proves nothing"

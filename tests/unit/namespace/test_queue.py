@@ -110,6 +110,13 @@ def test_expired_messages_are_dead_lettered_if_the_queue_says_so() -> None:
     assert dead.dead_letter_source == QUEUE
 
 
+def test_expired_messages_are_gone_if_the_queue_does_not_say_so() -> None:
+    bench = Bench(QueueSettings(dead_letter_on_expiration=False))
+    bench.send(arrival("a", ttl_ms=SECOND_MS))
+    bench.pass_time(SECOND_MS)
+    assert names(bench.peek()) == names(bench.peek(path=DEAD_LETTERS)) == []
+
+
 def test_a_dead_letter_does_not_expire() -> None:
     bench = Bench(QueueSettings(default_ttl_ms=SECOND_MS, dead_letter_on_expiration=True))
     bench.send("a")
