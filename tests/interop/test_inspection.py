@@ -99,13 +99,31 @@ def test_a_key_to_send_knows_less(spaces: NamespacePair) -> None:
     assert [(queue.exists, queue.problem, queue.active) for queue in seen.queues] == [(True, None, None)] * 2
     assert (seen.oldest_age_s, seen.capacity_hours) == (None, None)
     assert "unauthorised" in (seen.unlisted or "")
+    assert (seen.waiting_messages, seen.waiting_at_least, seen.unread_queues) == (None, None, 2)
 
 
-def test_a_key_to_listen_sees_the_oldest_message(spaces: NamespacePair) -> None:
-    send(spaces, QUEUES[0], 1)
+def test_a_key_to_listen_counts_by_peeking_and_sees_the_oldest_message(spaces: NamespacePair) -> None:
+    send(spaces, QUEUES[0], 150)
+    send(spaces, QUEUES[0], 150)
     seen = look(spaces, "syphon")
+    assert [(queue.active, queue.is_readable, queue.takes_messages) for queue in seen.queues] == [
+        (300, True, None),
+        (0, True, None),
+    ]
+    assert (seen.waiting_messages, seen.waiting_at_least, seen.unread_queues) == (300, 300, 0)
     assert seen.oldest_age_s is not None
-    assert "unauthorised" in (seen.secondary.problem or "")
+    assert seen.is_well
+    assert seen.secondary.problem is None
+    assert (seen.size_bytes, seen.capacity_hours) == (None, None), "that would need Manage"
+
+
+def test_beyond_the_limit_a_number_is_a_lower_bound(spaces: NamespacePair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("twinbus.client.inspection.MESSAGES_MAX", 20)
+    send(spaces, QUEUES[0], 30)
+    send(spaces, QUEUES[1], 2)
+    seen = look(spaces, "syphon")
+    assert [(queue.active, queue.at_least) for queue in seen.queues] == [(None, 20), (2, 2)]
+    assert (seen.waiting_messages, seen.waiting_at_least) == (None, 22)
 
 
 @pytest.mark.parametrize("how", ["refuse", "drop", "silent"])

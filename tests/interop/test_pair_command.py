@@ -108,7 +108,7 @@ def test_status_fails_in_one_line_when_something_is_wrong(
     out, err = capsys.readouterr()
     assert out.count("not found") == 2
     assert err.count("\n") == 1
-    assert "2 of 2 backlog queues take no messages" in err
+    assert "2 of 2 backlog queues can be neither sent to nor read" in err
     spaces.primary.faults.add("unreachable")
     run(["pair", "--count", "2"])
     capsys.readouterr()
@@ -126,5 +126,5 @@ def test_status_says_what_a_lesser_key_may_not_know(
     assert run(["status", "--count", "1"]) == 0
     out, _ = capsys.readouterr()
     assert "waiting    ? messages" in out
-    assert "counts are unknown: unauthorised" in out
+    assert "dead letters are unknown: unauthorised" in out
     assert KEY not in out

@@ -15,7 +15,7 @@ from twinbus.client import findings
 from twinbus.client.leavable_pool import leavable_pool
 from twinbus.client.links import LinkFailed, SenderLink
 from twinbus.client.namespace import ATTEMPT_S, Namespace
-from twinbus.client.peek import Oldest, peek_oldest
+from twinbus.client.peek import peek_depth
 from twinbus.client.plan import Plan
 from twinbus.client.preparation import OUT_OF_REACH
 from twinbus.client.reports import Inspection, QueueReport, SideReport
@@ -23,6 +23,7 @@ from twinbus.client.secretary import LINKS_AT_ONCE, admin_deadline, admin_failur
 from twinbus.client.watchdog import Watchdog
 from twinbus.errors import PairingError
 from twinbus.pairing.backlog_queues import BACKLOG_SETTINGS, index_of
+from twinbus.pairing.depth import MESSAGES_MAX, Depth
 from twinbus.pairing.failure import Failure, FailureKind
 
 NOBODY_HOME = OUT_OF_REACH | {FailureKind.NOT_FOUND}
@@ -82,16 +83,18 @@ class _Inspector:
             # A link to a queue that is not there is answered like any other: so it shows that somebody answers.
             answer = pool.submit(self._knock, here, paths[0])
             tried = list(pool.map(lambda path: self._knock(there, path), paths))
-            listing = pool.submit(self._list, tried[0])
-            oldest = list(pool.map(lambda path, why: self._oldest(there, path, why), paths, tried))
-        found = listing.result()
+            found = pool.submit(self._list, tried[0]).result()
+            # Numbers are listed where that is allowed; elsewhere they are counted by peeking, up to a limit.
+            most = MESSAGES_MAX if found.failure is not None else 1
+            depths = list(pool.map(lambda path, why: self._depth(there, path, why, most), paths, tried))
+        problems = [_problem(why, depth) for why, depth in zip(tried, depths, strict=True)]
         return Inspection(
             at=now,
             primary=_side(self._plan.primary_name, self._primary, [answer.result()]),
-            secondary=_side(self._plan.secondary_name, self._secondary, tried),
+            secondary=_side(self._plan.secondary_name, self._secondary, problems),
             queues=tuple(
-                _queue_report(path, why, first, found, now)
-                for path, why, first in zip(paths, tried, oldest, strict=True)
+                _queue_report(path, why, depth, found, now)
+                for path, why, depth in zip(paths, tried, depths, strict=True)
             ),
             unused=self._unused(found),
             unlisted=None if found.failure is None else findings.brief(found.failure),
@@ -105,10 +108,10 @@ class _Inspector:
             return failed.failure
         return None
 
-    def _oldest(self, client: ServiceBusClient, path: str, why: Failure | None) -> Oldest | Failure | None:
+    def _depth(self, client: ServiceBusClient, path: str, why: Failure | None, most: int) -> Depth | Failure:
         if why is not None and why.kind in NOBODY_HOME:
             return why
-        return peek_oldest(client, path, deadline_s=self._attempt_s, watchdog=self._watchdog)
+        return peek_depth(client, path, most, deadline_s=self._attempt_s, watchdog=self._watchdog)
 
     def _list(self, why: Failure | None) -> _Listing:
         if why is not None and why.kind in OUT_OF_REACH:
@@ -148,22 +151,33 @@ def _side(name: str | None, namespace: Namespace, answers: Iterable[Failure | No
     )
 
 
-def _queue_report(
-    path: str, why: Failure | None, oldest: Oldest | Failure | None, found: _Listing, now: float
-) -> QueueReport:
+def _problem(why: Failure | None, depth: Depth | Failure) -> Failure | None:
+    """Why a queue is of no use to this credential. One that may read it, as a syphon's, need not send to it."""
+    is_readable = isinstance(depth, Depth)
+    return None if why is None or (why.kind is FailureKind.UNAUTHORISED and is_readable) else why
+
+
+def _queue_report(path: str, why: Failure | None, depth: Depth | Failure, found: _Listing, now: float) -> QueueReport:
     settings, numbers = found.settings.get(path.lower()), found.numbers.get(path.lower())
-    age_s = max(0.0, now - oldest.enqueued_at) if isinstance(oldest, Oldest) else None
+    seen = depth if isinstance(depth, Depth) else None
+    age_s = None if seen is None or seen.oldest_ms is None else max(0.0, now - seen.oldest_ms / 1000)
+    problem = _problem(why, depth)
+    counted = None if seen is None or found.failure is None else seen
+    active = None if counted is None else counted.messages
     return QueueReport(
         path=path,
-        exists=_exists(why, found, settings),
-        problem=None if why is None else findings.brief(why),
+        exists=True if seen is not None else _exists(why, found, settings),
+        problem=None if problem is None else findings.brief(problem),
+        takes_messages=None if problem is None and why is not None else why is None,
+        is_readable=seen is not None,
         differs=() if settings is None else differences(settings),
-        active=None if numbers is None else numbers.active_message_count,
+        active=active if numbers is None else numbers.active_message_count,
+        at_least=(0 if counted is None else counted.at_least) if numbers is None else numbers.active_message_count or 0,
         dead_letters=None if numbers is None else numbers.dead_letter_message_count,
         size_bytes=None if numbers is None else numbers.size_in_bytes,
         size_bytes_max=None if settings is None else (settings.max_size_in_megabytes or 0) * MEGABYTE,
         oldest_age_s=age_s,
-        oldest_was_delivered=isinstance(oldest, Oldest) and oldest.was_delivered,
+        oldest_was_delivered=seen is not None and seen.was_delivered,
         accessed_at=None if numbers is None or not numbers.accessed_at_utc else numbers.accessed_at_utc.timestamp(),
     )
 

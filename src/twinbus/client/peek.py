@@ -1,34 +1,32 @@
-"""A look at the head of a queue, in bounded time: what lies there longest, and whether somebody has had it in hand."""
+"""A look into a queue from its head, in bounded time: how much lies there, and whether somebody has had it in hand."""
 
 from __future__ import annotations
 
 from time import monotonic
-from typing import NamedTuple
 
-from azure.servicebus import ServiceBusClient, ServiceBusReceiver
+from azure.servicebus import (
+    ServiceBusClient,
+    ServiceBusMessageState,
+    ServiceBusReceivedMessage,
+    ServiceBusReceiver,
+)
 
 from twinbus.client.failures import describe
 from twinbus.client.watchdog import Watchdog
 from twinbus.client.wires import Wire
 from twinbus.client.within import within
+from twinbus.pairing.depth import Depth, Peeked, measure
 from twinbus.pairing.failure import Failure
 
 GRACE_S = 1.0
 """How long after its time a look may end by itself."""
 
 
-class Oldest(NamedTuple):
-    enqueued_at: float
-    """By the clock of the namespace, in seconds since 1970."""
-    was_delivered: bool
-    """Somebody received it and gave it back."""
-
-
-def peek_oldest(
-    client: ServiceBusClient, path: str, *, deadline_s: float, watchdog: Watchdog
-) -> Oldest | Failure | None:
-    """The oldest message of a queue, None if it is empty. Nothing is taken and nothing is locked."""
-    looking = _Looking(client.get_queue_receiver(path), deadline_s, watchdog)
+def peek_depth(
+    client: ServiceBusClient, path: str, messages_max: int, *, deadline_s: float, watchdog: Watchdog
+) -> Depth | Failure:
+    """What lies in a queue. Nothing is taken and nothing is locked."""
+    looking = _Looking(client.get_queue_receiver(path), messages_max, deadline_s, watchdog)
     try:
         return within(deadline_s + GRACE_S, looking.run)
     except Exception as error:
@@ -38,24 +36,29 @@ def peek_oldest(
 class _Looking:
     """A receiver that only peeks; the watchdog cuts its connection when it takes too long."""
 
-    def __init__(self, receiver: ServiceBusReceiver, deadline_s: float, watchdog: Watchdog) -> None:
+    def __init__(self, receiver: ServiceBusReceiver, messages_max: int, deadline_s: float, watchdog: Watchdog) -> None:
         self.busy_until: float | None = monotonic() + deadline_s
         self._receiver = receiver
+        self._messages_max = messages_max
         self._wire = Wire(receiver)
-        self._deadline_s = deadline_s
+        self._until = monotonic() + deadline_s
         self._watchdog = watchdog
         watchdog.watch(self)
 
-    def run(self) -> Oldest | None:
+    def run(self) -> Depth:
+        flow = measure(self._messages_max)
         try:
-            found = self._receiver.peek_messages(1, timeout=self._deadline_s)
+            ask = next(flow)
+            while True:
+                found = self._receiver.peek_messages(
+                    ask.most, sequence_number=ask.from_sequence, timeout=max(0.001, self._until - monotonic())
+                )
+                ask = flow.send([_peeked(message) for message in found])
+        except StopIteration as done:
+            depth: Depth = done.value
+            return depth
         finally:
             self._end()
-        if not found:
-            return None
-        message = found[0]
-        enqueued = message.enqueued_time_utc
-        return Oldest(enqueued.timestamp() if enqueued else 0.0, bool(message.delivery_count))
 
     def cut(self) -> None:
         self._wire.cut()
@@ -66,3 +69,20 @@ class _Looking:
         finally:
             self._wire.close()
             self._watchdog.forget(self)
+
+
+def _peeked(message: ServiceBusReceivedMessage) -> Peeked:
+    enqueued = message.enqueued_time_utc
+    return Peeked(
+        sequence=message.sequence_number or 0,
+        enqueued_ms=None if enqueued is None else int(enqueued.timestamp() * 1000),
+        is_waiting=message.state is ServiceBusMessageState.ACTIVE,
+        was_delivered=bool(message.delivery_count),
+        size=_body_bytes(message),
+    )
+
+
+def _body_bytes(message: ServiceBusReceivedMessage) -> int:
+    """About how large a message is, to keep looks small; a body of other values than bytes counts as nothing."""
+    parts = message.body
+    return sum([len(part) for part in parts if isinstance(part, bytes)]) if not isinstance(parts, bytes) else len(parts)

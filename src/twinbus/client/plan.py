@@ -24,6 +24,8 @@ class Plan:
     """Whether missing backlog queues are created; otherwise those that exist are used."""
     listens: bool = False
     """Whether a syphon will run here, and needs to listen."""
+    sends: bool = True
+    """Whether Send on the backlog queues is needed; a syphon alone only has to listen, and `listens` says so."""
     entities: tuple[str, ...] = ()
     """Entities of the primary that are declared to exist."""
     attempts: int = 3

@@ -98,6 +98,8 @@ class Preparation:
     warnings: tuple[str, ...] = ()
     checked_at: float = 0.0
     """When it was asked for, in seconds since 1970."""
+    rights: tuple[Right, ...] = ()
+    """What the credential was seen to be allowed on at least one backlog queue, of what was tried."""
     duplicate_detection: Mapping[str, str] = field(default_factory=dict)
     """By declared entity: on, off, short (its window), missing (no such entity), or unknown."""
 
@@ -120,6 +122,10 @@ class _Found(NamedTuple):
 class _Proof(NamedTuple):
     send: Mapping[int, Failure]
     listen: Mapping[int, Failure]
+
+    def needed(self, plan: Plan) -> Mapping[int, Failure]:
+        """Why backlog queues cannot be used for what the plan is about."""
+        return self.send if plan.sends else self.listen
 
 
 # --- the flows -----------------------------------------------------------------------------------------
@@ -215,11 +221,14 @@ def _prove(plan: Plan, indexes: Iterable[int]) -> Flow[_Proof]:
 
 def _refuse_if_useless(plan: Plan, found: _Found, proof: _Proof) -> None:
     """Raise `PairingError` unless there is a backlog queue to send to, and one to listen to if that is wanted."""
-    if set(found.present) <= set(proof.send):
+    needed = proof.needed(plan)
+    if set(found.present) <= set(needed):
         refused = [why for why in found.absent.values() if why.kind is Kind.UNAUTHORISED]
         if refused:
             raise PairingError(findings.needs_manage(plan, refused[0]))
-        failures = {**proof.send, **found.absent}
+        if not plan.sends and needed and all(why.kind is Kind.UNAUTHORISED for why in needed.values()):
+            raise PairingError(findings.cannot_listen(plan, next(iter(needed.values()))))
+        failures = {**needed, **found.absent}
         if found.listing_failure is not None:  # then "not found" is only half of the truth
             failures = {i: found.listing_failure if why.kind is Kind.NOT_FOUND else why for i, why in failures.items()}
         raise PairingError(*findings.nothing_usable(plan, failures))
@@ -229,22 +238,38 @@ def _refuse_if_useless(plan: Plan, found: _Found, proof: _Proof) -> None:
 
 
 def _weigh(plan: Plan, found: _Found, proof: _Proof, now: float) -> Preparation:
-    usable = tuple(index for index in found.present if index not in proof.send)
+    needed = proof.needed(plan)
+    usable = tuple(index for index in found.present if index not in needed)
     unseen = {
         index: found.listing_failure or why
-        for index, why in proof.send.items()
+        for index, why in needed.items()
         if why.kind is Kind.NOT_FOUND and index not in found.certain
     }
     absent = unseen | {index: why for index, why in found.absent.items() if index not in usable}
-    lost = {index: why for index, why in proof.send.items() if index not in absent}
-    deaf = {index: why for index, why in proof.listen.items() if index not in proof.send}
+    lost = {index: why for index, why in needed.items() if index not in absent}
+    deaf = {index: why for index, why in proof.listen.items() if index not in proof.send} if plan.sends else {}
     return Preparation(
         queues=usable,
         lost=lost,
         created=tuple(sorted({*found.created, *(index for index in found.absent if index in usable)})),
-        warnings=_warnings(plan, found, absent, lost, deaf),
+        warnings=_warnings(plan, found, absent, lost | _closed_to_senders(plan, proof), deaf),
         checked_at=now,
+        rights=_rights(plan, found, proof),
     )
+
+
+def _closed_to_senders(plan: Plan, proof: _Proof) -> dict[int, Failure]:
+    """Queues that take no messages, where that is not what this credential is for."""
+    if plan.sends:
+        return {}
+    return {i: why for i, why in proof.send.items() if why.kind is not Kind.UNAUTHORISED and i not in proof.listen}
+
+
+def _rights(plan: Plan, found: _Found, proof: _Proof) -> tuple[Right, ...]:
+    present = set(found.present)
+    may_send = bool(present - set(proof.send))
+    may_listen = plan.listens and bool(present - set(proof.listen))
+    return tuple([right for right, may in ((Right.SEND, may_send), (Right.LISTEN, may_listen)) if may])
 
 
 def _warnings(

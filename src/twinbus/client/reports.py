@@ -5,7 +5,7 @@ None means unknown, never nothing: what the credential may not read, or what a n
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from math import inf, isfinite
 from typing import Any
@@ -35,10 +35,17 @@ class QueueReport:
     path: str
     exists: bool | None
     problem: str | None = None
-    """Why nothing can be sent to it; None: it takes messages."""
+    """Why it can be neither sent to nor read with this credential; None: it can."""
+    takes_messages: bool | None = None
+    """Whether a link to send was opened; None: the credential may not send, as that of a syphon."""
+    is_readable: bool = False
+    """Whether it could be peeked into."""
     differs: tuple[str, ...] = ()
     """Settings that are not those of a new backlog queue."""
     active: int | None = None
+    """Messages that wait in it, exactly."""
+    at_least: int = 0
+    """A lower bound of that, from the messages that were seen."""
     dead_letters: int | None = None
     size_bytes: int | None = None
     size_bytes_max: int | None = None
@@ -77,18 +84,40 @@ class Inspection:
 
     @property
     def waiting_messages(self) -> int | None:
-        return _sum(queue.active for queue in self.queues)
+        """Exactly, or None."""
+        return self._sum([queue.active for queue in self._there])
+
+    @property
+    def waiting_at_least(self) -> int | None:
+        """Messages that were seen, of those that wait; None: nobody could look anywhere."""
+        known = [queue for queue in self._there if queue.active is not None or queue.is_readable]
+        return sum([queue.at_least if queue.active is None else queue.active for queue in known]) if known else None
+
+    @property
+    def unread_queues(self) -> int:
+        """Queues of which nobody knows what lies in them."""
+        return len([queue for queue in self._there if queue.active is None and not queue.is_readable])
+
+    @property
+    def _there(self) -> list[QueueReport]:
+        return [queue for queue in self.queues if queue.exists is not False]
+
+    def _sum(self, numbers: Sequence[int | None]) -> int | None:
+        """None if one of them is unknown, or if there is nothing to add up and nobody says that it is so."""
+        known = [number for number in numbers if number is not None]
+        return sum(known) if len(known) == len(numbers) and self.secondary.is_reachable else None
 
     @property
     def dead_letters(self) -> int | None:
-        return _sum(queue.dead_letters for queue in self.queues)
+        return self._sum([queue.dead_letters for queue in self._there])
 
     @property
     def size_bytes(self) -> int | None:
-        return _sum(queue.size_bytes for queue in self.queues)
+        return self._sum([queue.size_bytes for queue in self._there])
 
     @property
     def oldest_age_s(self) -> float | None:
+        """Of the oldest message that was seen; what lies in `unread_queues` may be older."""
         return max((queue.oldest_age_s for queue in self.queues if queue.oldest_age_s is not None), default=None)
 
     @property
@@ -115,7 +144,7 @@ class Inspection:
     @property
     def capacity_hours(self) -> float | None:
         """How long there is room at the rate at which the backlog grows; infinite while it does not."""
-        room, rate = _sum(queue.size_bytes_max for queue in self.queues), self.bytes_per_s
+        room, rate = self._sum([queue.size_bytes_max for queue in self._there]), self.bytes_per_s
         if room is None or rate is None or self.size_bytes is None:
             return None
         return inf if rate <= 0 else max(0.0, room - self.size_bytes) / rate / 3600
@@ -132,6 +161,8 @@ class Inspection:
             "unlisted": self.unlisted,
             "is_well": self.is_well,
             "waiting_messages": self.waiting_messages,
+            "waiting_at_least": self.waiting_at_least,
+            "unread_queues": self.unread_queues,
             "dead_letters": self.dead_letters,
             "size_bytes": self.size_bytes,
             "oldest_age_s": self.oldest_age_s,
@@ -139,9 +170,3 @@ class Inspection:
             "capacity_hours": hours if hours is not None and isfinite(hours) else None,
             "is_filling": None if hours is None else isfinite(hours),
         }
-
-
-def _sum(numbers: Iterable[int | None]) -> int | None:
-    """Of what is known; None if nothing is."""
-    known = [number for number in numbers if number is not None]
-    return sum(known) if known else None

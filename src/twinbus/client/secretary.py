@@ -202,6 +202,7 @@ def plan_for(
     queue_count: int = 10,
     creates: bool = True,
     listens: bool = False,
+    sends: bool = True,
     entities: Iterable[str] = (),
     attempts: int = 3,
 ) -> Plan:
@@ -214,6 +215,7 @@ def plan_for(
         queue_count=queue_count,
         creates=creates,
         listens=listens,
+        sends=sends,
         entities=tuple(entities),
         attempts=attempts,
     )

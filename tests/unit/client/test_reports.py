@@ -28,6 +28,14 @@ def test_what_nobody_may_read_is_unknown() -> None:
     assert seen.is_well
 
 
+def test_a_sum_with_an_unknown_part_is_unknown() -> None:
+    seen = look(FULL, replace(UNKNOWN, exists=True))
+    assert (seen.waiting_messages, seen.dead_letters, seen.size_bytes, seen.capacity_hours) == (None,) * 4
+    assert (seen.waiting_at_least, seen.unread_queues) == (5, 1)
+    assert look(FULL, replace(UNKNOWN, exists=False)).waiting_messages == 5, "nothing lies in what is not there"
+    assert look(FULL, replace(UNKNOWN, exists=True, is_readable=True, at_least=1_000)).waiting_at_least == 1_005
+
+
 def test_queues_are_counted_together() -> None:
     seen = look(FULL, EMPTY, replace(FULL, oldest_age_s=50.0))
     assert (seen.waiting_messages, seen.dead_letters, seen.size_bytes, seen.oldest_age_s) == (10, 2, 800, 100.0)

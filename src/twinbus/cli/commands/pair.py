@@ -39,7 +39,10 @@ def pair(
         bool, typer.Option("--no-create", help="Use the backlog queues that exist, and create none: needs no Manage.")
     ] = False,
     syphon: Annotated[
-        bool, typer.Option("--syphon", help="Also try to listen to the backlog queues, as a syphon does.")
+        bool,
+        typer.Option(
+            "--syphon", help="Prove what a syphon needs, Listen on the backlog queues; Send there is tried and told."
+        ),
     ] = False,
     entity: Annotated[
         list[str] | None,
@@ -65,7 +68,8 @@ def pair(
 
     This is what an application does when it pairs, tried in advance. Missing backlog queues are created on the
     secondary (which needs Manage), a link is opened to each of them and closed again, no message is sent. Doing it
-    again changes nothing. The primary may be down.
+    again changes nothing. The primary may be down. What the credential is seen to be allowed is in the result: an
+    application that sends needs Send, a syphon needs Listen, an application with a syphon needs both.
 
     \b
     Examples:
@@ -90,6 +94,7 @@ def pair(
         queue_count=count,
         creates=not no_create,
         listens=syphon,
+        sends=not syphon,
         entities=entity or (),
     )
     secretary_s = seconds("--timeout", timeout)
@@ -108,6 +113,7 @@ def result(plan: Plan, prepared: Preparation) -> dict[str, Any]:
         "secondary": {"name": plan.secondary_name, "address": plan.secondary_address},
         "backlog_queue_count": len(prepared.found),
         "usable": [plan.paths[index] for index in prepared.queues],
+        "rights": [right.value for right in prepared.rights],
         "created": [plan.paths[index] for index in prepared.created],
         "lost": {plan.paths[index]: str(failure) for index, failure in prepared.lost.items()},
         "duplicate_detection": dict(prepared.duplicate_detection),
@@ -122,6 +128,7 @@ def result_text(plan: Plan, prepared: Preparation) -> str:
         f"secondary  {plan.secondary}",
         f"backlog    {len(prepared.queues)} of {plan.queue_count} queues can be used, {len(prepared.created)} of them "
         f"new: {folder}/0..{plan.queue_count - 1}",
+        f"rights     {', '.join([right.value for right in prepared.rights])} on the backlog queues",
     ]
     words = (f"{entity} {word}" for entity, word in prepared.duplicate_detection.items())
     if prepared.duplicate_detection:

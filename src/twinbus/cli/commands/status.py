@@ -60,9 +60,10 @@ def status(
 ) -> None:
     """Show whether both namespaces answer, and what lies in the backlog.
 
-    Nothing is changed and no message is taken. Counts and settings need Manage on the secondary, the age of the oldest
-    message needs Listen; what may not be read is shown as "?" (null in JSON). Exit code 1 if one of the two does not
-    answer, or a backlog queue takes no messages.
+    Nothing is changed and no message is taken; everything is as of now. Settings, sizes and dead letters need Manage on
+    the secondary. How many messages wait, and since when, needs Listen: without Manage they are counted by peeking, up
+    to 1000 a queue, and "1,000+" says that there are more. What may not be read is shown as "?" (null in JSON). Exit
+    code 1 if one of the two does not answer, or a backlog queue can be neither sent to nor read.
 
     \b
     Examples:
@@ -144,7 +145,7 @@ def report(seen: Inspection) -> str:
         more = f" and {len(seen.unused) - UNUSED_SHOWN} more" if len(seen.unused) > UNUSED_SHOWN else ""
         parts.append(f"not used: {', '.join(seen.unused[:UNUSED_SHOWN])}{more}")
     if seen.unlisted:
-        parts.append(f"counts are unknown: {seen.unlisted}")
+        parts.append(f"settings, sizes and dead letters are unknown: {seen.unlisted}")
     return "\n".join(parts)
 
 
@@ -154,21 +155,22 @@ def _side(side: SideReport) -> str:
 
 
 def _row(queue: QueueReport) -> tuple[object, ...]:
-    state = "open" if queue.problem is None else queue.problem.partition(":")[0]
+    state = ("readable" if queue.takes_messages is None else "open") if queue.problem is None else queue.problem
     return (
         queue.path,
-        _number(queue.active),
+        _waiting(queue.active, queue.at_least),
         _number(queue.dead_letters),
         size(queue.size_bytes),
         EMPTY if queue.active == 0 and queue.oldest_age_s is None else _age(queue.oldest_age_s),
-        state,
+        state.partition(":")[0],
     )
 
 
 def _summary(seen: Inspection) -> list[str]:
     oldest = "" if seen.waiting_messages == 0 else f", the oldest for {_age(seen.oldest_age_s)}"
+    waiting = _waiting(seen.waiting_messages, seen.waiting_at_least)
     return [
-        f"waiting    {_number(seen.waiting_messages)} messages, {size(seen.size_bytes)}{oldest}",
+        f"waiting    {waiting} messages, {size(seen.size_bytes)}{oldest}",
         f"room       {_room(seen.capacity_hours)}",
         f"syphon     {SYPHON_WORDS[seen.syphon_seen]}",
     ]
@@ -186,6 +188,11 @@ def _age(age_s: float | None) -> str:
     from twinbus.client.duration import roughly
 
     return UNKNOWN if age_s is None else roughly(age_s)
+
+
+def _waiting(exactly: int | None, at_least: int | None) -> str:
+    """`12`, `1,000+`, or unknown."""
+    return f"{at_least:,}+" if exactly is None and at_least else _number(exactly)
 
 
 def _number(number: int | None) -> str:
@@ -210,5 +217,6 @@ def _trouble(seen: Inspection) -> str:
     trouble = [f"{side.name} does not answer ({side.problem})" for side in sides if not side.is_reachable]
     closed = [queue for queue in seen.queues if queue.problem is not None]
     if closed and seen.secondary.is_reachable:
-        trouble.append(f"{len(closed)} of {len(seen.queues)} backlog queues take no messages ({closed[0].problem})")
+        what = "can be neither sent to nor read"
+        trouble.append(f"{len(closed)} of {len(seen.queues)} backlog queues {what} ({closed[0].problem})")
     return "; ".join(trouble)

@@ -1,0 +1,198 @@
+"""Every command of the how-to pages with exactly the keys that these pages have people make: it does what they say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from roles import MANAGER, QUEUE_COUNT, SENDER, SYPHON, Estate, emitted_rules, estate
+
+from twinbus import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, Side
+from twinbus.cli.main import run
+from twinbus.errors import PairingError
+from twinbus.pairing.backlog_queues import backlog_path
+
+COUNT = ["--count", str(QUEUE_COUNT)]
+WAIT_S = 30
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Estate]:
+    monkeypatch.chdir(tmp_path)
+    with estate() as made:
+        yield made
+
+
+@pytest.fixture
+def act_as(world: Estate, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Take on a role: its two connection strings are in the environment."""
+
+    def take(role: str) -> None:
+        for name, value in world.strings(role).items():
+            monkeypatch.setenv(name, value)
+
+    return take
+
+
+def send_to_backlog(world: Estate, texts: list[str]) -> None:
+    """As an application with the keys of a sender does while the primary is down."""
+    options = SendAvailabilityPairedNamespaceOptions(
+        world.reach(SENDER)[1], backlog_queue_count=QUEUE_COUNT, create_backlog=False
+    )
+    with PairedServiceBusClient(world.reach(SENDER)[0], options) as bus:
+        sender = bus.get_queue_sender("orders")
+        bus.force_failover("orders", stay=True)
+        for text in texts:
+            assert sender.send_messages(ServiceBusMessage(text)).side is Side.BACKLOG
+
+
+def at_home(world: Estate, number: int) -> list[str]:
+    with (
+        ServiceBusClient.from_connection_string(world.primary.connection_string) as client,
+        client.get_queue_receiver("orders", receive_mode="receiveanddelete") as receiver,
+    ):
+        found: list[str] = []
+        while len(found) < number:
+            got = receiver.receive_messages(number - len(found), max_wait_time=WAIT_S)
+            assert got, f"only {found} came"
+            found += [str(message) for message in got]
+        return sorted(found)
+
+
+def test_the_emitted_keys_are_those_of_the_three_roles() -> None:
+    assert emitted_rules("primary") == [f"{SENDER}:Send", f"{SYPHON}:Send"]
+    assert emitted_rules("secondary") == [f"{SENDER}:Send", f"{SYPHON}:Listen", f"{MANAGER}:Manage+Send+Listen"]
+
+
+# --- pair.md ---
+
+
+def test_a_manager_creates_the_queues_and_proves_them(
+    act_as: Any, world: Estate, capsys: pytest.CaptureFixture[str]
+) -> None:
+    act_as(MANAGER)
+    assert run(["pair", "--count", "5", "--entity", "orders"]) == 0
+    assert "5 of 5 queues can be used, 2 of them new" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("role", "options", "rights"),
+    [
+        (SENDER, [], ["Send"]),
+        (SYPHON, ["--syphon"], ["Listen"]),
+        (MANAGER, ["--syphon"], ["Send", "Listen"]),
+    ],
+)
+def test_each_role_proves_its_own_rights_without_creating(
+    act_as: Any, capsys: pytest.CaptureFixture[str], role: str, options: list[str], rights: list[str]
+) -> None:
+    act_as(role)
+    assert run(["pair", "--no-create", *COUNT, *options, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (len(said["usable"]), said["lost"], said["rights"]) == (QUEUE_COUNT, {}, rights)
+    assert [warning for warning in said["warnings"] if "same host" not in warning] == []
+    assert run(["pair", "--no-create", *COUNT, *options]) == 0
+    assert f"rights     {', '.join(rights)} on the backlog queues" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("role", "options", "lacks"), [(SENDER, ["--syphon"], "Listen"), (SYPHON, [], "Send")])
+def test_a_role_that_lacks_the_right_is_told_which(
+    act_as: Any, capsys: pytest.CaptureFixture[str], role: str, options: list[str], lacks: str
+) -> None:
+    act_as(role)
+    assert run(["pair", "--no-create", *COUNT, *options]) == 1
+    err = capsys.readouterr().err
+    assert f"does not give the right '{lacks}'" in err or f"give it {lacks} on these queues" in err
+    assert err.count("\n") == 1
+
+
+def test_an_application_that_sends_needs_no_more_than_send(world: Estate) -> None:
+    send_to_backlog(world, ["42"])
+
+
+def test_an_application_with_a_syphon_needs_send_and_listen_on_the_backlog(world: Estate) -> None:
+    for role, lacks in ((SENDER, "Listen"), (SYPHON, "Send")):
+        primary, secondary = world.reach(role)
+        options = SendAvailabilityPairedNamespaceOptions(
+            secondary, backlog_queue_count=QUEUE_COUNT, create_backlog=False, enable_syphon=True
+        )
+        with pytest.raises(PairingError, match=lacks):
+            PairedServiceBusClient(primary, options).pair()
+
+
+@pytest.mark.parametrize(
+    ("role", "messages", "state"), [(SENDER, "?", "open"), (SYPHON, "3", "readable"), (MANAGER, "3", "open")]
+)
+def test_status_works_for_every_role_and_shows_what_it_may_know(
+    act_as: Any, world: Estate, capsys: pytest.CaptureFixture[str], role: str, messages: str, state: str
+) -> None:
+    world.fill(1, *[ServiceBusMessage("x") for _ in range(3)])
+    act_as(role)
+    assert run(["status", *COUNT]) == 0
+    out, err = capsys.readouterr()
+    assert f"waiting    {messages} messages" in out
+    assert state in out
+    assert err == ""
+    assert run(["status", *COUNT, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["is_well"] is True
+    assert said["waiting_messages"] == (None if role == SENDER else 3)
+    assert said["waiting_at_least"] == (None if role == SENDER else 3)
+    assert (said["oldest_age_s"] is None) == (role == SENDER)
+
+
+def test_a_key_that_may_do_nothing_with_the_backlog_is_trouble(
+    act_as: Any, world: Estate, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = world.strings(SYPHON)["TWINBUS_SECONDARY"].replace("SharedAccessKey=", "SharedAccessKey=x")
+    act_as(SYPHON)
+    monkeypatch.setenv("TWINBUS_SECONDARY", wrong)
+    assert run(["status", *COUNT]) == 1
+    assert "can be neither sent to nor read" in capsys.readouterr().err
+
+
+# --- syphon.md and syphon-service.md ---
+
+
+def test_the_syphon_brings_everything_home_with_its_two_keys(
+    act_as: Any, world: Estate, capsys: pytest.CaptureFixture[str]
+) -> None:
+    send_to_backlog(world, ["1", "2", "3"])
+    act_as(SYPHON)
+    assert run(["syphon", *COUNT, "--dry-run"]) == 0
+    assert "orders" in capsys.readouterr().out
+    assert run(["status", *COUNT, "--sessions"]) == 0
+    assert "orders" in capsys.readouterr().out
+    assert run(["syphon", *COUNT, "--until-empty", "--metrics-file", "twinbus.prom"]) == 0
+    assert at_home(world, 3) == ["1", "2", "3"]
+    assert "twinbus_pair_syphon_messages_total" in Path("twinbus.prom").read_text()
+
+
+def test_the_syphon_looks_after_its_quarantine_with_its_two_keys(
+    act_as: Any, world: Estate, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.fill(0, ServiceBusMessage("nobody knows where this belongs"))
+    act_as(SYPHON)
+    run(["syphon", *COUNT, "--until-empty"])
+    capsys.readouterr()
+    assert run(["syphon", "quarantine", "list", *COUNT]) == 0
+    assert "TwinbusMalformed" in capsys.readouterr().out
+    assert run(["syphon", "quarantine", "show", "0/1", *COUNT]) == 0
+
+
+# --- send-and-receive.md ---
+
+
+def test_a_sender_sends_through_the_pair_with_its_keys(
+    act_as: Any, world: Estate, capsys: pytest.CaptureFixture[str]
+) -> None:
+    act_as(SENDER)
+    assert run(["send", "orders", "42", "--no-create", "--queues", str(QUEUE_COUNT)]) == 0
+    assert at_home(world, 1) == ["42"]
+    world.primary.faults.add("no-send", entities=["orders"])
+    assert run(["send", "orders", "43", "--no-create", "--queues", str(QUEUE_COUNT)]) == 0
+    assert backlog_path("contoso", 0).rpartition("/")[0] in capsys.readouterr().out
