@@ -6,22 +6,19 @@ a handful of numbers per process is kept in memory, however large the ledger is.
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from twinbus.errors import StoreError
-from twinbus.ledger.disk import SUFFIX
 from twinbus.ledger.events import Record
+from twinbus.ledger.finding import segments_and_held
 from twinbus.ledger.kinds import Kind
 from twinbus.ledger.lines import LINE_BYTES_MAX, Flaw, read_line
 from twinbus.ledger.record_numbers import Numbers
 from twinbus.ledger.segment import process_of
 
 LINES_NAMED_MAX = 10
-LOOKS_MAX = 20
 
 Defect = Literal["torn", "corrupt", "newer", "duplicate", "unreadable", "rejected"]
 """torn: the last line ends too soon, as after a crash. newer: written by a later twinbus. duplicate: read before.
@@ -81,41 +78,6 @@ class ProcessSeen:
             self.rejected += 1
 
 
-def segments_in(directory: Path) -> list[Path]:
-    """The segments, in the order of their names. Raises `StoreError` if there is no such directory."""
-    try:
-        return sorted(path for path in directory.iterdir() if path.name.endswith(SUFFIX))
-    except OSError as error:
-        raise StoreError(f"there is no ledger in {directory}: {error.strerror}") from error
-
-
-def segments_and_held(directory: Path) -> tuple[list[Path], set[Path]]:
-    """The segments, and those of them that a writer on this machine has open: as they were at one moment.
-
-    A writer begins the next segment before it lets go of the one before. So, if there is nothing new after looking at
-    the locks, a process that held nothing had ended, and everything it wrote is there to be read.
-    """
-    segments = segments_in(directory)
-    for _ in range(LOOKS_MAX):
-        held = {path for path in segments if is_held(path)}
-        before, segments = segments, segments_in(directory)
-        if segments == before:
-            break
-    return segments, held
-
-
-def is_held(path: Path) -> bool:
-    """Whether a writer on this machine has the segment open."""
-    try:
-        with path.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
-
-
 class LedgerReader:
     """One reading of a ledger.
 
@@ -124,7 +86,7 @@ class LedgerReader:
 
     def __init__(self, directory: Path) -> None:
         """Raises `StoreError` if there is no such directory."""
-        self.segments, self.held = segments_and_held(directory)
+        self.segments, self.held, self.without_locks = segments_and_held(directory)
         self.problems: list[Problem] = []
         """What stands in the way of reading."""
         self.rejections: list[Problem] = []

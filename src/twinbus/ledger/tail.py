@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from twinbus.ledger.events import Record
+from twinbus.ledger.finding import segments_in
 from twinbus.ledger.lines import LINE_BYTES_MAX, Flaw, read_line
-from twinbus.ledger.reader import segments_in
 
 BLOCK_BYTES = 64 * 1024
 

@@ -68,7 +68,7 @@ def test_each_problem_has_its_file_and_line_and_hides_nothing_around_it(tmp_path
     (tmp_path / "b.jsonl").write_bytes(b"".join(lines("b", range(1, 3))) + lines("b", range(3, 4))[0][:-9])
     (tmp_path / "c.jsonl").write_bytes((tmp_path / "a.jsonl").read_bytes())
     (tmp_path / "d.jsonl").write_bytes(lines("d", range(1, 2))[0] + newer(lines("d", range(2, 3))[0]))
-    (tmp_path / "e.jsonl").mkdir()
+    (tmp_path / "e.jsonl").symlink_to("nowhere")
     records, problems = read(tmp_path)
     assert [record.message_ids for record in records if record.message_ids] == [
         ("a1",), ("a2",), ("a3",), ("b1",), ("b2",), ("d1",),

@@ -17,7 +17,7 @@ from ledger_disks import HangingDisk, RefusingDisk
 from twinbus.errors import OptionsError
 from twinbus.ledger import Event, Kind, Ledger, LedgerOptions, LedgerReader, Record, verify
 from twinbus.ledger.disk import Disk
-from twinbus.ledger.reader import segments_in
+from twinbus.ledger.finding import segments_in
 
 
 def read(directory: Path) -> list[Record]:

@@ -9,14 +9,14 @@ from pathlib import Path
 import msgspec
 
 from twinbus.errors import StoreError
-from twinbus.ledger.reader import segments_and_held
+from twinbus.ledger.finding import STORE_FOLDER, Found, name_in, segments_and_held
 from twinbus.ledger.segment import process_of
 from twinbus.spark.compaction import manifest as manifests
 from twinbus.spark.compaction.chunk import Chunk, Read, compact
 from twinbus.spark.compaction.manifest import Manifest, Process, Segment, Trouble
 from twinbus.spark.compaction.number_ranges import overlap
 
-FOLDER = "compacted"
+FOLDER = STORE_FOLDER
 """Where the store of a ledger is if nobody says otherwise: below its directory."""
 
 LOOKED_AT_AGAIN = ("changed", "unreadable")
@@ -46,11 +46,11 @@ def compact_ledger(
     Raises `StoreError` if there is no such ledger, or if the store cannot be written.
     """
     store = store or ledger / FOLDER
-    segments, growing = segments_and_held(ledger)
-    running = frozenset(name[0] for name in map(process_of, growing) if name is not None)
+    found = segments_and_held(ledger)
+    running = frozenset(name[0] for name in map(process_of, found.held) if name is not None)
     with manifests.held(store):
         manifest = manifests.load(store)
-        chunks = list(new_chunks(segments, growing, manifest))
+        chunks = list(new_chunks(ledger, found, manifest))
         _sweep(store, manifest)
         for at in range(0, len(chunks), segments_per_commit):
             reads = read_all(chunks[at : at + segments_per_commit], store)
@@ -62,20 +62,21 @@ def compact_ledger(
     return Compacted(store, manifest, running, sum(chunk.stop - chunk.start for chunk in chunks), len(chunks))
 
 
-def new_chunks(segments: list[Path], growing: set[Path], manifest: Manifest) -> Iterator[Chunk]:
+def new_chunks(ledger: Path, found: Found, manifest: Manifest) -> Iterator[Chunk]:
     """What has been added to each segment since it was read; a segment that became shorter is a trouble."""
     manifest.troubles = [each for each in manifest.troubles if each.defect not in LOOKED_AT_AGAIN]
-    for path in segments:
-        known = manifest.segments.get(path.name, Segment())
+    for path in found.segments:
+        name = name_in(ledger, path)
+        known = manifest.segments.get(name, Segment())
         try:
             size = path.stat().st_size
         except OSError:
             continue  # moved away meanwhile
         if size < known.bytes:
             text = f"shorter than the {known.bytes:,} bytes that were compacted; what they said is kept"
-            manifest.troubles.append(Trouble(path.name, "changed", text, 1))
+            manifest.troubles.append(Trouble(name, "changed", text, 1))
         elif size > known.bytes and size != known.bytes + known.torn_bytes:
-            yield Chunk(path.name, str(path.resolve()), known.bytes, size, known.lines + 1, path in growing)
+            yield Chunk(name, str(path.resolve()), known.bytes, size, known.lines + 1, path in found.held)
 
 
 def one_by_one(chunks: list[Chunk], store: Path) -> list[Read]:

@@ -18,7 +18,7 @@ _DIGEST = 16
 
 def file_name(segment: str, start: int) -> str:
     """The name for what was read of a segment from `start` on: its own where that is safe, and never another's."""
-    stem = Path(segment).stem
+    stem = str(Path(segment).with_suffix(""))
     return f"{stem if _SAFE.fullmatch(stem) else _safe(stem)}-{start}.parquet"
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from twinbus.errors import StoreError
 from twinbus.ledger.events import Record
+from twinbus.ledger.finding import segments_in
 from twinbus.ledger.kinds import Kind
 from twinbus.ledger.lines import Flaw, read_line
-from twinbus.ledger.reader import segments_in
 from twinbus.spark.drain.shard import program_of
 
 Letter = tuple[str, str]

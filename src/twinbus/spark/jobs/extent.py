@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from twinbus.ledger.reader import segments_and_held
+from twinbus.ledger.finding import segments_and_held
 from twinbus.spark.compaction import manifest as manifests
 from twinbus.spark.compaction.compaction import FOLDER, new_chunks
 from twinbus.spark.jobs import balance as balances
@@ -24,6 +24,6 @@ def settings_for_extent(ledger: Path, store: Path | None, *, knows_balance: bool
     store = store or ledger / FOLDER
     manifest = manifests.load(store)
     is_folded = knows_balance and set(manifest.files) <= set(balances.load(store, manifest).folded)
-    unread = sum(chunk.stop - chunk.start for chunk in new_chunks(*segments_and_held(ledger), manifest))
+    unread = sum(chunk.stop - chunk.start for chunk in new_chunks(ledger, segments_and_held(ledger), manifest))
     is_soon_done = unread <= LITTLE_BYTES and (is_folded or is_little(manifest.steps))
     return SOON_THERE if is_soon_done else {}
