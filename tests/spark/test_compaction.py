@@ -16,6 +16,7 @@ from ledger_story import BASE_MS, Script, a_story, without_numbers, write_lines
 
 from twinbus.errors import StoreDamaged, StoreError, StoreInUse, StoreTooNew
 from twinbus.ledger import Event, Kind, Ledger, LedgerReader, verify
+from twinbus.ledger.endings import FOREVER_MS
 from twinbus.spark.compaction import manifest as manifests
 from twinbus.spark.compaction.chunk import Chunk, Read, compact
 from twinbus.spark.compaction.compaction import Compacted, compact_ledger, one_by_one
@@ -368,8 +369,8 @@ def test_what_a_killed_process_did_last_is_unknown(ledger: Path) -> None:
     write_lines(ledger, "00000000000000aa", script("00000000000000aa", 5).lines(closed=False))
     killed = compact_ledger(one_by_one, ledger)
     [unknown] = coverage_of(killed).unknown
-    assert (unknown.records, unknown.since_ms, unknown.until_ms) == (None, BASE_MS + 4, BASE_MS + 104)
-    assert "killed" in unknown.reason
+    assert (unknown.records, unknown.since_ms, unknown.until_ms) == (None, BASE_MS + 4, FOREVER_MS)
+    assert "did not close its ledger" in unknown.reason
     running = Compacted(killed.store, killed.manifest, frozenset({"00000000000000aa"}), 0, 0)
     assert coverage_of(running).is_complete
 
@@ -396,7 +397,7 @@ def test_a_torn_last_line_of_a_killed_process_darkens_no_more_than_its_end(ledge
     compacted = compact_ledger(one_by_one, ledger)
     assert [each.defect for each in compacted.manifest.troubles] == ["torn"]
     [unknown] = coverage_of(compacted).unknown
-    assert unknown.until_ms == BASE_MS + 103
+    assert unknown.since_ms == BASE_MS + 3
     stranger = ledger / "stranger.jsonl"
     stranger.write_bytes(b"what?\n")
     assert coverage_of(compact_ledger(one_by_one, ledger)).dark_until_ms > BASE_MS * 1000

@@ -131,5 +131,5 @@ def test_planted_gaps_are_found_and_turn_a_number_into_unknown(
         [(ids["receiver"], 3), (ids["syphon"], 1), (ids["client2"], 2), (ids["client2"], 1)],
     )
     assert found.reconciliation.lost is None
-    assert found.reconciliation.verdict == "unknown: records are missing"
+    assert found.reconciliation.verdict.startswith("unknown: records are missing")
     assert found.reconciliation.count("lost") == 0

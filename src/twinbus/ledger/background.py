@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 
+from twinbus.ledger.mark import Mark
 from twinbus.ledger.options import LedgerOptions
 from twinbus.ledger.scribe import Lost, Note, Scribe
 
@@ -40,12 +41,16 @@ class Background:
         scribe: Scribe,
         take_lost: Callable[[], Lost],
         monotonic_ns: Callable[[], int],
+        mark: Mark,
+        process: str,
     ) -> None:
         self._options = options
         self._notes = notes
         self._scribe = scribe
         self._take_lost = take_lost
         self._monotonic_ns = monotonic_ns
+        self._mark = mark
+        self._process = process
         self._asks: SimpleQueue[Flush | None] = SimpleQueue()  # takes things from anywhere, signal handlers included
         self._thread: threading.Thread | None = None
         self._called = False
@@ -87,6 +92,7 @@ class Background:
 
     def _run(self) -> None:
         wait_s, synced_ns = self._options.write_interval_s, self._monotonic_ns()
+        self._mark.share(self._process)
         while True:
             asks = self._asks_within(wait_s)
             self._called = False
@@ -112,8 +118,12 @@ class Background:
             return asks
 
     def _write_down(self) -> bool:
+        self._mark.begin()
         self._scribe.lose(self._take_lost())
-        return self._attempt(lambda: self._scribe.write(self._notes, self._why_lost))
+        fine = self._attempt(lambda: self._scribe.write(self._notes, self._why_lost))
+        if fine:
+            self._mark.end(self._scribe.now_ms, self._scribe.number)
+        return fine
 
     def _sync_is_due(self, flushes: list[Flush], synced_ns: int) -> bool:
         every_s = self._options.sync_interval_s
@@ -123,6 +133,8 @@ class Background:
     def _finish(self, flushes: list[Flush]) -> None:
         self._scribe.lose(self._take_lost())
         self.ended_well = self._attempt(lambda: self._scribe.close(self._notes, self._why_lost))
+        if self.ended_well:
+            self._mark.leave()
         self._scribe.segments.let_go()
         fine = self.ended_well and (not any(flush.sync for flush in flushes) or self.sync())
         _answer(flushes, fine)

@@ -50,6 +50,10 @@ class Event(Struct, frozen=True, omit_defaults=True, gc=False):
     since_ms: Annotated[int, _field("UTC ms at which what ends here, or (`gap`) is missing, began")] = 0
     missing_first: Annotated[int, _field("`gap`: number of the first record that is missing")] = 0
     missing_last: Annotated[int, _field("`gap`: number of the last record that is missing")] = 0
+    sync_us: Annotated[
+        int, _field("`opened`: how long a record may wait to be forced to the disk, in microseconds; -1: for ever")
+    ] = 0
+    boot: Annotated[str, _field("`opened`: a name for the time since the machine was started")] = ""
 
 
 class Envelope(Struct, frozen=True, gc=False):

@@ -156,7 +156,9 @@ FACTS: dict[Kind, Facts] = {
     Kind.UNSCHEDULED: Facts(("namespace",), "Scheduled messages were cancelled: the namespace has dropped them."),
     Kind.REMOVED: Facts(("namespace",), "`entity` was deleted, and the `count` messages that were in it."),
     Kind.OPENED: Facts(
-        ("ledger",), "The first record of a process; records wait in its memory for up to `duration_us`."
+        ("ledger",),
+        "The first record of a process; records wait in its memory for up to `duration_us`, and for up to `sync_us` "
+        "until they are safe from a power cut.",
     ),
     Kind.CLOSED: Facts(("ledger",), "The last record of a process that ended in good order: nothing can follow."),
     Kind.GAP: Facts(("ledger",), "Records `missing_first` to `missing_last` were never written, for the given reason."),

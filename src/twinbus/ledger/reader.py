@@ -57,6 +57,10 @@ class ProcessSeen:
     last_ms: int = 0
     wait_us: int = 0
     """How long its records waited in memory, at most."""
+    sync_us: int = 0
+    """How long they waited to be forced to the disk, at most; -1: for ever; 0: it did not say."""
+    boot: str = ""
+    """Which start of its machine it ran in."""
     closed: bool = False
     gaps: list[Record] = field(default_factory=list)
     not_understood: int = 0
@@ -69,7 +73,7 @@ class ProcessSeen:
         self.first_ms = min(self.first_ms or record.at_ms, record.at_ms)
         self.last_ms = max(self.last_ms, record.at_ms)
         if record.kind == Kind.OPENED:
-            self.wait_us = record.duration_us
+            self.wait_us, self.sync_us, self.boot = record.duration_us, record.sync_us, record.boot
         elif record.kind == Kind.CLOSED:
             self.closed = True
         elif record.kind == Kind.GAP:
@@ -86,7 +90,8 @@ class LedgerReader:
 
     def __init__(self, directory: Path) -> None:
         """Raises `StoreError` if there is no such directory."""
-        self.segments, self.held, self.without_locks = segments_and_held(directory)
+        self.found = segments_and_held(directory)
+        self.segments, self.held, _ = self.found
         self.problems: list[Problem] = []
         """What stands in the way of reading."""
         self.rejections: list[Problem] = []

@@ -79,9 +79,18 @@ class Scribe:
         self.given_up = 0
         """How many numbers were given up when the ledger was closed."""
 
-    def open(self, *, wait_us: int) -> None:
+    @property
+    def number(self) -> int:
+        """The number of the last line that was made."""
+        return self._number
+
+    @property
+    def now_ms(self) -> int:
+        return self._clock_ns() // 1_000_000
+
+    def open(self, *, wait_us: int, sync_us: int, boot: str) -> None:
         """Note the first record of the process; it is on disk with the next one."""
-        self._note(Event(Kind.OPENED, duration_us=wait_us))
+        self._note(Event(Kind.OPENED, duration_us=wait_us, sync_us=sync_us, boot=boot))
 
     def lose(self, lost: Lost) -> None:
         """Events were dropped: a gap is recorded behind what has been noted."""

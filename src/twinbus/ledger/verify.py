@@ -6,16 +6,14 @@ finds out.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
+from twinbus.ledger.endings import Ending, Last, Look
 from twinbus.ledger.events import Record
 from twinbus.ledger.reader import LedgerReader, Problem, ProcessSeen
-
-Ending = Literal["closed", "running", "killed"]
-"""How the records of a process end. killed: nobody holds a file of it any more, and it never said goodbye."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +47,8 @@ class ProcessCoverage:
     missing: tuple[MissingRecords, ...]
     ending: Ending
     wait_us: int
+    end: str = ""
+    """What is known of the end of a process that did not close its ledger."""
 
     @property
     def missing_count(self) -> int:
@@ -85,15 +85,15 @@ def verify(directory: Path) -> Coverage:
 
 def coverage_of(reader: LedgerReader) -> Coverage:
     """The coverage of what a reader has read to its end."""
-    running = reader.running
-    processes = tuple(_process(seen, _ending(seen, running)) for seen in reader.processes.values())
+    running, look = reader.running, Look(reader.found, time.time_ns() // 1_000_000)
+    processes = tuple(_process(seen, *_ending(seen, running, look)) for seen in reader.processes.values())
     records = sum(process.records for process in processes)
     # A line that is being written at this moment is no damage.
     problems = tuple(each for each in reader.problems if not (each.defect == "torn" and each.file in reader.held))
     return Coverage(len(reader.segments), records, processes, (*problems, *reader.rejections))
 
 
-def _process(seen: ProcessSeen, ending: Ending) -> ProcessCoverage:
+def _process(seen: ProcessSeen, ending: Ending, end: str) -> ProcessCoverage:
     return ProcessCoverage(
         process=seen.process,
         host=seen.host,
@@ -110,6 +110,7 @@ def _process(seen: ProcessSeen, ending: Ending) -> ProcessCoverage:
         ),
         ending=ending,
         wait_us=seen.wait_us,
+        end=end,
     )
 
 
@@ -119,7 +120,14 @@ def _reason(seen: ProcessSeen, first: int, last: int) -> str:
     return "; ".join(dict.fromkeys(gap.reason for gap in told))
 
 
-def _ending(seen: ProcessSeen, running: set[str]) -> Ending:
+def _ending(seen: ProcessSeen, running: set[str], look: Look) -> tuple[Ending, str]:
     if seen.closed:
-        return "closed"
-    return "running" if seen.process in running else "killed"
+        return "closed", ""
+    if seen.process in running:
+        return "running", ""
+    end = look.end_of(_last(seen))
+    return "stopped" if end.is_complete else "killed", end.text
+
+
+def _last(seen: ProcessSeen) -> Last:
+    return Last(seen.process, seen.host, seen.numbers.last, seen.last_ms, seen.wait_us, seen.sync_us, seen.boot)

@@ -34,10 +34,12 @@ from typing import Any, Literal, Self
 
 from twinbus.errors import OptionsError
 from twinbus.ledger.background import Background, Flush
+from twinbus.ledger.boot import boot_id
 from twinbus.ledger.disk import Disk
 from twinbus.ledger.events import Event
 from twinbus.ledger.kinds import Kind
 from twinbus.ledger.lines import LineWriter
+from twinbus.ledger.mark import NOTED, Mark
 from twinbus.ledger.options import LedgerOptions
 from twinbus.ledger.scribe import Draft, Lost, Note, Scribe
 from twinbus.ledger.segment import Segments
@@ -107,7 +109,10 @@ class Ledger:
         lines = LineWriter(process=self._process, pid=os.getpid(), host=socket.gethostname(), program=options.program)
         segments = Segments(options, self._process, self._disk, opened_ns=clock_ns())
         self._scribe = Scribe(lines, segments, release=self._release, clock_ns=clock_ns, monotonic_ns=monotonic_ns)
-        self._background = Background(options, self._notes, self._scribe, self._take_lost, monotonic_ns)
+        self._mark = Mark()
+        self._background = Background(
+            options, self._notes, self._scribe, self._take_lost, monotonic_ns, self._mark, self._process
+        )
 
     @property
     def directory(self) -> Path:
@@ -136,6 +141,7 @@ class Ledger:
             self._weight += weight
             if self._weight <= self._weight_calm:
                 self._notes.append((self._clock_ns(), self._monotonic_ns(), weight, event))
+                self._mark.cells[NOTED] = 1
             else:
                 self._record_slowly(event, weight)
         except Exception as error:
@@ -149,6 +155,7 @@ class Ledger:
         self._weight += weight
         if self._weight <= self._weight_calm:
             self._notes.append((self._clock_ns(), self._monotonic_ns(), weight, (make, arguments)))
+            self._mark.cells[NOTED] = 1
         else:
             self._record_slowly((make, arguments), weight)
 
@@ -158,6 +165,7 @@ class Ledger:
             self._start()
         if self._state == "running" and self._weight <= self._options.memory_bytes_max:
             self._notes.append((self._clock_ns(), self._monotonic_ns(), weight, event))
+            self._mark.cells[NOTED] = 1
             if self._weight > self._weight_calm:
                 self._background.call()
             return
@@ -166,6 +174,7 @@ class Ledger:
             now_ns = self._clock_ns()
             self._lost.add(1, now_ns, now_ns)
             self._lost_count += 1
+        self._mark.cells[NOTED] = 1
 
     def _reject(self, error: Exception) -> None:
         """An event that is none still leaves a trace."""
@@ -177,7 +186,12 @@ class Ledger:
             if self._state != "new":
                 return
             self._state, self._weight_calm = "running", self._options.memory_bytes_max // 2
-            self._scribe.open(wait_us=round(self._options.write_interval_s * 1e6))
+            sync_s = self._options.sync_interval_s
+            self._scribe.open(
+                wait_us=round(self._options.write_interval_s * 1e6),
+                sync_us=-1 if sync_s is None else max(1, round(sync_s * 1e6)),
+                boot=boot_id(),
+            )
             try:
                 self._background.start()
             except RuntimeError as error:  # no more threads: the next event tries again

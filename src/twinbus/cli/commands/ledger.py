@@ -237,11 +237,11 @@ def _process_lines(process: ProcessCoverage) -> list[str]:
     if process.not_understood:
         lines.append(f"{who}: {process.not_understood:,} records are of a newer schema")
     if process.ending == "killed":
-        waited = f"{process.wait_us / 1e6:g} s" if process.wait_us else "moments"
         lines.append(
-            f"{who}: was killed after record {process.last_number} at {_moment(process.last_ms)}: "
-            f"records of its last {waited} may be missing"
+            f"{who}: was killed after record {process.last_number} at {_moment(process.last_ms)}: {process.end}"
         )
+    elif process.ending == "stopped":
+        lines.append(f"{who}: ended after record {process.last_number}: {process.end}")
     elif process.ending == "running":
         lines.append(f"{who}: is running; its last record so far is {process.last_number}")
     return lines

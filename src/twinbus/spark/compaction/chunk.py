@@ -246,6 +246,8 @@ def _process_in(table: Any) -> Process:
         first_ms=int(at_ms.min()),
         last_ms=int(at_ms.max()),
         wait_us=max((each["duration_us"] or 0 for each in told if each["kind"] == Kind.OPENED), default=0),
+        sync_us=next((each["sync_us"] or 0 for each in told if each["kind"] == Kind.OPENED), 0),
+        boot=next((each["boot"] or "" for each in told if each["kind"] == Kind.OPENED), ""),
         closed=any(each["kind"] == Kind.CLOSED for each in told),
         rejected=_rejected([each for each in told if each["kind"] == Kind.REJECTED]),
         roles=_roles(table["kind"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from twinbus.errors import StoreError
+from twinbus.ledger.endings import Last, Look
 from twinbus.ledger.finding import STORE_FOLDER, Found, name_in, segments_and_held
 from twinbus.ledger.segment import process_of
 from twinbus.spark.compaction import manifest as manifests
@@ -57,8 +59,8 @@ def compact_ledger(
             for read in reads:
                 _add(manifest, _without_repeats(read, chunks, manifest, store))
             manifests.save(store, manifest)
-        if not chunks:
-            manifests.save(store, manifest)  # what was found out about segments that changed
+        _find_ends(manifest, running, Look(found, time.time_ns() // 1_000_000))
+        manifests.save(store, manifest)  # also what was found out about segments that changed
     return Compacted(store, manifest, running, sum(chunk.stop - chunk.start for chunk in chunks), len(chunks))
 
 
@@ -77,6 +79,14 @@ def new_chunks(ledger: Path, found: Found, manifest: Manifest) -> Iterator[Chunk
             manifest.troubles.append(Trouble(name, "changed", text, 1))
         elif size > known.bytes and size != known.bytes + known.torn_bytes:
             yield Chunk(name, str(path.resolve()), known.bytes, size, known.lines + 1, path in found.held)
+
+
+def _find_ends(manifest: Manifest, running: frozenset[str], look: Look) -> None:
+    """How those ended that did not close their ledger. It is kept: the next start of the machine makes it unclear."""
+    for name, each in manifest.processes.items():
+        if not each.closed and name not in running and each.end is None:
+            last = each.ranges[-1].last if each.ranges else 0
+            each.end = look.end_of(Last(name, each.host, last, each.last_ms, each.wait_us, each.sync_us, each.boot))
 
 
 def one_by_one(chunks: list[Chunk], store: Path) -> list[Read]:

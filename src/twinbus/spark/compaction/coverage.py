@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
+from twinbus.ledger.endings import FOREVER_MS, Ending
 from twinbus.ledger.segment import process_of
 from twinbus.spark.compaction.compaction import Compacted
 from twinbus.spark.compaction.manifest import Process, Trouble
 from twinbus.spark.compaction.number_ranges import Hole, holes
 from twinbus.spark.compaction.primaries import different
 from twinbus.spark.compaction.untold import Stretch, untold
-
-FOREVER_MS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +78,13 @@ def coverage_of(compacted: Compacted) -> Coverage:
     )
 
 
-def ending_of(name: str, process: Process, running: frozenset[str]) -> Literal["closed", "running", "killed"]:
+def ending_of(name: str, process: Process, running: frozenset[str]) -> Ending:
     """How the records of a process end."""
     if process.closed:
         return "closed"
-    return "running" if name in running else "killed"
+    if name in running:
+        return "running"
+    return "stopped" if process.end is not None and process.end.is_complete else "killed"
 
 
 def _of_process(name: str, process: Process, running: frozenset[str]) -> list[Unknown]:
@@ -95,11 +95,16 @@ def _of_process(name: str, process: Process, running: frozenset[str]) -> list[Un
     if process.rejected.count:
         found.append(_of_rejected(name, process))
     if ending_of(name, process, running) == "killed":
-        until_ms = process.last_ms + max(1, process.wait_us // 1000)
-        text = "the process was killed: its last records may never have been written"
-        accepts = _may_accept(process)
-        found.append(Unknown(name, process.program, None, process.last_ms, until_ms, text, hides_accepted=accepts))
+        found.append(_of_end(name, process))
     return found
+
+
+def _of_end(name: str, process: Process) -> Unknown:
+    until_ms, text, missing = FOREVER_MS, "it did not close its ledger: its last records may be missing", None
+    if process.end is not None:
+        until_ms, text, missing = process.end.until_ms, process.end.text, process.end.missing or None
+    accepts = _may_accept(process)
+    return Unknown(name, process.program, missing, process.last_ms, until_ms, text, hides_accepted=accepts)
 
 
 def _may_accept(process: Process) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from twinbus.errors import StoreDamaged, StoreError, StoreInUse, StoreTooNew
+from twinbus.ledger.endings import End
 from twinbus.spark.compaction.number_ranges import Range, joined
 from twinbus.spark.compaction.primaries import different
 
@@ -72,7 +73,11 @@ class Process(msgspec.Struct):
     first_ms: int = 0
     last_ms: int = 0
     wait_us: int = 0
+    sync_us: int = 0
+    boot: str = ""
     closed: bool = False
+    end: End | None = None
+    """How it ended without closing its ledger, found out when nobody held a file of it any more."""
     not_understood: int = 0
     rejected: Rejected = msgspec.field(default_factory=Rejected)
     roles: list[str] = []
@@ -90,6 +95,9 @@ class Process(msgspec.Struct):
         self.first_ms = min(moments, default=0)
         self.last_ms = max(self.last_ms, more.last_ms)
         self.wait_us = max(self.wait_us, more.wait_us)
+        self.sync_us = self.sync_us or more.sync_us
+        self.boot = self.boot or more.boot
+        self.end = None
         self.closed = self.closed or more.closed
         self.not_understood += more.not_understood
         self.rejected.add(more.rejected)

@@ -25,7 +25,7 @@ LINE_SCHEMA = pa.schema([(name, _TYPES[kind]) for name, (kind, _) in described_f
 
 ONCE = ("count", "bytes", "duration_us")
 PER_MESSAGE = dict(zip(PER_MESSAGE_FIELDS, ("message_id", "size", "session_id", "sequence_number"), strict=True))
-NOT_KEPT = ("v", "crc", *PER_MESSAGE_FIELDS)
+NOT_KEPT = ("v", "crc", "sync_us", "boot", *PER_MESSAGE_FIELDS)
 PER_EVENT = [name for name in LINE_SCHEMA.names if name not in NOT_KEPT]
 
 STEP_SCHEMA = pa.schema(

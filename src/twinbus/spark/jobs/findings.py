@@ -7,7 +7,8 @@ from typing import Any
 
 from twinbus.cost.alternatives import Alternative
 from twinbus.cost.bill import Bill
-from twinbus.spark.compaction.coverage import FOREVER_MS, Coverage, Unknown
+from twinbus.ledger.endings import FOREVER_MS
+from twinbus.spark.compaction.coverage import Coverage, Unknown
 from twinbus.spark.transforms.classes import (
     ACCEPTED_CLASSES,
     DUPLICATED,
@@ -64,11 +65,20 @@ class Reconciliation:
     def verdict(self) -> str:
         """In a few words."""
         if not self.is_certain:
-            at_least = self.count(LOST)
-            return f"unknown: records are missing{f'; at least {at_least:,} lost' if at_least else ''}"
+            return f"unknown: records are missing{self._of_those_on_record}"
         if not self.accepted:
             return "nothing was recorded about any message"
         return f"{self.lost:,} lost" if self.lost else "nothing lost"
+
+    @property
+    def _of_those_on_record(self) -> str:
+        """What can be said of the messages that are told of, though records are missing."""
+        lost, unknown = self.count(LOST), self.count(UNKNOWN)
+        if lost:
+            return f"; at least {lost:,} lost"
+        if unknown:
+            return f"; {unknown:,} of {self.accepted:,} messages look lost, unless they tell otherwise"
+        return f"; the {self.accepted:,} messages that are told of are all accounted for" if self.accepted else ""
 
     def as_dict(self) -> Row:
         return {

@@ -7,7 +7,8 @@ from html import escape
 
 from twinbus.cost.alternatives import Alternative
 from twinbus.cost.bill import Bill
-from twinbus.spark.compaction.coverage import FOREVER_MS, Unknown
+from twinbus.ledger.endings import FOREVER_MS
+from twinbus.spark.compaction.coverage import Unknown
 from twinbus.spark.jobs.findings import Findings, Row
 from twinbus.spark.report.plots import Bar, columns, line, moment, shares, timeline
 from twinbus.spark.report.style import STYLE
