@@ -42,10 +42,13 @@ print("complete:", verify(ledger.directory).is_complete)
   A thread of its own writes, at most {write_interval_ms} ms later while the disk keeps up.
 * **A crash of the process** loses what was not written yet: at most the last {write_interval_ms} ms, and nothing that
   came before a `flush()`. A line that was being written is recognised as torn. A process that ended in good order
-  says so with `closed`; where that is missing and nobody holds the file any more, `verify` calls the process killed
-  and its end unknown.
+  says so with `closed`. One that was stopped without a word (`SIGTERM` that it does not handle, `kill -9`) leaves a
+  mark in the shared memory of its machine: if nothing waited to be written, `verify` calls it stopped, and its records
+  are complete. Otherwise, or where there is no mark (another machine, a container with memory of its own), it calls
+  the process killed and its end unknown. `sys.exit` in a handler of `SIGTERM` closes the ledger.
 * **A power cut** loses what was not synced yet: files are synced every {sync_interval_s:g} s, when a segment ends, and
-  by `flush(sync=True)`.
+  by `flush(sync=True)`. `opened` records the interval and which start of the machine it was: if the machine was started
+  again since, or nobody can tell, as much is unknown of a process that did not close its ledger.
 * **A full disk** does not stop the application. Records wait in memory, up to {memory} bytes; then new ones are
   dropped. Each of them still has its number. When writing works again, a `gap` record says which numbers are missing,
   since when and why; `close()` records what it had to give up in the same way.
@@ -58,7 +61,8 @@ print("complete:", verify(ledger.directory).is_complete)
 * **A forked child** is a process of its own, with its own numbers and files, from its first event on. One that ends by
   `os._exit`, as those of `multiprocessing` do, has to call `flush` or `close` first.
 
-Segments are called `<when the process began>-<process>-<index>.jsonl`. The next one is begun after {segment} bytes or
+Segments are found at any depth below the directory, so each machine may have a folder of its own; a compacted store in
+it is passed over, and a folder that cannot be read is an error. They are called `<when the process began>-<process>-<index>.jsonl`. The next one is begun after {segment} bytes or
 {segment_age_min:g} minutes. Records of one process are in order; between processes only `at_ms` says what came first.
 
 ## A line
