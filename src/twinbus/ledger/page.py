@@ -62,7 +62,9 @@ print("complete:", verify(ledger.directory).is_complete)
   `os._exit`, as those of `multiprocessing` do, has to call `flush` or `close` first.
 
 Segments are found at any depth below the directory, so each machine may have a folder of its own; a compacted store in
-it is passed over, and a folder that cannot be read is an error. They are called `<when the process began>-<process>-<index>.jsonl`. The next one is begun after {segment} bytes or
+it is passed over, and a folder that cannot be read is an error.
+
+Segments are called `<when the process began>-<process>-<index>.jsonl`. The next one is begun after {segment} bytes or
 {segment_age_min:g} minutes. Records of one process are in order; between processes only `at_ms` says what came first.
 
 ## A line
