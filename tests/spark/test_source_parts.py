@@ -38,11 +38,10 @@ from twinbus.amqp.types import (
     encode,
 )
 from twinbus.errors import OptionsError
-from twinbus.spark.browser import Extent
 from twinbus.spark.servicebus.batches import batch_of, outgoing
 from twinbus.spark.servicebus.columns import COLUMNS, PROPERTIES_TYPE, WRITTEN, write_problems
 from twinbus.spark.servicebus.options import LATEST, read_options, write_options
-from twinbus.spark.servicebus.ranges import PIECES_MAX, Range, ends, pieces
+from twinbus.spark.servicebus.ranges import PIECES_MAX, Range, pieces, shares
 from twinbus.spark.servicebus.rows import Opened, message_of, reader_of
 from twinbus.spark.servicebus.typed_text import from_text, to_text
 
@@ -245,10 +244,7 @@ def test_a_row_without_an_id_is_told_or_given_one(name: str | None) -> None:
 
 # --- numbers ---
 
-EXTENTS = st.dictionaries(
-    st.sampled_from("abcde"),
-    st.one_of(st.none(), st.tuples(st.integers(1, 50), st.integers(0, 200)).map(lambda e: Extent(e[0], e[0] + e[1]))),
-)
+DEPTHS = st.dictionaries(st.tuples(st.sampled_from("abcde"), st.integers(0, 2)), st.integers(1, 200))
 
 
 def numbers(ranges: list[Range]) -> list[tuple[str, int]]:
@@ -263,21 +259,20 @@ def test_pieces_are_the_same_numbers_and_none_is_too_long(spans: list[tuple[int,
     assert all(1 <= piece.last - piece.first + 1 <= most for piece in cut)
 
 
-def test_a_gap_as_wide_as_between_partitions_does_not_become_tasks() -> None:
+def test_a_wide_gap_does_not_become_tasks() -> None:
     cut = pieces([Range("q", 1, 3 << 48)], 50_000)
     assert (len(cut), cut[0].first, cut[-1].last) == (PIECES_MAX, 1, 3 << 48)
 
 
-@given(EXTENTS, st.one_of(st.none(), st.integers(1, 60)))
-def test_a_batch_ends_within_its_limit_and_goes_on_if_it_can(found: dict[str, Extent | None], most: int | None) -> None:
-    starts = {entity: 1 if extent is None else extent.first for entity, extent in found.items()}
-    after = ends(starts, found, most)
-    taken = {entity: after[entity] - starts[entity] for entity in starts}
-    depths = {entity: extent.depth for entity, extent in found.items() if extent is not None}
+@given(DEPTHS, st.one_of(st.none(), st.integers(1, 60)))
+def test_a_batch_ends_within_its_limit_and_goes_on_if_it_can(
+    depths: dict[tuple[str, int], int], most: int | None
+) -> None:
+    taken = shares(depths, most)
     assert sum(taken.values()) == min(sum(depths.values()), most or 10**9)
-    assert all(0 <= taken[entity] <= depths.get(entity, 0) for entity in taken)
+    assert all(0 <= taken[key] <= depths[key] for key in depths)
     if most is not None and most >= len(depths):
-        assert all(taken[entity] for entity in depths), "nobody starves"
+        assert all(taken.values()), "nobody starves"
 
 
 # --- options ---

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import sqlite3
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -29,7 +30,7 @@ from twinbus.spark.browser import Browser, Unreachable
 from twinbus.spark.servicebus import post as post_module
 from twinbus.spark.servicebus.options import read_options
 from twinbus.spark.servicebus.post import Post
-from twinbus.spark.servicebus.reading import ServiceBusStreamReader
+from twinbus.spark.servicebus.reading import ServiceBusReader, ServiceBusStreamReader
 from twinbus.spark.servicebus.rows import message_of
 from twinbus.syphon.linked import LineFailed, Linked
 from twinbus.testing import LocalNamespace
@@ -57,21 +58,27 @@ def reader(tmp_path: Path, **options: Any) -> ServiceBusStreamReader:
     return ServiceBusStreamReader(SCHEMA, read_options(given))
 
 
-def numbers(source: ServiceBusStreamReader, start: dict[str, int], end: dict[str, int]) -> list[int]:
+def numbers(source: ServiceBusStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[int]:
     batches = [batch for piece in source.partitions(start, end) for batch in source.read(piece)]
     return [number for batch in batches for number in batch.column(1).to_pylist()]
+
+
+def following(offset: dict[str, Any], queue: str) -> int:
+    """The number of the next message, in the one partition that our own queues have."""
+    found: int = offset[queue]["0"]["next"]
+    return found
 
 
 def test_offsets_are_the_numbers_after_the_last_message(namespace: LocalNamespace, tmp_path: Path) -> None:
     fill(namespace, "orders", 30)
     source = reader(tmp_path, idlePollIntervalMs="0")
     start = source.initialOffset()
-    assert start == {"orders": 1, "invoices": 1}
+    assert (following(start, "orders"), start["invoices"]) == (1, {})
     end = source.latestOffset(start, ReadAllAvailable())
-    assert end == {"orders": 31, "invoices": 1}
+    assert (following(end, "orders"), end["invoices"]) == (31, {})
     assert source.latestOffset(end, ReadAllAvailable()) == end
     assert numbers(source, start, end) == numbers(source, start, end) == list(range(1, 31))
-    assert source.latestOffset(start, ReadMaxRows(10))["orders"] == 11
+    assert following(source.latestOffset(start, ReadMaxRows(10)), "orders") == 11
     source.stop()
 
 
@@ -81,7 +88,7 @@ def test_available_now_ends_at_what_was_there_at_first(namespace: LocalNamespace
     source.prepareForTriggerAvailableNow()
     fill(namespace, "orders", 5)
     start = source.initialOffset()
-    assert source.latestOffset(start, ReadAllAvailable())["orders"] == 6
+    assert following(source.latestOffset(start, ReadAllAvailable()), "orders") == 6
     source.stop()
 
 
@@ -111,7 +118,7 @@ def test_what_others_took_meanwhile_is_passed_over_or_told(namespace: LocalNames
     assert numbers(source, start, end) == list(range(4, 11))
     with pytest.raises(TwinbusError, match="orders has 7 of the 10 messages from 1 to 10"):
         numbers(strict, start, end)
-    assert source.initialOffset()["orders"] == 4, "a new stream begins at what is there"
+    assert following(source.initialOffset(), "orders") == 4, "a new stream begins at what is there"
     source.stop()
 
 
@@ -120,8 +127,77 @@ def test_a_reader_travels_without_its_connection(namespace: LocalNamespace, tmp_
     source = reader(tmp_path)
     end = source.latestOffset(source.initialOffset(), ReadAllAvailable())
     travelled = pickle.loads(pickle.dumps(source))
-    assert numbers(travelled, {"orders": 1}, end) == [1, 2, 3]
+    assert numbers(travelled, {}, end) == [1, 2, 3]
     source.stop()
+
+
+def read_on(source: ServiceBusStreamReader, start: dict[str, Any]) -> tuple[list[int], dict[str, Any]]:
+    """The numbers in the next batch, and where it ends."""
+    end = source.latestOffset(start, ReadAllAvailable())
+    return numbers(source, start, end), end
+
+
+def test_a_queue_that_was_deleted_and_made_anew_is_noticed(namespace: LocalNamespace, tmp_path: Path) -> None:
+    fill(namespace, "orders", 10)
+    source = reader(tmp_path, idlePollIntervalMs="0")
+    _, offset = read_on(source, source.initialOffset())
+    source.stop()
+    with administration(namespace) as admin:
+        admin.delete_queue("orders")
+        admin.create_queue("orders")
+    fill(namespace, "orders", 3)
+    strict = reader(tmp_path, failOnDataLoss="true")
+    with pytest.raises(TwinbusError, match="orders was deleted and made anew: the stream had read it up to number 10"):
+        strict.latestOffset(offset, ReadAllAvailable())
+    strict.stop()
+    assert read_on(source, offset)[0] == [1, 2, 3]
+    source.stop()
+
+
+def test_another_case_of_the_name_goes_on_where_the_stream_was(namespace: LocalNamespace, tmp_path: Path) -> None:
+    fill(namespace, "orders", 10)
+    source = reader(tmp_path, idlePollIntervalMs="0")
+    _, offset = read_on(source, source.initialOffset())
+    source.stop()
+    fill(namespace, "orders", 2)
+    other = reader(tmp_path, queues="Orders,INVOICES")
+    assert read_on(other, offset)[0] == [11, 12]
+    other.stop()
+
+
+def number_from(namespace: LocalNamespace, folder: Path, queue: str, number: int) -> None:
+    """The next message of a queue gets this number, as if it came into another partition of the service."""
+    namespace.stop()
+    store = sqlite3.connect(folder / "data" / "contoso" / "store.sqlite")
+    (entity_id,) = store.execute("select entity_id from entities where path = ?", (queue,)).fetchone()
+    store.execute("update counters set value = ? where name = ?", (number, f"next_sequence/{entity_id}"))
+    store.commit()
+    store.close()
+    namespace.start()
+    (folder / "secret").write_text(namespace.connection_string)
+
+
+def test_partitions_numbered_as_the_service_does_are_all_read(namespace: LocalNamespace, tmp_path: Path) -> None:
+    low, high = 33 << 48, 97 << 48
+    number_from(namespace, tmp_path, "orders", high + 1)
+    fill(namespace, "orders", 3)
+    source = reader(tmp_path, idlePollIntervalMs="0")
+    found, offset = read_on(source, source.initialOffset())
+    assert found == [high + 1, high + 2, high + 3]
+    source.stop()
+    number_from(namespace, tmp_path, "orders", low + 1)
+    fill(namespace, "orders", 2)
+    found, offset = read_on(source, offset)
+    assert found == [low + 1, low + 2]
+    assert read_on(source, offset)[0] == []
+    source.stop()
+    given = read_options({"servicebus.credential": f"file:{tmp_path / 'secret'}", "queues": "orders"})
+    whole = ServiceBusReader(SCHEMA, given)
+    rows = [
+        number for piece in whole.partitions() for batch in whole.read(piece) for number in batch.column(1).to_pylist()
+    ]
+    assert rows == [low + 1, low + 2, high + 1, high + 2, high + 3]
+    assert len(whole.partitions()) == 2, "the numbers between partitions are no work"
 
 
 def test_a_browser_connects_again_when_the_namespace_was_gone(namespace: LocalNamespace) -> None:

@@ -73,10 +73,6 @@ class Browser:
         """Up to `most` messages from a number on, in their order."""
         return self._ask(path, lambda line: peek(line, path, from_sequence, most))
 
-    def extent(self, path: str, from_sequence: int = 1) -> Extent | None:
-        """First and last number in a queue, from a number on; None: there is nothing."""
-        return self._ask(path, lambda line: _extent(line, path, from_sequence))
-
     def first(self, path: str, from_sequence: int = 1) -> int | None:
         """The first number in use from a number on, which costs one peek; None: there is none."""
         found = self.peek(path, from_sequence, 1)
@@ -154,11 +150,6 @@ async def _waiting(line: Line, path: str) -> Extent | None:
     if not is_waiting(found[0]) and not await left_in(line, path, lambda _path, _since_ms: True):
         return None
     return await _extent_from(line, path, sequence_of(found[0]))
-
-
-async def _extent(line: Line, path: str, from_sequence: int) -> Extent | None:
-    found = await peek(line, path, from_sequence, 1)
-    return await _extent_from(line, path, sequence_of(found[0])) if found else None
 
 
 async def _extent_from(line: Line, path: str, first: int) -> Extent:

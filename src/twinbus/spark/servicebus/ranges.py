@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
-from twinbus.spark.browser import Extent
-
 
 class Range(NamedTuple):
     """Numbers of one entity, both ends included."""
@@ -18,7 +16,10 @@ class Range(NamedTuple):
 
 
 PIECES_MAX = 1_000
-"""Of one entity: in the service numbers of partitions lie 2^48 apart, and such a gap must not become tasks."""
+"""Of one range: numbers that are long gone must not become tasks without end."""
+
+Key = tuple[str, int]
+"""An entity and a partition of it."""
 
 
 def pieces(ranges: list[Range], most: int) -> list[Range]:
@@ -32,32 +33,21 @@ def pieces(ranges: list[Range], most: int) -> list[Range]:
     return cut
 
 
-def ends(starts: Mapping[str, int], found: Mapping[str, Extent | None], most: int | None) -> dict[str, int]:
-    """Where a batch ends: for each entity the number after its last; the start again where there is nothing.
+def shares(depths: Mapping[Key, int], most: int | None) -> dict[Key, int]:
+    """How many numbers of each partition a batch has.
 
-    With a limit, entities share it by their depth, and each gets at least one if there is enough for all.
+    With a limit, partitions share it by their depth, and each gets at least one if there is enough for all.
     """
-    depths = {entity: extent.depth for entity, extent in found.items() if extent is not None}
-    shares = depths if most is None or sum(depths.values()) <= most else _shares(depths, most)
-    after = {}
-    for entity, start in starts.items():
-        extent = found.get(entity)
-        if extent is None or not shares.get(entity):
-            after[entity] = start
-        else:
-            after[entity] = min(extent.last, extent.first + shares[entity] - 1) + 1
-    return after
-
-
-def _shares(depths: Mapping[str, int], most: int) -> dict[str, int]:
     whole = sum(depths.values())
-    by_depth = sorted(depths, key=lambda entity: (-depths[entity], entity))
+    if most is None or whole <= most:
+        return dict(depths)
+    by_depth = sorted(depths, key=lambda key: (-depths[key], key))
     at_least = 1 if most >= len(depths) else 0
     spare = most - at_least * len(depths)
-    shares = {entity: min(depths[entity], at_least + spare * depths[entity] // whole) for entity in by_depth}
-    rest = most - sum(shares.values())
-    for entity in by_depth:
-        more = min(rest, depths[entity] - shares[entity])
-        shares[entity] += more
+    found = {key: min(depths[key], at_least + spare * depths[key] // whole) for key in by_depth}
+    rest = most - sum(found.values())
+    for key in by_depth:
+        more = min(rest, depths[key] - found[key])
+        found[key] += more
         rest -= more
-    return shares
+    return found

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from twinbus.errors import TwinbusError
-from twinbus.spark.browser import Browser, Extent
+from twinbus.spark.browser import Browser
 from twinbus.spark.servicebus.batches import batch_of
-from twinbus.spark.servicebus.options import LATEST, ReadOptions
-from twinbus.spark.servicebus.ranges import Range, ends, pieces
+from twinbus.spark.servicebus.looking import Glimpse, glimpse_of, partitions_from, span_from
+from twinbus.spark.servicebus.offsets import old_number, positions_in, unread
+from twinbus.spark.servicebus.options import ReadOptions
+from twinbus.spark.servicebus.ranges import Range, pieces
+from twinbus.spark.servicebus.stream_offsets import StreamOffsets
 from twinbus.syphon.look import sequence_of
 
 try:  # since 4.2
@@ -30,9 +34,6 @@ except ImportError:  # pragma: no cover
 if TYPE_CHECKING:
     from pyarrow import RecordBatch, Schema  # type: ignore[import-untyped]
     from pyspark.sql.types import StructType
-
-Offsets = dict[str, int]
-"""By entity, the number of the next message."""
 
 
 class Piece(InputPartition):
@@ -51,9 +52,12 @@ class ServiceBusReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """What is there now: messages that come later are not read."""
         options = self._options
+        ranges: list[Range] = []
         with _browser(options) as browser:
-            found = {entity: browser.extent(entity, options.from_sequence) for entity in options.entities}
-        ranges = [Range(entity, *extent) for entity, extent in found.items() if extent is not None]
+            for entity in options.entities:
+                peek = partial(_glimpses, browser, entity)
+                firsts = partitions_from(peek, options.from_sequence)
+                ranges += [Range(entity, first.number, span_from(peek, first).last.number) for first in firsts]
         return [Piece(piece) for piece in pieces(ranges, options.partition_max)]
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
@@ -67,19 +71,15 @@ class ServiceBusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         self._schema = schema
         self._options = options
         self._browser: Browser | None = None
-        self._target: Offsets | None = None
+        self._offsets: StreamOffsets | None = None
         self._looked_s = 0.0
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_browser": None, "_target": None}  # to executors, which only read
+        return self.__dict__ | {"_browser": None, "_offsets": None}  # to executors, which only read
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - the name is Spark's
         """The first message that is there, so that nobody plans tasks for numbers that are long gone."""
-        begin = self._begin(None)
-        found = self._look(begin)
-        if self._options.from_sequence == LATEST:
-            return {entity: 1 if extent is None else extent.last + 1 for entity, extent in found.items()}
-        return {entity: begin[entity] if extent is None else extent.first for entity, extent in found.items()}
+        return self._stream.initial()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         most = self._options.trigger_max
@@ -87,24 +87,18 @@ class ServiceBusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
         """Without a pause between two looks that find nothing, an idle stream would peek hundreds of times a second."""
-        begin = self._begin(start)
         self._wait_a_moment()
-        found = self._look(begin)
-        if self._target is not None:
-            found = {entity: _up_to(extent, self._target.get(entity, 1)) for entity, extent in found.items()}
         most = getattr(limit, "max_rows", None) if limit is not None else self._options.trigger_max
-        after = ends(begin, found, most)
-        self._looked_s = time.monotonic() if after == begin else 0.0
+        after = self._stream.latest(start, most)
+        self._looked_s = time.monotonic() if after == start else 0.0
         return after
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        found = self._look({})
-        self._target = {entity: 1 if extent is None else extent.last + 1 for entity, extent in found.items()}
+        self._stream.stop_at_what_is_there()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        begin = self._begin(start)
         ranges = [
-            Range(entity, begin[entity], end[entity] - 1) for entity in begin if end.get(entity, 0) > begin[entity]
+            Range(entity, *numbers) for entity in self._options.entities for numbers in _between(entity, start, end)
         ]
         return [Piece(piece) for piece in pieces(ranges, self._options.partition_max)]
 
@@ -117,18 +111,14 @@ class ServiceBusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     def stop(self) -> None:
         if self._browser is not None:
             self._browser.close()
-            self._browser = None
+            self._browser = self._offsets = None
 
-    def _begin(self, start: dict[str, Any] | None) -> Offsets:
-        """Where to go on; entities that were added since begin at their beginning, removed ones are forgotten."""
-        before = start or {}
-        first = max(1, self._options.from_sequence)
-        return {entity: int(before.get(entity, first)) for entity in self._options.entities}
-
-    def _look(self, begin: Offsets) -> dict[str, Extent | None]:
-        if self._browser is None:
+    @property
+    def _stream(self) -> StreamOffsets:
+        if self._offsets is None:
             self._browser = _browser(self._options)
-        return {entity: self._browser.extent(entity, begin.get(entity, 1)) for entity in self._options.entities}
+            self._offsets = StreamOffsets(self._options, partial(_glimpses, self._browser))
+        return self._offsets
 
     def _wait_a_moment(self) -> None:
         until_s = self._looked_s + self._options.idle_poll_ms / 1000
@@ -136,14 +126,19 @@ class ServiceBusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             time.sleep(until_s - time.monotonic())
 
 
-def _up_to(extent: Extent | None, target: int) -> Extent | None:
-    if extent is None or extent.first >= target:
-        return None
-    return Extent(extent.first, min(extent.last, target - 1))
+def _between(entity: str, start: dict[str, Any], end: dict[str, Any]) -> Iterable[tuple[int, int]]:
+    first, after = old_number(start, entity), old_number(end, entity)
+    if after is not None:  # a batch that version 0.1 planned, and did not finish
+        return [(first or 1, after - 1)] if after > (first or 1) else []
+    return unread(positions_in(start, entity), positions_in(end, entity))
 
 
 def _browser(options: ReadOptions) -> Browser:
     return Browser(options.access.namespace().dial(options.timeout_s), options.timeout_s)
+
+
+def _glimpses(browser: Browser, entity: str, number: int, most: int) -> list[Glimpse]:
+    return [glimpse_of(message) for message in browser.peek(entity, number, most)]
 
 
 def _read(partition: InputPartition | None, schema: StructType, options: ReadOptions) -> Iterator[RecordBatch]:
@@ -168,10 +163,8 @@ def _pages(browser: Browser, piece: Range, schema: Schema, page: int) -> Iterato
     at = piece.first
     while at <= piece.last:
         messages = browser.peek(piece.entity, at, min(page, piece.last - at + 1))
-        numbers = [sequence_of(message) for message in messages]
-        wanted = [message for message, number in zip(messages, numbers, strict=True) if number <= piece.last]
-        if wanted:
-            yield batch_of(piece.entity, wanted, schema)
-        if not numbers:
-            return
-        at = numbers[-1] + 1
+        wanted = {number: message for message in messages if at <= (number := sequence_of(message)) <= piece.last}
+        if not wanted:
+            return  # or what came is of another partition
+        yield batch_of(piece.entity, list(wanted.values()), schema)
+        at = max(wanted) + 1
