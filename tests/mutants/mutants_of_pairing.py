@@ -22,6 +22,14 @@ PAIRING = (
         "test_a_client_is_usable_when_it_is_prepared",
     ),
     Mutant(
+        "A1",
+        "client/findings.py",
+        "    if plan.primary_address == plan.secondary_address:",
+        "    if False:",
+        "a namespace is paired with itself",
+        "test_the_same_namespace_twice_is_refused_before_anything_is_asked",
+    ),
+    Mutant(
         "A2",
         "client/options.py",
         "    ping_primary_interval: timedelta = timedelta(minutes=1)",
@@ -60,6 +68,14 @@ PAIRING = (
         '        key = ""\n',
         "one entity that fails takes all others with it",
         "test_pair_core.py::test_one_entity_failing_says_nothing_of_another",
+    ),
+    Mutant(
+        "A4",
+        "client/options.py",
+        "failover_interval_s=self.failover_interval.total_seconds(),",
+        "failover_interval_s=self.failover_interval.total_seconds() / 2,",
+        "entities fail over before the interval is over",
+        "test_every_number_reaches_the_rules_in_seconds",
     ),
     Mutant(
         "A5",
@@ -148,6 +164,22 @@ PAIRING = (
         "    rights = (Right.LISTEN,) if plan.listens else ()",
         "no link is tried to the backlog queues before they are needed",
         "test_a_backlog_queue_that_takes_nothing_is_known_before_it_is_needed",
+    ),
+    Mutant(
+        "A9",
+        "client/standing.py",
+        "if found is not None and found.syphon_seen is False:",
+        "if found is not None and found.syphon_seen is None:",
+        "nobody is told that no syphon brings the backlog home",
+        "test_messages_that_nobody_touches_tell_that_a_syphon_is_missing",
+    ),
+    Mutant(
+        "A9",
+        "client/preparation.py",
+        "    rights = (Right.SEND, Right.LISTEN) if plan.listens else (Right.SEND,)",
+        "    rights = (Right.SEND,)",
+        "a client with a syphon does not try whether it may listen",
+        "test_a_syphon_proves_that_it_may_listen_too",
     ),
     Mutant(
         "A10",

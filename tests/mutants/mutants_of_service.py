@@ -94,11 +94,29 @@ SERVICE = (
         "test_nothing_acknowledged_is_missing_after_the_power_fails",
     ),
     Mutant(
+        "S6",
+        "namespace/seam.py",
+        "            self._held.append((step.number, weight, step.replies, step.story))\n",
+        "            self._held.append((step.number, weight, [], step.story))\n"
+        "            for reply in step.replies:\n"
+        "                self._send(reply)\n",
+        "a send is acknowledged before it is on disk",
+        "test_a_send_is_answered_only_when_it_is_durable",
+    ),
+    Mutant(
         "S7",
         "namespace/entities/queue.py",
         "for arrival in arrivals if not arrival.is_ping])",
         "for arrival in arrivals])",
         "a ping is stored and delivered like a message",
+        "test_a_ping_is_accepted_metered_and_shown_to_nobody",
+    ),
+    Mutant(
+        "S7",
+        "namespace/reception.py",
+        "        self.meter.count_each(Metered.PING, entity, sizes[True])\n",
+        "",
+        "pings are not metered",
         "test_a_ping_is_accepted_metered_and_shown_to_nobody",
     ),
     Mutant(
@@ -134,6 +152,14 @@ SERVICE = (
         "test_a_message_over_the_limit_is_refused_and_the_sender_goes_on",
     ),
     Mutant(
+        "S9",
+        "namespace/entities/queue.py",
+        "            self.check_sizes(arrivals)\n",
+        "            pass\n",
+        "a queue takes larger messages than it says",
+        "test_a_queue_takes_no_larger_messages_than_it_says",
+    ),
+    Mutant(
         "S10",
         "namespace/entities/queue.py",
         "if failed.delivery_count >= self.settings.max_delivery_count and",
@@ -148,5 +174,29 @@ SERVICE = (
         "if self.dead_letter is not None:",
         "expired messages are dead-lettered although the queue does not say so",
         "test_expired_messages_are_gone_if_the_queue_does_not_say_so",
+    ),
+    Mutant(
+        "S10",
+        "namespace/entities/queue.py",
+        "        until_ms = now_ms + self.settings.lock_ms\n        for loan in loans:",
+        "        until_ms = now_ms + 2 * self.settings.lock_ms\n        for loan in loans:",
+        "a renewed lock holds for longer than the lock duration",
+        "test_a_renewed_lock_holds_for_its_full_time_again",
+    ),
+    Mutant(
+        "S10",
+        "namespace/entities/duplicates.py",
+        "            found.append(key not in seen)",
+        "            found.append(True)",
+        "duplicates are stored although the queue detects them",
+        "test_a_message_that_was_sent_before_is_accepted_and_dropped",
+    ),
+    Mutant(
+        "S10",
+        "namespace/entities/forwarding.py",
+        "HOPS_MAX = 4",
+        "HOPS_MAX = 5",
+        "a chain of five hops is forwarded to its end",
+        "test_chains_of_four_hops_are_long_enough_and_five_are_too_many",
     ),
 )

@@ -13,15 +13,14 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from queue import SimpleQueue
-from threading import Lock, Thread
+from threading import Lock
 
 from conformance_page import ROOT, read_clauses
 from controls import failed_controls
 from copied_tree import CopiedTree
 from mutant import Mutant
 from mutant_list import named_mutants
-from trial import Baseline, Result, Verdict, first_tests, try_mutant
+from trial import Baseline, Result, Verdict, first_tests, share_out, try_mutant
 
 JOBS = 2
 
@@ -90,30 +89,20 @@ def _run(
     useless = {problem.partition(" ")[0] for problem in problems}
     usable = {name: mutant for name, mutant in chosen.items() if name not in useless}
     baseline = Baseline(trees)
-    _say("running the tests once without any mutant")
-    baseline.run({test for mutant in usable.values() for test in first_tests(mutant, clauses[mutant.clause])})
+    baseline.run({test for mutant in usable.values() for test in first_tests(mutant, clauses[mutant.clause])}, _say)
     if with_controls:
         problems += failed_controls(trees[0])
-    waiting: SimpleQueue[str] = SimpleQueue()
-    for name in usable:
-        waiting.put(name)
     results: dict[str, Result] = {}
     lock = Lock()
 
-    def work(tree: CopiedTree) -> None:
-        while not waiting.empty():
-            name = waiting.get()
-            mutant = usable[name]
-            result = try_mutant(mutant, clauses[mutant.clause], tree, baseline)
-            with lock:
-                results[name] = result
-                _say(f"{len(results)}/{len(usable)} {name} {result}")
+    def run_one(name: str, tree: CopiedTree) -> None:
+        mutant = usable[name]
+        result = try_mutant(mutant, clauses[mutant.clause], tree, baseline)
+        with lock:
+            results[name] = result
+            _say(f"{len(results)}/{len(usable)} {name} {result}")
 
-    threads = [Thread(target=work, args=(tree,)) for tree in trees]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    share_out(usable, trees, run_one)
     return results
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from queue import Empty, SimpleQueue
 from threading import Lock, Thread
+from typing import TypeVar
 
 from copied_tree import CopiedTree, Outcome
 from mutant import Mutant
+
+Item = TypeVar("Item")
 
 TEST_S_LEAST = 30.0
 TEST_S_MOST = 120.0
@@ -18,6 +22,8 @@ ALL_S = 900.0
 NOT_RUN_HERE = ("tests/cluster/",)
 """Minutes of work in containers of their own: each clause has quicker tests."""
 ON_SPARK = "tests/spark/"
+TOGETHER = 10
+"""So many tests are run in one go without a mutant."""
 
 
 class Verdict(Enum):
@@ -46,23 +52,24 @@ class Baseline:
         self._seconds: dict[str, float] = {}
         self._failing: dict[str, str] = {}
 
-    def run(self, tests: Iterable[str]) -> None:
-        """Run those that have not been run yet, in all trees at a time; Spark starts in one of them only."""
+    def run(self, tests: Iterable[str], tell: Callable[[str], None]) -> None:
+        """Run those that have not been run yet, in all trees at a time; those with Spark together: it starts once."""
         with self._lock:
             missing = sorted(set(tests) - self._seconds.keys() - self._failing.keys())
         on_spark = [test for test in missing if test.startswith(ON_SPARK)]
         others = [test for test in missing if test not in on_spark]
-        shares = [others[number :: len(self._trees)] for number in range(len(self._trees))]
-        shares[-1] += on_spark
-        threads = [
-            Thread(target=self.run_in, args=(tree, share))
-            for tree, share in zip(self._trees, shares, strict=True)
-            if share
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        lots = [others[at : at + TOGETHER] for at in range(0, len(others), TOGETHER)]
+        lots = [*([on_spark] if on_spark else []), *lots]
+        left = len(missing)
+
+        def run_lot(lot: list[str], tree: CopiedTree) -> None:
+            nonlocal left
+            self.run_in(tree, lot)
+            with self._lock:
+                left -= len(lot)
+                tell(f"{len(lot)} tests run without any mutant, {left} to go")
+
+        share_out(lots, self._trees, run_lot)
 
     def run_in(self, tree: CopiedTree, tests: Sequence[str]) -> None:
         """The same in one tree, which nothing is planted in."""
@@ -88,6 +95,27 @@ class Baseline:
         with self._lock:
             longest = max((self._seconds.get(test, 0.0) for test in tests), default=0.0)
         return min(TEST_S_MOST, TEST_S_LEAST + SLOWER_MAX * longest)
+
+
+def share_out(items: Iterable[Item], trees: Sequence[CopiedTree], do: Callable[[Item, CopiedTree], None]) -> None:
+    """Do this with each item, in whichever tree is free; returns when all is done."""
+    waiting: SimpleQueue[Item] = SimpleQueue()
+    for item in items:
+        waiting.put(item)
+
+    def work(tree: CopiedTree) -> None:
+        while True:
+            try:
+                item = waiting.get_nowait()
+            except Empty:
+                return
+            do(item, tree)
+
+    threads = [Thread(target=work, args=(tree,)) for tree in trees]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def first_tests(mutant: Mutant, tests: Sequence[str]) -> list[str]:
