@@ -42,6 +42,7 @@ class CopiedTree:
     def __init__(self, origin: Path, folder: Path) -> None:
         self.root = folder / "tree"
         self._results = folder / "results.xml"
+        self._running: int | None = None
         shutil.copytree(origin, self.root, ignore=shutil.ignore_patterns(*LEFT_OUT), symlinks=True)
         compiling = ("-m", "compileall", "-q", "--invalidation-mode", "checked-hash", "src", "tests")
         subprocess.run([sys.executable, *compiling], cwd=self.root, check=True)
@@ -89,13 +90,20 @@ class CopiedTree:
             text=True,
             start_new_session=True,  # so that what the tests started ends with them
         ) as process:
+            self._running = process.pid
             try:
                 said, _ = process.communicate(timeout=all_s)
                 return said, process.returncode
             except subprocess.TimeoutExpired:
                 return "", None
             finally:
-                _end_group(process.pid)
+                self.stop()
+
+    def stop(self) -> None:
+        """End the tests that run now, and whatever they have started."""
+        if self._running is not None:
+            _end_group(self._running)
+            self._running = None
 
     def _read_results(self) -> tuple[dict[str, float], frozenset[str]]:
         passed: dict[str, float] = {}

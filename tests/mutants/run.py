@@ -8,6 +8,7 @@ the source, if a test fails without any mutant, or if a clause that is done or p
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 import time
@@ -36,6 +37,7 @@ def main() -> int:
         _say(f"no mutant is called {arguments.only!r}, nor is a clause that has one")
         return 1
     started = time.monotonic()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the copies are removed
     problems = _problems(chosen) if arguments.only else [*_problems(chosen), *_clauses_without(chosen)]
     with tempfile.TemporaryDirectory(prefix="twinbus-mutants-") as folder:
         trees = [CopiedTree(ROOT, Path(folder) / str(number)) for number in range(arguments.jobs)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from queue import Empty, SimpleQueue
@@ -114,8 +115,16 @@ def share_out(items: Iterable[Item], trees: Sequence[CopiedTree], do: Callable[[
     threads = [Thread(target=work, args=(tree,)) for tree in trees]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    try:
+        for thread in threads:
+            thread.join()
+    except BaseException:  # Ctrl-C: nothing may go on behind our back
+        with suppress(Empty):
+            while True:
+                waiting.get_nowait()
+        for tree in trees:
+            tree.stop()
+        raise
 
 
 def first_tests(mutant: Mutant, tests: Sequence[str]) -> list[str]:
