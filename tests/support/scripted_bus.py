@@ -99,6 +99,14 @@ class Messages:
     refusal: Exception | None = None
     """What putting them into envelopes raises."""
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return (100,) * len(self.message_ids)
+
+    @property
+    def sizes_in_backlog(self) -> tuple[int, ...]:
+        return (150,) * len(self.message_ids)
+
     def batches(self) -> tuple[tuple[bytes, ...], ...]:
         if self.refusal is not None:
             raise self.refusal

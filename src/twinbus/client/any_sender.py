@@ -47,7 +47,9 @@ class Shell(Protocol):
     def pool(self) -> Pool: ...
 
     def warn_once(self, entity: Entity, name: str, text: str, **details: object) -> None: ...
-    def doubted(self, entity: Entity, failure: Failure, message_ids: tuple[str, ...]) -> None: ...
+    def doubted(
+        self, entity: Entity, failure: Failure, message_ids: tuple[str, ...], sizes: tuple[int, ...] = ()
+    ) -> None: ...
 
 
 class AnySender:
@@ -143,13 +145,15 @@ class AnySender:
         failure = Failure(FailureKind.NO_ANSWER, text, error=OperationTimeoutError(message=text))
         return answers.crowded(failure, is_moving=self._used_at >= since)
 
-    def _interrupted(self, error: BaseException, message_ids: tuple[str, ...], started_at: float) -> None:
+    def _interrupted(
+        self, error: BaseException, message_ids: tuple[str, ...], started_at: float, sizes: tuple[int, ...]
+    ) -> None:
         """A caller did not wait for the answer: nobody knows what became of the messages, and that is said."""
         count = len(message_ids)
         receipt = SendReceipt(self.entity.path, message_ids, Side.PRIMARY, 0, (), 1, count, monotonic() - started_at)
         attach_receipt(error, receipt)
         failure = Failure(FailureKind.NO_ANSWER, "the caller did not wait for the answer", in_doubt=True)
-        self._home.doubted(self.entity, failure, message_ids)
+        self._home.doubted(self.entity, failure, message_ids, sizes if len(sizes) == count else ())
 
     def _straight_s(self, timeout: float | None) -> float:
         """How long a send may take on the straight way."""
@@ -172,7 +176,7 @@ class AnySender:
     def _record(self, receipt: SendReceipt | None, parcel: SdkParcel) -> None:
         """Have the end of a send in the ledger, if there is one."""
         if receipt is not None and self._standing.chronicle is not None:
-            self._standing.chronicle.sent(receipt, parcel.sizes)
+            self._standing.chronicle.sent(receipt, parcel)
 
     def _check_can_cancel(self) -> None:
         if self.entity.side is Side.BACKLOG:

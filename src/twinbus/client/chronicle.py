@@ -6,24 +6,28 @@ elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
+from time import time
 
 from twinbus.amqp.types import text_of
 from twinbus.client.messages import Glimpse
+from twinbus.client.parcel import SdkParcel
 from twinbus.client.preparation import Preparation
+from twinbus.client.scheduled_ids import ScheduledIds
 from twinbus.ledger.events import Event
-from twinbus.ledger.kinds import Kind
+from twinbus.ledger.kinds import PING_NOT_SENT, PING_REFUSED, Kind
 from twinbus.ledger.writer import EVENT_WEIGHT, MESSAGE_WEIGHT, Ledger
+from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.pairing.effects import Tell
 from twinbus.pairing.entity import Entity
+from twinbus.pairing.failure import Failure
 from twinbus.pairing.receipt import SendReceipt, Side
 
 KINDS: Mapping[str, Kind] = {
     "suspect": Kind.SUSPECTED,
     "failed_over": Kind.FAILED_OVER,
     "recovered": Kind.RECOVERED,
-    "ping_sent": Kind.PING,
     "ping_failed": Kind.ATTEMPT_FAILED,
     "in_doubt": Kind.IN_DOUBT,
     "held": Kind.HELD,
@@ -41,28 +45,35 @@ RECEIVED_WEIGHT = ACCEPTED_WEIGHT + 128
 
 
 class Chronicle:
-    def __init__(self, ledger: Ledger, primary: str, secondary: str) -> None:
+    def __init__(self, ledger: Ledger, primary: str, secondary: str, clock: Callable[[], float] = time) -> None:
+        """`clock` tells the seconds since 1970."""
         self._record = ledger.record
         self._record_later = ledger.record_later
         self._primary = primary
         self._secondary = secondary
+        self._clock = clock
+        self._scheduled = ScheduledIds()
 
     def accepted(self, entity: str, message_ids: tuple[str, ...], sizes: tuple[int, ...], seconds: float) -> None:
         """The primary took messages on the straight way. Done for every send, so what can wait is done later."""
         weight = EVENT_WEIGHT + ACCEPTED_WEIGHT * len(message_ids)
         self._record_later(weight, _accepted, (entity, self._primary, message_ids, sizes, seconds))
 
-    def sent(self, receipt: SendReceipt, sizes: tuple[int, ...]) -> None:
+    def sent(self, receipt: SendReceipt, parcel: SdkParcel) -> None:
         """A send that was not so simple has ended with this receipt, which may say that nothing was accepted."""
-        start = receipt.accepted
+        start, sizes = receipt.accepted, parcel.sizes
         if receipt.side is Side.PRIMARY:
+            self._scheduled.remember(receipt.entity, receipt.sequence_numbers, receipt.message_ids)
             self._stored(Kind.ACCEPTED, self._primary, "", receipt, slice(0, start), sizes)
         else:
+            in_backlog = parcel.sizes_in_backlog
             start = 0
             for queue, group in groupby(receipt.backlog_queues):
                 end = start + sum(1 for _ in group)
-                kind, namespace = (Kind.BACKLOGGED, self._secondary) if queue else (Kind.NOT_SENT, self._primary)
-                self._stored(kind, namespace, queue, receipt, slice(start, end), sizes)
+                if queue:
+                    self._stored(Kind.BACKLOGGED, self._secondary, queue, receipt, slice(start, end), in_backlog)
+                else:
+                    self._stored(Kind.NOT_SENT, self._primary, "", receipt, slice(start, end), sizes)
                 start = end
         self._stored(Kind.NOT_SENT, self._primary, "", receipt, slice(start, None), sizes)
 
@@ -86,7 +97,20 @@ class Chronicle:
         self._record(event)
 
     def cancelled(self, entity: str, numbers: Sequence[int]) -> None:
-        self._record(Event(Kind.CANCELLED, entity, self._primary, sequence_numbers=tuple(numbers), count=len(numbers)))
+        """Scheduled messages are no more. A service knows them by number; their ids, whoever has scheduled them."""
+        known = self._scheduled.take(entity, numbers)
+        if known:
+            event = Event(
+                Kind.CANCELLED,
+                entity,
+                self._primary,
+                message_ids=tuple(known.values()),
+                sequence_numbers=tuple(known),
+            )
+            self._record(event)
+        unknown = tuple([number for number in numbers if number not in known])
+        if unknown:
+            self._record(Event(Kind.CANCELLED, entity, self._primary, sequence_numbers=unknown, count=len(unknown)))
 
     def settled(self, kind: Kind, path: str, messages: tuple[Glimpse, ...], outcome: str, reason: str = "") -> None:
         """A receiver is done with messages of a queue or subscription. Done for every one, so what can wait is done
@@ -102,25 +126,41 @@ class Chronicle:
             return
         details = news.details
         is_elsewhere = entity is None or details.get("side") == Side.BACKLOG.value
-        ids = details.get("message_ids")
+        ids, wait_s = details.get("message_ids"), details.get("wait_s")
         event = Event(
             kind,
             "" if entity is None else entity.path,
             self._secondary if is_elsewhere else self._primary,
             queue_path,
             message_ids=ids if isinstance(ids, tuple) else (),
-            count=1 if kind is Kind.PING else 0,
-            outcome="sent" if kind is Kind.PING else "",
+            sizes=news.sizes,
             reason=news.text,
             epoch=0 if entity is None else entity.epoch,
+            until_ms=int((self._clock() + wait_s) * 1000) if isinstance(wait_s, float | int) else 0,
         )
         self._record(event)
+
+    def probed(self, entity: Entity, probe: str, size: int, failure: Failure | None) -> None:
+        """The primary was asked whether it is back, by a ping of this size (0: it could not be sent) or by a link."""
+        if probe != "ping":
+            outcome = "ok" if failure is None else "failed"
+            self._record(Event(Kind.PROBED, entity.path, self._primary, outcome=outcome, epoch=entity.epoch))
+            return
+        if failure is None:
+            outcome = "ok"
+        elif failure.in_doubt:
+            outcome = "in-doubt"
+        else:
+            outcome = PING_REFUSED if size else PING_NOT_SENT
+        path, epoch = entity.path, entity.epoch
+        self._record(Event(Kind.PING, path, self._primary, count=1, bytes=size, outcome=outcome, epoch=epoch))
 
     def paired(self, found: Preparation) -> None:
         """Backlog queues were looked for, perhaps created, and the pair is ready."""
         self._record(Event(Kind.QUEUE_CHECKED, namespace=self._secondary, count=1))
-        for _ in found.created:
-            self._record(Event(Kind.QUEUE_CREATED, namespace=self._secondary, count=1))
+        for index in found.created:
+            path = backlog_path(self._primary, index)
+            self._record(Event(Kind.QUEUE_CREATED, namespace=self._secondary, queue=path, count=1))
         self._record(Event(Kind.PAIRED, namespace=self._primary, count=len(found.found)))
 
     def faulted(self, reason: str) -> None:

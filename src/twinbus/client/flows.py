@@ -50,6 +50,14 @@ class Parcel(Protocol):
     def size_bytes(self) -> int:
         """About how much memory they hold."""
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Encoded bytes of each; about, before they were encoded."""
+
+    @property
+    def sizes_in_backlog(self) -> tuple[int, ...]:
+        """The same as a backlog queue gets them."""
+
 
 class Choice:
     """The backlog queue that one sender has chosen; None before its first detour."""
@@ -267,7 +275,7 @@ class Sending:
         return queue
 
     def _after_queue_failure(self, queue: int, failure: Failure, search: Search, messages: int) -> Flow[None]:
-        self._note(failure, Side.BACKLOG, messages)
+        self._note(failure, Side.BACKLOG, messages, queue)
         opinion = verdict(failure, Role.BACKLOG)
         if opinion is Verdict.RAISE:
             self._raise(failure)
@@ -333,10 +341,18 @@ class Sending:
                 self._note(answer.failure, side)
             self._raise_not_sent(answer.reason)
 
-    def _note(self, failure: Failure, side: Side, messages: int | None = None) -> None:
+    def _note(self, failure: Failure, side: Side, messages: int | None = None, queue: int | None = None) -> None:
+        """An attempt has failed that was about all messages, or about so many of them and this backlog queue."""
         self._tries.note(failure, len(self._parcel.message_ids) if messages is None else messages)
         if failure.in_doubt:
-            self._pair.doubted(self._entity, failure, self._parcel.message_ids, side.value, messages)
+            which = slice(None) if messages is None else self._next(messages)
+            sizes = self._parcel.sizes if side is Side.PRIMARY else self._parcel.sizes_in_backlog
+            ids = self._parcel.message_ids
+            self._pair.doubted(self._entity, failure, ids[which], side.value, messages, sizes=sizes[which], queue=queue)
+
+    def _next(self, messages: int) -> slice:
+        """Which messages were to be stored next, behind those that are."""
+        return slice(len(self._queues), len(self._queues) + messages)
 
     def _receipt(self, side: Side, accepted: int, numbers: tuple[int, ...] = ()) -> SendReceipt:
         tries = self._tries

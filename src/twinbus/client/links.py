@@ -108,6 +108,10 @@ class SenderLink:
         """Take back scheduled messages; raises `LinkFailed` if one of them is not there any more."""
         self._call(deadline_s, lambda: self.sender.cancel_scheduled_messages(numbers, timeout=deadline_s))
 
+    def sent_sizes(self) -> tuple[int, ...]:
+        """Encoded bytes of each message of the last send; to be asked before the next one begins."""
+        return self._last.sizes()
+
     def failure_of(self, error: BaseException) -> Failure:
         """What an exception of `sender.send_messages` means, and whether its transfer had left. Ask once."""
         has_left = self._last.had_left() and not failed_to_write(error)

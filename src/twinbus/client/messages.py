@@ -293,11 +293,6 @@ def might_not_fit(prepared: Prepared, limit_bytes: int) -> bool:
     return _rough_size(_raw(message)) > room
 
 
-def light_size(message: Any) -> int:
-    """The same as `rough_sizes` for a message that has a `light_id`."""
-    return 8 + len(message._raw_amqp_message._data_body[0])
-
-
 def rough_sizes(message: SendableMessage) -> tuple[int, ...]:
     """About how many bytes each message has, without encoding it: its body and properties, not what frames them."""
     if isinstance(message, ServiceBusMessageBatch):

@@ -164,7 +164,7 @@ class OrderedSending(Sending):
             self._pair.not_arrived(crossing, in_doubt=in_doubt)
 
     def _after_crossing_failed(self, queue: int, failure: Failure, messages: int) -> Flow[None]:
-        self._note(failure, Side.BACKLOG, messages)
+        self._note(failure, Side.BACKLOG, messages, queue)
         opinion = verdict(failure, Role.BACKLOG)
         if opinion is Verdict.RAISE:
             self._raise(failure)
@@ -223,6 +223,10 @@ class OrderedSending(Sending):
         self._tries.new_round()
 
     # --- what is said ---
+
+    def _next(self, messages: int) -> slice:
+        """All of them: messages of several keys do not go in the order in which they were given."""
+        return slice(None)
 
     def _receipt(self, side: Side, accepted: int, numbers: tuple[int, ...] = ()) -> SendReceipt:
         receipt = super()._receipt(side, accepted, numbers)

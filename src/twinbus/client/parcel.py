@@ -23,6 +23,9 @@ class SdkParcel:
         self.when = when
         self._path = path
         self._letters: list[bytes] | None = None
+        self.sent_sizes: tuple[int, ...] = ()
+        """Encoded bytes of each message as it left for the primary, once somebody knows."""
+        self._packed_sizes: tuple[int, ...] = ()
 
     @property
     def message_ids(self) -> tuple[str, ...]:
@@ -34,8 +37,20 @@ class SdkParcel:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Bytes of each message; about, if nobody had to encode them."""
-        return rough_sizes(self.prepared.message) if self._letters is None else tuple(map(len, self._letters))
+        """Encoded bytes of each message; about, if nobody had to encode them."""
+        if self.sent_sizes:
+            return self.sent_sizes
+        if self._letters is None and self.when is None:
+            return rough_sizes(self.prepared.message)
+        try:
+            return tuple(map(len, self.letters))
+        except Exception:  # a message that cannot be encoded was not sent, and its caller knows
+            return rough_sizes(self.prepared.message)
+
+    @property
+    def sizes_in_backlog(self) -> tuple[int, ...]:
+        """The same as they go to a backlog queue, with what the detour adds."""
+        return self._packed_sizes or self.sizes
 
     @property
     def letters(self) -> list[bytes]:
@@ -60,4 +75,5 @@ class SdkParcel:
         if reserved:
             raise ReservedProperty(tuple(reserved))
         addressed = [address(letter, self._path) for letter in self.letters]
+        self._packed_sizes = tuple(map(len, addressed))
         return tuple(tuple(batch) for batch in pack(addressed, limit_bytes))

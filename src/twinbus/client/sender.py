@@ -25,9 +25,7 @@ from twinbus.client.messages import (
     PairedMessageBatch,
     Prepared,
     light_id,
-    light_size,
     room_in,
-    rough_sizes,
     schedulable,
 )
 from twinbus.client.ordered_sending import sending_of
@@ -66,6 +64,7 @@ class PairedServiceBusSender(AnySender):
         # the last send waited for its answer, and to fetch it costs more than to do it.
         link, entity, epoch, started_at = self._link, self.entity, self._link_epoch, monotonic()
         message_id = failure = None
+        sizes: tuple[int, ...] = ()
         with self._lock:  # not acquire(): an interrupt between that and a try would keep it for ever
             try:
                 now = monotonic()  # another thread may have been faster to take the lock
@@ -78,6 +77,8 @@ class PairedServiceBusSender(AnySender):
                         link.busy_until = None
                         self._straight[0] += 1
                         self._used_at = monotonic()
+                        if self._chronicle is not None:
+                            sizes = link.sent_sizes()
             except BaseException as error:
                 failure = self._failure_on(link, error, (message_id,) if message_id else (), started_at)
         if message_id is None:
@@ -88,7 +89,7 @@ class PairedServiceBusSender(AnySender):
             self._shell.succeeded(entity, epoch)  # somebody began to doubt meanwhile
         seconds = monotonic() - started_at
         if self._chronicle is not None:
-            self._chronicle.accepted(entity.path, (message_id,), (light_size(message),), seconds)
+            self._chronicle.accepted(entity.path, (message_id,), sizes, seconds)
         return new(SendReceipt, (entity.path, (message_id,), PRIMARY, 1, (), 1, 0, seconds, ()))
 
     def schedule_messages(
@@ -155,16 +156,18 @@ class PairedServiceBusSender(AnySender):
         started_at, link, entity, ids = monotonic(), self._link, self.entity, prepared.ids
         epoch = entity.plain_epoch
         failure: Failure | None = NOT_TRIED
+        sizes: tuple[int, ...] = ()
         if link is not None and epoch == self._link_epoch and not self._lock.locked():
             with self._lock:
                 failure = self._send_straight(link, prepared, timeout)
+                sizes = () if self._chronicle is None or failure is not None else link.sent_sizes()
         if failure is not None:
             return self._send_anew(prepared, failure, epoch, started_at, timeout)
         if entity.plain_epoch != epoch:
             self._shell.succeeded(entity, epoch)
         seconds = monotonic() - started_at
-        if self._chronicle is not None:
-            self._chronicle.accepted(entity.path, ids, rough_sizes(prepared.message), seconds)
+        if self._chronicle is not None and ids:
+            self._chronicle.accepted(entity.path, ids, sizes, seconds)
         return SendReceipt(entity.path, ids, PRIMARY, len(ids), seconds=seconds)
 
     def _send_straight(self, link: SenderLink, prepared: Prepared, timeout: float | None) -> Failure | None:
@@ -192,8 +195,9 @@ class PairedServiceBusSender(AnySender):
         link.busy_until = None
         given_up = interruption(error)
         if given_up is not None:
+            sizes = link.sent_sizes()
             self._forget(link)  # interrupted in the middle: nobody knows what the link is waiting for
-            self._interrupted(given_up, message_ids, started_at)
+            self._interrupted(given_up, message_ids, started_at, sizes)
             raise given_up from None
         failure = link.failure_of(error)
         self._after_failure(link, failure)
@@ -277,6 +281,7 @@ class PairedServiceBusSender(AnySender):
                 numbers = link.schedule(parcel.prepared.message, parcel.when, left_s)
             else:
                 link.send(parcel.prepared.message, left_s)
+                parcel.sent_sizes = link.sent_sizes()
                 numbers = []
             self._used_at = monotonic()
         except LinkFailed as problem:

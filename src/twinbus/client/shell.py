@@ -267,10 +267,12 @@ class ThreadShell:
         """The primary took something on the straight way."""
         self.feed(entity, lambda at, _: SendSucceeded(at, epoch))
 
-    def doubted(self, entity: Entity, failure: Failure, message_ids: tuple[str, ...]) -> None:
+    def doubted(
+        self, entity: Entity, failure: Failure, message_ids: tuple[str, ...], sizes: tuple[int, ...] = ()
+    ) -> None:
         """An attempt on the straight way was given up in the middle."""
         with self.lock:
-            self.pair.doubted(entity, failure, message_ids, "primary")
+            self.pair.doubted(entity, failure, message_ids, "primary", sizes=sizes)
         self.settle()
 
     def warn_once(self, entity: Entity, name: str, text: str, **details: object) -> None:
@@ -312,23 +314,26 @@ class ThreadShell:
 
     def _ping(self, entity: Entity) -> None:
         if not self.standing.has_side_ended("primary"):
-            self.run(flows.ping(self.pair, entity), self._probe)
+            self.run(flows.ping(self.pair, entity), lambda ask: self._probe(ask, entity))
 
-    def _probe(self, ask: Ask) -> Answer:
+    def _probe(self, ask: Ask, entity: Entity) -> Answer:
         assert isinstance(ask, Probe)
         until = monotonic() + ask.timeout_s
+        size, failure, probe = 0, None, self.rules.probe
         try:
             link = self.open_primary(ask.path, ask.timeout_s)
             try:
-                if self.rules.probe == "ping":
+                if probe == "ping":
                     link.send(ping_message(), max(0.001, until - monotonic()))
             finally:
+                size = sum(link.sent_sizes())
                 link.discard()
         except LinkFailed as problem:
-            return answers.failed(problem.failure)
+            failure = problem.failure
         except Exception as error:  # whatever it was: a ping that is not reported would be the last one
-            return answers.failed(describe(error, sending=False))
-        return answers.stored()
+            failure = describe(error, sending=False)
+        self.standing.probed(entity, probe, size, failure)
+        return answers.stored() if failure is None else answers.failed(failure)
 
     def _sweep(self) -> None:
         self.pool.close_idle(keep=self._warm_queue)

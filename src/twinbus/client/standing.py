@@ -31,6 +31,7 @@ from twinbus.pairing import closing
 from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.pairing.effects import Tell
 from twinbus.pairing.entity import Entity, name_of
+from twinbus.pairing.failure import Failure
 from twinbus.pairing.machine import FailedOver, Healthy
 from twinbus.pairing.pair import Pair
 from twinbus.pairing.verdict import classifier_for
@@ -38,6 +39,7 @@ from twinbus.pairing.verdict import classifier_for
 FIRST_RECHECK_S, RECHECK_S = 60.0, 3600.0
 """When a pair is looked at again after pairing, and how often it proves itself from then on, before an outage does."""
 UNNAMED = "unnamed"
+NO_REASON = "no reason was given"
 
 
 class Standing:
@@ -136,11 +138,18 @@ class Standing:
             queue = news.details.get("queue")
             self.chronicle.told(entity, news, self.queue_path(queue) if isinstance(queue, int) else "")
 
+    def probed(self, entity: Entity, probe: str, size: int, failure: Failure | None) -> None:
+        """Have it in the record that the primary was asked whether it is back."""
+        if self.chronicle is not None:
+            self.chronicle.probed(entity, probe, size, failure)
+
     def end(self, phase: Phase, reason: str | None = None) -> bool:
         """Closed or faulted; False if it has ended already."""
         if self.phase in (Phase.CLOSED, Phase.FAULTED):
             return False
         self.phase, self.fault, self.is_usable = phase, reason, False
+        if phase is Phase.FAULTED and self.chronicle is not None:
+            self.chronicle.faulted(reason or NO_REASON)
         return True
 
     def count_sent(self, queue: int, messages: int) -> None:
@@ -160,7 +169,7 @@ class Standing:
 
     def check_not_ended(self) -> None:
         if self.phase is Phase.FAULTED:
-            raise PairFaulted(self.fault or "no reason was given")
+            raise PairFaulted(self.fault or NO_REASON)
         if self.phase is Phase.CLOSED:
             raise PairClosed("the client is closed: nothing was sent")
 

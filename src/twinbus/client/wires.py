@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from azure.servicebus._pyamqp.constants import MessageDeliveryState
+from azure.servicebus._pyamqp.message import BatchMessage
 
 ATTACHED = 3
 """The SDK's number for the state of a link that can be used."""
@@ -133,19 +134,41 @@ class LastTransfer:
 
     def __init__(self, client: Any) -> None:
         self._delivery: Any = None
+        self._message: Any = None
+        self._message_bytes = 0
         is_async = hasattr(client, "_transfer_message_async")
         name = "_transfer_message_async" if is_async else "_transfer_message"
         transfer = getattr(client, name)
 
         def note(message_delivery: Any, timeout: float = 0) -> Any:
+            self._message = None
             self._delivery = delivery = transfer(message_delivery, timeout)
             return delivery
 
         async def note_async(message_delivery: Any, timeout: float = 0) -> Any:
+            self._message = None
             self._delivery = delivery = await transfer(message_delivery, timeout)
             return delivery
 
         setattr(client, name, note_async if is_async else note)
+        link = client._link
+        send = link._session._outgoing_transfer
+
+        def measure(delivery: Any, trace: Any) -> Any:
+            if delivery.frame["handle"] == link.handle:  # tokens travel on this session too
+                self._message, self._message_bytes = delivery.message, len(delivery.frame["payload"])
+            return send(delivery, trace)
+
+        link._session._outgoing_transfer = measure
+
+    def sizes(self) -> tuple[int, ...]:
+        """Encoded bytes of each message in the last transfer; nothing if it was not begun."""
+        if self._message is None:
+            return ()
+        if isinstance(self._message, BatchMessage):
+            letters: list[bytes] = self._message.data  # type: ignore[assignment]
+            return tuple(map(len, letters))
+        return (self._message_bytes,)
 
     def had_left(self) -> bool:
         """Of a send that has failed: whether its transfer was written. Can be asked once for each."""

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Literal, NamedTuple
 
 By = Literal["client", "syphon", "namespace", "ledger"]
-Operation = Literal["send", "receive", "settle", "renew", "manage"]
+Operation = Literal["send", "receive", "settle", "renew", "peek", "manage"]
 
 
 class Kind(StrEnum):
@@ -25,6 +25,7 @@ class Kind(StrEnum):
     SUSPECTED = "suspected"
     FAILED_OVER = "failed_over"
     PING = "ping"
+    PROBED = "probed"
     RECOVERED = "recovered"
     QUEUE_LEFT_OUT = "queue_left_out"
     QUEUE_BACK = "queue_back"
@@ -68,6 +69,8 @@ class Kind(StrEnum):
 
 COMPLETED, RECEIVED_AND_DELETED = "completed", "received-and-deleted"
 """Outcomes of a delivery: it was settled, or needed no settling."""
+PING_REFUSED, PING_NOT_SENT = "refused", "not-sent"
+"""Outcomes of a ping that the service has not taken: it was refused, or there was no link to send it on."""
 TOLD_BY_RECEIVER = "told-by-receiver"
 """The outcome of a dead letter, if whoever made it one tells of it: the namespace may have told, too."""
 
@@ -79,88 +82,257 @@ class Facts(NamedTuple):
     text: str
     operation: Operation | None = None
     """What one message (or, without messages, one of `count`) costs at the service; None: nothing."""
+    fields: tuple[str, ...] = ()
+    """What every event of this kind has, whoever records it; other fields may be there too."""
 
 
 FACTS: dict[Kind, Facts] = {
-    Kind.ACCEPTED: Facts(("client",), "The primary has acknowledged the messages.", "send"),
-    Kind.BACKLOGGED: Facts(("client",), "A backlog queue (`queue`) has acknowledged the messages.", "send"),
-    Kind.IN_DOUBT: Facts(
-        ("client", "syphon"), "The messages had left when the answer failed to come: `namespace` may have them.", "send"
+    Kind.ACCEPTED: Facts(
+        ("client",),
+        "The primary has acknowledged the messages.",
+        "send",
+        ("entity", "namespace", "message_ids", "sizes", "attempts"),
     ),
-    Kind.NOT_SENT: Facts(("client",), "The caller was given an error; no side acknowledged the messages."),
-    Kind.HELD: Facts(("client",), "The messages wait in the client until it is clear which side gets them."),
+    Kind.BACKLOGGED: Facts(
+        ("client",),
+        "A backlog queue (`queue`) has acknowledged the messages.",
+        "send",
+        ("entity", "namespace", "queue", "message_ids", "sizes", "attempts"),
+    ),
+    Kind.IN_DOUBT: Facts(
+        ("client", "syphon"),
+        "The messages had left when the answer failed to come: `namespace` may have them.",
+        "send",
+        ("entity", "namespace", "message_ids", "reason"),
+    ),
+    Kind.NOT_SENT: Facts(
+        ("client",),
+        "The caller was given an error; no side acknowledged the messages.",
+        None,
+        ("entity", "namespace", "message_ids", "sizes"),
+    ),
+    Kind.HELD: Facts(
+        ("client",),
+        "A send waits in the client until it is clear which side gets its messages.",
+        None,
+        ("entity", "namespace", "reason"),
+    ),
     Kind.THROTTLED: Facts(
         ("client", "syphon", "namespace"),
-        "The service was busy; whoever was told so tries nothing again before `until_ms`.",
+        "The service was busy; whoever was told so is to try nothing again before `until_ms`.",
+        None,
+        ("namespace", "reason", "until_ms"),
     ),
-    Kind.ATTEMPT_FAILED: Facts(("client", "syphon"), "One attempt was refused or got nowhere; others may follow."),
-    Kind.CANCELLED: Facts(("client",), "Scheduled messages were cancelled on the primary.", "manage"),
+    Kind.ATTEMPT_FAILED: Facts(
+        ("client", "syphon"),
+        "One attempt was refused or got nowhere; others may follow.",
+        None,
+        ("namespace", "reason"),
+    ),
+    Kind.CANCELLED: Facts(
+        ("client",),
+        "Scheduled messages were cancelled on the primary. Their ids are known if this client has scheduled them, "
+        "not too many others since: then they are told; if not, their numbers alone.",
+        "manage",
+        ("entity", "namespace", "sequence_numbers"),
+    ),
     Kind.RECEIVED: Facts(
         ("client",),
         "A receiver of the client is done with messages: `completed`, or `received-and-deleted`, as `outcome` says.",
         "receive",
+        ("entity", "namespace", "message_ids", "sizes", "sequence_numbers", "outcome"),
     ),
-    Kind.SUSPECTED: Facts(("client",), "The first counting failure of a healthy entity; its interval runs."),
-    Kind.FAILED_OVER: Facts(("client",), "Sends for the entity go to the backlog from now on."),
-    Kind.PING: Facts(("client",), "The entity was pinged; `outcome` says with what result.", "send"),
-    Kind.RECOVERED: Facts(("client",), "Sends for the entity go to the primary again."),
-    Kind.QUEUE_LEFT_OUT: Facts(("client",), "A backlog queue failed and is not chosen before `until_ms`."),
-    Kind.QUEUE_BACK: Facts(("client",), "A backlog queue is among the chosen again."),
-    Kind.PAIRED: Facts(("client",), "Pairing is ready; `count` backlog queues were found or created."),
-    Kind.FAULTED: Facts(("client",), "The pair has ended with a fault, for the given reason."),
-    Kind.QUEUE_CHECKED: Facts(("client",), "Backlog queues were looked for: `count` requests.", "manage"),
-    Kind.QUEUE_CREATED: Facts(("client",), "A backlog queue was created.", "manage"),
+    Kind.SUSPECTED: Facts(
+        ("client",),
+        "The first counting failure of a healthy entity; its interval runs.",
+        None,
+        ("entity", "namespace", "reason"),
+    ),
+    Kind.FAILED_OVER: Facts(
+        ("client",),
+        "Sends for the entity go to the backlog from now on.",
+        None,
+        ("entity", "namespace", "reason", "epoch"),
+    ),
+    Kind.PING: Facts(
+        ("client",),
+        "The entity was pinged, with `bytes`. `outcome` is `ok`, `in-doubt`, `refused`, or `not-sent` for want of a "
+        "link; by the full rule only the first two cost an operation.",
+        "send",
+        ("entity", "namespace", "count", "outcome", "epoch"),
+    ),
+    Kind.PROBED: Facts(
+        ("client",),
+        "A link to the entity was tried, to see whether it is back: `ok` or `failed`, as `outcome` says.",
+        None,
+        ("entity", "namespace", "outcome", "epoch"),
+    ),
+    Kind.RECOVERED: Facts(
+        ("client",), "Sends for the entity go to the primary again.", None, ("entity", "namespace", "reason", "epoch")
+    ),
+    Kind.QUEUE_LEFT_OUT: Facts(
+        ("client",),
+        "A backlog queue failed and is not chosen before `until_ms`.",
+        None,
+        ("namespace", "queue", "reason", "until_ms"),
+    ),
+    Kind.QUEUE_BACK: Facts(
+        ("client",), "A backlog queue is among the chosen again.", None, ("namespace", "queue", "reason")
+    ),
+    Kind.PAIRED: Facts(
+        ("client",), "Pairing is ready; `count` backlog queues were found or created.", None, ("namespace", "count")
+    ),
+    Kind.FAULTED: Facts(
+        ("client",), "The pair has ended with a fault, for the given reason.", None, ("namespace", "reason")
+    ),
+    Kind.QUEUE_CHECKED: Facts(
+        ("client",), "Backlog queues were looked for: `count` requests.", "manage", ("namespace", "count")
+    ),
+    Kind.QUEUE_CREATED: Facts(("client",), "A backlog queue was created.", "manage", ("namespace", "queue", "count")),
     Kind.LONG_POLL: Facts(
-        ("syphon", "namespace"), "A receiver gave credit for one more wait, and nothing was there.", "receive"
+        ("syphon", "namespace"),
+        "A receiver gave credit for one more wait, and nothing was there.",
+        "receive",
+        ("namespace", "count"),
     ),
-    Kind.RECEIVED_FROM_BACKLOG: Facts(("syphon",), "The syphon holds the messages under lock.", "receive"),
-    Kind.SENT_HOME: Facts(("syphon",), "The primary has acknowledged messages that came from the backlog.", "send"),
-    Kind.COMPLETED: Facts(("syphon",), "The backlog queue no longer has the messages.", "settle"),
-    Kind.RELEASED: Facts(("syphon",), "The messages were given back to the backlog queue.", "settle"),
-    Kind.LOCK_RENEWED: Facts(("syphon",), "Locks were renewed: `count` requests.", "renew"),
-    Kind.LOCK_LOST: Facts(("syphon",), "Locks ended before the messages were completed: they come again."),
-    Kind.DESTINATION_SKIPPED: Facts(("syphon",), "The entity takes nothing; it is tried again at `until_ms`."),
-    Kind.DESTINATION_BACK: Facts(("syphon",), "The entity takes messages again."),
+    Kind.RECEIVED_FROM_BACKLOG: Facts(
+        ("syphon",),
+        "The syphon holds the messages under lock.",
+        "receive",
+        ("namespace", "queue", "message_ids", "sizes"),
+    ),
+    Kind.SENT_HOME: Facts(
+        ("syphon",),
+        "The primary has acknowledged messages that came from the backlog.",
+        "send",
+        ("entity", "namespace", "message_ids", "sizes"),
+    ),
+    Kind.COMPLETED: Facts(
+        ("syphon",),
+        "The backlog queue no longer has the messages.",
+        "settle",
+        ("entity", "namespace", "queue", "message_ids", "sizes"),
+    ),
+    Kind.RELEASED: Facts(
+        ("syphon",),
+        "The messages were given back to the backlog queue.",
+        "settle",
+        ("namespace", "queue", "message_ids", "sizes"),
+    ),
+    Kind.LOCK_RENEWED: Facts(
+        ("syphon",), "Locks were renewed: `count` requests.", "renew", ("namespace", "queue", "count")
+    ),
+    Kind.LOCK_LOST: Facts(
+        ("syphon",),
+        "Locks ended before the messages were completed: they come again.",
+        None,
+        ("namespace", "queue", "message_ids", "sizes", "reason"),
+    ),
+    Kind.DESTINATION_SKIPPED: Facts(
+        ("syphon",),
+        "The entity takes nothing; it is tried again at `until_ms`.",
+        None,
+        ("entity", "namespace", "reason", "until_ms"),
+    ),
+    Kind.DESTINATION_BACK: Facts(("syphon",), "The entity takes messages again.", None, ("entity", "namespace")),
     Kind.REDRIVEN: Facts(
-        ("syphon",), "Quarantined messages were sent home after all, and are gone from quarantine.", "settle"
+        ("syphon",),
+        "Quarantined messages were sent home after all, and are gone from quarantine.",
+        "settle",
+        ("namespace", "queue", "message_ids", "sizes"),
     ),
     Kind.DISCARDED: Facts(
-        ("syphon",), "Quarantined messages were thrown away because somebody asked for it.", "settle"
+        ("syphon",),
+        "Quarantined messages were thrown away because somebody asked for it.",
+        "settle",
+        ("namespace", "queue", "message_ids", "sizes"),
     ),
-    Kind.PAUSED: Facts(("syphon",), "The syphon was paused."),
-    Kind.RESUMED: Facts(("syphon",), "The syphon goes on."),
+    Kind.PAUSED: Facts(("syphon",), "The syphon was paused.", None, ("namespace", "reason")),
+    Kind.RESUMED: Facts(("syphon",), "The syphon goes on.", None, ("namespace",)),
     Kind.STORED: Facts(
-        ("namespace",), "The namespace has the messages on disk: sent, scheduled or forwarded to `entity`."
+        ("namespace",),
+        "The namespace has the messages on disk: sent, scheduled or forwarded to `entity`.",
+        None,
+        ("namespace", "message_ids", "sizes", "sequence_numbers"),
     ),
     Kind.DELIVERED: Facts(
         ("namespace",),
         "A receiver is done with the messages: `completed`, or `received-and-deleted`, as `outcome` says.",
         "receive",
+        ("namespace", "message_ids", "sizes", "sequence_numbers", "outcome"),
     ),
-    Kind.DUPLICATE: Facts(("namespace",), "Duplicate detection dropped the messages: their ids were known."),
+    Kind.DUPLICATE: Facts(
+        ("namespace",),
+        "Duplicate detection dropped the messages: their ids were known.",
+        None,
+        ("namespace", "message_ids", "sizes"),
+    ),
     Kind.DEAD_LETTERED: Facts(
         ("namespace", "syphon", "client"),
         "The messages are among the dead letters of `entity`; if `outcome` is `not-forwarded`, those of transfers. "
         "`told-by-receiver`: a receiver of the client has put them there, and the namespace may tell of it too.",
         "settle",
+        ("namespace", "message_ids", "sizes"),
     ),
-    Kind.EXPIRED: Facts(("namespace", "syphon"), "The time to live of the messages ended first."),
+    Kind.EXPIRED: Facts(
+        ("namespace", "syphon"),
+        "The time to live of the messages ended first.",
+        None,
+        ("namespace", "message_ids", "sizes"),
+    ),
     Kind.INVENTORY: Facts(
-        ("namespace",), "As the namespace began to work, `entity` had `count` messages; what went before is settled."
+        ("namespace",),
+        "As the namespace began to work, `entity` had `count` messages; what went before is settled.",
+        None,
+        ("namespace", "count", "bytes"),
     ),
     Kind.COPIED: Facts(
-        ("namespace",), "A subscription (`entity`) has got copies of its topic's messages, with their numbers there."
+        ("namespace",),
+        "A subscription (`entity`) has got copies of its topic's messages, with their numbers there.",
+        None,
+        ("entity", "namespace", "message_ids", "sizes", "sequence_numbers"),
     ),
-    Kind.UNCLAIMED: Facts(("namespace",), "No subscription wanted the messages: their topic has dropped them."),
-    Kind.FORWARDED: Facts(("namespace",), "The messages went on from `entity` to where it forwards."),
-    Kind.UNSCHEDULED: Facts(("namespace",), "Scheduled messages were cancelled: the namespace has dropped them."),
-    Kind.REMOVED: Facts(("namespace",), "`entity` was deleted, and the `count` messages that were in it."),
+    Kind.UNCLAIMED: Facts(
+        ("namespace",),
+        "No subscription wanted the messages: their topic has dropped them.",
+        None,
+        ("entity", "namespace", "message_ids", "sizes"),
+    ),
+    Kind.FORWARDED: Facts(
+        ("namespace",),
+        "The messages went on from `entity` to where it forwards.",
+        None,
+        ("entity", "namespace", "message_ids", "sizes"),
+    ),
+    Kind.UNSCHEDULED: Facts(
+        ("namespace",),
+        "Scheduled messages were cancelled: the namespace has dropped them.",
+        None,
+        ("entity", "namespace", "message_ids", "sizes"),
+    ),
+    Kind.REMOVED: Facts(
+        ("namespace",),
+        "`entity` was deleted, and the `count` messages that were in it; no count: it was empty.",
+        None,
+        ("namespace",),
+    ),
     Kind.OPENED: Facts(
         ("ledger",),
         "The first record of a process; records wait in its memory for up to `duration_us`, and for up to `sync_us` "
         "until they are safe from a power cut.",
+        None,
+        ("duration_us",),
     ),
-    Kind.CLOSED: Facts(("ledger",), "The last record of a process that ended in good order: nothing can follow."),
-    Kind.GAP: Facts(("ledger",), "Records `missing_first` to `missing_last` were never written, for the given reason."),
-    Kind.REJECTED: Facts(("ledger",), "An event that could not be written as JSON was recorded as this instead."),
+    Kind.CLOSED: Facts(
+        ("ledger",), "The last record of a process that ended in good order: nothing can follow.", None, ()
+    ),
+    Kind.GAP: Facts(
+        ("ledger",),
+        "Records `missing_first` to `missing_last` were never written, for the given reason.",
+        None,
+        ("missing_first", "missing_last", "since_ms", "until_ms", "reason"),
+    ),
+    Kind.REJECTED: Facts(
+        ("ledger",), "An event that could not be written as JSON was recorded as this instead.", None, ("reason",)
+    ),
 }

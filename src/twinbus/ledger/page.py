@@ -81,10 +81,11 @@ have one value for each message, in the same order, or none at all.
 ## Kinds
 
 *Operation* is what the service charges for each message of such an event (without messages: for each of `count`, or
-once if there is no count).
+once if there is no count). *Always has* are the fields that no event of the kind is without; others are there where
+they are known. In what a namespace tells, `entity` or, for backlog queues, `queue` says where it happened.
 
-| kind | recorded by | operation | what happened |
-|---|---|---|---|
+| kind | recorded by | operation | what happened | always has |
+|---|---|---|---|---|
 {kinds}
 
 ## Options
@@ -127,8 +128,10 @@ def reference_page() -> str:
 
 
 def _kind_row(kind: Kind) -> str:
-    by, text, operation = FACTS[kind]
-    return f"| `{kind}` | {', '.join(by)} | {operation or ''} | {text} |"
+    by, text, operation, promised = FACTS[kind]
+    return (
+        f"| `{kind}` | {', '.join(by)} | {operation or ''} | {text} | {', '.join(f'`{name}`' for name in promised)} |"
+    )
 
 
 def _option_rows(usual: LedgerOptions) -> list[str]:

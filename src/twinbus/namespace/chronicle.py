@@ -19,6 +19,8 @@ from twinbus.pairing.backlog_queues import is_backlog_path
 MESSAGES_PER_EVENT_MAX = 2_000
 TEXT_PER_EVENT_MAX = 2 * 1024 * 1024
 """A line of the ledger has a largest size, and ids may be long."""
+BUSY_MS = 10_000
+"""How long whoever is told that the namespace is busy has to wait, as the error says."""
 
 
 class Chronicle:
@@ -63,10 +65,12 @@ class Chronicle:
             until_ms=happened.until_ms,
         )
 
-    def refused(self, path: str, error: NamespaceError) -> None:
+    def refused(self, path: str, error: NamespaceError, now_ms: int) -> None:
         """An operation was turned away because the namespace is busy."""
         entity, queue = _place(path)
-        self._record(Event(Kind.THROTTLED, entity, self._namespace, queue, count=1, reason=str(error)))
+        until_ms = now_ms + BUSY_MS
+        event = Event(Kind.THROTTLED, entity, self._namespace, queue, count=1, reason=str(error), until_ms=until_ms)
+        self._record(event)
 
 
 @lru_cache(maxsize=4096)

@@ -49,9 +49,9 @@ class Reception:
         connections: Callable[[], int],
         clock: Callable[[], int],
         memory_bytes: Callable[[], int] = lambda: 0,
-        on_busy: Callable[[str, NamespaceError], None] | None = None,
+        on_busy: Callable[[str, NamespaceError, int], None] | None = None,
     ) -> None:
-        """`on_busy` hears which entity's operations were turned away because there are too many."""
+        """`on_busy` hears which entity's operations were turned away because there are too many, and when."""
         self.ask = do
         self._on_busy = on_busy
         self.authority = authority
@@ -85,7 +85,7 @@ class Reception:
 
     def note_busy(self, path: str, error: NamespaceError) -> None:
         if self._on_busy is not None:
-            self._on_busy(path, error)
+            self._on_busy(path, error, self.clock())
 
     def count_sent(self, entity: str, arrivals: Iterable[Arrival]) -> None:
         sizes: dict[bool, list[int]] = {False: [], True: []}

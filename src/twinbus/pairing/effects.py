@@ -44,6 +44,8 @@ class Tell:
     name: str
     text: str
     details: Mapping[str, object] = field(default_factory=dict)
+    sizes: tuple[int, ...] = ()
+    """Encoded bytes of each of the messages that `details` name: for the ledger only."""
 
 
 Effect = WakeMe | ForgetWake | PingPrimary | StopPings | Rouse | Tell

@@ -116,12 +116,23 @@ class Pair:
         self.order(entity, *entity.count_send(at, epoch, chance, failed=True))
 
     def doubted(
-        self, entity: Entity, failure: Failure, message_ids: Sequence[str], side: str, copies: int | None = None
+        self,
+        entity: Entity,
+        failure: Failure,
+        message_ids: Sequence[str],
+        side: str,
+        copies: int | None = None,
+        *,
+        sizes: Sequence[int] = (),
+        queue: int | None = None,
     ) -> None:
         """An attempt to send these messages, or so many of them, ended without an answer."""
         entity.tally.in_doubt += len(message_ids) if copies is None else copies
-        details = {"message_ids": tuple(message_ids), "side": side}
-        self.order(entity, Tell("in_doubt", f"{failure.kind.value}: {failure.text}", details))
+        details: dict[str, object] = {"message_ids": tuple(message_ids), "side": side}
+        if queue is not None:
+            details["queue"] = queue
+        text = f"{failure.kind.value}: {failure.text}"
+        self.order(entity, Tell("in_doubt", text, details, sizes=tuple(sizes)))
 
     # --- backlog queues ---
 
@@ -136,7 +147,9 @@ class Pair:
     def queue_failed(self, queue: int, at: float, failure: Failure) -> None:
         """The queue leaves the rotation, for all senders."""
         if self.rotation.lose(queue, at, failure):
-            self.order(None, Tell("backlog_queue_lost", str(failure), {"queue": queue, "kind": failure.kind.value}))
+            wait_s = self.rotation.lost[queue].back_at - at if queue in self.rotation.lost else 0.0
+            details = {"queue": queue, "kind": failure.kind.value, "wait_s": wait_s}
+            self.order(None, Tell("backlog_queue_lost", str(failure), details))
 
     # --- order ---
 

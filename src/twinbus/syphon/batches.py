@@ -28,8 +28,13 @@ class Batch(NamedTuple):
 
     number: int
     letters: list[Held]
-    size: int
+    sizes: tuple[int, ...]
+    """Of each letter as it goes home."""
     sent_ms: int
+
+    @property
+    def size(self) -> int:
+        return sum(self.sizes)
 
 
 def take_batch(waiting: deque[Held], limit_bytes: int, most: int) -> list[Held]:

@@ -14,6 +14,7 @@ from twinbus.errors import DecodeError
 from twinbus.ledger.events import Event, Recorder
 from twinbus.ledger.kinds import Kind
 from twinbus.pairing.failure import Failure, FailureKind
+from twinbus.syphon.batches import Batch
 from twinbus.syphon.letters import Held, Name
 
 
@@ -44,7 +45,7 @@ class Chronicle:
     def resumed(self) -> None:
         """Somebody said so."""
 
-    def sent(self, kind: Kind, letters: list[Held], failure: Failure | None = None) -> None:
+    def sent(self, kind: Kind, batch: Batch, failure: Failure | None = None) -> None:
         """A batch was stored at home, or it is in doubt, or it was refused."""
 
     def skipped(self, path: str, failure: Failure, until_ms: int) -> None:
@@ -109,9 +110,12 @@ class LedgerChronicle(Chronicle):
 
     # --- home ---
 
-    def sent(self, kind: Kind, letters: list[Held], failure: Failure | None = None) -> None:
-        """A batch was stored at home, or it is in doubt, or it was refused."""
-        self._record(_event(kind, [held.name for held in letters], self._primary, failure=failure))
+    def sent(self, kind: Kind, batch: Batch, failure: Failure | None = None) -> None:
+        """A batch was stored at home, or it is in doubt, or it was refused. Letters are smaller there than they were
+        in the backlog.
+        """
+        names = [held.name for held in batch.letters]
+        self._record(_event(kind, names, self._primary, failure=failure, sizes=batch.sizes))
 
     def skipped(self, path: str, failure: Failure, until_ms: int) -> None:
         kind = Kind.THROTTLED if failure.kind is FailureKind.BUSY else Kind.DESTINATION_SKIPPED
@@ -138,14 +142,16 @@ def _event(
     reason: str = "",
     failure: Failure | None = None,
     until_ms: int = 0,
+    sizes: tuple[int, ...] | None = None,
 ) -> Event:
+    """`sizes`: of the messages at this stage, if they are not those with which they came from the backlog."""
     return Event(
         kind,
         entity=names[0].path if names else entity,
         namespace=namespace,
         queue=queue,
         message_ids=tuple([name.message_id for name in names]),
-        sizes=tuple([name.size for name in names]),
+        sizes=tuple([name.size for name in names]) if sizes is None else sizes,
         session_ids=tuple([name.session_id for name in names]) if any(name.session_id for name in names) else (),
         condition="" if failure is None else failure.condition or "",
         reason=reason if failure is None else str(failure),

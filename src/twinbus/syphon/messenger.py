@@ -30,8 +30,11 @@ class Messenger(Linked):
         self._silent: set[str] = set()
         """Entities that kept us waiting: once is enough, or a thousand messages would wait a thousand times."""
 
-    async def deliver(self, letter: bytes) -> None:
-        """Raises `LineFailed`, `EnvelopeError` or `DecodeError` if the message did not arrive."""
+    async def deliver(self, letter: bytes) -> int:
+        """Send a message home; how many bytes it has there.
+
+        Raises `LineFailed`, `EnvelopeError` or `DecodeError` if it did not arrive.
+        """
         bare = sections.rewrite(letter, remove_application_properties=NOTES)
         home = open_envelope(bare)
         problem = path_problem(home.path)
@@ -45,6 +48,7 @@ class Messenger(Linked):
             if error.failure.kind is FailureKind.NO_ANSWER:
                 self._silent.add(home.path)
             raise
+        return len(home.letter)
 
     async def _send(self, path: str, letter: bytes) -> None:
         link = self._links.get(path)

@@ -227,7 +227,7 @@ class Pump:
             return
         for batch in destination.take_in_flight():
             self.tally.in_doubt += len(batch.letters)
-            self._chronicle.sent(Kind.IN_DOUBT, batch.letters, failure)
+            self._chronicle.sent(Kind.IN_DOUBT, batch, failure)
             self.pace.ended(len(batch.letters), moved=False)
             self._park(batch.letters, now_ms)
         self._rest(destination, failure, now_ms)
@@ -253,7 +253,7 @@ class Pump:
                 self._not_stored(destination, batch, failure_of_outcome(outcome), now_ms)
 
     def _stored(self, destination: Destination, batch: Batch) -> None:
-        self._chronicle.sent(Kind.SENT_HOME, batch.letters)
+        self._chronicle.sent(Kind.SENT_HOME, batch)
         for held in batch.letters:
             lot = held.lot
             if lot.is_lost:
@@ -270,7 +270,7 @@ class Pump:
 
     def _not_stored(self, destination: Destination, batch: Batch, failure: Failure, now_ms: int) -> None:
         self.pace.ended(len(batch.letters), moved=False)
-        self._chronicle.sent(Kind.ATTEMPT_FAILED, batch.letters, failure)
+        self._chronicle.sent(Kind.ATTEMPT_FAILED, batch, failure)
         if verdict(failure, Role.SYPHON) is not Verdict.RAISE:
             self._park(batch.letters, now_ms)
             self._rest(destination, failure, now_ms)
@@ -378,7 +378,7 @@ class Pump:
             return 0
         payload, message_format = encode_batch(payloads)
         number = next(self._numbers) & 0xFFFFFFFF
-        destination.in_flight[number] = Batch(number, going, sum(map(len, payloads)), now_ms)
+        destination.in_flight[number] = Batch(number, going, tuple(map(len, payloads)), now_ms)
         destination.credit -= 1
         self.pace.sent(len(going))
         self.tally.batches += 1
@@ -392,7 +392,7 @@ class Pump:
             return None
         if lot.ends_ms <= now_ms:
             lot.queue.give_back([held], self._effects)
-            self._chronicle.left(Kind.LOCK_LOST, lot.queue.index, [held.number])
+            self._chronicle.left(Kind.LOCK_LOST, lot.queue.index, [held.number], "the lock has ended")
             return None
         if held.is_dead(now_ms):
             self._refuse(held, reasons.EXPIRED, "its time to live ended in the backlog", now_ms)

@@ -218,11 +218,11 @@ class Clearance:
 
     async def _send_home(self, found: Quarantined, messenger: Messenger) -> None:
         try:
-            await messenger.deliver(found.letter)
+            size = await messenger.deliver(found.letter)
         except (LineFailed, EnvelopeError, DecodeError) as error:
             self._book.not_sent_home(found, error, error.failure if isinstance(error, LineFailed) else None)
             raise
-        self._book.sent_home(found)
+        self._book.sent_home(found, size)
 
     async def _leave(self, link: ReceivingLink) -> None:
         await self._tray.drain(link, self._line.flush, _QUIET_S)  # or what is given back now comes again at once

@@ -21,8 +21,9 @@ class QuarantineBook:
     def received(self, found: Quarantined, queue: str) -> None:
         self._record(self._there(Kind.RECEIVED_FROM_BACKLOG, found, queue))
 
-    def sent_home(self, found: Quarantined) -> None:
-        self._record(_event(Kind.SENT_HOME, found, self._primary))
+    def sent_home(self, found: Quarantined, size: int) -> None:
+        """`size`: as it goes home, which is smaller."""
+        self._record(_event(Kind.SENT_HOME, found, self._primary, size=size))
 
     def not_sent_home(self, found: Quarantined, error: Exception, failure: Failure | None) -> None:
         """Refused once more; or nobody knows."""
@@ -42,7 +43,14 @@ class QuarantineBook:
 
 
 def _event(
-    kind: Kind, found: Quarantined, namespace: str, *, queue: str = "", reason: str = "", condition: str = ""
+    kind: Kind,
+    found: Quarantined,
+    namespace: str,
+    *,
+    queue: str = "",
+    reason: str = "",
+    condition: str = "",
+    size: int | None = None,
 ) -> Event:
     return Event(
         kind,
@@ -50,7 +58,7 @@ def _event(
         namespace=namespace,
         queue=queue,
         message_ids=(found.message_id or "",),
-        sizes=(found.size,),
+        sizes=(found.size if size is None else size,),
         session_ids=() if found.session_id is None else (found.session_id,),
         reason=reason,
         condition=condition,

@@ -35,13 +35,10 @@ from twinbus.client.messages import (
     can_take_detour,
     for_schedule,
     letters_of,
-    light_id,
-    light_size,
     might_not_fit,
     prepare,
     prepare_light,
     reserved_names,
-    rough_sizes,
 )
 from twinbus.pairing.envelope import RESERVED_NAMES, address
 from twinbus.pairing.letters import fits
@@ -454,10 +451,3 @@ def test_letters_carry_the_trace_context_and_their_batch_is_linked_to_it() -> No
     }
     (link,) = get_span_links_from_batch(batch_of([address(letter, "orders")]))
     assert link.headers == {"traceparent": "00-trace-span-01", "tracestate": "a=b"}
-
-
-@pytest.mark.parametrize("body", [b"", b"x" * 1000, "text", "\u00fc"])
-def test_a_light_message_is_as_large_at_a_glance_as_looked_at(body: str | bytes) -> None:
-    message = ServiceBusMessage(body)
-    assert light_id(message, LIMIT)
-    assert (light_size(message),) == rough_sizes(message)

@@ -42,6 +42,14 @@ class Messages:
         return 100 * len(self.named)
 
     @property
+    def sizes(self) -> tuple[int, ...]:
+        return (100,) * len(self.named)
+
+    @property
+    def sizes_in_backlog(self) -> tuple[int, ...]:
+        return (150,) * len(self.named)
+
+    @property
     def session_ids(self) -> frozenset[str | None]:
         return frozenset(session for _, session in self.named)
 

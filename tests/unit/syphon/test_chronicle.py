@@ -57,6 +57,18 @@ def test_every_step_of_a_message_is_told_once() -> None:
     assert all(len(event.sizes) == len(event.message_ids) for event in home)
 
 
+def test_each_stage_has_the_size_that_the_message_has_there() -> None:
+    yard, notebook = noted_yard()
+    yard.put("orders", "m1", b"x" * 100)
+    yard.put("orders", "m2", b"x" * 5)
+    yard.run()
+    sizes = {event.kind: event.sizes for event in notebook.events if event.message_ids == ("m1", "m2")}
+    assert sizes[Kind.SENT_HOME] == tuple(map(len, yard.home["orders"]))
+    lent = sizes[Kind.RECEIVED_FROM_BACKLOG]
+    assert min(lent) > max(5, sizes[Kind.SENT_HOME][1])
+    assert sizes[Kind.COMPLETED] == lent, "it is the lent message that is completed"
+
+
 def test_what_does_not_go_home_is_told_with_its_kind() -> None:
     yard, notebook = noted_yard()
     yard.broken["down"] = Error("amqp:not-found", "no such queue")

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from twinbus.ledger.kinds import Kind
 
 CHANGES = (Kind.SUSPECTED, Kind.FAILED_OVER, Kind.RECOVERED)
-BY_CLIENTS = (*CHANGES, Kind.ACCEPTED, Kind.BACKLOGGED, Kind.PING, Kind.IN_DOUBT, Kind.NOT_SENT)
+BY_CLIENTS = (*CHANGES, Kind.ACCEPTED, Kind.BACKLOGGED, Kind.PING, Kind.PROBED, Kind.IN_DOUBT, Kind.NOT_SENT)
 
 
 def changes(steps: DataFrame) -> DataFrame:

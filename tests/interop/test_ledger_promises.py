@@ -1,0 +1,272 @@
+"""Every kind of event, provoked by whoever is said to record it, has every field that the reference page promises."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiver
+from azure.servicebus.exceptions import ServiceBusError
+from azure.servicebus.management import EntityStatus
+from backlog_letters import letter, put, stranger
+from ledger_disks import RefusingDisk
+from paired import WAIT_S, Heard, Stage, wait_until
+from promises import broken_promises, kinds_by, kinds_in, of_kind, records_of
+
+from twinbus import PairedServiceBusClient, Retry
+from twinbus.amqp.sections import Header
+from twinbus.client.namespace import Namespace
+from twinbus.dial import Dial
+from twinbus.errors import BothNamespacesUnavailable
+from twinbus.ledger import Event, Kind, Ledger
+from twinbus.ledger.options import LedgerOptions
+from twinbus.syphon import Syphon, SyphonOptions
+from twinbus.syphon.quarantine import Quarantine
+from twinbus.testing import LocalNamespace, NamespacePair
+
+BACKLOG = "contoso/x-servicebus-transfer/0"
+
+
+def named(*names: str) -> list[ServiceBusMessage]:
+    return [ServiceBusMessage("x" * 10, message_id=name) for name in names]
+
+
+# --- the paired client ---
+
+
+@contextmanager
+def meanwhile(work: Callable[[], object]) -> Iterator[None]:
+    """Something that waits, and whose end nobody cares about, on another thread."""
+
+    def do() -> None:
+        with suppress(Exception):
+            work()
+
+    thread = threading.Thread(target=do, daemon=True)
+    thread.start()
+    yield
+    thread.join(WAIT_S)
+
+
+def send_and_receive(stage: Stage, bus: PairedServiceBusClient) -> None:
+    with bus.get_queue_sender(stage.orders) as sender, bus.get_queue_receiver(stage.orders) as receiver:
+        sender.send_messages(named("first", "second"))
+        for settle in (receiver.complete_message, receiver.dead_letter_message):
+            settle(receiver.receive_messages(1, max_wait_time=WAIT_S)[0])
+        numbers = sender.schedule_messages(named("later"), datetime.now(UTC) + timedelta(hours=1))
+        sender.cancel_scheduled_messages(numbers)
+
+
+def lose_a_backlog_queue(stage: Stage, bus: PairedServiceBusClient) -> None:
+    for status in (EntityStatus.SEND_DISABLED, EntityStatus.ACTIVE):
+        stage.secondary.change_queue(stage.backlog(0), status=status)
+        bus.recheck()
+
+
+def go_through_an_outage(stage: Stage, bus: PairedServiceBusClient, heard: Heard) -> None:
+    with bus.get_queue_sender(stage.orders) as sender:
+        stage.primary.break_("no-send", stage.orders)
+        sender.send_messages(named("away"))
+        heard.wait_for("ping_failed")
+        stage.secondary.break_("no-send")
+        with pytest.raises(BothNamespacesUnavailable):
+            sender.send_messages(named("nowhere"))
+        stage.secondary.clear()
+        stage.primary.clear()
+        heard.wait_for("recovered")
+
+
+def lose_an_answer(stage: Stage, bus: PairedServiceBusClient, heard: Heard) -> None:
+    stage.primary.break_("unanswered", stage.invoices)
+    sender = bus.get_queue_sender(stage.invoices)
+    with meanwhile(lambda: sender.send_messages(named("doubtful"))):
+        wait_until(lambda: stage.primary.operations(stage.invoices).get("send"))
+        stage.primary.break_("unreachable", how="drop")
+        heard.wait_for("in_doubt")
+        stage.primary.clear()
+
+
+def ask_by_link(stage: Stage, folder: Path) -> None:
+    with stage.bus(ledger=folder, probe="link") as bus, bus.get_queue_sender(stage.orders) as sender:
+        heard = Heard(bus)
+        sender.send_messages(named("third"))
+        bus.force_failover(stage.orders)
+        heard.wait_for("recovered")
+
+
+def test_whatever_a_client_records_has_what_the_page_promises(both: Stage, tmp_path: Path) -> None:
+    ask_by_link(both, tmp_path)
+    wishes: dict[str, Any] = {"failover_interval": timedelta(seconds=1), "hold_sends": True, "retry": Retry(attempts=2)}
+    with both.bus(ledger=tmp_path, probe="ping", **wishes) as bus:
+        heard = Heard(bus)
+        send_and_receive(both, bus)
+        lose_a_backlog_queue(both, bus)
+        go_through_an_outage(both, bus, heard)
+        lose_an_answer(both, bus, heard)
+        both.primary.break_("busy", both.orders, per_second=0)
+        sender = bus.get_queue_sender(both.orders)
+        with meanwhile(lambda: sender.send_messages(named("one too many"))):
+            heard.wait_for("busy")
+            bus.fault("the story ends")
+    records = [record for record in records_of(tmp_path) if record.program == "client"]
+    assert kinds_in(records) == kinds_by("client")
+    assert broken_promises(records) == []
+
+
+def test_who_cancels_what_this_client_has_scheduled_is_told_with_ids_and_others_by_number(
+    both: Stage, tmp_path: Path
+) -> None:
+    later = datetime.now(UTC) + timedelta(hours=1)
+    with both.bus(ledger=tmp_path / "other") as bus, bus.get_queue_sender(both.orders) as sender:
+        strange = sender.schedule_messages(named("of somebody else"), later)
+    with both.bus(ledger=tmp_path / "own") as bus, bus.get_queue_sender(both.orders) as sender:
+        known = sender.schedule_messages(named("a", "b", "c"), later)
+        with bus.get_queue_sender(both.orders) as another:
+            another.cancel_scheduled_messages([*strange, known[2], known[0]])
+    told = of_kind(records_of(tmp_path / "own"), Kind.CANCELLED)
+    assert [(each.message_ids, each.sequence_numbers, each.count) for each in told] == [
+        (("c", "a"), (known[2], known[0]), 0),
+        ((), tuple(strange), 1),
+    ]
+
+
+# --- the syphon ---
+
+QUICK: dict[str, Any] = {"backoff_s": (0.1, 0.5), "busy_s": 0.5, "attempt_s": 6.0, "lock_s": 5.0}
+OLD = Header(ttl_ms=1)
+
+
+def dials_of(pair: NamespacePair) -> tuple[Dial, Dial]:
+    home, backlog = [Namespace.from_connection_string(each.connection_string).dial() for each in pair]
+    return home, backlog
+
+
+async def fill(pair: NamespacePair, *letters: bytes) -> None:
+    await put(pair.secondary.connection_string, BACKLOG, letters)
+
+
+async def until(is_so: Callable[[], object]) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while not is_so():
+            await asyncio.sleep(0.01)
+
+
+async def through_thick_and_thin(pair: NamespacePair, syphon: Syphon) -> None:
+    faults, tally = pair.primary.faults, syphon.pump.tally
+    await fill(pair, letter("orders", "plain"), letter("orders", "old", header=OLD), stranger())
+    await until(lambda: tally.moved == 1 and tally.expired == 1 and tally.refused == 1)
+    syphon.pause()
+    syphon.resume()
+    for number, condition in enumerate(("com.microsoft:server-busy", "amqp:internal-error"), 2):
+        faults.add("refuse", entities=["orders"], condition=condition, count=1, on="sends")
+        await fill(pair, letter("orders", condition))
+        await until(lambda number=number: tally.moved == number)  # type: ignore[misc]
+    faults.add("unanswered", entities=["orders"], count=1)
+    await fill(pair, letter("orders", "doubtful"))
+    await until(lambda: tally.moved == 4)
+    faults.add("slow", entities=["orders"], delay=timedelta(seconds=4))
+    await fill(pair, letter("orders", "slow"))
+    await until(lambda: tally.locks_renewed and tally.received > tally.stored + tally.released)
+    await asyncio.to_thread(pair.secondary.restart)
+    await until(lambda: tally.moved == 5)
+
+
+async def empty_the_quarantine(pair: NamespacePair, ledger: Ledger) -> None:
+    home, backlog = dials_of(pair)
+    pair.primary.faults.clear()
+    async with Quarantine(backlog, "contoso", 1, ledger=ledger) as quarantine:
+        await quarantine.redrive(home, lambda found: True)
+        await quarantine.discard(lambda found: True)
+
+
+async def test_whatever_a_syphon_records_has_what_the_page_promises(
+    namespace_pair: NamespacePair, tmp_path: Path
+) -> None:
+    primary, secondary = namespace_pair
+    primary.create_queue("orders")
+    secondary.create_queue(BACKLOG, lock_ms=5_000, max_delivery_count=2_147_483_647)
+    home, backlog = dials_of(namespace_pair)
+    with Ledger.at(tmp_path, "syphon") as ledger:
+        async with Syphon(home, backlog, "contoso", 1, SyphonOptions(**QUICK), ledger=ledger) as syphon:
+            await through_thick_and_thin(namespace_pair, syphon)
+        await empty_the_quarantine(namespace_pair, ledger)
+    records = records_of(tmp_path)
+    assert kinds_in(records) == kinds_by("syphon")
+    assert broken_promises(records) == []
+
+
+# --- a namespace ---
+
+
+def take(receiver: ServiceBusReceiver, settle: str) -> None:
+    with receiver:
+        (message,) = receiver.receive_messages(1, max_wait_time=WAIT_S)
+        getattr(receiver, settle)(message)
+
+
+def live_through_everything(namespace: LocalNamespace, client: ServiceBusClient) -> None:
+    with client.get_queue_sender("orders") as orders:
+        orders.send_messages(named("a", "b"))
+        orders.send_messages(named("a"))
+        orders.cancel_scheduled_messages(orders.schedule_messages(named("c"), datetime.now(UTC) + timedelta(hours=1)))
+        orders.send_messages([ServiceBusMessage("x", message_id="short-lived", time_to_live=timedelta(milliseconds=1))])
+    with client.get_topic_sender("news") as news:
+        news.send_messages(named("d"))
+    with client.get_topic_sender("unread") as unread:
+        unread.send_messages(named("e"))
+    with client.get_queue_sender("passage") as passage:
+        passage.send_messages(named("f"))
+    take(client.get_queue_receiver("orders"), "complete_message")
+    take(client.get_queue_receiver("orders"), "dead_letter_message")
+    with client.get_queue_receiver("orders") as idle:
+        assert idle.receive_messages(1, max_wait_time=0.1) == []
+    namespace.faults.add("busy", entities=["orders"], per_second=0)
+    with suppress(ServiceBusError), client.get_queue_sender("orders") as orders:
+        orders.send_messages(named("g"))
+    namespace.faults.clear()
+
+
+def test_whatever_a_namespace_records_has_what_the_page_promises(tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger"
+    namespace = LocalNamespace("contoso", data=tmp_path / "data", ledger=ledger)
+    with (
+        namespace,
+        ServiceBusClient.from_connection_string(namespace.connection_string, retry_total=0) as client,
+        Namespace.from_connection_string(namespace.connection_string).admin_client(WAIT_S) as admin,
+    ):
+        namespace.create_queue("orders", requires_duplicate_detection=True)
+        namespace.create_topic("news", "all")
+        namespace.create_topic("unread")
+        namespace.create_queue("goal")
+        namespace.create_queue("passage", forward_to="goal")
+        live_through_everything(namespace, client)
+        namespace.restart()
+        admin.delete_queue("goal")
+    records = records_of(ledger)
+    assert kinds_in(records) == kinds_by("namespace")
+    assert broken_promises(records) == []
+
+
+# --- the ledger itself ---
+
+
+def test_whatever_a_ledger_records_of_itself_has_what_the_page_promises(tmp_path: Path) -> None:
+    disk = RefusingDisk()
+    options = LedgerOptions(directory=tmp_path, memory_bytes_max=100_000)
+    with Ledger(options, disk=disk) as ledger:
+        ledger.record(Event(Kind.RESUMED, reason=cast(str, 7)))
+        assert ledger.flush()
+        disk.room = 0
+        for _ in range(1_000):
+            ledger.record(Event(Kind.RESUMED))
+        disk.room = None
+        assert ledger.flush()
+    records = [record for record in records_of(tmp_path) if record.kind != Kind.RESUMED]
+    assert {record.kind for record in records} == kinds_by("ledger")
+    assert broken_promises(records) == []
