@@ -104,6 +104,22 @@ FAILOVER = (
         "test_the_time_fires_by_itself_though_nobody_sends_meanwhile",
     ),
     Mutant(
+        "P5",
+        "client/shell.py",
+        'self._keeper.call_at(("wake", entity.path), at,',
+        'self._keeper.call_at(("wake", entity.path), at + 500,',
+        "the timer of a client on threads does not fire by itself",
+        "test_within_the_interval_failures_are_raised_and_then_the_timer_fires_by_itself",
+    ),
+    Mutant(
+        "P5",
+        "client/aio_shell.py",
+        'self._call_at(("wake", entity.path), at,',
+        'self._call_at(("wake", entity.path), at + 500,',
+        "the timer of a client on tasks does not fire by itself",
+        "test_within_the_interval_failures_are_raised_and_then_the_timer_fires_by_itself",
+    ),
+    Mutant(
         "P6",
         "pairing/rotation.py",
         "return choice[min(int(chance * len(choice)), len(choice) - 1)] if choice else None",
@@ -428,8 +444,8 @@ FAILOVER = (
     Mutant(
         "P18",
         "client/standing.py",
-        '            raise PairFaulted(self.fault or "no reason was given")',
-        '            raise PairFaulted("no reason was given")',
+        "raise PairFaulted(self.fault or NO_REASON)",
+        "raise PairFaulted(NO_REASON)",
         "calls after a fault do not say why",
         "test_a_faulted_client_gives_the_reason_to_everybody",
     ),

@@ -102,6 +102,22 @@ PAIRING = (
         "test_the_first_ping_comes_after_one_interval_and_then_one_each_interval",
     ),
     Mutant(
+        "A5",
+        "client/shell.py",
+        'self._keeper.call_at(("ping", entity.path), at,',
+        'self._keeper.call_at(("ping", entity.path), at + 500,',
+        "a client on threads pings later than it should",
+        "test_the_first_ping_comes_after_one_interval_and_then_one_each_interval",
+    ),
+    Mutant(
+        "A5",
+        "client/aio_shell.py",
+        'self._call_at(("ping", entity.path), at,',
+        'self._call_at(("ping", entity.path), at + 500,',
+        "a client on tasks pings later than it should",
+        "test_the_first_ping_comes_after_one_interval_and_then_one_each_interval",
+    ),
+    Mutant(
         "A6",
         "client/options.py",
         "    enable_syphon: bool = False",
@@ -123,7 +139,7 @@ PAIRING = (
         '    "ping_primary_interval": (timedelta(seconds=1), timedelta(minutes=30)),',
         '    "ping_primary_interval": (timedelta(seconds=0), timedelta(minutes=30)),',
         "a ping interval below one second is accepted",
-        "test_a_length_of_time_is_taken_to_its_bounds_and_no_further",
+        "test_everything_that_is_wrong_with_options_is_told_at_once",
     ),
     Mutant(
         "A8",

@@ -52,7 +52,7 @@ def test_the_rules_of_the_defaults_are_the_cores_defaults() -> None:
 
 def test_every_number_reaches_the_rules_in_seconds() -> None:
     chosen = options(
-        failover_interval=timedelta(0),
+        failover_interval=timedelta(seconds=14),
         ping_primary_interval=timedelta(seconds=2),
         pings_to_return=3,
         probation=timedelta(seconds=4),
@@ -68,7 +68,7 @@ def test_every_number_reaches_the_rules_in_seconds() -> None:
         probe="link",
     )
     assert chosen.rules() == Rules(
-        failover_interval_s=0.0,
+        failover_interval_s=14.0,
         ping_interval_s=2.0,
         pings_to_return=3,
         probation_s=4.0,
