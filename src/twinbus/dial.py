@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 SAS_TOKEN, JWT = "servicebus.windows.net:sastoken", "jwt"
@@ -37,6 +37,12 @@ class Dial:
     """What `open` calls the peer, where it is not `host` (which may be a gateway on the way)."""
     name: str = ""
     """What people call the namespace; empty if nobody has said so."""
+
+    list_queues: Callable[[], Awaitable[list[list[str]]]] | None = field(default=None, repr=False, compare=False)
+    """The names of all queues, by the request that told them; None: nobody here knows how to ask.
+
+    Raises `PermissionError` if the credential may not know, another `OSError` if nobody tells now.
+    """
 
     @property
     def called(self) -> str:

@@ -61,6 +61,17 @@ def test_a_client_without_a_syphon_says_so(both: Stage) -> None:
         )
 
 
+def test_what_lies_in_a_backlog_queue_beyond_the_count_comes_home_and_is_news(both: Stage) -> None:
+    both.secondary.admin.create_queue(both.backlog(5))
+    with both.bus(enable_syphon=True) as bus:
+        heard = Heard(bus)
+        fill(both.secondary.connection_string, both.backlog(5), letters_for(both.orders, 3))
+        wait_until(lambda: syphon_of(bus).moved == 3)
+        assert heard.wait_for("extra_queue").details["subject"] == both.backlog(5)
+        assert bus.backlog_queue_count == 2, "nobody sends there"
+    assert len(both.primary.messages(both.orders)) == 3
+
+
 def test_what_can_never_come_home_is_news(both: Stage) -> None:
     with both.bus(enable_syphon=True) as bus:
         heard = Heard(bus)

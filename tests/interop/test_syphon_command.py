@@ -28,7 +28,7 @@ KEY = "key-that-nobody-may-see"
 @pytest.fixture
 def spaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NamespacePair]:
     """Two namespaces that are in the environment of the commands; the backlog has two queues."""
-    rules = [f"sender:Send:{KEY}"]
+    rules = [f"sender:Send:{KEY}", "reader:Listen"]
     monkeypatch.chdir(tmp_path)
     with (
         LocalNamespace("contoso", queues=["orders", "invoices"], rules=rules) as primary,
@@ -159,8 +159,8 @@ def test_what_can_never_go_home_is_listed_shown_sent_again_and_thrown_away(
 ) -> None:
     aside = [stranger(), letter("orders", "dead", b"late", header=Header(ttl_ms=1))]
     fill(spaces.secondary.connection_string, QUEUES[1], aside)
-    assert run(["syphon", "--until-empty", "--count", "2", "--text"]) == 0
-    assert "see twinbus syphon quarantine list" in capsys.readouterr().out
+    assert run(["syphon", "--until-empty", "--count", "2", "--text"]) == 3
+    assert "\n2 messages are in quarantine: twinbus syphon quarantine list shows" in capsys.readouterr().out
     assert run(["syphon", "quarantine", "list", "--json"]) == 0
     found = {line["message_id"]: line for line in json_lines(capsys.readouterr().out)}
     assert {name: one["reason"] for name, one in found.items()} == {
@@ -189,9 +189,9 @@ def test_what_is_done_to_a_quarantine_is_in_the_ledger(
     late = letter("orders", "late", b"late", header=Header(ttl_ms=1))
     fill(spaces.secondary.connection_string, QUEUES[1], [stranger(), late])
     book = ["--ledger", str(tmp_path / "ledger"), "--count", "2"]
-    assert run(["syphon", "--until-empty", *book]) == 0
+    assert run(["syphon", "--until-empty", *book]) == 3
     assert run(["syphon", "quarantine", "redrive", "--all", *book]) == 3
-    assert run(["syphon", "quarantine", "discard", "--all", *book]) == 0
+    assert run(["syphon", "quarantine", "discard", "--all", "--yes", *book]) == 0
     capsys.readouterr()
     assert verify(tmp_path / "ledger").is_complete
     records = sorted(LedgerReader(tmp_path / "ledger").records(), key=lambda record: (record.at_ms, record.number))
@@ -214,6 +214,105 @@ def test_what_is_done_to_a_quarantine_is_in_the_ledger(
     ]
     assert {record.queue for record in of_stranger} == {QUEUES[1], ""}, "never the name of a dead-letter queue"
     assert (of_stranger[1].reason, of_stranger[-1].reason) == ("TwinbusMalformed", "TwinbusMalformed")
+
+
+def test_what_an_earlier_run_put_aside_keeps_the_next_one_from_saying_that_all_is_home(
+    spaces: NamespacePair, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(spaces.secondary.connection_string, QUEUES[1], [letter("orders", "late", header=Header(ttl_ms=1))])
+    for _ in range(2):
+        assert run(["syphon", "--until-empty", "--count", "2"]) == 3
+        said = json_lines(capsys.readouterr().out)[-1]
+        assert (said["ending"], said["quarantined"]) == ("empty", 1)
+    assert run(["syphon", "--until-empty", "--count", "2", "--entity", "invoices"]) == 0, "it is not for those"
+    assert json_lines(capsys.readouterr().out)[-1]["quarantined"] == 0
+    assert run(["syphon", "quarantine", "redrive", "--all", "--count", "2"]) == 0
+    assert run(["syphon", "--until-empty", "--count", "2"]) == 0
+
+
+# --- names ---
+
+
+def test_a_name_that_nobody_knows_is_told_at_once(spaces: NamespacePair, capsys: pytest.CaptureFixture[str]) -> None:
+    fill(spaces.secondary.connection_string, QUEUES[0], letters_for("orders", 10))
+    for wish in ("--until-empty", "--dry-run"):
+        assert run(["syphon", wish, "--count", "2", "--text", "--entity", "orders", "--entity", "ordres"]) == 1
+        out, err = capsys.readouterr()
+        assert (out, err.count("\n")) == ("", 1)
+        assert "no entity ordres: contoso has none of that name, and no message in the backlog is for it" in err
+    assert len(ids_at(spaces.secondary, QUEUES[0])) == 10
+
+
+def test_an_entity_that_only_messages_know_is_waited_for_and_not_called_unknown(spaces: NamespacePair) -> None:
+    fill(spaces.secondary.connection_string, QUEUES[1], letters_for("Parcels", 3))
+    with subprocess.Popen(
+        command("--until-empty", "--entity", "parcels"), stdout=subprocess.PIPE, text=True
+    ) as process:
+        wait_for(process, "alert", name="destination_down")
+        spaces.primary.create_queue("parcels")
+        wait_for(process, "finished", ending="empty", moved=3)
+    assert process.returncode == 0
+
+
+def test_a_primary_that_does_not_say_whether_it_knows_a_name_is_not_taken_to_say_no(
+    spaces: NamespacePair, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wish = ["syphon", "--until-empty", "--count", "2", "--text", "--entity", "orders"]
+    monkeypatch.setenv("TWINBUS_PRIMARY", spaces.primary.connection_string_for("reader"))
+    assert run(wish) == 3
+    out, err = capsys.readouterr()
+    assert "whether contoso has an entity orders cannot be told, and no message was for it: unauthorised" in out
+    assert err == ""
+    monkeypatch.setenv("TWINBUS_PRIMARY", spaces.primary.connection_string)
+    spaces.primary.stop()
+    assert run([*wish, "--timeout", "2s"]) == 3
+    assert "whether contoso has an entity orders cannot be told" in capsys.readouterr().out
+
+
+def test_a_service_with_a_name_that_nobody_knows_says_so_and_goes_on(spaces: NamespacePair) -> None:
+    process = subprocess.Popen(command("--entity", "ordres"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with process:
+        wait_for(process, "progress")
+        process.terminate()
+        wait_for(process, "finished", ending="stopped")
+        assert process.stderr is not None
+        assert "no entity ordres" in process.stderr.read()
+    assert process.returncode == 0
+
+
+# --- throwing everything away ---
+
+
+def test_where_nobody_can_be_asked_everything_is_thrown_away_only_with_yes(
+    spaces: NamespacePair, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(spaces.secondary.connection_string, QUEUES[1], [stranger(), stranger()])
+    assert run(["syphon", "--until-empty", "--count", "2"]) == 3
+    capsys.readouterr()
+    assert run(["syphon", "quarantine", "discard", "--all", "--count", "2"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert "say --yes" in err
+    assert run(["syphon", "quarantine", "discard", "--all", "--yes", "--count", "2"]) == 0
+    assert capsys.readouterr().out.startswith("2 thrown away")
+
+
+def test_on_a_terminal_everything_is_thrown_away_after_a_question(spaces: NamespacePair) -> None:
+    fill(spaces.secondary.connection_string, QUEUES[1], [stranger(), stranger()])
+    assert run(["syphon", "--until-empty", "--count", "2"]) == 3
+    for answer, code, said in ((b"n\n", 3, b""), (b"\n", 3, b""), (b"y\n", 0, b"2 thrown away")):
+        ours, theirs = pty.openpty()
+        arguments = [*command(), "quarantine", "discard", "--all"]
+        process = subprocess.Popen(arguments, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs)
+        os.close(theirs)
+        with process:
+            read_until(ours, b"There are 2 now. [y/N]")
+            os.write(ours, answer)
+            assert process.stdout is not None
+            assert process.stdout.read().startswith(said)
+            read_until(ours, None)
+        os.close(ours)
+        assert process.returncode == code
 
 
 # --- signals and terminals ---

@@ -6,16 +6,17 @@ import json
 import signal
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from twinbus.cli.bars import Bar
 from twinbus.cli.exit_codes import ExitCode
+from twinbus.cli.homecoming_texts import extra_text, quarantine_text, refused_text
 from twinbus.errors import TwinbusError
 
 if TYPE_CHECKING:
-    from twinbus.spark.drain.drain import Drained, DrainProgress
+    from twinbus.spark.drain.drain import Drained, DrainProgress, Ending
 
 
 class Lines:
@@ -76,16 +77,19 @@ def result_text(done: Drained) -> str:
     moved = done.count("moved")
     at_least = "at least " if done.books is None and any(report.attempt for report in done.reports) else ""
     pace = f", {moved / done.seconds:,.0f}/s" if moved and done.seconds > 0 else ""
-    ending: dict[Literal["empty", "stuck"], str] = {
+    ending: dict[Ending, str] = {
         "empty": "the backlog is empty",
+        "unsure": f"all that can be seen of the backlog; {done.doubt}",
         "stuck": f"about {done.left:,} stay in the backlog: nothing moves any more",
+        "order unknown": "stopped, because the order of the next ones is not known",
     }
     lines = [f"{at_least}{moved:,} messages are home, in {roughly(done.seconds)}{pace}: {ending[done.ending]}"]
     if done.count("refused") or done.count("expired"):
-        lines.append(
-            f"{done.count('refused'):,} can never be stored and {done.count('expired'):,} are past their time to live: "
-            "see twinbus syphon quarantine list"
-        )
+        lines.append(refused_text(done.count("refused"), done.count("expired")))
+    if done.quarantined:
+        lines.append(quarantine_text(done.quarantined))
+    if done.extra:
+        lines.append(extra_text(done.extra))
     if done.count("repeated") or done.count("in_doubt"):
         lines.append(f"{done.count('repeated') + done.count('in_doubt'):,} may be at home twice, with the same id")
     if done.books is not None and done.books.killed:

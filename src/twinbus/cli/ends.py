@@ -14,7 +14,7 @@ from twinbus.errors import TwinbusError
 if TYPE_CHECKING:
     from twinbus.dial import Dial
     from twinbus.syphon import SyphonOptions
-    from twinbus.syphon.presence import Presence
+    from twinbus.syphon.queue_search import BacklogQueues, QueueSearch
     from twinbus.syphon.survey import Survey
 
 
@@ -27,43 +27,55 @@ class Ends(NamedTuple):
     """The primary's is the one by which the backlog queues are called."""
     queue_count: int
 
+    def search(self, attempt_s: float) -> QueueSearch:
+        """Who looks for backlog queues."""
+        from twinbus.syphon.queue_search import QueueSearch
+
+        return QueueSearch(self.secondary, self.names.primary, self.queue_count, attempt_s=attempt_s)
+
 
 async def watchful(ends: Ends, options: SyphonOptions, queues: Sequence[int] | None) -> SyphonOptions:
     """Options with which a message stops the syphon if its order is not known; raises if one is in sight already."""
     from twinbus.syphon.linked import LineFailed
+    from twinbus.syphon.order_check import first_order_problem
     from twinbus.syphon.pace import Pace
-    from twinbus.syphon.presence import first_order_problem
 
-    over = tuple(range(ends.queue_count) if queues is None else queues)
+    known = range(ends.queue_count) if queues is None else queues
+    over = spread_over(ends, known)
     try:
-        wants, attempt_s = Pace(options, 0).wants, options.attempt_s
-        problem = await first_order_problem(ends.secondary, ends.names.primary, over, wants, attempt_s=attempt_s)
+        wants, name = Pace(options, 0).wants, ends.names.primary
+        problem = await first_order_problem(ends.secondary, name, known, over, wants, attempt_s=options.attempt_s)
     except LineFailed:
         problem = None  # nobody answers now: the pump looks at every message anyway
     if problem is not None:
-        raise order_refused(problem)
+        raise not_in_order(problem)
     return replace(options, order_over=over)
 
 
-def order_refused(problem: str) -> TwinbusError:
-    return TwinbusError(
-        f"order cannot be promised: {problem}; check --count, or leave --order out, or choose others with --entity"
-    )
+def spread_over(ends: Ends, queues: Sequence[int]) -> tuple[int, ...]:
+    """The queues over which senders with this count spread sessions: further ones are not among them."""
+    return tuple([index for index in queues if index < ends.queue_count])
 
 
-async def queues_of(ends: Ends, attempt_s: float) -> Sequence[int] | None:
+def not_in_order(problem: str) -> TwinbusError:
+    from twinbus.syphon.order_check import order_refused
+
+    return order_refused(problem, "check --count, or leave --order out, or choose others with --entity")
+
+
+async def queues_of(ends: Ends, search: QueueSearch) -> Sequence[int] | None:
     """Those to empty; None if the secondary does not answer yet."""
-    found = await _present(ends, attempt_s)
+    found = await _present(search)
     return None if found is None else usable(ends.names.primary, found)
 
 
-async def _present(ends: Ends, attempt_s: float) -> Presence | None:
+async def _present(search: QueueSearch) -> BacklogQueues | None:
     """Which queues are there; None if the secondary does not answer now: the syphon will wait for it."""
     from twinbus.syphon.linked import LineFailed
-    from twinbus.syphon.presence import FOR_GOOD, presence
+    from twinbus.syphon.queue_search import FOR_GOOD
 
     try:
-        return await presence(ends.secondary, ends.names.primary, ends.queue_count, attempt_s=attempt_s)
+        return await search.look()
     except LineFailed as error:
         if error.failure.kind in FOR_GOOD:
             raise TwinbusError(f"the secondary refuses: {error.failure}") from None
@@ -71,7 +83,7 @@ async def _present(ends: Ends, attempt_s: float) -> Presence | None:
         return None
 
 
-def usable(name: str, found: Presence) -> Sequence[int]:
+def usable(name: str, found: BacklogQueues) -> Sequence[int]:
     """The queues to empty; raises `TwinbusError` if there is none."""
     if found.queues:
         if found.missing:
@@ -88,9 +100,12 @@ async def look_through(ends: Ends, options: SyphonOptions) -> Survey:
     """What would go where, by peeking. Raises `TwinbusError` if the secondary does not answer."""
     from twinbus.syphon.survey import survey
 
-    queues = await queues_of(ends, options.attempt_s)
+    search = ends.search(options.attempt_s)
+    queues = await queues_of(ends, search)
     if queues is None:
         raise TwinbusError("the secondary does not answer: nothing can be told")
     if options.order is not None:
-        options = replace(options, order_over=tuple(queues))
-    return await survey(ends.secondary, ends.names.primary, ends.queue_count, options, queues=queues)
+        options = replace(options, order_over=spread_over(ends, queues))
+    found = await survey(ends.secondary, ends.names.primary, ends.queue_count, options, queues=queues)
+    found.doubt = None if search.latest is None else search.latest.doubt
+    return found

@@ -23,6 +23,8 @@ class Ending(Enum):
 
     EMPTY = "empty"
     """Nothing is left in the backlog that was to be moved."""
+    UNSURE = "unsure"
+    """Nothing is left that can be seen, and nobody can say whether there is more."""
     CANARY = "canary"
     """So many were moved as `--first` said, and nobody was there to say: go on."""
     STOPPED = "stopped"
@@ -62,7 +64,7 @@ class Homecoming:
 
     def __init__(self, make: Callable[[Callable[[Alert], None]], Syphon], screen: Screen) -> None:
         """`make` is given who hears the syphon's alerts."""
-        self._syphon = make(self._hear)
+        self._syphon = self.syphon = make(self._hear)
         self._screen = screen
         self.problem: str | None = None
         """Why order is not known, if that ended it."""
@@ -99,7 +101,7 @@ class Homecoming:
                 await self._stopping
             await syphon.finished()
         last = syphon.look()
-        return self._ending or Ending.EMPTY, last
+        return self._ending or (Ending.EMPTY if syphon.doubt is None else Ending.UNSURE), last
 
     async def _count(self) -> None:
         """As soon as there is a connection: how many there are to move, for an estimate."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -12,12 +13,38 @@ if TYPE_CHECKING:
     from twinbus.syphon.survey import Share, Survey
 
 
-def result_text(ending: Ending, progress: Progress) -> str:
+def refused_text(refused: int, expired: int) -> str:
+    """Which messages of this run went to the quarantine."""
+    counts = f"{refused:,} can never be stored and {expired:,} are past their time to live"
+    return f"{counts}: see twinbus syphon quarantine list"
+
+
+def quarantine_text(count: int) -> str:
+    """What to do with messages that did not come home and will not by themselves."""
+    from twinbus.syphon.quarantine import COUNTED_MAX
+
+    many = f"{count:,} or more messages are" if count >= COUNTED_MAX else f"{count:,} message{_s(count)}"
+    return f"{many} in quarantine: twinbus syphon quarantine list shows, redrive sends home, discard throws away"
+
+
+def _s(count: int) -> str:
+    return " is" if count == 1 else "s are"
+
+
+def extra_text(indexes: Sequence[int]) -> str:
+    """Messages lay where nobody expected them."""
+    named = ", ".join(map(str, indexes[:5])) + (f" and {len(indexes) - 5} more" if len(indexes) > 5 else "")
+    return f"messages were in backlog queues beyond --count: {named}; a sender elsewhere has more of them than that"
+
+
+def result_text(ending: Ending, progress: Progress, notes: Sequence[str] = ()) -> str:
+    """How it went; `notes` say what else there is to know."""
     from twinbus.cli.commands.status import size
     from twinbus.client.duration import roughly
 
     said = {
         Ending.EMPTY: "the backlog is empty",
+        Ending.UNSURE: "all that can be seen of the backlog",
         Ending.CANARY: "stopped after the first ones; the others stay in the backlog until twinbus syphon runs again",
         Ending.STOPPED: "stopped",
         Ending.INTERRUPTED: "interrupted; what is left stays in the backlog",
@@ -27,13 +54,10 @@ def result_text(ending: Ending, progress: Progress) -> str:
     moved = f"{progress.moved:,} messages ({size(progress.moved_bytes)}) are home"
     lines = [f"{moved}, in {roughly(progress.seconds)}{pace}: {said}"]
     if progress.refused or progress.expired:
-        lines.append(
-            f"{progress.refused:,} can never be stored and {progress.expired:,} are past their time to live: "
-            "see twinbus syphon quarantine list"
-        )
+        lines.append(refused_text(progress.refused, progress.expired))
     if progress.repeated or progress.in_doubt:
         lines.append(f"{progress.repeated + progress.in_doubt:,} may be at home twice, with the same id")
-    return "\n".join(lines)
+    return "\n".join([*lines, *notes])
 
 
 def survey_text(found: Survey, now: datetime) -> str:
@@ -48,10 +72,10 @@ def survey_text(found: Survey, now: datetime) -> str:
     }
     shares = dict(sorted(found.destinations.items())) | {name: each for name, each in others.items() if each.messages}
     rows = [(name, each.messages, *_size_and_ages(each, now)) for name, each in shares.items()]
-    if not rows:
-        return "the backlog is empty"
-    table = draw.table([("destination", "messages", "size", "oldest", "newest"), *rows])
-    return table if found.order_problem is None else f"{table}\n\norder cannot be promised: {found.order_problem}"
+    nothing = "the backlog is empty" if found.doubt is None else "nothing lies in what can be seen of the backlog"
+    table = draw.table([("destination", "messages", "size", "oldest", "newest"), *rows]) if rows else nothing
+    order = [] if found.order_problem is None else [f"order cannot be promised: {found.order_problem}"]
+    return "\n\n".join([table, *order, *([] if found.doubt is None else [found.doubt])])
 
 
 def _size_and_ages(share: Share, now: datetime) -> tuple[str, str, str]:

@@ -107,7 +107,7 @@ class AioSecretary:
         try:
             while wanted - found:
                 async with asyncio.timeout(self._list_s):
-                    page = await _next_page(pages)
+                    page = await next_page(pages)
                 if page is None:
                     break
                 found |= {name.lower() for name in page} & wanted
@@ -163,7 +163,7 @@ class AioSecretary:
                 return admin_failure(error)
 
 
-async def _next_page(pages: Any) -> list[str] | None:
+async def next_page(pages: Any) -> list[str] | None:
     """The names of the queues on the next page of a list; None after the last."""
     page = await anext(pages, None)
     return None if page is None else [queue.name async for queue in page]

@@ -14,6 +14,7 @@ from twinbus.client.status import SyphonStatus
 from twinbus.errors import TwinbusError
 from twinbus.ledger import Ledger
 from twinbus.syphon import Alert, Progress, Syphon, SyphonOptions
+from twinbus.syphon.queue_search import QueueSearch
 
 if TYPE_CHECKING:
     from twinbus.client.standing import Standing
@@ -34,6 +35,7 @@ class Homecoming:
         self._dials: tuple[Dial, Dial] = standing.primary.dial(attempt_s), standing.secondary.dial(attempt_s)
         self._name = standing.pair.name
         self._options = SyphonOptions(ttl=standing.options.ttl, attempt_s=attempt_s, order=standing.options.order)
+        self._queue_count = standing.plan.queue_count
         self._ledger_folder = standing.options.ledger
         self._ledger: Ledger | None = None
         self._on_alert = on_alert
@@ -43,19 +45,21 @@ class Homecoming:
         """Who has to know what came home; nobody where order does not count."""
 
     def make(self, queues: list[int]) -> Syphon:
-        """The syphon for the backlog queues that were found."""
+        """The syphon for the backlog queues that were found, and for those that it finds beyond the count."""
         primary, secondary = self._dials
+        count, attempt_s = self._queue_count, self._options.attempt_s
         if self._ledger_folder is not None:
             self._ledger = Ledger.at(self._ledger_folder, "syphon")
         if self.witness is not None:
-            self.witness.queues = queues
+            self.witness.queues = list(queues)
         self.syphon = Syphon(
             primary,
             secondary,
             self._name,
-            len(queues),
+            count,
             self._options,
             queues=queues,
+            search=QueueSearch(secondary, self._name, count, attempt_s=attempt_s),
             on_alert=self._on_alert,
             ledger=self._ledger,
             witness=self.witness,

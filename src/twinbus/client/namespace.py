@@ -11,6 +11,7 @@ import socket
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from types import MappingProxyType
@@ -197,7 +198,14 @@ class Namespace:
             get_token=token_source(self.credential, attempt_s),
             hostname=self.host,
             name=self.name or self.address,
+            list_queues=partial(self._list_queues, attempt_s),
         )
+
+    async def _list_queues(self, attempt_s: float) -> list[list[str]]:
+        """As `Dial.list_queues`."""
+        from twinbus.client.queue_names import queue_names  # not above: it is built upon this module
+
+        return await queue_names(self, attempt_s)
 
     # --- what they are built from ---
 

@@ -72,6 +72,8 @@ class NewsName(StrEnum):
     """A message can never come home and lies in a dead-letter queue of the backlog. Told once an entity."""
     LOCKS_LOST = "locks_lost"
     """The syphon was too slow for the locks of many messages at once: they come again, and it takes fewer at a time."""
+    EXTRA_QUEUE = "extra_queue"
+    """Messages lie in a backlog queue beyond the count of this client: a sender elsewhere has more. They come home."""
     CLOCK_DIFFERS = "clock_differs"
     """The secondary's clock, or the lock duration of its backlog queues, is not what the syphon expects."""
     REFUSED = "refused"
@@ -110,6 +112,7 @@ LEVELS: Mapping[NewsName, int] = MappingProxyType(
         NewsName.QUEUE_UP: logging.WARNING,
         NewsName.QUARANTINED: logging.WARNING,
         NewsName.LOCKS_LOST: logging.WARNING,
+        NewsName.EXTRA_QUEUE: logging.WARNING,
         NewsName.CLOCK_DIFFERS: logging.WARNING,
         NewsName.REFUSED: logging.ERROR,
         NewsName.SIDE_CLOSED: logging.WARNING,

@@ -21,6 +21,10 @@ class OrderWitness:
         self.queues: list[int] = []
         """The backlog queues of the syphon, as the core calls them."""
 
+    def added(self, index: int) -> None:
+        """The syphon has found one more queue."""
+        self.queues.append(index)
+
     def came(self, queue: int, letters: list[Came]) -> None:
         """Letters are stored at home, or refused for good."""
         with self._lock:

@@ -20,7 +20,7 @@ from twinbus.ledger.kinds import Kind
 from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.syphon import Alert, Syphon, SyphonOptions
 from twinbus.syphon.linked import LineFailed
-from twinbus.syphon.presence import presence
+from twinbus.syphon.queue_search import QueueSearch
 
 LOOK_S = 0.3
 SETTLE_S = 1.0
@@ -73,7 +73,7 @@ class Homecoming:
             ) from None
         try:
             dial = plan.secondary.dial(self._attempt_s)
-            found = await presence(dial, plan.name, plan.options.queue_count, attempt_s=self._attempt_s)
+            found = await QueueSearch(dial, plan.name, plan.options.queue_count, attempt_s=self._attempt_s).look()
         except LineFailed as error:
             raise TwinbusError(f"the backlog on {plan.secondary.host_label} cannot be read: {error}") from None
         self._queues = found.queues

@@ -186,7 +186,7 @@ FACTS: dict[Kind, Facts] = {
         ("client",), "The pair has ended with a fault, for the given reason.", None, ("namespace", "reason")
     ),
     Kind.QUEUE_CHECKED: Facts(
-        ("client",), "Backlog queues were looked for: `count` requests.", "manage", ("namespace", "count")
+        ("client", "syphon"), "Backlog queues were looked for: `count` requests.", "manage", ("namespace", "count")
     ),
     Kind.QUEUE_CREATED: Facts(("client",), "A backlog queue was created.", "manage", ("namespace", "queue", "count")),
     Kind.LONG_POLL: Facts(

@@ -47,6 +47,9 @@ class Witness:
     def __init__(self, pair: Pair, settle: Callable[[], None]) -> None:
         self._pair, self._settle = pair, settle
 
+    def added(self, index: int) -> None:
+        raise AssertionError(f"nobody looks for queues here, but found {index}")
+
     def came(self, queue: int, letters: list[Came]) -> None:
         self._pair.came_home(queue, letters)
         self._settle()

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from twinbus.dial import Dial
 from twinbus.errors import TwinbusError
@@ -17,6 +17,7 @@ from twinbus.spark.loop_thread import LoopThread
 from twinbus.syphon.line import Line
 from twinbus.syphon.linked import LineFailed
 from twinbus.syphon.look import is_waiting, last_number, left_in, peek, sequence_of
+from twinbus.syphon.quarantine import count_quarantined
 
 Result = TypeVar("Result")
 
@@ -92,21 +93,37 @@ class Browser:
         waiting = {path: sight for path, sight in seen.items() if isinstance(sight, Extent)}
         return waiting, {path: sight for path, sight in seen.items() if isinstance(sight, Failure)}
 
+    def quarantined(self, primary_name: str, queues: Sequence[int]) -> int:
+        """How many messages of the backlog are in quarantine; not counted beyond 10,000."""
+        return self._ask(
+            "the quarantine", lambda line: count_quarantined(line, primary_name, queues, lambda _path, _since_ms: True)
+        )
+
     def firsts(self, begins: Mapping[str, int]) -> dict[str, int]:
         """By queue the first number in use from a number on; queues that have none are left out. All asked at once."""
         asked = list(begins.items())
         found = self._ask(", ".join(list(begins)[:3]), lambda line: _gathered([peek(line, *each, 1) for each in asked]))
         return {path: sequence_of(letters[0]) for (path, _), letters in zip(asked, found, strict=True) if letters}
 
+    def run(self, what: str, look: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+        """What a look has found that makes a connection of its own."""
+        try:
+            return self._loop.run(look())
+        except LineFailed as error:
+            raise Unreachable(f"{what} of {self._where}: {error.failure}", error.failure) from None
+
     # --- the connection ---
+
+    @property
+    def _where(self) -> str:
+        return f"{self._dial.hostname or self._dial.host}:{self._dial.port}"
 
     def _ask(self, path: str, question: Callable[[Line], Awaitable[Result]]) -> Result:
         """Raises `Unreachable`. A connection that was lost since the last question is made again."""
         try:
             return self._loop.run(self._asked(question))
         except LineFailed as error:
-            where = f"{self._dial.hostname or self._dial.host}:{self._dial.port}"
-            raise Unreachable(f"{path} of {where}: {error.failure}", error.failure) from None
+            raise Unreachable(f"{path} of {self._where}: {error.failure}", error.failure) from None
 
     async def _asked(self, question: Callable[[Line], Awaitable[Result]]) -> Result:
         is_old = self._line is not None

@@ -51,9 +51,15 @@ class Owed:
 
 
 class BacklogQueue:
-    def __init__(self, index: int, path: str, options: SyphonOptions) -> None:
+    def __init__(self, index: int, path: str, options: SyphonOptions, *, is_extra: bool = False) -> None:
         self.index = index
         self.path = path
+        self.is_extra = is_extra
+        """Whether it is one more than there should be: a sender elsewhere has more of them."""
+        self.has_lent = False
+        """Whether a message ever came from it."""
+        self.is_gone = False
+        """Whether it was deleted: nobody waits for it then."""
         self.is_attached = False
         self.unsettled = 0
         """Letters that are ours for now: neither given back nor settled with an answer."""
@@ -113,6 +119,7 @@ class BacklogQueue:
                 self.lock_ms = until_ms - now_ms  # shorter locks than we were told: rather renew them too soon
         if not self.parked:  # else the head of the queue is among those
             self.oldest_ms = enqueued_ms(first)
+        self.has_lent = True
         lot = Lot(self, now_ms + self.lock_ms)
         self.lots.append(lot)
         self.unsettled += count

@@ -21,6 +21,7 @@ from twinbus.syphon.linked import LineFailed, Linked
 from twinbus.syphon.look import is_waiting, peek, sequence_of
 from twinbus.syphon.ordered_pump import OrderedPump
 from twinbus.syphon.pump import Pump
+from twinbus.syphon.queue_search import ABSENT
 from twinbus.syphon.refusals import Refusals
 from twinbus.syphon.requests import renew_locks_body
 
@@ -81,8 +82,17 @@ class BacklogSide:
             self._fine("secondary")
             self._line = line
             for queue in self._pump.queues:
-                self._keep(self._hold(queue, line))
+                if not queue.is_gone:
+                    self._keep(self._hold(queue, line))
             await self._is_lost.wait()
+
+    def add(self, queue: BacklogQueue) -> None:
+        """A queue has come up, or come back."""
+        if not queue.is_gone:
+            self._refusals.add(queue.path)
+        queue.is_gone = False
+        if self.line is not None:
+            self._keep(self._hold(queue, self.line))
 
     async def close(self) -> None:
         if self._line is not None:
@@ -111,6 +121,9 @@ class BacklogSide:
             try:
                 link = await line.receiver(queue.path, place)
             except LineFailed as error:
+                if queue.is_extra and error.failure.kind in ABSENT:
+                    self._forget(queue)
+                    return
                 self._trouble(queue.path, error.failure)
                 self._refused(queue.path, error.failure)
                 await asyncio.sleep(backoff.next_ms() / 1000)
@@ -130,6 +143,12 @@ class BacklogSide:
             if line.is_open:
                 self._trouble(queue.path, failure)
                 await asyncio.sleep(backoff.next_ms() / 1000)
+
+    def _forget(self, queue: BacklogQueue) -> None:
+        """Its owner has deleted it, and nobody here needs it: a look will find it if it comes back."""
+        queue.is_gone = True
+        self._troubles.pop(queue.path, None)
+        self._act()
 
     def _trouble(self, subject: str, failure: Failure) -> None:
         if subject not in self._troubles:

@@ -21,6 +21,12 @@ from twinbus.syphon.letters import Held, Name
 class Chronicle:
     """What is told of the pump's work. This one tells nobody."""
 
+    def added(self, path: str) -> None:
+        """One more queue is emptied."""
+
+    def listed(self, requests: int) -> None:
+        """Backlog queues were looked for."""
+
     def note(self, queue: int, held: Held, raw: bytes) -> None:
         """A letter has come; `received` tells of it with the others that came together."""
 
@@ -67,13 +73,20 @@ class LedgerChronicle(Chronicle):
 
     def __init__(self, recorder: Recorder, paths: Sequence[str], primary: str, secondary: str) -> None:
         self._record = recorder.record
-        self._paths = paths
+        self._paths = list(paths)
         self._primary = primary
         self._secondary = secondary
         self._names: list[dict[int, Name]] = [{} for _ in paths]
         self._new: list[Name] = []
 
     # --- the backlog ---
+
+    def added(self, path: str) -> None:
+        self._paths.append(path)
+        self._names.append({})
+
+    def listed(self, requests: int) -> None:
+        self._record(Event(Kind.QUEUE_CHECKED, namespace=self._secondary, count=requests))
 
     def note(self, queue: int, held: Held, raw: bytes) -> None:
         """A letter has come; `received` tells of it with the others that came together."""

@@ -147,6 +147,28 @@ class Line:
         await self._attached(link, linked, path)
         return link
 
+    async def try_receiver(self, path: str) -> None:
+        """See whether we would be let in to receive, and leave. Raises `LineFailed` with what was said instead.
+
+        All such links share one session; no credit is given, so nothing comes and nothing is charged.
+        """
+        await self._authorise(path)
+        link = self._session("tries").attach_receiver(
+            _link_name(path), path, snd_settle_mode=0, rcv_settle_mode=1, properties=_RECEIVER_PROPERTIES
+        )
+        await self._tried(link, path)
+
+    async def try_sender(self, path: str) -> None:
+        """The same for sending."""
+        await self._authorise(path)
+        await self._tried(self._session("tries").attach_sender(_link_name(path), path, snd_settle_mode=0), path)
+
+    async def _tried(self, link: Link, path: str) -> None:
+        await self._attached(link, Linked(), path)
+        link.context = None
+        link.detach()
+        self.flush()
+
     async def sender(self, path: str, linked: Linked) -> SendingLink:
         """A link with credit, on which every message is answered."""
         await self._authorise(path)

@@ -58,6 +58,16 @@ async def left_in(line: Line, path: str, wants: Wants) -> bool:
     return False
 
 
+async def count_wanted(line: Line, path: str, wants: Wants, most: int) -> int:
+    """How many messages of a queue are for us; not counted beyond `most`, for there may be millions."""
+    count = 0
+    async for letters in pages(line, path):
+        count += sum([_is_wanted(letter, wants) for letter in letters])
+        if count >= most:
+            return most
+    return count
+
+
 def _is_wanted(letter: bytes, wants: Wants) -> bool:
     try:
         return wants(read_aliases(letter).path, enqueued_ms(letter))

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Literal
 
 from twinbus.errors import OptionsError
 from twinbus.ranges import check_ranges
+
+
+def no_chance() -> float:
+    """The middle, every time."""
+    return 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +61,11 @@ class SyphonOptions:
     """How long all backlog queues may refuse our credential until it is called useless, by the alert `refused`."""
     renew_credit_s: float = 900.0
     """How long an idle queue is waited on before the credit is granted again: one long poll."""
-    chance: Callable[[], float] = field(default=lambda: 0.5, compare=False, repr=False)
-    """Numbers from 0 to 1 that keep many syphons from coming back at the same moment."""
+    look_again_s: float = 900.0
+    """How often it is looked for backlog queues beyond the count; about as often as an idle queue is waited on."""
+    chance: Callable[[], float] = field(default=no_chance, compare=False, repr=False)
+    """Numbers from 0 to 1 that keep many syphons from coming back at the same moment. A pump without a shell, as in a
+    simulation, leaves nothing to chance unless it is told to; a syphon does by itself."""
 
     def __post_init__(self) -> None:
         problems = self._problems()
@@ -90,6 +99,11 @@ class SyphonOptions:
         return int(self.enqueued_before.astimezone(UTC).timestamp() * 1000)
 
 
+def with_chance(options: SyphonOptions) -> SyphonOptions:
+    """The same with real chance, unless somebody has said where it comes from."""
+    return replace(options, chance=random.random) if options.chance is no_chance else options
+
+
 _RATE_MAX = 1e9
 _BACKOFF_S_MAX = 3_600
 _RANGES: dict[str, tuple[float, float]] = {
@@ -103,4 +117,5 @@ _RANGES: dict[str, tuple[float, float]] = {
     "busy_s": (0.01, 3_600),
     "refused_s": (0.0, 86_400),
     "renew_credit_s": (0.01, 86_400),
+    "look_again_s": (0.01, 86_400),
 }

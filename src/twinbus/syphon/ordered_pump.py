@@ -35,6 +35,9 @@ VIGIL_MS = 10_000
 class Witness(Protocol):
     """Somebody who has to know what left the backlog. Queues are told by their place in the pump."""
 
+    def added(self, index: int) -> None:
+        """One more queue is emptied: its place is the next, and this its index."""
+
     def came(self, queue: int, letters: list[Came]) -> None:
         """Letters are stored at home, or refused for good; those of a key in their order."""
 
@@ -83,6 +86,12 @@ class OrderedPump(Pump):
         """Letters that were refused, until their queue has let them go."""
 
     # --- backlog queues ---
+
+    def add_queue(self, path: str, *, is_extra: bool) -> BacklogQueue:
+        self._sequences.append(Sequence(0))
+        self._vigils.append(Vigil(self.options))
+        self._leaving.append({})
+        return super().add_queue(path, is_extra=is_extra)
 
     def queue_attached(self, index: int, now_ms: int) -> None:
         super().queue_attached(index, now_ms)

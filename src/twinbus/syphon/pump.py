@@ -47,6 +47,7 @@ CLOCK_GAP_MS_MAX = 10_000
 TICK_MS = 100
 RENEW_PAUSE_MS = 2_000
 """Between two requests for more time for the same letters, if the first came to nothing."""
+EXTRA = "has messages and is beyond the number of backlog queues here: a sender elsewhere has more; they come home too"
 _NO_ALIASES = Aliases("")
 _KINDS = {Leave.MOVED: Kind.COMPLETED, Leave.REFUSED: Kind.DEAD_LETTERED, Leave.EXPIRED: Kind.EXPIRED}
 
@@ -72,6 +73,13 @@ class Pump:
 
     # --- backlog queues ---
 
+    def add_queue(self, path: str, *, is_extra: bool) -> BacklogQueue:
+        """One more queue to empty; `is_extra`: there should not be so many."""
+        queue = BacklogQueue(len(self.queues), path, self.options, is_extra=is_extra)
+        self._chronicle.added(path)
+        self.queues.append(queue)
+        return queue
+
     def queue_attached(self, index: int, now_ms: int) -> None:
         self.queues[index].attached(now_ms)
 
@@ -85,6 +93,8 @@ class Pump:
     def arrived(self, index: int, transfers: Sequence[TransferArrived], now_ms: int) -> None:
         """Letters came from a backlog queue, in one piece."""
         queue, tally = self.queues[index], self.tally
+        if queue.is_extra:
+            self._say_once("extra_queue", queue.path, EXTRA)
         lot, secondary_ms = queue.new_lot(transfers[0].payload, len(transfers), now_ms)
         size = 0
         for transfer in transfers:

@@ -24,10 +24,10 @@ from twinbus.pairing.envelope import Aliases, read_aliases
 from twinbus.syphon.letters import enqueued_ms
 from twinbus.syphon.line import Line
 from twinbus.syphon.linked import LineFailed
-from twinbus.syphon.look import pages, peek, sequence_of
+from twinbus.syphon.look import Wants, count_wanted, pages, peek, sequence_of
 from twinbus.syphon.messenger import Messenger
-from twinbus.syphon.presence import chosen
 from twinbus.syphon.quarantine_book import QuarantineBook
+from twinbus.syphon.queue_search import chosen
 from twinbus.syphon.reasons import NOTES
 from twinbus.syphon.tray import Tray
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from twinbus.dial import Dial
 
 DEAD_LETTERS = "/$DeadLetterQueue"
+COUNTED_MAX = 10_000
 _CREDIT = 100
 _QUIET_S = 1.0
 _UNDER_LOCK = "somebody else has it under lock: try again later"
@@ -231,6 +232,20 @@ class Clearance:
         link.context = None
         link.detach()
         self._line.flush()
+
+
+async def count_quarantined(line: Line, primary_name: str, queues: Sequence[int], wants: Wants) -> int:
+    """How many messages that `wants` knows, or that nobody can read, are in quarantine. Raises `LineFailed`.
+
+    Not counted beyond `COUNTED_MAX`: that is bad enough, and each 250 of them cost a peek.
+    """
+    count = 0
+    for index in queues:
+        path = backlog_path(primary_name, index) + DEAD_LETTERS
+        count += await count_wanted(line, path, wants, COUNTED_MAX - count)
+        if count >= COUNTED_MAX:
+            break
+    return count
 
 
 def describe(queue: int, letter: bytes) -> Quarantined:

@@ -6,7 +6,7 @@ at all here, and neither does a credential that cannot get its token at the mome
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterable
 
 from twinbus.pairing.failure import Failure, FailureKind
 
@@ -15,11 +15,15 @@ REFUSALS_MIN = 3
 
 
 class Refusals:
-    def __init__(self, paths: Collection[str], patience_ms: int) -> None:
-        self._paths = paths
+    def __init__(self, paths: Iterable[str], patience_ms: int) -> None:
+        self._paths = list(paths)
         self._patience_ms = patience_ms
         self._counts: dict[str, int] = {}
         self._since_ms: int | None = None
+
+    def add(self, path: str) -> None:
+        """One more queue that may refuse us, or let us in."""
+        self._paths.append(path)
 
     def failed(self, path: str, failure: Failure, now_ms: int) -> bool:
         """A queue could not be read; True when that settles it: we shall never be let in."""

@@ -17,7 +17,7 @@ from twinbus.syphon.look import Wants, is_waiting, pages
 from twinbus.syphon.options import SyphonOptions
 from twinbus.syphon.pace import Pace
 from twinbus.syphon.placement import problem_of_letter
-from twinbus.syphon.presence import chosen
+from twinbus.syphon.queue_search import chosen
 from twinbus.syphon.reasons import path_problem
 
 if TYPE_CHECKING:
@@ -64,6 +64,10 @@ class Survey:
     than 10,000 sessions are told apart; the messages of all others are not in here."""
     session_count: int = 0
     """How many are told apart."""
+    queues: tuple[int, ...] = ()
+    """The backlog queues that were looked through, by index."""
+    doubt: str | None = None
+    """Why nobody can say whether these are all backlog queues with messages."""
     order_problem: str | None = None
     """With `order_over`: why order cannot be promised."""
 
@@ -123,11 +127,11 @@ async def survey(
     options = options or SyphonOptions()
     now_ms = int(time.time() * 1000)
     wants = Pace(options, now_ms).wants
-    found = Survey()
+    found = Survey(queues=tuple(chosen(queue_count, queues)))
     line = Line(secondary, attempt_s=options.attempt_s, clock=lambda: int(time.monotonic() * 1000))
     await line.open()
     try:
-        for index in chosen(queue_count, queues):
+        for index in found.queues:
             path = backlog_path(primary_name, index)
             async for letters in pages(line, path):
                 for letter in letters:

@@ -30,14 +30,15 @@ class TokenKeeper:
         self._put = put
         self._renew_at: dict[str, float] = {}
         """Path -> when its token is to be renewed, in seconds since 1970."""
-        self._lock = asyncio.Lock()
+        self._locks: dict[str, asyncio.Lock] = {}
+        """Path -> who puts its token now; those of other paths do not wait for it."""
         self._task: asyncio.Task[None] | None = None
 
     async def provide(self, path: str) -> None:
         """Make sure that the connection has a token for this entity. Raises `LineFailed` if it cannot."""
         if path in self._renew_at:
             return
-        async with self._lock:
+        async with self._lock(path):
             if path not in self._renew_at:
                 await self._put_one(path)
         if self._task is None:
@@ -52,6 +53,9 @@ class TokenKeeper:
         if self._task is not None:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
+
+    def _lock(self, path: str) -> asyncio.Lock:
+        return self._locks.setdefault(path, asyncio.Lock())
 
     async def _put_one(self, path: str) -> None:
         audience = self._audience(path)
@@ -83,7 +87,7 @@ class TokenKeeper:
                 await asyncio.sleep(min(delay_s, 60.0))  # in steps: the clock may be set, paths may be added
                 continue
             try:
-                async with self._lock:
+                async with self._lock(path):
                     await self._put_one(path)
             except LineFailed:
                 self._renew_at[path] = time.time() + _RETRY_S  # if it stays so, the server ends the links and says why

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from twinbus.cli.commands.quarantine import parse_number
-from twinbus.cli.commands.syphon import exit_code, moment
+from twinbus.cli.commands.syphon import Aftermath, exit_code, moment
 from twinbus.cli.homecoming import Ending
 from twinbus.cli.main import run
 from twinbus.errors import OptionsError
 from twinbus.syphon import SyphonOptions
 
 NOW = datetime(2025, 3, 9, 14, 5, tzinfo=UTC)
+ALL_HOME = Aftermath([], 0, [])
 WRONG = [
     ("syphon --first 0", "--first must be 1 or more"),
     ("syphon --rate -1", "rate must be above 0"),
@@ -94,4 +95,10 @@ def test_a_number_is_queue_and_sequence() -> None:
     ],
 )
 def test_0_is_only_said_when_what_was_asked_for_is_done(ending: Ending, until_empty: bool, code: int) -> None:
-    assert exit_code(ending, SyphonOptions(until_empty=until_empty)) == code
+    assert exit_code(ending, SyphonOptions(until_empty=until_empty), ALL_HOME) == code
+
+
+@pytest.mark.parametrize("aftermath", [Aftermath([], 1, []), Aftermath([], None, ["nobody knows"])])
+def test_0_is_not_said_while_messages_are_in_quarantine_or_nobody_knows(aftermath: Aftermath) -> None:
+    for ending in (Ending.EMPTY, Ending.UNSURE):
+        assert exit_code(ending, SyphonOptions(until_empty=True), aftermath) == 3

@@ -40,7 +40,10 @@ if TYPE_CHECKING:
     from twinbus.spark.drain.drain import DrainProgress
     from twinbus.spark.drain.options import DrainOptions
 
-ENDED_EARLY = "it ended before the backlog was empty: nothing moved, or SIGTERM"
+ENDED_EARLY = (
+    "not all is home: nothing moved any more, or SIGTERM; or messages are in quarantine; or nobody can say whether the "
+    "backlog is empty"
+)
 EVERY_S = (1, 86_400)
 LOOK_S = 0.5
 Master = Annotated[
@@ -224,6 +227,7 @@ def patient(master: str | None) -> str | None:
 
 def _once(spark: SparkSession, options: DrainOptions, screen: Lines | JsonLines) -> int:
     from twinbus.spark.drain.drain import drain as drain_all
+    from twinbus.syphon.order_check import order_refused
 
     signal.signal(signal.SIGTERM, interrupted)
     try:
@@ -233,7 +237,9 @@ def _once(spark: SparkSession, options: DrainOptions, screen: Lines | JsonLines)
         tell("stopped; what is left stays in the backlog")
         return ExitCode.NOT_ALL
     screen.finish(done)
-    return ExitCode.DONE if done.ending == "empty" else ExitCode.NOT_ALL
+    if done.order_problem:
+        raise order_refused(done.order_problem)
+    return ExitCode.DONE if done.ending == "empty" and not done.quarantined else ExitCode.NOT_ALL
 
 
 def _again(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from datetime import UTC, datetime
@@ -153,9 +154,12 @@ def discard(
     primary_name: PrimaryName = None,
     ledger: LedgerFolder = None,
     timeout: Timeout = "15s",
+    yes: Annotated[
+        bool, typer.Option("--yes", help="With --all: do not ask. Needed where nobody can be asked.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Throw messages away for good.
+    """Throw messages away for good; with --all after a question.
 
     Ends with 3 if one of them stayed.
 
@@ -163,13 +167,35 @@ def discard(
     Examples:
       twinbus syphon quarantine discard 0/17
       twinbus syphon quarantine discard --reason TwinbusMalformed
+      twinbus syphon quarantine discard --all --yes
     """
     choice = choice_of(numbers or (), reason, everything=everything)
+    if everything and not yes and not _can_ask():
+        raise OptionsError("--all throws away everything in quarantine for good: say --yes where nobody can be asked")
     there, name = secondary_of(primary, secondary, config, primary_name)
     attempt_s = seconds("--timeout", timeout)
+    if everything and not yes:
+        _ask_first(there, name, check_count(count), attempt_s)
     with record_in(ledger) as book, Bar("throwing away"):
         aftermath = asyncio.run(_discard(there, name, check_count(count), attempt_s, choice, book))
     _tell(aftermath, numbers or (), "thrown away", as_json=as_json)
+
+
+def _can_ask() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _ask_first(there: Namespace, name: str, count: int, attempt_s: float) -> None:
+    """Ends with 3 if the answer is no."""
+    with Bar("looking"):
+        found = len(asyncio.run(_list(there, name, count, attempt_s)))
+    if not found:
+        return
+    question = f"Throw away all messages in quarantine for good? There are {found:,} now. [y/N] "
+    typer.echo(question, err=True, nl=False)  # stdout is for the result alone
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        typer.echo("twinbus: nothing was thrown away", err=True)
+        raise typer.Exit(ExitCode.NOT_ALL)
 
 
 # --- which ones ---
@@ -202,11 +228,11 @@ async def _quarantine(
 ) -> Quarantine:
     """Of the queues that are there; raises `TwinbusError` if there is none."""
     from twinbus.cli.ends import usable
-    from twinbus.syphon.presence import presence
     from twinbus.syphon.quarantine import Quarantine
+    from twinbus.syphon.queue_search import QueueSearch
 
     dial = there.dial(attempt_s)
-    queues = usable(name, await presence(dial, name, count, attempt_s=attempt_s))
+    queues = usable(name, await QueueSearch(dial, name, count, attempt_s=attempt_s).look())
     return Quarantine(dial, name, count, queues=queues, attempt_s=attempt_s, ledger=ledger)
 
 

@@ -14,9 +14,10 @@ import typer
 
 from twinbus.cli.bars import Bar
 from twinbus.cli.commands.quarantine import quarantine_commands
-from twinbus.cli.ends import Ends, look_through, order_refused, queues_of, watchful
+from twinbus.cli.ends import Ends, look_through, not_in_order, queues_of, watchful
 from twinbus.cli.exit_codes import ExitCode, exit_codes
 from twinbus.cli.gauges import Address, MetricsFile, Names, check_file, parse_address, served
+from twinbus.cli.leftovers import check_names, not_home, notes_of, raise_if_unknown, unknown_text, untold_texts
 from twinbus.cli.namespaces import (
     Config,
     Primary,
@@ -31,13 +32,18 @@ from twinbus.cli.namespaces import (
 )
 from twinbus.cli.record import LedgerFolder, record_in
 from twinbus.cli.screens import screen_for, speaks_json
-from twinbus.errors import OptionsError
+from twinbus.errors import OptionsError, TwinbusError
 
 if TYPE_CHECKING:
     from twinbus.cli.homecoming import Ending, Screen
-    from twinbus.syphon import Alert, SyphonOptions
+    from twinbus.syphon import Alert, Progress, Syphon, SyphonOptions
+    from twinbus.syphon.entity_check import EntityCheck
+    from twinbus.syphon.survey import Survey
 
-ENDED_EARLY = "it ended before all was done: --first, or SIGTERM with --until-empty"
+ENDED_EARLY = (
+    "it ended before all was done: --first, or SIGTERM with --until-empty; or with --until-empty messages are in "
+    "quarantine, or nobody can say whether all is home"
+)
 
 
 class Wishes(NamedTuple):
@@ -162,9 +168,9 @@ def syphon(
         from twinbus.cli.homecoming_texts import survey_text
 
         with Bar("looking through the backlog"):
-            found = asyncio.run(look_through(ends, options))
+            found = asyncio.run(_look(ends, options))
         typer.echo(json.dumps(found.as_dict()) if as_json else survey_text(found, datetime.now(UTC)))
-        return
+        raise typer.Exit(ExitCode.DONE if found.doubt is None else ExitCode.NOT_ALL)
     raise typer.Exit(asyncio.run(_bring_home(ends, options, wishes)))
 
 
@@ -199,32 +205,92 @@ def moment(text: str, now: datetime) -> datetime:
 # --- moving ---
 
 
+async def _look(ends: Ends, options: SyphonOptions) -> Survey:
+    found = await look_through(ends, options)
+    raise_if_unknown(await check_names(ends, options, found.queues), ends.names.primary)
+    return found
+
+
 async def _bring_home(ends: Ends, options: SyphonOptions, wishes: Wishes) -> int:
     """The exit code."""
-    from twinbus.cli.homecoming import Homecoming
+    from twinbus.cli.homecoming import Ending, Homecoming
     from twinbus.cli.homecoming_texts import result_text
     from twinbus.syphon import Syphon
 
     with record_in(wishes.ledger) as ledger:
-        queues = await queues_of(ends, options.attempt_s)
+        search = ends.search(options.attempt_s)
+        queues = await queues_of(ends, search)
+        names = await check_names(ends, options, queues)
+        _tell_unknown(names, ends, options)
         if options.order is not None:
             options = await watchful(ends, options, queues)
 
         def make(on_alert: Callable[[Alert], None]) -> Syphon:
-            far, near, count = ends.primary, ends.secondary, ends.queue_count
-            name = ends.names.primary
-            return Syphon(far, near, name, count, options, queues=queues, on_alert=on_alert, ledger=ledger)
+            return Syphon(
+                ends.primary,
+                ends.secondary,
+                ends.names.primary,
+                ends.queue_count,
+                options,
+                queues=queues,
+                search=search,
+                on_alert=on_alert,
+                ledger=ledger,
+            )
 
         homecoming = Homecoming(make, _screen(wishes, ends.names))
         with served(wishes.metrics, homecoming.look, ends.names):
             ending, progress = await homecoming.run()
+        if names is None and ending in (Ending.EMPTY, Ending.UNSURE):
+            names = await check_names(ends, options, homecoming.syphon.indexes)  # nobody could look at the start
+        aftermath = await _aftermath(ends, options, homecoming.syphon, ending, names, progress)
     if speaks_json(wishes.as_json):
-        typer.echo(json.dumps({"event": "finished", "ending": ending.value} | progress.as_dict()))
+        said = {"event": "finished", "ending": ending.value} | progress.as_dict() | aftermath._asdict()
+        typer.echo(json.dumps(said))
     else:
-        typer.echo(result_text(ending, progress))
+        notes = notes_of(aftermath.quarantined, aftermath.extra_queues, aftermath.doubts)
+        typer.echo(result_text(ending, progress, notes))
     if homecoming.problem is not None:
-        raise order_refused(homecoming.problem)
-    return exit_code(ending, options)
+        raise not_in_order(homecoming.problem)
+    raise_if_unknown(names if options.until_empty else None, ends.names.primary)
+    return exit_code(ending, options, aftermath)
+
+
+class Aftermath(NamedTuple):
+    """What there is to know beside how it ended."""
+
+    extra_queues: list[int]
+    """Backlog queues beyond the count that messages came from."""
+    quarantined: int | None
+    """Messages in quarantine that were wanted; None: nobody has looked, or could."""
+    doubts: list[str]
+    """Why nobody can say that all is home."""
+
+    @property
+    def is_all_home(self) -> bool:
+        return not self.quarantined and not self.doubts
+
+
+async def _aftermath(
+    ends: Ends, options: SyphonOptions, syphon: Syphon, ending: Ending, names: EntityCheck | None, progress: Progress
+) -> Aftermath:
+    from twinbus.cli.homecoming import Ending
+
+    if ending not in (Ending.EMPTY, Ending.UNSURE):
+        return Aftermath(syphon.extra, None, [])
+    quarantined, why_not = await not_home(ends, options, syphon)
+    met = [each.path for each in progress.destinations]
+    doubts = [syphon.doubt, why_not, *untold_texts(names, ends.names.primary, met)]
+    return Aftermath(syphon.extra, quarantined, [doubt for doubt in doubts if doubt])
+
+
+def _tell_unknown(names: EntityCheck | None, ends: Ends, options: SyphonOptions) -> None:
+    """A wrong name ends what is to end by itself; a service goes on, for the entity may come."""
+    text = None if names is None else unknown_text(names, ends.names.primary)
+    if text is not None and options.until_empty:
+        raise TwinbusError(text)
+    if text is not None:
+        typer.echo(f"twinbus: {text}", err=True)
 
 
 def _screen(wishes: Wishes, names: Names) -> Screen:
@@ -234,13 +300,13 @@ def _screen(wishes: Wishes, names: Names) -> Screen:
     return screen
 
 
-def exit_code(ending: Ending, options: SyphonOptions) -> int:
+def exit_code(ending: Ending, options: SyphonOptions, aftermath: Aftermath) -> int:
     from twinbus.cli.homecoming import Ending
 
     if ending is Ending.INTERRUPTED:
         return ExitCode.INTERRUPTED
     ended_early = ending is Ending.CANARY or (ending is Ending.STOPPED and options.until_empty)
-    return ExitCode.NOT_ALL if ended_early else ExitCode.DONE
+    return ExitCode.NOT_ALL if ended_early or not aftermath.is_all_home else ExitCode.DONE
 
 
 def syphon_commands() -> typer.Typer:

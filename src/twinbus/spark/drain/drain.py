@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from twinbus.errors import TwinbusError
@@ -15,14 +15,17 @@ from twinbus.spark.drain.options import DrainOptions
 from twinbus.spark.drain.plan import Shard, plan
 from twinbus.spark.drain.rounds import parallelism, refuse_speculation, run_round
 from twinbus.spark.drain.shard import ShardReport
-from twinbus.syphon.presence import FOR_GOOD
+from twinbus.syphon.order_check import first_order_problem, order_refused
 from twinbus.syphon.progress import RateGauge
+from twinbus.syphon.queue_search import ABSENT, FOR_GOOD, BacklogQueues, QueueSearch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from twinbus.dial import Dial
+
 LOOK_S = 2.0
-Ending = Literal["empty", "stuck"]
+Ending = Literal["empty", "unsure", "stuck", "order unknown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,14 @@ class Drained:
     """Of the attempts that came to an end; those that were killed tell nothing here."""
     books: Books | None = None
     """What all attempts wrote down, the killed ones too; None without a ledger."""
+    extra: list[int] = field(default_factory=list)
+    """Backlog queues beyond the count in which messages were: a sender elsewhere has more. They are home too."""
+    doubt: str | None = None
+    """Why the backlog cannot be called empty, though all that can be seen is home."""
+    order_problem: str = ""
+    """Why order cannot be promised any more; what is concerned stays in the backlog."""
+    quarantined: int | None = None
+    """How many messages are in quarantine, of earlier runs too, up to 10,000; None: nobody has looked, or could."""
     missing: dict[int, str] = field(default_factory=dict)
     """Backlog queues that do not exist or may not be read, and why."""
     out_of_sight: str = ""
@@ -94,6 +105,10 @@ class Drained:
             "killed_attempts": None if self.books is None else self.books.killed,
             "executors": self.by_executor,
             "troubles": self.troubles,
+            "extra_queues": self.extra,
+            "doubt": self.doubt,
+            "order_problem": self.order_problem or None,
+            "quarantined": self.quarantined,
             "missing_queues": {str(index): text for index, text in self.missing.items()},
         }
 
@@ -107,13 +122,16 @@ def drain(
 ) -> Drained:
     """Bring the whole backlog home; how it went.
 
-    `ending` is "empty" only if a look at the queues themselves, after the tasks, found nothing: messages that a killed
-    task had under lock come back and are waited for. "stuck": a round moved nothing, or the secondary is gone, and
-    `troubles` says why. Raises `TwinbusError` if the secondary cannot be looked into at first, or Spark gives up.
+    `ending` is "empty" only if a look at all backlog queues there are, after the tasks, found nothing: messages that a
+    killed task had under lock come back and are waited for. "unsure": the same, but nobody can say whether there are
+    more queues, and `doubt` says why. "stuck": a round moved nothing, or the secondary is gone; `troubles` says why.
+    "order unknown": a message lies in a queue that is not its own. Raises `TwinbusError` if the secondary cannot be
+    looked into at first, if order cannot be promised from the start, or Spark gives up.
     """
     refuse_speculation(spark)
-    with Browser(options.secondary.namespace().dial(options.attempt_s), options.attempt_s) as browser:
-        driver = _Driver(spark, options, browser, on_progress, every_s)
+    dial = options.secondary.namespace().dial(options.attempt_s)
+    with Browser(dial, options.attempt_s) as browser:
+        driver = _Driver(spark, options, dial, browser, on_progress, every_s)
         done = driver.run()
     if options.ledger is not None and done.rounds:
         done.books = books_of(options.ledger, options.run)
@@ -125,19 +143,23 @@ class _Driver:
         self,
         spark: SparkSession,
         options: DrainOptions,
+        dial: Dial,
         browser: Browser,
         on_progress: Callable[[DrainProgress], None],
         every_s: float,
     ) -> None:
         self._spark = spark
         self._options = options
+        self._dial = dial
         self._browser = browser
+        self._search = QueueSearch(dial, options.primary_name, options.queue_count, attempt_s=options.attempt_s)
         self._tell = on_progress
         self._every_s = every_s
         self._began_s = time.monotonic()
         self._gauge = RateGauge(0)
         self._done = Drained()
-        self._paths = {index: backlog_path(options.primary_name, index) for index in range(options.queue_count)}
+        self._paths: dict[int, str] = {}
+        """By index, the queues that can be looked into."""
 
     def run(self) -> Drained:
         done = self._done
@@ -147,6 +169,10 @@ class _Driver:
             done.rounds += 1
             reports = self._round(extents)
             done.reports += reports
+            done.order_problem = next((each.order_problem for each in reports if each.order_problem), "")
+            if done.order_problem:
+                done.ending = "order unknown"
+                break
             try:
                 extents = self._waiting()
             except Unreachable as error:
@@ -155,32 +181,72 @@ class _Driver:
             if extents and not sum(report.gone for report in reports):
                 done.ending = "stuck"
                 break
+        if done.ending == "empty":
+            self._judge()
         done.left = sum(each.depth for each in extents.values())
         done.seconds = time.monotonic() - self._began_s
         return done
 
     def _first_look(self) -> dict[int, Extent]:
         """As `_waiting`; queues that can never be read are left out. Raises `TwinbusError` if not one can be."""
-        found, refusals = self._browser.waiting_or_refused(list(self._paths.values()))
-        for index, path in list(self._paths.items()):
+        extents = self._waiting()
+        if not self._paths:
+            reason = next(iter(self._done.missing.values()))
+            raise TwinbusError(f"no backlog queue of {self._options.primary_name} can be read: {reason}")
+        if self._options.order is not None:
+            self._check_order()
+        return extents
+
+    def _check_order(self) -> None:
+        """Raises `TwinbusError` if a message is in sight whose order is not known; every task looks at the others."""
+        options, queues = self._options, list(self._paths)
+        over = tuple([index for index in queues if index < options.queue_count])
+        problem = self._browser.run(
+            "the backlog",
+            lambda: first_order_problem(
+                self._dial, options.primary_name, queues, over, _all, attempt_s=options.attempt_s
+            ),
+        )
+        if problem is not None:
+            raise order_refused(problem)
+        self._options = replace(options, order_over=over)
+
+    def _waiting(self) -> dict[int, Extent]:
+        """The queues in which something waits, under lock or not, and about how much. Looks for further ones, too."""
+        queues = self._find()
+        paths = {index: backlog_path(self._options.primary_name, index) for index in queues.queues}
+        found, refusals = self._browser.waiting_or_refused(list(paths.values()))
+        for index, path in list(paths.items()):
             failure = refusals.get(path)
             if failure is None:
                 continue
             if failure.kind not in FOR_GOOD:
                 raise Unreachable(f"{path}: {failure}", failure)
-            del self._paths[index]
+            del paths[index]
             self._done.missing[index] = str(failure)
-        if not self._paths:
-            reason = next(iter(self._done.missing.values()))
-            raise TwinbusError(f"no backlog queue of {self._options.primary_name} can be read: {reason}")
-        return self._by_index(found)
+            if failure.kind not in ABSENT:
+                self._done.doubt = f"whether messages lie in {path} cannot be told: {failure}"
+        self._paths = paths
+        extents = {index: found[path] for index, path in paths.items() if path in found}
+        further = {*self._done.extra, *(index for index in extents if index >= queues.queue_count)}
+        self._done.extra = sorted(further)
+        return extents
 
-    def _waiting(self) -> dict[int, Extent]:
-        """The queues in which something waits, under lock or not, and about how much."""
-        return self._by_index(self._browser.waiting(list(self._paths.values())))
+    def _find(self) -> BacklogQueues:
+        found = self._browser.run("the backlog", self._search.look)
+        self._done.doubt = found.doubt
+        self._done.missing |= {index: str(failure) for index, failure in found.missing.items()}
+        return found
 
-    def _by_index(self, found: Mapping[str, Extent]) -> dict[int, Extent]:
-        return {index: found[path] for index, path in self._paths.items() if path in found}
+    def _judge(self) -> None:
+        """Nothing waits any more in what can be seen: whether that is all, and what did not come home."""
+        done = self._done
+        if done.doubt is not None:
+            done.ending = "unsure"
+        try:
+            done.quarantined = self._browser.quarantined(self._options.primary_name, list(self._paths))
+        except Unreachable as error:
+            done.ending, done.doubt = "unsure", f"whether messages are in quarantine cannot be told: {error}"
 
     def _round(self, extents: Mapping[int, Extent]) -> list[ShardReport]:
         options = self._options
@@ -210,3 +276,8 @@ class _Driver:
         now_ms = int(seconds * 1000)
         self._gauge.note(now_ms, gone)
         self._tell(DrainProgress(self._done.rounds, len(shards), left, gone, self._gauge.rate(now_ms, gone), seconds))
+
+
+def _all(_path: str, _since_ms: int | None) -> bool:
+    """A drain is for every message."""
+    return True

@@ -22,6 +22,9 @@ class DrainOptions:
     queue_count: int = 10
     order: Literal["session"] | None = None
     """"session": messages of a session come home in the order of their queue; a queue then belongs to one task."""
+    order_over: tuple[int, ...] | None = None
+    """With `order`: the queues over which senders spread sessions, by index. The driver finds them out: a message in
+    another queue than its own ends the drain."""
     ttl: Literal["remaining", "restart"] = "remaining"
     ledger: str | None = None
     """A directory that executors write their segments to and the driver can read; None: nothing is recorded."""
@@ -65,6 +68,7 @@ class DrainOptions:
         return SyphonOptions(
             until_empty=True,
             order=self.order,
+            order_over=self.order_over,
             ttl=self.ttl,
             prefetch=self.prefetch,
             attempt_s=self.attempt_s,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 REPORT_SCHEMA = (
     "shard INT, attempt INT, executor STRING, moved BIGINT, moved_bytes BIGINT, received BIGINT, repeated BIGINT, "
-    "in_doubt BIGINT, refused BIGINT, expired BIGINT, seconds DOUBLE, trouble STRING"
+    "in_doubt BIGINT, refused BIGINT, expired BIGINT, seconds DOUBLE, trouble STRING, order_problem STRING"
 )
 TASKS_WITHOUT_CONTEXT = 8
 """Where nobody can be asked how many cores there are, as through Spark Connect."""
@@ -120,4 +120,4 @@ def _arrow_type(name: str) -> object:
     import pyarrow as pa
 
     special = {"shard": pa.int32(), "attempt": pa.int32(), "seconds": pa.float64()}
-    return special.get(name, pa.string() if name in ("executor", "trouble") else pa.int64())
+    return special.get(name, pa.string() if name in ("executor", "trouble", "order_problem") else pa.int64())

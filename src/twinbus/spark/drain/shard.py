@@ -14,7 +14,7 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +28,12 @@ from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.pairing.failure import FailureKind
 from twinbus.spark.drain.options import DrainOptions
 from twinbus.spark.drain.plan import Shard
-from twinbus.syphon import Progress, Syphon
+from twinbus.syphon import Alert, Progress, Syphon
 from twinbus.syphon.destination import State
 from twinbus.syphon.line import Line
 from twinbus.syphon.linked import LineFailed
 from twinbus.syphon.look import peek
-from twinbus.syphon.presence import FOR_GOOD
+from twinbus.syphon.queue_search import FOR_GOOD
 
 LOOK_S = 0.25
 COLLECT_AFTER = 50_000
@@ -62,6 +62,8 @@ class ShardReport:
     seconds: float = 0.0
     trouble: str = ""
     """Why it ended before its queues were empty; empty if they are."""
+    order_problem: str = ""
+    """Why the order of a message is not known, if that ended it: the message stays where it is."""
 
     @property
     def gone(self) -> int:
@@ -86,11 +88,11 @@ def drain_shard(options: DrainOptions, shard: Shard, attempt: int = 0) -> ShardR
         return ShardReport(shard.number, attempt, who, trouble=f"{who}: {error}")
     try:
         with _seldom_collecting():
-            progress, trouble = asyncio.run(_pump(options, shard, primary, secondary, ledger))
+            progress, trouble, order_problem = asyncio.run(_pump(options, shard, primary, secondary, ledger))
     finally:
         if ledger is not None:
             ledger.close()
-    return _report(shard, attempt, who, progress, trouble)
+    return replace(_report(shard, attempt, who, progress, trouble), order_problem=order_problem)
 
 
 @contextmanager
@@ -137,10 +139,17 @@ def _report(shard: Shard, attempt: int, who: str, progress: Progress | None, tro
 
 async def _pump(
     options: DrainOptions, shard: Shard, primary: Dial, secondary: Dial, ledger: Ledger | None
-) -> tuple[Progress | None, str]:
+) -> tuple[Progress | None, str, str]:
+    """How far it came, what kept it from its end, and why order is not known, if that was it."""
     refusal = await _refusal(secondary, [backlog_path(options.primary_name, each) for each in shard.queues], options)
     if refusal:
-        return None, refusal
+        return None, refusal, ""
+    order_problems: list[str] = []
+
+    def hear(alert: Alert) -> None:
+        if alert.name == "order_unknown":
+            order_problems.append(f"{alert.subject}: {alert.text}")
+
     syphon = Syphon(
         primary,
         secondary,
@@ -148,6 +157,7 @@ async def _pump(
         options.queue_count,
         options.syphon(),
         queues=shard.queues,
+        on_alert=hear,
         ledger=None if ledger is None else WriteAhead(ledger),
     )
     patience, trouble = Patience(options, time.monotonic()), ""
@@ -155,11 +165,11 @@ async def _pump(
         async for progress in syphon.progress(LOOK_S):
             is_connected = all(queue.is_attached for queue in syphon.pump.queues)
             trouble = patience.trouble(progress, time.monotonic(), is_connected=is_connected)
-            if trouble:
+            if trouble or order_problems:
                 break
         else:
             await syphon.finished()
-    return syphon.look(), trouble
+    return syphon.look(), trouble, order_problems[0] if order_problems else ""
 
 
 async def _refusal(secondary: Dial, paths: Sequence[str], options: DrainOptions) -> str:

@@ -1,0 +1,174 @@
+"""What the driver of a drain decides, with tasks that run in this process: no Spark is started."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from backlog_letters import fill, letter, letters_for, stranger
+from spark_backlog import SparkBacklog, ids_in
+from token_makers import scoped_to
+
+from twinbus.amqp.sections import PropertyField, encode_message
+from twinbus.cli.commands.drain import _once
+from twinbus.cli.draining import Lines
+from twinbus.errors import TwinbusError
+from twinbus.pairing.envelope import address
+from twinbus.pairing.order import key_of, queue_for
+from twinbus.spark.drain import drain as drain_module
+from twinbus.spark.drain.drain import Drained, drain
+from twinbus.spark.drain.options import DrainOptions
+from twinbus.spark.drain.plan import Shard
+from twinbus.spark.drain.shard import ShardReport, drain_shard
+from twinbus.syphon.look import PAGE
+from twinbus.testing import NamespacePair
+
+NO_SPARK: Any = SimpleNamespace(conf={})
+"""All that the driver asks of a session."""
+
+
+def here(
+    _spark: object, options: DrainOptions, shards: Sequence[Shard], *, every_s: float, look: Callable[[], None]
+) -> list[ShardReport]:
+    """A round whose tasks run one after the other, in this process."""
+    look()
+    return [drain_shard(options, shard) for shard in shards]
+
+
+@pytest.fixture
+def backlog(namespace_pair: NamespacePair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SparkBacklog:
+    monkeypatch.setattr(drain_module, "run_round", here)
+    return SparkBacklog(namespace_pair, tmp_path)
+
+
+@pytest.fixture
+def keeps_signals() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def drained(backlog: SparkBacklog, **wishes: Any) -> Drained:
+    return drain(NO_SPARK, backlog.options(tasks=2, **wishes))
+
+
+def once(backlog: SparkBacklog, **wishes: Any) -> int:
+    """The exit code."""
+    return _once(NO_SPARK, backlog.options(tasks=2, **wishes), Lines())
+
+
+def put(backlog: SparkBacklog, index: int, letters: Sequence[bytes]) -> None:
+    fill(backlog.secondary.connection_string, backlog.path(index), letters)
+
+
+# --- queues beyond the count ---
+
+
+def test_what_lies_beyond_the_count_is_found_and_brought_home(
+    backlog: SparkBacklog, capsys: pytest.CaptureFixture[str], keeps_signals: None
+) -> None:
+    for index in (2, 57):
+        backlog.secondary.create_queue(backlog.path(index), max_delivery_count=2_147_483_647)
+        put(backlog, index, [letter("orders", f"{index}-{number}") for number in range(10)])
+    put(backlog, 0, letters_for("orders", 10))
+    assert once(backlog) == 0
+    assert ids_in(backlog.primary, "orders").total() == 30
+    out = capsys.readouterr().out
+    assert ": the backlog is empty\n" in out
+    assert "beyond --count: 2, 57;" in out
+
+
+def test_a_queue_that_comes_up_during_a_drain_is_emptied_before_anybody_says_empty(
+    backlog: SparkBacklog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(backlog, 0, letters_for("orders", 5))
+
+    def meanwhile(*arguments: Any, **named: Any) -> list[ShardReport]:
+        if not backlog_has_grown:
+            backlog_has_grown.append(True)
+            backlog.secondary.create_queue(backlog.path(3))
+            put(backlog, 3, letters_for("orders", 5))
+        return here(*arguments, **named)
+
+    backlog_has_grown: list[bool] = []
+    monkeypatch.setattr(drain_module, "run_round", meanwhile)
+    done = drained(backlog)
+    assert (done.ending, done.rounds, done.count("moved"), done.extra) == ("empty", 2, 10, [3])
+
+
+def test_who_may_not_look_everywhere_ends_with_3_and_is_never_told_that_the_backlog_is_empty(
+    backlog: SparkBacklog, capsys: pytest.CaptureFixture[str], keeps_signals: None
+) -> None:
+    put(backlog, 0, letters_for("orders", 5))
+    narrow = backlog.secret(backlog.secondary, scoped_to(backlog.secondary, backlog.path(0)))
+    assert once(backlog, secondary=narrow, queue_count=1) == 3
+    out = capsys.readouterr().out
+    assert out.startswith("5 messages are home")
+    assert "is empty" not in out
+    assert "whether messages lie in backlog queue 1 and 98 more cannot be told: unauthorised" in out
+
+
+# --- quarantine ---
+
+
+def test_messages_in_quarantine_end_a_drain_with_3_and_are_counted_also_those_of_earlier_runs(
+    backlog: SparkBacklog, capsys: pytest.CaptureFixture[str], keeps_signals: None
+) -> None:
+    put(backlog, 0, [*letters_for("orders", 5), stranger()])
+    for _ in range(2):
+        assert once(backlog) == 3
+        out = capsys.readouterr().out
+        assert ": the backlog is empty\n" in out
+        assert "1 message is in quarantine: twinbus syphon quarantine list shows" in out
+
+
+# --- order ---
+
+
+def of_session(session: str, number: int) -> bytes:
+    properties = {PropertyField.MESSAGE_ID: f"{session}-{number}", PropertyField.GROUP_ID: session}
+    return address(encode_message(properties=properties, data=b"body"), "orders")
+
+
+def session_in(queue: int) -> str:
+    """A session whose messages belong to this one of two queues."""
+    return next(name for name in map(str, range(100)) if queue_for(key_of("orders", name), (0, 1)) == queue)
+
+
+def test_a_drain_in_order_is_refused_before_anything_moves_if_a_message_lies_in_a_queue_that_is_not_its_own(
+    backlog: SparkBacklog, keeps_signals: None
+) -> None:
+    put(backlog, 0, [of_session(session_in(0), 1), of_session(session_in(1), 1)])
+    with pytest.raises(TwinbusError, match=r"order cannot be promised: .*belong to queue 1.*check --count"):
+        once(backlog, order="session")
+    assert ids_in(backlog.primary, "orders").total() == 0
+
+
+def test_a_drain_in_order_is_refused_if_a_message_lies_beyond_the_count(backlog: SparkBacklog) -> None:
+    backlog.secondary.create_queue(backlog.path(2))
+    assert drained(backlog, order="session").ending == "empty", "an empty queue there breaks no order"
+    put(backlog, 2, [of_session("a", 1)])
+    with pytest.raises(TwinbusError, match="with another number of backlog queues than 2"):
+        drained(backlog, order="session")
+
+
+def test_a_message_without_known_order_that_no_first_look_saw_ends_a_drain_in_order_and_stays(
+    backlog: SparkBacklog, capsys: pytest.CaptureFixture[str], keeps_signals: None
+) -> None:
+    rightly = [of_session(session_in(0), number) for number in range(PAGE + 50)]
+    put(backlog, 0, [*rightly, of_session(session_in(1), 1)])
+    with pytest.raises(TwinbusError, match=r"order cannot be promised: .*belong to queue 1"):
+        once(backlog, order="session")
+    assert "the order of the next ones is not known" in capsys.readouterr().out
+    assert f"{session_in(1)}-1" in ids_in(backlog.secondary, backlog.path(0))
+    assert f"{session_in(1)}-1" not in ids_in(backlog.primary, "orders")
+
+
+def test_a_drain_in_order_of_messages_that_lie_where_they_belong_brings_them_home(backlog: SparkBacklog) -> None:
+    for queue in (0, 1):
+        put(backlog, queue, [of_session(session_in(queue), number) for number in range(20)])
+    assert (drained(backlog, order="session").ending, ids_in(backlog.primary, "orders").total()) == ("empty", 40)
