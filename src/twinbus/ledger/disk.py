@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import logging
 import os
-from contextlib import suppress
 from pathlib import Path
+
+log = logging.getLogger("twinbus.ledger")
 
 SUFFIX = ".jsonl"
 
@@ -21,8 +23,15 @@ class Disk:
         # would keep us from the lock.
         fresh = path.with_name(f".{path.name}.new")
         file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        with suppress(OSError):  # where there are no locks, readers cannot tell a running writer from a dead one
+        try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            log.warning(
+                "%s is on a file system without file locks (%s): until the ledger is closed, no report can tell "
+                "whether its process still runs",
+                path,
+                error.strerror,
+            )
         try:
             _give_name(fresh, path)
         except OSError:

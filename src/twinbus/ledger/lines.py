@@ -13,6 +13,8 @@ from twinbus.ledger.kinds import Kind
 EVENT_BYTES_MAX = 8 << 20
 LINE_BYTES_MAX = EVENT_BYTES_MAX + 4096
 CRC_MARK = b',"crc":'
+NUMBER_MAX = 1 << 40
+"""No process lives long enough to write more records; whatever is beyond is no number that a ledger gave."""
 Trouble = Literal["corrupt", "newer"]
 
 
@@ -80,6 +82,8 @@ def read_line(line: bytes) -> Record | Flaw:
         record = _decode_record(line)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return _unlike_a_record(line, error)
+    if not 1 <= record.number <= NUMBER_MAX:
+        return _impossible(record.number)
     return record if record.v <= SCHEMA_VERSION else _too_new(Envelope(record.v, record.process, record.number))
 
 
@@ -88,7 +92,13 @@ def _unlike_a_record(line: bytes, error: Exception) -> Flaw:
         envelope = _decode_envelope(line)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return Flaw("corrupt", f"not a record: {error}")
+    if not 1 <= envelope.number <= NUMBER_MAX:
+        return _impossible(envelope.number)
     return _too_new(envelope) if envelope.v > SCHEMA_VERSION else Flaw("corrupt", f"not a record: {error}", envelope)
+
+
+def _impossible(number: int) -> Flaw:
+    return Flaw("corrupt", f"no ledger gave the record number {number}: they are from 1 to {NUMBER_MAX}")
 
 
 def _too_new(envelope: Envelope) -> Flaw:

@@ -56,7 +56,8 @@ print("complete:", verify(ledger.directory).is_complete)
   than {free} bytes left, the ledger behaves as with a full disk until there is room again. Finished segments never
   change: they may be compacted, copied and removed by whoever owns them. Removed ones show as missing numbers.
 * **Nothing is invented.** Every line ends with a checksum. A line that is not exactly what was written is reported
-  with file and line, and so are duplicates and records of a newer schema. An event that could not be written down
+  with file and line, and so are duplicates, numbers that are there twice with different contents, and records of a
+  newer schema. An event that could not be written down
   leaves a `rejected` record, and counts as missing.
 * **A forked child** is a process of its own, with its own numbers and files, from its first event on. One that ends by
   `os._exit`, as those of `multiprocessing` do, has to call `flush` or `close` first.

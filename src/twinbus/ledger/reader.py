@@ -1,7 +1,7 @@
 """Reads a directory of segments: every record that is whole, once; and what stands in the way, with file and line.
 
-Nothing is hidden and nothing is guessed: a line that is not exactly what was written is a problem, not a record. Only
-a handful of numbers per process is kept in memory, however large the ledger is.
+Nothing is hidden and nothing is guessed: a line that is not exactly what was written is a problem, not a record. Four
+bytes of each record are kept in memory, however large it is.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from twinbus.ledger.segment import process_of
 
 LINES_NAMED_MAX = 10
 
-Defect = Literal["torn", "corrupt", "newer", "duplicate", "unreadable", "rejected"]
+Defect = Literal["torn", "corrupt", "newer", "duplicate", "conflict", "unreadable", "rejected"]
 """torn: the last line ends too soon, as after a crash. newer: written by a later twinbus. duplicate: read before.
-rejected: the record is there, and says that an event could not be written down.
+conflict: another record with this number was read before, and says something else. rejected: the record is there, and
+says that an event could not be written down.
 """
 
 
@@ -130,8 +131,11 @@ class LedgerReader:
             self._note_flaw(read, line, path, at, found)
             return None
         seen = self._seen(read.process)
-        if not seen.numbers.add(read.number):
-            _add(found, path, "duplicate", "read before, in this or another segment", at)
+        if not seen.numbers.add(read.number, read.crc):
+            if seen.numbers.is_same(read.number, read.crc):
+                _add(found, path, "duplicate", "read before, in this or another segment", at)
+            else:
+                _add(found, path, "conflict", conflict_text(read.process, read.number), at)
             return None
         seen.see(read)
         if read.kind == Kind.REJECTED:
@@ -153,6 +157,13 @@ class LedgerReader:
         if seen is None:
             seen = self.processes[process] = ProcessSeen(process)
         return seen
+
+
+def conflict_text(process: str, number: int) -> str:
+    return (
+        f"record {number} of process {process} was read before and says something else: one of the two was not written "
+        "by that process, or two processes have the same name; the first one counts"
+    )
 
 
 def _lines_of(file: BinaryIO) -> Iterator[bytes]:

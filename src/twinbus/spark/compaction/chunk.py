@@ -18,7 +18,9 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from twinbus.ledger.events import SCHEMA_VERSION
 from twinbus.ledger.kinds import FACTS, Kind
-from twinbus.ledger.lines import CRC_MARK, LINE_BYTES_MAX, Flaw, read_line
+from twinbus.ledger.lines import CRC_MARK, LINE_BYTES_MAX, NUMBER_MAX, Flaw, read_line
+from twinbus.ledger.reader import conflict_text
+from twinbus.spark.compaction.conflicts import Earlier, different_in
 from twinbus.spark.compaction.file_names import file_name
 from twinbus.spark.compaction.manifest import Gap, Process, Rejected, Trouble
 from twinbus.spark.compaction.number_ranges import Range, joined
@@ -47,6 +49,8 @@ class Chunk(msgspec.Struct, frozen=True):
     """Somebody writes to it: a line without an end is not torn, only unfinished."""
     known: dict[str, list[Range]] = {}
     """Numbers that have been read from elsewhere: such records are left out."""
+    beside: list[str] = []
+    """Files of the store that may have what was read of them, below it."""
 
 
 class Read(msgspec.Struct):
@@ -68,7 +72,7 @@ def compact(chunk: Chunk, store: Path) -> Read:
 
     Raises `StoreError` if the store cannot be written: nobody must take that for something that is wrong in the ledger.
     """
-    read = _Reading(chunk)
+    read = _Reading(chunk, store)
     writer = StepFiles(store, file_name(chunk.segment, chunk.start))
     try:
         with Path(chunk.path).open("rb") as file:
@@ -83,8 +87,10 @@ def compact(chunk: Chunk, store: Path) -> Read:
 class _Reading:
     """A chunk while it is read."""
 
-    def __init__(self, chunk: Chunk) -> None:
+    def __init__(self, chunk: Chunk, store: Path) -> None:
         self._chunk = chunk
+        self._store = store
+        self._earlier = Earlier()
         self._seen: dict[str, list[Range]] = {name: list(ranges) for name, ranges in chunk.known.items()}
         self._troubles: dict[str, Trouble] = {}
         self.result = Read(chunk.segment)
@@ -149,7 +155,8 @@ class _Reading:
         try:
             data = b"\n".join(good)
             data.decode()
-            return parsed(data).append_column("line", pa.array(numbers))
+            table = parsed(data).append_column("line", pa.array(numbers))
+            return table if _is_possible(table) else self._table_of_the_careful(good, numbers)
         except (pa.ArrowInvalid, UnicodeDecodeError):
             return self._table_of_the_careful(good, numbers)
 
@@ -216,15 +223,26 @@ class _Reading:
         keep[np.unique(number, return_index=True)[1]] = True
         for each in self._seen.get(process, []):
             keep &= (number < each.first) | (number > each.last)
-        for at in table["line"].to_numpy()[~keep]:
-            self.note("duplicate", "read before, in this or another segment", int(at))
         new = table if keep.all() else table.filter(pa.array(keep))
+        if not keep.all():
+            self._note_repeats(process, table.filter(pa.array(~keep)), new)
         if new.num_rows == 0:
             return None
+        self._earlier.add(process, new)
         found = _process_in(new)
         self._seen[process] = joined([*self._seen.get(process, []), *found.ranges])
         self.result.processes.setdefault(process, Process()).add(found)
         return new
+
+    def _note_repeats(self, process: str, repeats: Any, new: Any) -> None:
+        """What was read before: the same, or something else."""
+        odd = self._earlier.different(process, repeats, new)
+        odd |= different_in(self._store, self._chunk.beside, process, repeats)
+        for number, at in zip(repeats["number"].to_pylist(), repeats["line"].to_pylist(), strict=True):
+            if number in odd:
+                self.note("conflict", conflict_text(process, number), at)
+            else:
+                self.note("duplicate", "read before, in this or another segment", at)
 
     def note(self, defect: str, text: str, at: int | None) -> None:
         trouble = self._troubles.setdefault(defect, Trouble(self._chunk.segment, defect, text, lines=[]))
@@ -232,6 +250,13 @@ class _Reading:
         if at is not None and len(trouble.lines) < LINES_NAMED_MAX:
             trouble.lines.append(self._chunk.first_line + self.result.lines + at)
         self.result.troubles = list(self._troubles.values())
+
+
+def _is_possible(table: Any) -> bool:
+    """Whether every record has a number that a ledger gives; if not, lines are looked at one by one."""
+    number = table["number"]
+    bounds = pc.min_max(number).as_py()
+    return not number.null_count and bounds["min"] >= 1 and bounds["max"] <= NUMBER_MAX
 
 
 def _process_in(table: Any) -> Process:

@@ -102,7 +102,18 @@ def _without_repeats(read: Read, chunks: list[Chunk], manifest: Manifest, store:
     chunk = next(chunk for chunk in chunks if chunk.segment == read.segment)
     for file in read.files:
         (store / file).unlink(missing_ok=True)
-    return compact(msgspec.structs.replace(chunk, known=known), store)
+    return compact(msgspec.structs.replace(chunk, known=known, beside=_files_beside(read, manifest)), store)
+
+
+def _files_beside(read: Read, manifest: Manifest) -> list[str]:
+    """The files that may have records of the same processes: a segment that was named by its process has only those."""
+    named = {name: process_of(Path(name)) for name in manifest.segments}
+    return [
+        file
+        for name, segment in manifest.segments.items()
+        for file in segment.files
+        if (of := named[name]) is None or of[0] in read.processes
+    ]
 
 
 def _add(manifest: Manifest, read: Read) -> None:

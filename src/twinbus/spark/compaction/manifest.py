@@ -197,6 +197,9 @@ def held(store: Path) -> Iterator[None]:
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             raise StoreInUse(f"another process is compacting into {store}") from error
+        except OSError as error:
+            text = f"the file system of {store} has no file locks ({error.strerror}): choose another --store"
+            raise StoreError(text) from error
         yield

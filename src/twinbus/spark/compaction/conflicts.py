@@ -1,0 +1,82 @@
+"""Records with a number that was read before: is it the same record, or does it say something else?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+from twinbus.errors import StoreError
+from twinbus.spark.compaction.steps import STEP_SCHEMA, steps_of
+
+NOT_COMPARED = ("at_ms",)
+"""A clock that was wrong is put right in the store; the other clock of a record tells them apart as well."""
+
+
+class Earlier:
+    """The checksums of the records that a chunk had so far."""
+
+    def __init__(self) -> None:
+        self._crcs: dict[str, list[tuple[Any, Any]]] = {}
+
+    def add(self, process: str, table: Any) -> None:
+        self._crcs.setdefault(process, []).append((table["number"].to_numpy(), table["crc"].to_numpy()))
+
+    def different(self, process: str, repeats: Any, beside: Any) -> set[int]:
+        """The numbers of repeated records whose checksum is not that of the record before, in this chunk."""
+        pairs = [*self._crcs.get(process, []), (beside["number"].to_numpy(), beside["crc"].to_numpy())]
+        number = np.concatenate([pair[0] for pair in pairs])
+        crc = np.concatenate([pair[1] for pair in pairs])
+        order = np.argsort(number, kind="stable")
+        number, crc = number[order], crc[order]
+        wanted, theirs = repeats["number"].to_numpy(), repeats["crc"].to_numpy()
+        if not len(number):
+            return set()
+        at = np.minimum(np.searchsorted(number, wanted), len(number) - 1)
+        return set(wanted[(number[at] == wanted) & (crc[at] != theirs)].tolist())
+
+
+def different_in(store: Path, files: list[str], process: str, repeats: Any) -> set[int]:
+    """The numbers of repeated records that the files of a store have with another content.
+
+    Raises `StoreError` if a file cannot be read.
+    """
+    found: set[int] = set()
+    for file in files:
+        try:
+            known = _steps_in(store / file, process, repeats["number"])
+        except (OSError, pa.ArrowInvalid) as error:
+            raise StoreError(f"{store / file} cannot be read: {error}; remove {store} and compact again") from error
+        if known.num_rows:
+            again = steps_of(repeats).select(known.column_names)
+            found |= _different(known, again.filter(pc.is_in(again["number"], pc.unique(known["number"]))))
+    return found
+
+
+def _steps_in(file: Path, process: str, numbers: Any) -> Any:
+    bounds = pc.min_max(numbers).as_py()
+    where = [("process", "==", process), ("number", ">=", bounds["min"]), ("number", "<=", bounds["max"])]
+    there = [name for name in pq.read_schema(file).names if name in STEP_SCHEMA.names and name not in NOT_COMPARED]
+    # Named by itself: a folder `date=...` on the way is no column of the file.
+    table = pq.read_table(file, columns=there, filters=where, partitioning=None)
+    return table.filter(pc.is_in(table["number"], pc.unique(numbers)))
+
+
+def _different(known: Any, again: Any) -> set[int]:
+    order = [("number", "ascending"), ("position", "ascending")]
+    known, again = known.sort_by(order), again.sort_by(order)
+    if known.equals(again.cast(known.schema)):
+        return set()
+    ours, theirs = _by_number(known), _by_number(again)
+    return {number for number, rows in theirs.items() if ours[number] != rows}
+
+
+def _by_number(steps: Any) -> dict[int, list[dict[str, Any]]]:
+    found: dict[int, list[dict[str, Any]]] = {}
+    for row in steps.to_pylist():
+        found.setdefault(row["number"], []).append(row)
+    return found
