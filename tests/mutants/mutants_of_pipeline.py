@@ -88,8 +88,8 @@ PIPELINE = (
     Mutant(
         "D2",
         "spark/drain/shard.py",
-        "queues=shard.queues,\n        ledger=",
-        "queues=shard.queues[:1],\n        ledger=",
+        "queues=shard.queues,\n",
+        "queues=shard.queues[:1],\n",
         "a task empties only the first of its queues",
         "test_topics_sessions_and_partitions_get_theirs_home",
     ),

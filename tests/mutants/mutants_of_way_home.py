@@ -14,6 +14,14 @@ WAY_HOME = (
         "test_an_idle_syphon_of_ten_queues_costs_40_receives_an_hour_and_28800_in_30_days",
     ),
     Mutant(
+        "P13",
+        "syphon/options.py",
+        "    return replace(options, chance=random.random) if options.chance is no_chance else options",
+        "    return options",
+        "all syphons come back at the same moment after a failure",
+        "test_two_syphons_do_not_come_back_at_the_same_moments",
+    ),
+    Mutant(
         "P14",
         "syphon/pump.py",
         "            if isinstance(outcome, Accepted):\n                self._stored(destination, batch)",
@@ -118,6 +126,22 @@ WAY_HOME = (
         "    if False:",
         "a message that does not say where it belongs is not put aside",
         "test_a_message_that_did_not_come_from_us_is_put_aside_with_the_reason",
+    ),
+    Mutant(
+        "P17",
+        "cli/commands/quarantine.py",
+        "    if everything and not yes and not _can_ask():",
+        "    if False:",
+        "the whole quarantine is thrown away without a question",
+        "test_where_nobody_can_be_asked_everything_is_thrown_away_only_with_yes",
+    ),
+    Mutant(
+        "P17",
+        "cli/commands/syphon.py",
+        "if ended_early or not aftermath.is_all_home else",
+        "if ended_early else",
+        "a run that left messages in quarantine ends as if all were home",
+        "test_what_an_earlier_run_put_aside_keeps_the_next_one_from_saying_that_all_is_home",
     ),
     Mutant(
         "P18",
