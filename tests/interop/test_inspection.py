@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage
+from token_makers import scoped_to
 
+from twinbus.cli.commands.status import report
 from twinbus.client.inspection import inspect
 from twinbus.client.namespace import Namespace
 from twinbus.client.reports import Inspection
@@ -81,8 +83,33 @@ def test_other_settings_and_more_queues_are_told(spaces: NamespacePair) -> None:
     spaces.secondary.create_queue("other/x-servicebus-transfer/2")
     seen = look(spaces)
     assert seen.queues[1].differs == ("max_size_in_megabytes is 1024, not 5120", "lock_duration is 0:00:30, not PT1M")
-    assert seen.unused == ("contoso/x-servicebus-transfer/2",)
+    assert [queue.path for queue in seen.extra] == ["contoso/x-servicebus-transfer/2"]
     assert seen.is_well, "they are accepted as they are"
+
+
+@pytest.mark.parametrize("rule", [None, "syphon"])
+def test_what_lies_beyond_the_count_is_counted_and_shown(spaces: NamespacePair, rule: str | None) -> None:
+    for index in (2, 57):
+        spaces.secondary.create_queue(f"contoso/x-servicebus-transfer/{index}", **BACKLOG)
+    send(spaces, "contoso/x-servicebus-transfer/57", 3)
+    send(spaces, QUEUES[0], 1)
+    seen = look(spaces, rule)
+    assert [(queue.path[-2:], queue.active) for queue in seen.extra] == [("/2", 0), ("57", 3)]
+    assert (seen.waiting_messages, seen.doubt) == (4, None)
+    assert seen.is_well
+    shown = report(seen)
+    assert "waiting    4 messages" in shown
+    assert "beyond --count: a sender elsewhere has more backlog queues" in shown
+    assert [queue["active"] for queue in seen.as_dict()["extra_queues"]] == [0, 3]
+
+
+def test_who_may_not_look_everywhere_is_never_told_that_nothing_waits(spaces: NamespacePair) -> None:
+    narrow = Namespace.from_connection_string(scoped_to(spaces.secondary, QUEUES[0]))
+    seen = inspect(reach(spaces.primary), narrow, 1, attempt_s=LONG_S, admin_s=LONG_S)
+    assert (seen.queues[0].active, seen.waiting_messages, seen.waiting_at_least) == (0, None, 0)
+    assert "whether messages lie in backlog queue 1 and 98 more cannot be told" in (seen.doubt or "")
+    assert (seen.doubt or "") in report(seen)
+    assert "waiting    ? messages" in report(seen)
 
 
 def test_a_missing_queue_is_told(spaces: NamespacePair) -> None:

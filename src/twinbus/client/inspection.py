@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -21,11 +22,14 @@ from twinbus.client.preparation import OUT_OF_REACH
 from twinbus.client.reports import Inspection, QueueReport, SideReport
 from twinbus.client.secretary import LINKS_AT_ONCE, admin_deadline, admin_failure, every_page, plan_for
 from twinbus.client.watchdog import Watchdog
-from twinbus.errors import PairingError
-from twinbus.pairing.backlog_queues import BACKLOG_SETTINGS, index_of
+from twinbus.errors import OptionsError, PairingError
+from twinbus.pairing.backlog_queues import BACKLOG_SETTINGS, backlog_path, index_of
 from twinbus.pairing.depth import MESSAGES_MAX, Depth
 from twinbus.pairing.failure import Failure, FailureKind
+from twinbus.syphon.linked import LineFailed
+from twinbus.syphon.queue_search import QueueSearch
 
+FURTHER_UNKNOWN = "whether there are further backlog queues cannot be told"
 NOBODY_HOME = OUT_OF_REACH | {FailureKind.NOT_FOUND}
 MEGABYTE = 1024 * 1024
 FOR_EVER = timedelta(days=10_675_199)
@@ -87,6 +91,8 @@ class _Inspector:
             # Numbers are listed where that is allowed; elsewhere they are counted by peeking, up to a limit.
             most = MESSAGES_MAX if found.failure is not None else 1
             depths = list(pool.map(lambda path, why: self._depth(there, path, why, most), paths, tried))
+            further, doubt = pool.submit(self._further, found, depths).result()
+            others = list(pool.map(lambda path: self._depth(there, path, None, most), further))
         problems = [_problem(why, depth) for why, depth in zip(tried, depths, strict=True)]
         return Inspection(
             at=now,
@@ -96,7 +102,8 @@ class _Inspector:
                 _queue_report(path, why, depth, found, now)
                 for path, why, depth in zip(paths, tried, depths, strict=True)
             ),
-            unused=self._unused(found),
+            extra=tuple(_extra_report(path, depth, found, now) for path, depth in zip(further, others, strict=True)),
+            doubt=doubt,
             unlisted=None if found.failure is None else findings.brief(found.failure),
             earlier=earlier,
         )
@@ -125,10 +132,26 @@ class _Inspector:
             except Exception as error:
                 return _Listing({}, {}, admin_failure(error))
 
-    def _unused(self, found: _Listing) -> tuple[str, ...]:
+    def _further(self, found: _Listing, depths: Iterable[Depth | Failure]) -> tuple[list[str], str | None]:
+        """The backlog queues beyond the count, and why nobody can say that these are all; None: they are."""
         assert self._plan.primary_name is not None
-        indexes = {one.name: index_of(one.name, self._plan.primary_name) for one in found.settings.values()}
-        return tuple(name for name, index in indexes.items() if index is not None and index >= self._plan.queue_count)
+        if found.failure is None:
+            indexes = {index_of(one.name, self._plan.primary_name) for one in found.settings.values()}
+            further = sorted([index for index in indexes if index is not None and index >= self._plan.queue_count])
+            return [backlog_path(self._plan.primary_name, index) for index in further], None
+        if not any(isinstance(depth, Depth) for depth in depths):
+            return [], f"{FURTHER_UNKNOWN}: {findings.brief(found.failure)}"  # who may not read these may read no other
+        return self._tried(self._plan.primary_name)
+
+    def _tried(self, primary_name: str) -> tuple[list[str], str | None]:
+        """The same for who may not list: by a link to each that a sender may have."""
+        try:
+            dial = replace(self._secondary.dial(self._attempt_s), list_queues=None)
+            search = QueueSearch(dial, primary_name, self._plan.queue_count, attempt_s=self._attempt_s)
+            found = asyncio.run(search.look())
+        except (LineFailed, OptionsError) as error:
+            return [], f"{FURTHER_UNKNOWN}: {error}"
+        return [backlog_path(primary_name, index) for index in found.extra], found.doubt
 
 
 def _by_path(pages: Iterable[list[Any]]) -> dict[str, Any]:
@@ -180,6 +203,13 @@ def _queue_report(path: str, why: Failure | None, depth: Depth | Failure, found:
         oldest_was_delivered=seen is not None and seen.was_delivered,
         accessed_at=None if numbers is None or not numbers.accessed_at_utc else numbers.accessed_at_utc.timestamp(),
     )
+
+
+def _extra_report(path: str, depth: Depth | Failure, found: _Listing, now: float) -> QueueReport:
+    """Of a queue that nobody here sends to: whether it takes messages is not asked."""
+    report = _queue_report(path, None, depth, found, now)
+    problem = findings.brief(depth) if isinstance(depth, Failure) else None
+    return replace(report, takes_messages=None, problem=problem)
 
 
 def _exists(why: Failure | None, found: _Listing, settings: QueueProperties | None) -> bool | None:

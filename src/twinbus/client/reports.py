@@ -69,8 +69,10 @@ class Inspection:
     primary: SideReport
     secondary: SideReport
     queues: tuple[QueueReport, ...]
-    unused: tuple[str, ...] = ()
-    """Backlog queues of this primary beyond the count: kept, and not used."""
+    extra: tuple[QueueReport, ...] = ()
+    """Backlog queues of this primary beyond the count: nobody here sends to them, and what lies there counts."""
+    doubt: str | None = None
+    """Why nobody can say that there are no more than these; None: there are not."""
     unlisted: str | None = None
     """Why counts and settings are unknown; None: they are known."""
     earlier: Inspection | None = None
@@ -84,8 +86,8 @@ class Inspection:
 
     @property
     def waiting_messages(self) -> int | None:
-        """Exactly, or None."""
-        return self._sum([queue.active for queue in self._there])
+        """Exactly, or None: if nobody can say how many queues there are, too."""
+        return None if self.doubt is not None else self._sum([queue.active for queue in self._there])
 
     @property
     def waiting_at_least(self) -> int | None:
@@ -100,7 +102,7 @@ class Inspection:
 
     @property
     def _there(self) -> list[QueueReport]:
-        return [queue for queue in self.queues if queue.exists is not False]
+        return [queue for queue in (*self.queues, *self.extra) if queue.exists is not False]
 
     def _sum(self, numbers: Sequence[int | None]) -> int | None:
         """None if one of them is unknown, or if there is nothing to add up and nobody says that it is so."""
@@ -118,7 +120,7 @@ class Inspection:
     @property
     def oldest_age_s(self) -> float | None:
         """Of the oldest message that was seen; what lies in `unread_queues` may be older."""
-        return max((queue.oldest_age_s for queue in self.queues if queue.oldest_age_s is not None), default=None)
+        return max((queue.oldest_age_s for queue in self._there if queue.oldest_age_s is not None), default=None)
 
     @property
     def syphon_seen(self) -> bool | None:
@@ -126,7 +128,7 @@ class Inspection:
         before, now = (None if self.earlier is None else self.earlier.waiting_messages), self.waiting_messages
         if before is not None and now is not None and now < before:
             return True
-        seen = {queue.syphon_seen for queue in self.queues}
+        seen = {queue.syphon_seen for queue in self._there}
         return True if True in seen else False if False in seen else None
 
     @property
@@ -144,10 +146,12 @@ class Inspection:
     @property
     def capacity_hours(self) -> float | None:
         """How long there is room at the rate at which the backlog grows; infinite while it does not."""
-        room, rate = self._sum([queue.size_bytes_max for queue in self._there]), self.bytes_per_s
-        if room is None or rate is None or self.size_bytes is None:
+        used = [queue for queue in self.queues if queue.exists is not False]  # what is beyond the count gives no room
+        room, rate = self._sum([queue.size_bytes_max for queue in used]), self.bytes_per_s
+        filled = self._sum([queue.size_bytes for queue in used])
+        if room is None or rate is None or filled is None:
             return None
-        return inf if rate <= 0 else max(0.0, room - self.size_bytes) / rate / 3600
+        return inf if rate <= 0 else max(0.0, room - filled) / rate / 3600
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON; room without end is None there, with `is_filling` false."""
@@ -157,7 +161,8 @@ class Inspection:
             "primary": asdict(self.primary),
             "secondary": asdict(self.secondary),
             "queues": [asdict(queue) | {"syphon_seen": queue.syphon_seen} for queue in self.queues],
-            "unused": list(self.unused),
+            "extra_queues": [asdict(queue) | {"syphon_seen": queue.syphon_seen} for queue in self.extra],
+            "doubt": self.doubt,
             "unlisted": self.unlisted,
             "is_well": self.is_well,
             "waiting_messages": self.waiting_messages,

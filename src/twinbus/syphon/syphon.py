@@ -371,7 +371,7 @@ class Syphon:
             if found is not None:
                 self._take_up(found)
                 pauses.reset()
-                await asyncio.sleep(self.options.look_again_s * (0.9 + 0.1 * self.options.chance()))
+                await asyncio.sleep(self.options.look_again_s * (0.95 + 0.1 * self.options.chance()))
             try:
                 found = await search.look()
             except LineFailed:

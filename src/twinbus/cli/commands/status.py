@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 UNKNOWN, EMPTY = "?", "-"
 SESSIONS_SHOWN = 20
 LOOK_EVERY_S = 0.2
-UNUSED_SHOWN = 3
+EXTRA = "beyond --count"
 SYPHON_WORDS = {True: "seen", False: "no syphon seen: the oldest message lies untouched", None: "cannot be told"}
 _UNITS = ("B", "KB", "MB", "GB", "TB")
 
@@ -120,11 +120,12 @@ def sessions_table(found: Survey) -> str:
         (entity, messages, repr(session) if session else "(no session)")
         for entity, session, messages in found.largest_sessions(SESSIONS_SHOWN)
     ]
+    doubt = "" if found.doubt is None else f"\n{found.doubt}"
     if not rows:
-        return "nothing lies in the backlog that would go home"
+        return f"nothing lies in the backlog that would go home{doubt}"
     more = found.session_count - len(rows)
     table = draw.table([("entity", "messages", "session"), *rows])
-    return table + (f"\nand {more:,} more, each with no more messages than these" if more > 0 else "")
+    return table + (f"\nand {more:,} more, each with no more messages than these" if more > 0 else "") + doubt
 
 
 def report(seen: Inspection) -> str:
@@ -136,14 +137,15 @@ def report(seen: Inspection) -> str:
         f"primary    {_side(seen.primary)}",
         f"secondary  {_side(seen.secondary)}",
         "",
-        draw.table([heads, *map(_row, seen.queues)]),
+        draw.table([heads, *map(_row, seen.queues), *map(_extra_row, seen.extra)]),
         "",
         *_summary(seen),
         *(f"{queue.path}: {what}" for queue in seen.queues for what in queue.differs),
     ]
-    if seen.unused:
-        more = f" and {len(seen.unused) - UNUSED_SHOWN} more" if len(seen.unused) > UNUSED_SHOWN else ""
-        parts.append(f"not used: {', '.join(seen.unused[:UNUSED_SHOWN])}{more}")
+    if any(queue.active or queue.at_least for queue in seen.extra):
+        parts.append(f"{EXTRA}: a sender elsewhere has more backlog queues; what lies there comes home too")
+    if seen.doubt:
+        parts.append(seen.doubt)
     if seen.unlisted:
         parts.append(f"settings, sizes and dead letters are unknown: {seen.unlisted}")
     return "\n".join(parts)
@@ -164,6 +166,11 @@ def _row(queue: QueueReport) -> tuple[object, ...]:
         EMPTY if queue.active == 0 and queue.oldest_age_s is None else _age(queue.oldest_age_s),
         state.partition(":")[0],
     )
+
+
+def _extra_row(queue: QueueReport) -> tuple[object, ...]:
+    *known, state = _row(queue)
+    return (*known, EXTRA if queue.problem is None else state)
 
 
 def _summary(seen: Inspection) -> list[str]:
