@@ -21,7 +21,7 @@ from twinbus.ledger import Kind, LedgerReader
 from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.pairing.failure import FailureKind
 from twinbus.syphon import Alert, Syphon, SyphonOptions
-from twinbus.syphon.queue_search import QueueSearch
+from twinbus.syphon.queue_search import BacklogQueues, QueueSearch
 from twinbus.testing import LocalNamespace, NamespacePair
 
 PATHS = [backlog_path("contoso", index) for index in range(4)]
@@ -56,6 +56,14 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(WAIT_S):
         while not condition():
             await asyncio.sleep(0.02)
+
+
+class CountingSearch(QueueSearch):
+    looks = 0
+
+    async def look(self) -> BacklogQueues:
+        self.looks += 1
+        return await super().look()
 
 
 # --- looking for them ---
@@ -221,6 +229,40 @@ async def test_a_queue_that_comes_up_while_it_runs_is_emptied_and_one_that_goes_
         await until(lambda: moving.indexes == [0, 1, 2, 3, 7])
         await asyncio.to_thread(fill, spaces.secondary.connection_string, PATHS[3], letters_for("orders", 5))
         await until(lambda: moving.look().moved == 10)
+
+
+async def test_a_queue_that_came_up_since_the_first_look_is_emptied_before_anybody_says_empty(
+    spaces: NamespacePair,
+) -> None:
+    ends = dial(spaces.primary.connection_string), dial(spaces.secondary.connection_string)
+    search = QueueSearch(ends[1], "contoso", 2, attempt_s=WAIT_S)
+    found = await search.look()
+    await asyncio.to_thread(spaces.secondary.create_queue, backlog_path("contoso", 7))
+    letters = letters_for("orders", 5)
+    await asyncio.to_thread(fill, spaces.secondary.connection_string, backlog_path("contoso", 7), letters)
+    options = SyphonOptions(until_empty=True, attempt_s=WAIT_S)
+    async with Syphon(*ends, "contoso", 2, options, queues=found.queues, search=search) as moving:
+        async with asyncio.timeout(WAIT_S):
+            await moving.finished()
+        assert (moving.look().moved, moving.extra, moving.doubt) == (5, [7], None)
+
+
+async def test_a_queue_of_which_nobody_can_say_now_whether_it_is_there_is_waited_out(spaces: NamespacePair) -> None:
+    await asyncio.to_thread(fill_all, spaces, 5)
+    fault = await asyncio.to_thread(spaces.secondary.faults.add, "no-receive", entities=[PATHS[3]])
+    ends = dial(spaces.primary.connection_string), dial(spaces.secondary.connection_string_for("syphon"))
+    search = CountingSearch(ends[1], "contoso", 2, attempt_s=WAIT_S)
+    found = await search.look()
+    assert (found.queues, list(found.unsure)) == ((0, 1, 2), [3])
+    options = SyphonOptions(until_empty=True, attempt_s=WAIT_S)
+    async with Syphon(*ends, "contoso", 2, options, queues=found.queues, search=search) as moving:
+        ended = asyncio.create_task(moving.finished())
+        await until(lambda: moving.look().moved == 15 and search.looks >= 3)
+        assert not ended.done(), "nobody says empty meanwhile"
+        await asyncio.to_thread(spaces.secondary.faults.clear, fault)
+        async with asyncio.timeout(WAIT_S):
+            await ended
+        assert (moving.look().moved, moving.doubt) == (20, None)
 
 
 async def test_an_idle_queue_beyond_the_count_costs_a_long_poll_and_one_that_does_not_exist_costs_nothing(

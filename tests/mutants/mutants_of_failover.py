@@ -56,6 +56,22 @@ FAILOVER = (
         "test_every_backlog_queue_is_found_with_the_right_to_list_and_without",
     ),
     Mutant(
+        "P2",
+        "syphon/syphon.py",
+        "        return not is_more and not found.unsure",
+        "        return True",
+        "the backlog is called empty although a queue has come up since the first look",
+        "test_a_queue_that_came_up_since_the_first_look_is_emptied_before_anybody_says_empty",
+    ),
+    Mutant(
+        "P2",
+        "client/reports.py",
+        "return None if self.doubt is not None else self._sum(",
+        "return self._sum(",
+        "status says that nothing waits although a queue may exist that refuses the key",
+        "test_who_may_not_look_everywhere_is_never_told_that_nothing_waits",
+    ),
+    Mutant(
         "P3",
         "client/sender.py",
         "link.sender.send_messages(message, timeout=self._attempt_s)\n",

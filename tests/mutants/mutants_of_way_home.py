@@ -184,6 +184,14 @@ WAY_HOME = (
         "test_nothing_passes_what_was_taken_before_it",
     ),
     Mutant(
+        "P19",
+        "spark/drain/drain.py",
+        "        self._options = replace(options, order_over=over)",
+        "        pass",
+        "tasks of a drain do not look whether a message lies in the queue of its session",
+        "test_a_message_without_known_order_that_no_first_look_saw_ends_a_drain_in_order_and_stays",
+    ),
+    Mutant(
         "P20",
         "pairing/error_rate.py",
         "and failures >= limit * sends",

@@ -90,6 +90,8 @@ def usable(name: str, found: BacklogQueues) -> Sequence[int]:
             index, failure = next(iter(found.missing.items()))
             more = f" and {len(found.missing) - 1} more" if len(found.missing) > 1 else ""
             typer.echo(f"twinbus: backlog queue {index}{more} cannot be read: {failure}", err=True)
+        if found.doubt is not None:
+            typer.echo(f"twinbus: {found.doubt}", err=True)
         return found.queues
     failure = next(iter(found.missing.values()))
     hint = "is --primary-name right, and has anybody paired them? see twinbus pair"
