@@ -63,12 +63,13 @@ class Watched(ScriptedBus):
     def _perform(self, call: Call, ask: Ask) -> None:
         name = "".join(call.parcel.message_ids[:1])
         match ask:
-            case WaitTurn(ticket, _):
+            case WaitTurn(ticket, _) if ticket in self.orders.line:
                 self.tickets[name] = ticket
             case ToPrimary():
                 assert call.entity.side is Side.PRIMARY, "nothing but pings goes to an entity that is failed over"
                 self._bother(name, "primary", self.primary)
             case ToBacklog(queue, letters, _):
+                assert self.pair.secondary.is_open, "nobody sends to a secondary that cannot be connected to"
                 assert self.pair.rotation.is_available(queue, self.at), "a lost queue is left alone"
                 self._bother(letters[0].decode(), queue, self.backlog[queue])
         assert not isinstance(ask, ToPrimary | ToBacklog | Probe) or ask.timeout_s > 0
@@ -96,7 +97,7 @@ def act(bus: Watched, deed: str, reply: Reply, queue: int) -> None:
         case "one queue":
             bus.backlog[queue % bus.queues].always = reply
         case "all queues":
-            for place in bus.backlog:
+            for place in (*bus.backlog, *bus.links):
                 place.always = reply
         case "force" | "force to stay":
             bus.force_failover(stays="stay" in deed)
@@ -170,3 +171,4 @@ def check_truth(bus: Watched) -> None:
     waited = [bus.tickets[name] for _, name in bus.stored if name in bus.tickets]
     assert waited == sorted(waited), "held sends keep their order"
     assert (len(bus.orders.line), bus.orders.line.bytes) == (0, 0)
+    assert not bus.pair.secondary.waiting

@@ -29,6 +29,7 @@ from twinbus.pairing.receipt import SendReceipt, Side
 from twinbus.pairing.retry import Tries
 from twinbus.pairing.rotation import Rotation
 from twinbus.pairing.rules import Rules
+from twinbus.pairing.secondary import Secondary
 from twinbus.pairing.verdict import Verdict
 from twinbus.sim.__main__ import main
 from twinbus.sim.pair_weather import Trouble
@@ -52,7 +53,7 @@ def test_a_seed_of_a_pair_always_tells_the_same_story() -> None:
 EXPECTED = {
     "failovers", "returns", "failed over by error rate", "forced", "marked healthy", "queues checked again",
     "crashes", "jumps", "closed", "closed with sends held", "sent straight", "pings: failed", "pings: succeeded",
-    "late failures", "late successes",
+    "late failures", "late successes", "secondary: away", "secondary: back", "secondary: trials",
     "calls: accepted by primary", "calls: accepted by backlog", "calls: accepted, with copies in doubt",
     "calls: accepted in part", "calls: raised, in doubt", "calls: cancelled", "calls: NotSent", "calls: SimulatedError",
     "calls: BothNamespacesUnavailable", "calls: TooLargeForDetour", "calls: ReservedProperty",
@@ -65,7 +66,8 @@ EXPECTED = {
         "unreachable")),
     *(f"news: {name}" for name in (
         "suspect", "trusted_again", "failed_over", "recovered", "held", "released", "in_doubt", "busy", "flapping",
-        "ping_sent", "ping_failed", "backlog_queue_lost", "backlog_queue_back")),
+        "ping_sent", "ping_failed", "backlog_queue_lost", "backlog_queue_back", "secondary_unreachable",
+        "secondary_back")),
 }  # fmt: skip
 
 
@@ -169,8 +171,41 @@ def raise_nothing(self: Pair, entity: Entity, failure: Failure) -> Verdict:
 JUDGE = Pair.judge
 
 
-def lose_nothing(self: Pair, queue: int, at: float, failure: Failure) -> None:
+def lose_nothing(self: Pair, queue: int, at: float, failure: Failure, generation: int | None = None) -> None:
     return None
+
+
+def blame_the_queue(failure: Failure) -> bool:
+    return False
+
+
+def let_them_sleep(self: Secondary) -> tuple[Effect, ...]:
+    return ()
+
+
+def try_without_a_pause(self: Secondary, chance: float) -> float:
+    return 0.0
+
+
+def knock_for_everybody(self: Secondary, *, can_try: bool) -> float | None:
+    self.trial_at = None
+    return 1.0 if can_try else None
+
+
+def forgive_nothing(self: Rotation, since: float) -> list[int]:
+    return []
+
+
+def wait_for_nobody(self: Sending, queue: int | None) -> bool:
+    return False
+
+
+def wait_for_ever(self: Sending) -> None:
+    BEGIN_BATCH(self)
+    self._secondary_until += 60
+
+
+BEGIN_BATCH = Sending._begin_batch
 
 
 def send_home_to_another(letter: bytes, path: str) -> bytes:
@@ -242,6 +277,13 @@ BUGS: list[tuple[object, str, object]] = [
     (Pair, "judge", fail_over_when_busy),
     (Pair, "judge", raise_nothing),
     (Pair, "queue_failed", lose_nothing),
+    (flows, "is_about_the_secondary", blame_the_queue),
+    (Secondary, "_rouse_all", let_them_sleep),
+    (Secondary, "_next_pause_s", try_without_a_pause),
+    (Secondary, "begin_trial", knock_for_everybody),
+    (Rotation, "forgive_silence", forgive_nothing),
+    (Sending, "_must_wait_for_secondary", wait_for_nobody),
+    (Sending, "_begin_batch", wait_for_ever),
     (parcel, "address", send_home_to_another),
     (envelope, "_moving", leave_the_session_where_it_is),
     (envelope, "_moving", leave_the_time_to_live_where_it_is),

@@ -23,6 +23,7 @@ from twinbus.client.asks import (
     Ask,
     Failed,
     Flow,
+    OpenBacklog,
     Pack,
     Packed,
     Pause,
@@ -33,8 +34,8 @@ from twinbus.client.asks import (
     WaitTurn,
     Woke,
 )
-from twinbus.client.flows import Choice, Sending, ping
-from twinbus.pairing.effects import ForgetWake, PingPrimary, Rouse, StopPings, Tell, WakeMe
+from twinbus.client.flows import Choice, Sending, ping, try_secondary
+from twinbus.pairing.effects import ForgetWake, PingPrimary, Rouse, StopPings, Tell, TrySecondary, WakeMe
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.events import FailoverForced, MarkedHealthy, TimeCame
 from twinbus.pairing.failure import Failure, FailureKind
@@ -72,6 +73,7 @@ def fails(
 
 SILENT = fails(FailureKind.NO_ANSWER, "nobody answered", after_s=None, in_doubt=True)
 REFUSED = fails(FailureKind.UNREACHABLE, "connection refused", is_connection=True)
+NOBODY_THERE = fails(FailureKind.NO_ANSWER, "nobody answered", after_s=None, is_connection=True)
 BUSY = fails(FailureKind.BUSY, "too many requests")
 
 
@@ -164,6 +166,8 @@ class ScriptedBus:
         self.places: defaultdict[str, Place] = defaultdict(Place)
         self.probes: defaultdict[str, Place] = defaultdict(Place)
         self.backlog = [Place() for _ in range(self.queues)]
+        self.links = [Place() for _ in range(self.queues)]
+        """What a trial meets that opens a link to a backlog queue."""
         self.asked: list[Asked] = []
         self.news: list[Heard] = []
         self.stored: list[tuple[str | int, str]] = []
@@ -245,6 +249,15 @@ class ScriptedBus:
             if isinstance(call.waits_for, Pause | WaitTurn):
                 self._answer(call, call.wait_number, self._woke())
 
+    def unplug_secondary(self, how: Reply | None = None) -> None:
+        """Nobody can connect to it, or send to it."""
+        for place in (*self.backlog, *self.links):
+            place.always = REFUSED if how is None else how
+
+    def plug_in_secondary(self) -> None:
+        for place in (*self.backlog, *self.links):
+            place.always = OK
+
     def force_failover(self, path: str = "orders", *, stays: bool = False) -> None:
         entity = self.pair.entity(path)
         self.pair.feed(entity, FailoverForced(self.at, entity.epoch, "forced", stays))
@@ -315,6 +328,8 @@ class ScriptedBus:
             case ToBacklog(queue, letters, timeout_s):
                 ids = [letter.decode() for letter in letters]
                 self._reply(call, self.backlog[queue].reply(), timeout_s, ids, queue)
+            case OpenBacklog(queue, timeout_s):
+                self._reply(call, self.links[queue].reply(), timeout_s, (), queue)
             case Probe(path, timeout_s):
                 self._reply(call, self.probes[path].reply(), timeout_s, (), path)
             case Pack():
@@ -369,8 +384,11 @@ class ScriptedBus:
         match order:
             case _, Tell(name, text, details):
                 self.news.append(Heard(self.at, name, text, dict(details)))
-            case _, Rouse(ticket):
-                self._rouse(ticket)
+            case whose, Rouse(ticket):
+                if self.pair.is_awaited(whose, ticket):
+                    self._rouse(ticket)
+            case _, TrySecondary(at):
+                self._timer("trial", at, self._try_secondary)
             case Entity() as entity, WakeMe(at):
                 self._timer(("wake", entity.path), at, lambda: self._wake(entity))
             case Entity() as entity, ForgetWake():
@@ -383,6 +401,9 @@ class ScriptedBus:
     def _wake(self, entity: Entity) -> None:
         self.pair.feed(entity, TimeCame(self.at, entity.epoch, next(self.chances)))
         self._settle()
+
+    def _try_secondary(self) -> None:
+        self._advance(Call(try_secondary(self.pair), Messages(()), self.orders), None)
 
     def _ping(self, entity: Entity) -> None:
         self._advance(Call(ping(self.pair, entity), Messages(()), entity), None)

@@ -10,7 +10,7 @@ from time import monotonic
 from azure.servicebus.aio import ServiceBusClient
 
 from twinbus.client.aio_links import AioSenderLink
-from twinbus.client.backlog_pool import IDLE_S, LINKS_MAX, NoFreeLink, fair_end
+from twinbus.client.backlog_pool import IDLE_S, LINKS_MAX, NoFreeLink, fair_end, is_silence
 from twinbus.client.failures import LinkFailed
 from twinbus.client.messages import batch_of
 from twinbus.client.parcel import STANDARD_BATCH_BYTES
@@ -45,11 +45,19 @@ class AioBacklogPool:
                 raise NoFreeLink(self._path_of(queue), is_moving=self._stored_at >= since)
             try:
                 await link.send(batch_of(letters), max(0.001, until - monotonic()))
-            except BaseException:
+            except BaseException as error:
                 self._drop(queue, link)
+                if is_silence(error):
+                    self._distrust(since)
                 raise
             self._stored_at = monotonic()
             self._give_back(queue, link)
+
+    async def open_another(self, queue: int, timeout_s: float) -> None:
+        """Open a new link and keep it for whoever sends next, however many there are; raises `LinkFailed`."""
+        if self._is_closed:
+            raise LinkFailed(Failure(FailureKind.UNREACHABLE, "the client is closed"))
+        self._give_back(queue, await self._open_link(queue, monotonic() + timeout_s))
 
     @property
     def links(self) -> int:
@@ -61,7 +69,7 @@ class AioBacklogPool:
         return self._open.get(queue, 0) > 0
 
     async def warm_up(self, queue: int, timeout_s: float) -> None:
-        """Open a link before it is needed; that it cannot be opened will be told to whoever needs it."""
+        """Open a link before it is needed; failures surface on the next send."""
         with contextlib.suppress(LinkFailed):
             async with self._turn(queue, timeout_s):
                 self._give_back(queue, await self._borrow(queue, monotonic() + timeout_s))
@@ -97,6 +105,9 @@ class AioBacklogPool:
         self._discard_old(queue, keep_one=True)
         if self._idle.get(queue):
             return self._idle[queue].pop()[1]
+        return await self._open_link(queue, until)
+
+    async def _open_link(self, queue: int, until: float) -> AioSenderLink:
         self._open[queue] = self._open.get(queue, 0) + 1
         try:
             deadline_s = max(0.001, until - monotonic())
@@ -106,6 +117,14 @@ class AioBacklogPool:
             raise
         self.batch_bytes = link.max_batch_bytes or self.batch_bytes
         return link
+
+    def _distrust(self, since: float) -> None:
+        """A link gave no answer: those that nobody has used since then may be as dead, and only cost time."""
+        for queue, links in self._idle.items():
+            self._idle[queue] = [one for one in links if one[0] >= since]
+            for at, link in links:
+                if at < since:
+                    self._drop(queue, link)
 
     def _discard_old(self, queue: int, *, keep_one: bool) -> None:
         links, oldest = self._idle.get(queue, []), monotonic() - IDLE_S

@@ -18,7 +18,7 @@ from twinbus.client.aio_backlog_pool import AioBacklogPool
 from twinbus.client.aio_links import AioSenderLink, all_closed
 from twinbus.client.aio_receivers import receiving
 from twinbus.client.aio_secretary import AioSecretary
-from twinbus.client.asks import Answer, Ask, Flow, Pause, Probe, Result, ToBacklog, WaitTurn, Woke
+from twinbus.client.asks import Answer, Ask, Flow, OpenBacklog, Pause, Probe, Result, ToBacklog, WaitTurn, Woke
 from twinbus.client.backlog_pool import NoFreeLink
 from twinbus.client.failures import LinkFailed, describe
 from twinbus.client.homecoming import Homecoming, HomecomingTask, news_of, reason_of
@@ -31,7 +31,7 @@ from twinbus.client.side import AioSides
 from twinbus.client.standing import FIRST_RECHECK_S, RECHECK_S, Standing
 from twinbus.client.status import Phase
 from twinbus.pairing.closing import SIDES, SideName
-from twinbus.pairing.effects import Effect, ForgetWake, PingPrimary, Rouse, StopPings, Tell, WakeMe
+from twinbus.pairing.effects import Effect, ForgetWake, PingPrimary, Rouse, StopPings, Tell, TrySecondary, WakeMe
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.events import Event, SendSucceeded, TimeCame
 from twinbus.pairing.failure import Failure
@@ -157,6 +157,8 @@ class TaskShell:
             await self._syphon.stop()
         if side == "secondary" and self._pool is not None:
             self._pool.close()
+            self.pair.secondary_ended(monotonic())
+            self.settle()
 
     def call_at(self, key: str, at: float, job: Callable[[], None]) -> None:
         """Do this at that time, on the loop."""
@@ -232,7 +234,7 @@ class TaskShell:
         self._warm_up(choice.queue)
 
     def _warm_up(self, queue: int | None) -> None:
-        if queue is not None and not self.pool.is_warm(queue):
+        if queue is not None and self.pair.secondary.is_open and not self.pool.is_warm(queue):
             self._begin(self.pool.warm_up(queue, self.rules.attempt_s))
 
     # --- waiting ---
@@ -295,8 +297,11 @@ class TaskShell:
                 path = None if entity is None else entity.path
                 self.standing.told(entity, effect)
                 self.news.tell(name, text, entity=path, namespace=whose, details=details)
-            case Rouse(ticket) if entity is not None and ticket in entity.line:
-                self._turns.setdefault(ticket, asyncio.Event()).set()
+            case Rouse(ticket):
+                if self.pair.is_awaited(entity, ticket):
+                    self._turns.setdefault(ticket, asyncio.Event()).set()
+            case TrySecondary(at):
+                self._call_at("secondary", at, lambda: self._begin(self._try_secondary()))
             case WakeMe(at) if entity is not None:
                 self._call_at(("wake", entity.path), at, lambda: self._wake(entity))
             case ForgetWake() if entity is not None:
@@ -305,6 +310,21 @@ class TaskShell:
                 self._call_at(("ping", entity.path), at, lambda: self._begin(self._ping(entity)))
             case StopPings() if entity is not None:
                 self._cancel(("ping", entity.path))
+
+    async def _try_secondary(self) -> None:
+        await self.run(flows.try_secondary(self.pair), self._open_backlog)
+
+    async def _open_backlog(self, ask: Ask) -> Answer:
+        assert isinstance(ask, OpenBacklog)
+        if self.standing.has_side_ended("secondary"):
+            return answers.stored()  # whoever waits is to go on, and be told so
+        try:
+            await self.pool.open_another(ask.queue, ask.timeout_s)
+        except LinkFailed as problem:
+            return answers.failed(problem.failure)
+        except Exception as error:  # whatever it was: a trial that is not reported would be the last one
+            return answers.failed(describe(error, sending=False))
+        return answers.stored()
 
     def _wake(self, entity: Entity) -> None:
         self.feed(entity, lambda at, epoch: TimeCame(at, epoch, answers.chance()))
@@ -337,6 +357,8 @@ class TaskShell:
     def _sweep(self) -> None:
         self.pool.close_idle(keep=self._warm_queue)
         self._warm_up(self._warm_queue)
+        self.pair.look_at_secondary(monotonic())
+        self.settle()
         self._call_at("sweep", monotonic() + SWEEP_S, self._sweep)
 
     # --- time and tasks ---

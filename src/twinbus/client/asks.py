@@ -41,6 +41,14 @@ class ToBacklog:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenBacklog:
+    """Open a new connection and a link to this backlog queue, and keep it for whoever sends next."""
+
+    queue: int
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Probe:
     """Ping the entity on the primary, or open a link to it."""
 
@@ -63,7 +71,7 @@ class WaitTurn:
     seconds: float
 
 
-Ask = ToPrimary | Pack | ToBacklog | Probe | Pause | WaitTurn
+Ask = ToPrimary | Pack | ToBacklog | OpenBacklog | Probe | Pause | WaitTurn
 
 # --- answers ---
 

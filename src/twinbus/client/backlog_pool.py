@@ -59,11 +59,21 @@ class BacklogPool:
             raise NoFreeLink(self._path_of(queue), is_moving=self._stored_at >= since)
         try:
             link.send(batch_of(letters), max(0.001, until - monotonic()))
-        except BaseException:
+        except BaseException as error:
             self._drop(queue, link)
+            if is_silence(error):
+                self._distrust(since)
             raise
         self._stored_at = monotonic()
         self._give_back(queue, link)
+
+    def open_another(self, queue: int, timeout_s: float) -> None:
+        """Open a new link and keep it for whoever sends next, however many there are; raises `LinkFailed`."""
+        with self._changed:
+            if self._is_closed:
+                raise LinkFailed(Failure(FailureKind.UNREACHABLE, "the client is closed"))
+            self._open[queue] = self._open.get(queue, 0) + 1
+        self._give_back(queue, self._open_link(queue, monotonic() + timeout_s))
 
     @property
     def links(self) -> int:
@@ -76,7 +86,7 @@ class BacklogPool:
             return self._open.get(queue, 0) > 0
 
     def warm_up(self, queue: int, timeout_s: float) -> None:
-        """Open a link before it is needed; that it cannot be opened will be told to whoever needs it."""
+        """Open a link before it is needed; failures surface on the next send."""
         with contextlib.suppress(LinkFailed):
             self._give_back(queue, self._borrow(queue, monotonic() + timeout_s))
 
@@ -95,6 +105,14 @@ class BacklogPool:
             self._changed.notify_all()
         for link in idle:
             link.discard()
+
+    def _distrust(self, since: float) -> None:
+        """A link gave no answer: those that nobody has used since then may be as dead, and only cost time."""
+        with self._changed:
+            old = [(queue, link) for queue, links in self._idle.items() for at, link in links if at < since]
+            self._idle = {queue: [one for one in links if one[0] >= since] for queue, links in self._idle.items()}
+        for queue, link in old:
+            self._drop(queue, link)
 
     def _borrow(self, queue: int, until: float) -> SenderLink:
         with self._changed:
@@ -154,6 +172,11 @@ class BacklogPool:
         with self._changed:
             self._open[queue] -= 1
             self._changed.notify()
+
+
+def is_silence(error: BaseException) -> bool:
+    """Whether a send got no answer in time."""
+    return isinstance(error, LinkFailed) and error.failure.kind is FailureKind.NO_ANSWER
 
 
 def fair_end(since: float, timeout_s: float, *, is_patient: bool) -> float | None:

@@ -34,6 +34,8 @@ KINDS: Mapping[str, Kind] = {
     "busy": Kind.THROTTLED,
     "backlog_queue_lost": Kind.QUEUE_LEFT_OUT,
     "backlog_queue_back": Kind.QUEUE_BACK,
+    "secondary_unreachable": Kind.SECONDARY_UNREACHABLE,
+    "secondary_back": Kind.SECONDARY_BACK,
 }
 """News that are worth a line in the ledger, and what they are called there."""
 

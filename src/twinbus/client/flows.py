@@ -12,6 +12,7 @@ from twinbus.client.asks import (
     Crowded,
     Failed,
     Flow,
+    OpenBacklog,
     Pack,
     Packed,
     Pause,
@@ -33,10 +34,11 @@ from twinbus.pairing.pair import Pair
 from twinbus.pairing.receipt import SendReceipt, Side, attach_receipt, with_receipt
 from twinbus.pairing.retry import Tries, longest_s
 from twinbus.pairing.rules import Rules
+from twinbus.pairing.secondary import is_about_the_secondary
 from twinbus.pairing.verdict import Role, Verdict, verdict
 
-CONNECTION_FAILURES_MAX = 3
-"""So many backlog queues that cannot even be connected to are enough for one send: it is not about the queues."""
+DOUBTS_MAX = 3
+"""A batch is not sent again to a secondary that lost so many of its transfers: each may have stored a copy."""
 TIMEOUT_LEAST_S = 0.001
 
 
@@ -71,14 +73,17 @@ class Choice:
 class Search:
     """What one batch has met on its way to a backlog queue."""
 
-    __slots__ = ("busy", "connection_failures", "failed")
+    __slots__ = ("busy", "doubts", "failed", "unreachable")
 
     def __init__(self) -> None:
         self.busy: int | None = None
         """It asked to be left alone for ten seconds, so another one is wanted."""
         self.failed: set[int] = set()
         """Not tried again by this batch, however short their probation is: every send has an end."""
-        self.connection_failures = 0
+        self.unreachable: set[int] = set()
+        """No connection could be made or kept for these; that is not their fault, but another one is tried first."""
+        self.doubts = 0
+        """Attempts that ended without an answer: so many copies may be stored."""
 
 
 class Sending:
@@ -101,6 +106,8 @@ class Sending:
         self._tries = Tries(pair.rules, None if timeout_s is None else started_at + timeout_s)
         self._keep_back_s = kept_back_s(pair.rules, timeout_s)
         self.ticket: int | None = None
+        self._trial_ticket: int | None = None
+        self._secondary_until = 0.0
         self._hold_until = 0.0
         self._was_crowded = False
         self._queues: list[str] = []
@@ -108,7 +115,7 @@ class Sending:
     @property
     def tickets(self) -> tuple[int, ...]:
         """By which it was to be roused, if it had to wait."""
-        return () if self.ticket is None else (self.ticket,)
+        return tuple(ticket for ticket in (self.ticket, self._trial_ticket) if ticket is not None)
 
     def run(self, first: tuple[Answer, int] | None = None) -> Flow[SendReceipt]:
         """The whole conversation. `first` is an attempt that was made already, and the epoch in which it began."""
@@ -237,12 +244,19 @@ class Sending:
         return packed.batches
 
     def _to_some_queue(self, batch: tuple[bytes, ...]) -> Flow[int | None]:
-        self._tries.new_round()
+        """The queue that took the batch; None if none can now but the primary is back."""
+        self._begin_batch()
         search = Search()
         while True:
             queue = self._pick(search)
+            if self._must_wait_for_secondary(queue):
+                yield from self._wait_for_secondary(queue)
+                search.failed &= self._pair.rotation.lost.keys()  # others were not to blame
+                if self._is_home_again:
+                    return None
+                continue
             if queue is None:
-                if self._entity.side is Side.PRIMARY and not self._queues:
+                if self._is_home_again:
                     return None
                 self._raise_both(self._pair.rotation.why_none())
             if queue == search.busy:
@@ -251,38 +265,68 @@ class Sending:
             timeout_s = self._tries.attempt_s(self._at)
             if timeout_s <= 0:
                 self._raise_both("the time that the caller gave is over")
+            generation = self._pair.secondary.generation
             ask = ToBacklog(queue, batch, timeout_s, self._tries.deadline is None)
             answer = yield from self._attempt(ask, Side.BACKLOG)
             self._heard(answer, Side.BACKLOG)
             if isinstance(answer, Stored):
                 self._tries.attempted()
-                self._pair.queue_took(self._entity, queue, len(batch))
+                self._pair.queue_took(self._entity, queue, len(batch), self._at)
                 return queue
             if isinstance(answer, Crowded):
                 self._check_patience(answer)
                 self._choice.queue = self._pair.rotation.pick(None, self._at, self._chance, avoid=queue) or queue
                 continue
-            yield from self._after_queue_failure(queue, _failure_in(answer), search, len(batch))
+            failure = _failure_in(answer)
+            self._note(failure, Side.BACKLOG, len(batch), queue)
+            search.doubts += failure.in_doubt
+            if is_about_the_secondary(failure):
+                search.unreachable.add(queue)
+                self._after_lost_connection(failure, generation, search.doubts)
+            else:
+                yield from self._after_queue_failure(queue, failure, generation, search)
+
+    def _begin_batch(self) -> None:
+        self._tries.new_round()
+        deadline = self._tries.deadline
+        patience_s = self._rules.attempts * self._rules.attempt_s
+        self._secondary_until = self._at + patience_s if deadline is None else deadline
+
+    @property
+    def _is_home_again(self) -> bool:
+        """The messages belong on the primary again, and none of them lies in the backlog."""
+        return not self._is_detoured() and not self._queues
 
     def _pick(self, search: Search) -> int | None:
-        if search.connection_failures >= CONNECTION_FAILURES_MAX:
-            return None
         rotation, current = self._pair.rotation, self._choice.queue
-        queue = rotation.pick(current, self._at, self._chance, avoid=search.busy, without=search.failed)
+        for unwanted in (search.failed | search.unreachable, search.failed):
+            queue = rotation.pick(current, self._at, self._chance, avoid=search.busy, without=unwanted)
+            if queue is not None:
+                break
         if queue is None and search.busy is not None and rotation.is_available(search.busy, self._at):
             queue = search.busy
         self._choice.queue = queue
         return queue
 
-    def _after_queue_failure(self, queue: int, failure: Failure, search: Search, messages: int) -> Flow[None]:
-        self._note(failure, Side.BACKLOG, messages, queue)
+    def _after_lost_connection(self, failure: Failure, generation: int, doubts: int) -> None:
+        """One fact about the secondary: no queue is charged, and everybody waits for a trial."""
+        self._pair.secondary_failed(self._at, generation, failure, self._chance)
+        self._check_doubts(failure, doubts)
+
+    def _check_doubts(self, failure: Failure, doubts: int) -> None:
+        if failure.in_doubt and doubts >= DOUBTS_MAX:
+            self._raise_both(str(failure))
+
+    def _after_queue_failure(self, queue: int, failure: Failure, generation: int, search: Search) -> Flow[None]:
         opinion = verdict(failure, Role.BACKLOG)
         if opinion is Verdict.RAISE:
             self._raise(failure)
         if opinion is Verdict.DOWN:
-            self._pair.queue_failed(queue, self._at, failure)
+            self._pair.queue_failed(queue, self._at, failure, generation)
             search.failed.add(queue)
-            search.connection_failures += _is_about_the_namespace(failure)
+            search.failed &= self._pair.rotation.lost.keys()  # others were not to blame
+            if queue not in search.failed:
+                self._check_doubts(failure, search.doubts)
         elif search.busy is None:
             search.busy = queue  # one other queue at once
         else:
@@ -296,6 +340,27 @@ class Sending:
         search.busy = None
 
     # --- waiting ---
+
+    def _must_wait_for_secondary(self, queue: int | None) -> bool:
+        """Whether a trial has to come first; `queue` is what there is to send to."""
+        secondary = self._pair.secondary
+        if queue is None:  # were they silent, or was it the secondary? A trial is about to show
+            return secondary.is_doubted or (not secondary.is_open and bool(self._pair.rotation.available(self._at)))
+        return not secondary.is_open
+
+    def _wait_for_secondary(self, queue: int | None) -> Flow[None]:
+        """Until a trial has shown how the secondary is, or the entity is back on the primary; raises after its time."""
+        pair, secondary = self._pair, self._pair.secondary
+        self._trial_ticket = ticket = pair.take_ticket(self._trial_ticket)
+        try:
+            pair.wait_for_secondary(ticket, self._entity, queue, self._at)
+            while self._must_wait_for_secondary(queue) and not self._is_home_again:
+                if self._at >= self._secondary_until:
+                    self._raise_both(secondary.reason or pair.rotation.why_none())
+                self._heard((yield WaitTurn(ticket, self._secondary_until - self._at)))
+        finally:
+            secondary.leave(ticket)
+            pair.give_back(ticket)
 
     def _pause(self, seconds: float) -> Flow[None]:
         self._heard((yield Pause(seconds)))
@@ -398,11 +463,6 @@ def kept_back_s(rules: Rules, timeout_s: float | None) -> float:
     return min(rules.attempt_s, timeout_s / 3)
 
 
-def _is_about_the_namespace(failure: Failure) -> bool:
-    """Nobody answered the door: that says little of the queue behind it."""
-    return failure.is_connection or (failure.kind is FailureKind.NO_ANSWER and not failure.in_doubt)
-
-
 def ping(pair: Pair, entity: Entity) -> Flow[None]:
     """One ping, if one is still due."""
     if entity.side is not Side.BACKLOG:
@@ -414,6 +474,24 @@ def ping(pair: Pair, entity: Entity) -> Flow[None]:
         pair.feed(entity, PingSucceeded(answer.at, epoch, answer.chance))
     elif isinstance(answer, Failed):
         pair.feed(entity, PingFailed(answer.at, epoch, str(answer.failure), answer.chance))
+
+
+def try_secondary(pair: Pair) -> Flow[None]:
+    """One trial whether the secondary can be connected to, if one is still due."""
+    queue, timeout_s = pair.begin_trial()
+    if queue is None:
+        return
+    generation = pair.secondary.generation
+    answer = yield OpenBacklog(queue, timeout_s)
+    if not isinstance(answer, Failed):
+        pair.trial_connected(answer.at)
+    elif is_about_the_secondary(answer.failure):
+        pair.trial_failed(answer.at, generation, answer.failure, answer.chance)
+    else:
+        pair.trial_connected(answer.at)  # somebody answered, if only about this queue
+        is_fair = answer.failure.kind is not FailureKind.NO_ANSWER  # a queue has a whole attempt to answer
+        if is_fair and verdict(answer.failure, Role.BACKLOG) is Verdict.DOWN:
+            pair.queue_failed(queue, answer.at, answer.failure)
 
 
 def _failure_in(answer: Answer) -> Failure:

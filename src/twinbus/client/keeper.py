@@ -61,6 +61,12 @@ class Keeper:
         with self._changed:
             self._hand_out(job)
 
+    def call_apart(self, job: Job, name: str) -> None:
+        """Do this on a thread of its own, at once; raises `RuntimeError` if no further thread can be had."""
+        with self._changed:
+            if not self._is_stopped:
+                self._begin(lambda: _do(job), name)
+
     @property
     def pending(self) -> int:
         """How many jobs wait for their time."""
@@ -81,7 +87,11 @@ class Keeper:
     def _begin(self, work: Callable[[], None], name: str) -> None:
         thread = threading.Thread(target=self._live, args=(work,), name=f"twinbus-{self._name}-{name}", daemon=True)
         self._threads.add(thread)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError:
+            self._threads.discard(thread)
+            raise
 
     def _live(self, work: Callable[[], None]) -> None:
         try:

@@ -119,6 +119,16 @@ METRICS: tuple[Metric, ...] = (
         lambda status: len(status.secondary_status.warnings),
     ),
     of_secondary(
+        "twinbus_pair_secondary_reachable",
+        "0 while nobody can connect to the secondary and sends wait for trials, else 1; missing before pairing.",
+        lambda secondary: None if secondary.checked_at is None else float(secondary.unreachable_since is None),
+    ),
+    of_secondary(
+        "twinbus_pair_secondary_waiting_sends",
+        "Sends that wait for the secondary to be reachable.",
+        lambda secondary: secondary.waiting_sends,
+    ),
+    of_secondary(
         "twinbus_pair_backlog_messages",
         "Messages that wait in the backlog of this primary, of all clients; missing if unknown.",
         lambda secondary: secondary.waiting_messages,

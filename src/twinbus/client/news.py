@@ -34,6 +34,10 @@ class NewsName(StrEnum):
     """A backlog queue failed and is left alone for the time of its probation."""
     BACKLOG_QUEUE_BACK = "backlog_queue_back"
     """A backlog queue that was lost takes messages again."""
+    SECONDARY_UNREACHABLE = "secondary_unreachable"
+    """Nobody can connect to the secondary; sends that need it wait for trials, as long as their callers do."""
+    SECONDARY_BACK = "secondary_back"
+    """The secondary can be connected to again."""
     PING_SENT = "ping_sent"
     """The primary is asked whether an entity is back."""
     PING_FAILED = "ping_failed"
@@ -93,6 +97,8 @@ LEVELS: Mapping[NewsName, int] = MappingProxyType(
         NewsName.FAILED_OVER: logging.ERROR,
         NewsName.BACKLOG_QUEUE_LOST: logging.WARNING,
         NewsName.BACKLOG_QUEUE_BACK: logging.WARNING,
+        NewsName.SECONDARY_UNREACHABLE: logging.ERROR,
+        NewsName.SECONDARY_BACK: logging.WARNING,
         NewsName.PING_SENT: logging.DEBUG,
         NewsName.PING_FAILED: logging.INFO,
         NewsName.RECOVERED: logging.WARNING,

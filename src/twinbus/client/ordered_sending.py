@@ -20,6 +20,7 @@ from twinbus.pairing.failure import Failure
 from twinbus.pairing.order import Crossing, Fences, Key, Mark, key_of, mark_of
 from twinbus.pairing.pair import Pair
 from twinbus.pairing.receipt import SendReceipt, Side
+from twinbus.pairing.secondary import is_about_the_secondary
 from twinbus.pairing.verdict import Role, Verdict, verdict
 
 HAND_OVER_S = 2.0
@@ -118,26 +119,40 @@ class OrderedSending(Sending):
 
     def _to_queue(self, queue: int, letters: list[bytes]) -> Flow[bool]:
         """Put letters into their queue, which no other can stand in for; False if they need not go there any more."""
-        self._tries.new_round()
+        self._begin_batch()
+        doubts = 0
         while True:
             if not self._queues and not self._is_detoured():
                 return False
-            if not self._pair.rotation.is_available(queue, self._at):
+            is_available = self._pair.rotation.is_available(queue, self._at)
+            if self._must_wait_for_secondary(queue if is_available else None):
+                yield from self._wait_for_secondary(queue if is_available else None)
+                continue
+            if not is_available:
                 yield from self._wait_for_queue(queue)
                 continue
             timeout_s = self._tries.attempt_s(self._at)
             if timeout_s <= 0:
                 self._raise_both("the time that the caller gave is over")
+            generation = self._pair.secondary.generation
             answer = yield from self._cross(queue, letters, timeout_s)
             if isinstance(answer, Stored):
                 self._tries.attempted()
-                self._pair.queue_took(self._entity, queue, len(letters))
+                self._pair.queue_took(self._entity, queue, len(letters), self._at)
                 return True
             if isinstance(answer, Crowded):
                 self._check_patience(answer)
                 continue
             assert isinstance(answer, Failed)
-            yield from self._after_crossing_failed(queue, answer.failure, len(letters))
+            failure = answer.failure
+            self._note(failure, Side.BACKLOG, len(letters), queue)
+            doubts += failure.in_doubt
+            if is_about_the_secondary(failure):
+                self._after_lost_connection(failure, generation, doubts)
+            else:
+                yield from self._after_crossing_failed(queue, failure, generation)
+                if queue not in self._pair.rotation.lost:
+                    self._check_doubts(failure, doubts)
 
     def _cross(self, queue: int, letters: list[bytes], timeout_s: float) -> Flow[Answer]:
         """One attempt, of which the fences know."""
@@ -163,8 +178,7 @@ class OrderedSending(Sending):
         for crossing in crossings:
             self._pair.not_arrived(crossing, in_doubt=in_doubt)
 
-    def _after_crossing_failed(self, queue: int, failure: Failure, messages: int) -> Flow[None]:
-        self._note(failure, Side.BACKLOG, messages, queue)
+    def _after_crossing_failed(self, queue: int, failure: Failure, generation: int) -> Flow[None]:
         opinion = verdict(failure, Role.BACKLOG)
         if opinion is Verdict.RAISE:
             self._raise(failure)
@@ -175,7 +189,7 @@ class OrderedSending(Sending):
         else:
             pause_s = self._tries.pause_before_next(self._at)
         if pause_s is None:
-            self._pair.queue_failed(queue, self._at, failure)
+            self._pair.queue_failed(queue, self._at, failure, generation)
         else:
             yield from self._pause(pause_s)
 
@@ -189,7 +203,7 @@ class OrderedSending(Sending):
         until = self._at + HAND_OVER_S
         if self._tries.deadline is not None:
             until = min(until, self._at + (self._tries.deadline - self._at) / 2)
-        self._fence_ticket = ticket = self._pair.new_ticket()
+        self._fence_ticket = ticket = self._pair.take_ticket(self._fence_ticket)
         self._fences.wait(keys, ticket)
         try:
             while self._entity.side is Side.PRIMARY and self._is_fenced:
@@ -199,28 +213,47 @@ class OrderedSending(Sending):
                 self._heard((yield WaitTurn(ticket, until - self._at)))
         finally:
             self._fences.leave(keys, ticket)
+            self._pair.give_back(ticket)
+
+    def _wait_for_secondary(self, queue: int | None) -> Flow[None]:
+        """Held, where sends are: for as long as for a queue that no other can stand in for."""
+        if not self._rules.hold_sends:
+            return (yield from super()._wait_for_secondary(queue))
+        self._secondary_until = max(self._secondary_until, self._hold_end)
+        seat = self._take_seat(self._pair.secondary.reason)
+        try:
+            yield from super()._wait_for_secondary(queue)
+        finally:
+            self._pair.kept.leave(seat)
 
     def _wait_for_queue(self, queue: int) -> Flow[None]:
         """The queue is lost: hold the send until it may be tried again, or say why it cannot go."""
         lost = self._pair.rotation.lost.get(queue)
         path = backlog_path(self._pair.name, queue)
         why = f"{path}: {'it was not found' if lost is None else lost.failure}; no other queue keeps the order"
-        hold_until = self._started_at + self._rules.hold_time_max_s
-        if self._tries.deadline is not None:
-            hold_until = min(hold_until, self._tries.deadline)
-        if not self._rules.hold_sends or self._at >= hold_until:
+        if not self._rules.hold_sends or self._at >= self._hold_end:
             self._raise_both(why)
+        seat = self._take_seat(why)
+        try:
+            back_at = self._at + self._rules.backoff_max_s if lost is None else lost.back_at
+            yield from self._pause(max(0.001, min(back_at, self._hold_end) - self._at))
+        finally:
+            self._pair.kept.leave(seat)
+        self._tries.new_round()
+
+    @property
+    def _hold_end(self) -> float:
+        until, deadline = self._started_at + self._rules.hold_time_max_s, self._tries.deadline
+        return until if deadline is None else min(until, deadline)
+
+    def _take_seat(self, why: str) -> int:
+        """A place among the sends that are held for one queue, of which there are only so many."""
         kept = self._pair.kept
         if not kept.has_room_for(self._parcel.size_bytes):
             self._raise_not_sent(f"{len(kept)} sends with {kept.bytes} bytes are held already")
         seat = kept.join(self._parcel.size_bytes)
         self._pair.order(self._entity, Tell("held", why, {"held": len(kept)}))
-        try:
-            back_at = self._at + self._rules.backoff_max_s if lost is None else lost.back_at
-            yield from self._pause(max(0.001, min(back_at, hold_until) - self._at))
-        finally:
-            kept.leave(seat)
-        self._tries.new_round()
+        return seat
 
     # --- what is said ---
 

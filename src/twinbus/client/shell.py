@@ -13,7 +13,7 @@ from time import monotonic
 from azure.servicebus import ServiceBusClient
 
 from twinbus.client import answers, drive, flows
-from twinbus.client.asks import Answer, Ask, Flow, Pause, Probe, Result, ToBacklog, WaitTurn, Woke
+from twinbus.client.asks import Answer, Ask, Flow, OpenBacklog, Pause, Probe, Result, ToBacklog, WaitTurn, Woke
 from twinbus.client.backlog_pool import BacklogPool, NoFreeLink
 from twinbus.client.failures import LinkFailed, describe
 from twinbus.client.homecoming import Homecoming, HomecomingThread, news_of, reason_of
@@ -30,10 +30,11 @@ from twinbus.client.status import Phase
 from twinbus.client.watchdog import Watchdog
 from twinbus.client.weak_register import WeakRegister
 from twinbus.pairing.closing import SIDES, SideName
-from twinbus.pairing.effects import Effect, ForgetWake, PingPrimary, Rouse, StopPings, Tell, WakeMe
+from twinbus.pairing.effects import Effect, ForgetWake, PingPrimary, Rouse, StopPings, Tell, TrySecondary, WakeMe
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.events import Event, SendSucceeded, TimeCame
 from twinbus.pairing.failure import Failure
+from twinbus.pairing.secondary import PAUSE_MAX_S
 from twinbus.syphon import Alert
 
 SWEEP_S = 30.0
@@ -160,6 +161,9 @@ class ThreadShell:
             self._syphon.stop()
         if side == "secondary" and self._pool is not None:
             self._pool.close()
+            with self.lock:
+                self.pair.secondary_ended(monotonic())
+            self.settle()
 
     def call_at(self, key: str, at: float, job: Callable[[], None]) -> None:
         """Do this at that time, on a thread of the shell's own."""
@@ -229,7 +233,7 @@ class ThreadShell:
             return self.pair.rotation.pick(current, monotonic(), answers.chance())
 
     def _warm_up(self, queue: int | None) -> None:
-        if queue is not None and not self.pool.is_warm(queue):
+        if queue is not None and self.pair.secondary.is_open and not self.pool.is_warm(queue):
             self._keeper.call_soon(lambda: self.pool.warm_up(queue, self.rules.attempt_s))
 
     def woke(self) -> Woke:
@@ -298,8 +302,12 @@ class ThreadShell:
                 path = None if entity is None else entity.path
                 self.standing.told(entity, effect)
                 self.news.tell(name, text, entity=path, namespace=whose, details=details)
-            case Rouse(ticket) if entity is not None and ticket in entity.line:
-                self._turns.setdefault(ticket, threading.Event()).set()
+            case Rouse(ticket):
+                with self.lock:  # whoever leaves does so under it, and forgets the turn afterwards
+                    if self.pair.is_awaited(entity, ticket):
+                        self._turns.setdefault(ticket, threading.Event()).set()
+            case TrySecondary(at):
+                self._keeper.call_at("secondary", at, self._begin_trial, is_short=True)
             case WakeMe(at) if entity is not None:
                 self._keeper.call_at(("wake", entity.path), at, lambda: self._wake(entity), is_short=True)
             case ForgetWake() if entity is not None:
@@ -308,6 +316,29 @@ class ThreadShell:
                 self._keeper.call_at(("ping", entity.path), at, lambda: self._ping(entity))
             case StopPings() if entity is not None:
                 self._keeper.cancel(("ping", entity.path))
+
+    def _begin_trial(self) -> None:
+        """On a thread of its own: those of the keeper may all be busy with pings that nobody answers."""
+        try:
+            self._keeper.call_apart(self._try_secondary, "trial")
+        except RuntimeError:  # no further thread can be had now
+            self._keeper.call_at("secondary", monotonic() + PAUSE_MAX_S, self._begin_trial, is_short=True)
+
+    def _try_secondary(self) -> None:
+        if not self._closing.is_set():
+            self.run(flows.try_secondary(self.pair), self._open_backlog)
+
+    def _open_backlog(self, ask: Ask) -> Answer:
+        assert isinstance(ask, OpenBacklog)
+        if self.standing.has_side_ended("secondary"):
+            return answers.stored()  # whoever waits is to go on, and be told so
+        try:
+            self.pool.open_another(ask.queue, ask.timeout_s)
+        except LinkFailed as problem:
+            return answers.failed(problem.failure)
+        except Exception as error:  # whatever it was: a trial that is not reported would be the last one
+            return answers.failed(describe(error, sending=False))
+        return answers.stored()
 
     def _wake(self, entity: Entity) -> None:
         self.feed(entity, lambda at, epoch: TimeCame(at, epoch, answers.chance()))
@@ -338,4 +369,7 @@ class ThreadShell:
     def _sweep(self) -> None:
         self.pool.close_idle(keep=self._warm_queue)
         self._warm_up(self._warm_queue)
+        with self.lock:
+            self.pair.look_at_secondary(monotonic())
+        self.settle()
         self._keeper.call_at("sweep", monotonic() + SWEEP_S, self._sweep)

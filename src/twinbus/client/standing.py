@@ -34,6 +34,7 @@ from twinbus.pairing.entity import Entity, name_of
 from twinbus.pairing.failure import Failure
 from twinbus.pairing.machine import FailedOver, Healthy
 from twinbus.pairing.pair import Pair
+from twinbus.pairing.secondary import Open
 from twinbus.pairing.verdict import classifier_for
 
 FIRST_RECHECK_S, RECHECK_S = 60.0, 3600.0
@@ -237,7 +238,7 @@ class Standing:
                 for entity in self.pair.entities
             ),
             backlog_queues=tuple(self._queue_status(queue, at, when) for queue in self.pair.rotation.queues),
-            secondary_status=self._secondary_status(),
+            secondary_status=self._reach(self._secondary_status(), when),
             syphon=None if self.homecoming is None else self.homecoming.status(),
             order=None if self.pair.fences is None else order_status(self.pair.fences, self.queue_path),
             news_dropped=news_dropped,
@@ -253,6 +254,19 @@ class Standing:
             lost_until=None if lost is None else when(lost.back_at),
             reason="" if lost is None else str(lost.failure),
             sent=self.queue_sent.get(queue, 0),
+        )
+
+    def _reach(self, found: SecondaryStatus, when: Callable[[float | None], datetime | None]) -> SecondaryStatus:
+        """The same, with what sends have found out since."""
+        state, waiting = self.pair.secondary.state, len(self.pair.secondary.waiting)
+        if isinstance(state, Open):
+            return found
+        return replace(
+            found,
+            unreachable_since=when(state.since),
+            unreachable_reason=str(state.failure),
+            next_trial_at=when(state.until),
+            waiting_sends=waiting,
         )
 
     def _secondary_status(self) -> SecondaryStatus:

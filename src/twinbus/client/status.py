@@ -83,8 +83,15 @@ class BacklogQueueStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecondaryStatus:
-    """The secondary, as it was found when somebody last looked."""
+    """The secondary, as it was found when somebody last looked; whether it can be connected to, as of now."""
 
+    unreachable_since: datetime | None = None
+    """Since when sends find nobody to connect to; None: it can be connected to, as far as this client knows."""
+    unreachable_reason: str = ""
+    next_trial_at: datetime | None = None
+    """When the next trial may begin, while it is unreachable."""
+    waiting_sends: int = 0
+    """Sends of this client that wait for a trial."""
     checked_at: datetime | None = None
     warnings: tuple[str, ...] = ()
     """What was noticed about the pairing, one line each."""
@@ -156,9 +163,10 @@ class Status:
 
     @property
     def is_healthy(self) -> bool:
-        """Whether everything is as it should be: paired, no entity in question, no backlog queue lost."""
+        """Whether everything is as it should be: paired, no entity in question, secondary and its queues usable."""
         return (
             self.phase is Phase.PAIRED
+            and self.secondary_status.unreachable_since is None
             and all(entity.state is EntityState.HEALTHY for entity in self.entities)
             and all(queue.in_rotation for queue in self.backlog_queues)
         )
@@ -213,6 +221,8 @@ def _lines(status: Status) -> Iterator[str]:
         rows = [_queue_row(queue, status.at) for queue in status.backlog_queues]
         yield from _table(("backlog queue", "state", "sent", "reason"), rows)
     yield ""
+    if status.secondary_status.unreachable_since is not None:
+        yield _unreachable_line(status.secondary_status, status.at)
     yield _secondary_line(status.secondary_status, status.at)
     if status.syphon is not None:
         yield from _syphon_lines(status.syphon)
@@ -247,6 +257,14 @@ def _until(moment: datetime | None, now: datetime) -> str:
         return ""
     left_s = (moment - now).total_seconds()
     return "now" if left_s < 1 else f"in {roughly(left_s)}"
+
+
+def _unreachable_line(secondary: SecondaryStatus, now: datetime) -> str:
+    assert secondary.unreachable_since is not None
+    facts = [f"unreachable for {roughly((now - secondary.unreachable_since).total_seconds())}"]
+    facts += [f"next trial {_until(secondary.next_trial_at, now)}"] if secondary.next_trial_at is not None else []
+    facts += [f"{secondary.waiting_sends} sends wait"] if secondary.waiting_sends else []
+    return f"secondary: {', '.join(facts)} ({' '.join(secondary.unreachable_reason.split())})"
 
 
 def _secondary_line(secondary: SecondaryStatus, now: datetime) -> str:

@@ -29,6 +29,8 @@ class Kind(StrEnum):
     RECOVERED = "recovered"
     QUEUE_LEFT_OUT = "queue_left_out"
     QUEUE_BACK = "queue_back"
+    SECONDARY_UNREACHABLE = "secondary_unreachable"
+    SECONDARY_BACK = "secondary_back"
 
     PAIRED = "paired"
     FAULTED = "faulted"
@@ -179,6 +181,13 @@ FACTS: dict[Kind, Facts] = {
     Kind.QUEUE_BACK: Facts(
         ("client",), "A backlog queue is among the chosen again.", None, ("namespace", "queue", "reason")
     ),
+    Kind.SECONDARY_UNREACHABLE: Facts(
+        ("client",),
+        "Nobody can connect to the secondary: sends that need it wait for trials.",
+        None,
+        ("namespace", "reason"),
+    ),
+    Kind.SECONDARY_BACK: Facts(("client",), "The secondary can be connected to again.", None, ("namespace", "reason")),
     Kind.PAIRED: Facts(
         ("client",), "Pairing is ready; `count` backlog queues were found or created.", None, ("namespace", "count")
     ),

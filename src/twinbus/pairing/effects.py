@@ -31,8 +31,15 @@ class StopPings:
 
 
 @dataclass(frozen=True, slots=True)
+class TrySecondary:
+    """Try at this time whether the secondary can be connected to; replaces an earlier order. About no entity."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class Rouse:
-    """Wake the held send with this ticket: it is its turn, or its side has changed."""
+    """Wake the send that waits with this ticket: it is its turn, or something has changed for it."""
 
     ticket: int
 
@@ -48,4 +55,4 @@ class Tell:
     """Encoded bytes of each of the messages that `details` name: for the ledger only."""
 
 
-Effect = WakeMe | ForgetWake | PingPrimary | StopPings | Rouse | Tell
+Effect = WakeMe | ForgetWake | PingPrimary | StopPings | TrySecondary | Rouse | Tell

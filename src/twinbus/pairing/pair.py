@@ -12,11 +12,13 @@ from itertools import count
 from twinbus.pairing.effects import Effect, PingPrimary, Rouse, StopPings, Tell
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.events import Event, SendFailed, SendSucceeded
-from twinbus.pairing.failure import Failure
+from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.line import Line
 from twinbus.pairing.order import Came, Crossing, Fences, Key, Mark
+from twinbus.pairing.receipt import Side
 from twinbus.pairing.rotation import Rotation
 from twinbus.pairing.rules import Rules
+from twinbus.pairing.secondary import Secondary, Waiter, is_about_the_secondary
 from twinbus.pairing.verdict import Classifier, Role, Verdict, verdict
 
 Order = tuple[Entity | None, Effect]
@@ -30,8 +32,10 @@ class Pair:
         self.rules = rules
         self.name = name
         self.rotation = Rotation((), rules.probation_s)
+        self.secondary = Secondary(rules.attempt_s)
         self._classifier = classifier
         self._tickets = count(1)
+        self._awaited: set[int] = set()
         self.fences = Fences() if rules.keeps_order else None
         self._falls = 0
         self.kept = Line(rules, self._tickets)
@@ -58,11 +62,14 @@ class Pair:
         if self.fences is not None:
             self.fences.use(self.rotation.queues)
             self._refresh()
+        unreachable = [why for why in lost.values() if is_about_the_secondary(why)]
         for queue in self.rotation.queues:
-            if queue in lost:
-                self.queue_failed(queue, at, lost[queue])
-            else:
+            if queue not in lost:
                 self.queue_back(queue)
+            elif not is_about_the_secondary(lost[queue]):
+                self.queue_failed(queue, at, lost[queue])
+        if unreachable and len(unreachable) == len(self.rotation.queues):
+            self.secondary_failed(at, self.secondary.generation, unreachable[0], 0.0)
 
     def take_orders(self) -> list[Order]:
         orders, self._orders = self._orders, []
@@ -81,7 +88,10 @@ class Pair:
 
     def feed(self, entity: Entity, event: Event) -> None:
         """Something happened to an entity."""
+        was = entity.side
         self.order(entity, *entity.feed(event))
+        if was is Side.BACKLOG and entity.side is Side.PRIMARY:
+            self.order(None, *self.secondary.rouse(entity.path))
 
     # --- sends ---
 
@@ -136,25 +146,97 @@ class Pair:
 
     # --- backlog queues ---
 
-    def queue_took(self, entity: Entity, queue: int, messages: int) -> None:
+    def queue_took(self, entity: Entity, queue: int, messages: int, at: float) -> None:
         entity.tally.to_backlog += messages
+        self.order(None, *self.secondary.stored(at))
         self.queue_back(queue)
 
     def queue_back(self, queue: int) -> None:
         if self.rotation.confirm(queue):
             self.order(None, Tell("backlog_queue_back", "it takes messages again", {"queue": queue}))
 
-    def queue_failed(self, queue: int, at: float, failure: Failure) -> None:
-        """The queue leaves the rotation, for all senders."""
+    def queue_failed(self, queue: int, at: float, failure: Failure, generation: int | None = None) -> None:
+        """The queue leaves the rotation, for all senders.
+
+        `generation` is that of the secondary when the attempt began. Silence that the secondary as a whole has broken
+        since, or has not yet, is not the queue's.
+        """
+        is_silent = failure.kind is FailureKind.NO_ANSWER
+        if is_silent and not (self.secondary.is_open and generation in (None, self.secondary.generation)):
+            return
         if self.rotation.lose(queue, at, failure):
             wait_s = self.rotation.lost[queue].back_at - at if queue in self.rotation.lost else 0.0
             details = {"queue": queue, "kind": failure.kind.value, "wait_s": wait_s}
             self.order(None, Tell("backlog_queue_lost", str(failure), details))
+        if is_silent:
+            self.order(None, *self.secondary.doubt(at))
+
+    # --- the secondary as a whole ---
+
+    def secondary_failed(self, at: float, generation: int, failure: Failure, chance: float) -> None:
+        """An attempt that began in this generation found nobody to connect to, or lost its connection."""
+        was_open = self.secondary.is_open
+        self.order(None, *self.secondary.failed(at, generation, failure, chance))
+        self._forgive_silence(at, was_open=was_open)
+
+    def trial_failed(self, at: float, generation: int, failure: Failure, chance: float) -> None:
+        """A trial that began in this generation could not connect."""
+        was_open = self.secondary.is_open
+        self.order(None, *self.secondary.trial_failed(at, generation, failure, chance))
+        self._forgive_silence(at, was_open=was_open)
+
+    def trial_connected(self, at: float) -> None:
+        self.order(None, *self.secondary.trial_connected(at))
+
+    def begin_trial(self) -> tuple[int | None, float]:
+        """To which queue the trial that is due opens a link, and how long it may take; no queue: none is due.
+
+        It is the choice of whoever waits longest, then another one each time: no queue can keep the others waiting.
+        """
+        wanted = [waiter.queue for waiter in self.secondary.waiting.values()]
+        queues = self.rotation.queues
+        usable = list(dict.fromkeys(queue for queue in (*wanted, *queues) if queue in queues))
+        timeout_s = self.secondary.begin_trial(can_try=bool(usable))
+        return (None, 0.0) if timeout_s is None else (usable[self.secondary.trials % len(usable)], timeout_s)
+
+    def look_at_secondary(self, at: float) -> None:
+        """Nobody may be waiting for it, but whether it is back is worth knowing."""
+        self.order(None, *self.secondary.look(at))
+
+    def secondary_ended(self, at: float) -> None:
+        """It was closed for good: nobody is to wait for it."""
+        self.order(None, *self.secondary.reached(at, "it was closed"))
+
+    def wait_for_secondary(self, ticket: int, entity: Entity, queue: int | None, at: float) -> None:
+        self.order(None, *self.secondary.wait(ticket, Waiter(entity.path, queue), at))
+
+    def _forgive_silence(self, at: float, *, was_open: bool) -> None:
+        """Queues that gave no answer just before the secondary was found to be silent were not to blame."""
+        if was_open and not self.secondary.is_open:
+            for queue in self.rotation.forgive_silence(at - 2 * self.rules.attempt_s):
+                text = "the secondary as a whole was silent"
+                self.order(None, Tell("backlog_queue_back", text, {"queue": queue}))
+
+    # --- sends that wait ---
+
+    def take_ticket(self, earlier: int | None = None) -> int:
+        """A ticket by which a send that waits for something of the whole pair is woken; to be given back.
+
+        `earlier`: the one that it had when it waited before.
+        """
+        ticket = next(self._tickets) if earlier is None else earlier
+        self._awaited.add(ticket)
+        return ticket
+
+    def give_back(self, ticket: int) -> None:
+        """The send does not wait any more: nobody needs to wake it."""
+        self._awaited.discard(ticket)
+
+    def is_awaited(self, entity: Entity | None, ticket: int) -> bool:
+        """Whether somebody still waits with this ticket, in the line of an entity or for something of the pair."""
+        return ticket in self._awaited if entity is None else ticket in entity.line
 
     # --- order ---
-
-    def new_ticket(self) -> int:
-        return next(self._tickets)
 
     def depart(self, entity: Entity, key: Key, marks: Sequence[Mark]) -> Crossing:
         """Letters of a key are about to be sent to their backlog queue: from now on a fence stands before it."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from twinbus.pairing.failure import Failure
+from twinbus.pairing.failure import Failure, FailureKind
 
 
 @dataclass(frozen=True, slots=True)
 class LostQueue:
+    lost_at: float
     back_at: float
     failure: Failure
 
@@ -69,12 +70,23 @@ class Rotation:
         """The queue has failed; whether that is news."""
         is_news = self.is_available(queue, at)
         if queue in self._queues:  # else it is gone since this attempt began
-            self._lost[queue] = LostQueue(at + self._probation_s, failure)
+            self._lost[queue] = LostQueue(at, at + self._probation_s, failure)
         return is_news
 
     def confirm(self, queue: int) -> bool:
         """The queue took something; whether it had been lost."""
         return self._lost.pop(queue, None) is not None
+
+    def forgive_silence(self, since: float) -> list[int]:
+        """The whole secondary is silent: queues that were lost since then for giving no answer are back."""
+        silent = [
+            queue
+            for queue, lost in self._lost.items()
+            if lost.failure.kind is FailureKind.NO_ANSWER and lost.lost_at >= since
+        ]
+        for queue in silent:
+            del self._lost[queue]
+        return silent
 
     def why_none(self) -> str:
         """The reasons for which queues are lost, each once."""

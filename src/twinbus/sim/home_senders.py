@@ -8,7 +8,7 @@ from random import Random
 from twinbus.amqp.message_builder import Header, PropertyField, encode_message
 from twinbus.amqp.types import Value
 from twinbus.client import drive, flows
-from twinbus.client.asks import Answer, Ask, Probe, Stored, ToPrimary
+from twinbus.client.asks import Answer, Ask, OpenBacklog, Probe, Stored, ToPrimary
 from twinbus.client.flows import Choice
 from twinbus.client.ordered_sending import sending_of
 from twinbus.namespace.commands import OpenSender, Send
@@ -44,6 +44,13 @@ class HomeShell(SimulatedShell):
     def _wake(self, entity: Entity) -> None:
         self.pair.feed(entity, TimeCame(self.loop.now, entity.epoch, self._random.random()))
         self.settle()
+
+    async def _try_once(self) -> None:
+        async def open_link(ask: Ask) -> Answer:
+            assert isinstance(ask, OpenBacklog)
+            return self._answer(await self._open_link(ask))
+
+        await drive.run_async(flows.try_secondary(self.pair), open_link, self.settle)
 
     async def _ping_once(self, entity: Entity) -> None:
         async def probe(ask: Ask) -> Answer:

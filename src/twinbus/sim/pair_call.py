@@ -10,10 +10,11 @@ from collections import Counter
 from enum import Enum
 
 from twinbus.client.asks import Answer, Ask, Failed, Pack, Packed, Pause, Stored, ToBacklog, ToPrimary, WaitTurn
-from twinbus.client.flows import CONNECTION_FAILURES_MAX, TIMEOUT_LEAST_S, Sending
+from twinbus.client.flows import DOUBTS_MAX, TIMEOUT_LEAST_S, Sending
 from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.failure import Failure, FailureKind
+from twinbus.pairing.secondary import is_about_the_secondary
 from twinbus.sim.invariants import check
 from twinbus.sim.pair_letters import SimulatedParcel
 from twinbus.sim.pair_watch import Watch
@@ -84,6 +85,8 @@ class Call:
         self._tried: list[Failure] = []
         self._tried_queues: set[int] = set()
         """By the present batch."""
+        self._search_began = self.started_at
+        self._secondary_period = 0
         self._busy_at: dict[tuple[str, str], float] = {}
         self._ask: Ask | None = None
         self._answer: Answer | None = None
@@ -104,7 +107,11 @@ class Call:
     @property
     def is_waiting(self) -> bool:
         """It is held, and waits for its turn."""
-        return isinstance(self._ask, WaitTurn) and self._answer is None
+        return isinstance(self._ask, WaitTurn) and self._answer is None and self._is_turn(self._ask)
+
+    def _is_turn(self, ask: WaitTurn) -> bool:
+        """Whether it waits in line; otherwise it waits for the secondary."""
+        return self.sending is not None and self.sending.ticket == ask.ticket
 
     # --- asks ---
 
@@ -125,8 +132,11 @@ class Call:
                 self._begin_search()
             case ToBacklog(queue, letters, timeout_s):
                 self._to_backlog(queue, len(letters), timeout_s)
-            case WaitTurn(_, seconds):
+            case WaitTurn(_, seconds) if self._is_turn(ask):
                 self._check_wait(seconds)
+            case WaitTurn(_, seconds):
+                self._check_patience(seconds)
+                self._watch.secondary.waiting.add(self)
         self._ask, self._answer = ask, None
 
     def _check_first(self, ask: Ask) -> None:
@@ -149,6 +159,8 @@ class Call:
         path = backlog_path(self._watch.pair.name, queue)
         self._line_is_behind()
         self._watch.queues.check_usable(queue, self.now)
+        check(not self._watch.secondary.is_away, f"{self} is sent to a secondary that nobody can connect to")
+        self._secondary_period = self._watch.secondary.period
         self._check_time(timeout_s)
         self._is_away = True
         self._on_the_way = tuple(self._unpacked[:count])
@@ -175,6 +187,15 @@ class Call:
         until = (self.held_at or 0) + self.rules.hold_time_max_s
         check(self.now + seconds <= until + 1e-6, f"{self} is held for longer than it may")
 
+    def _check_patience(self, seconds: float) -> None:
+        check(self.now + seconds <= self._waits_until + 1e-6, f"{self} waits for the secondary for {seconds} s")
+
+    @property
+    def _waits_until(self) -> float:
+        """How long it waits for the secondary."""
+        patience_s = self.rules.attempts * self.rules.attempt_s
+        return self._search_began + patience_s if self.deadline is None else self.deadline
+
     def _note_joining(self) -> None:
         if self.held_at is None and self.sending is not None and self.sending.ticket is not None:
             self.held_at = self.now
@@ -184,8 +205,10 @@ class Call:
 
     def heard(self, answer: Answer) -> None:
         self._answer, self.heard_at = answer, answer.at
+        self._watch.secondary.waiting.discard(self)
         if isinstance(answer, Packed):
             self.batches = max(1, len(answer.batches))
+            self._begin_search()
         if isinstance(self._ask, ToPrimary | ToBacklog) and isinstance(answer, Stored | Failed):
             self.attempts += 1
             self._in_round += 1
@@ -208,8 +231,10 @@ class Call:
         self._begin_search()
         if isinstance(self._ask, ToBacklog):
             self._watch.queues.took(self._ask.queue)
+            self._watch.secondary.stored()
 
     def _begin_search(self) -> None:
+        self._search_began = self.now
         self._tried.clear()
         self._tried_queues.clear()
 
@@ -222,8 +247,21 @@ class Call:
         if verdict is Expected.BUSY:
             self._busy_at |= {(self._place, message_id): self.now for message_id in self._on_the_way}
         elif isinstance(self._ask, ToBacklog) and verdict is Expected.DOWN:
-            self._watch.queues.failed(self._ask.queue, self.now)
+            self._charge(self._ask.queue, failure)
         self.must_end = verdict is Expected.RAISE
+
+    def _charge(self, queue: int, failure: Failure) -> None:
+        """Somebody is to blame: the secondary as a whole, or the queue."""
+        secondary, is_silent = self._watch.secondary, failure.kind is Kind.NO_ANSWER
+        if is_about_the_secondary(failure):
+            self._tried_queues.discard(queue)
+            self._watch.connection_lost(self._secondary_period)
+        elif is_silent and (secondary.is_away or secondary.period != self._secondary_period):
+            self._tried_queues.discard(queue)  # it was not the queue that was silent
+        else:
+            self._watch.queues.failed(queue, self.now, by_silence=is_silent)
+            if is_silent:
+                secondary.doubted()
 
     def _doubt(self) -> None:
         self.doubtful_attempts += 1
@@ -282,6 +320,7 @@ class Call:
         """The application gave up in the middle: what was on its way is in doubt."""
         if self._on_the_way:
             self._doubt()
+        self._watch.secondary.waiting.discard(self)
         self._answer = None
         self.ended()
 
@@ -298,18 +337,18 @@ class Call:
             return self.timeout_s
         rules = self.rules
         round_s = rules.attempts * rules.attempt_s + (rules.attempts - 1) * max(BUSY_WAIT_S, rules.backoff_max_s)
-        tries = self._watch.queues.count + 2 * rules.attempts + 1
+        tries = self._watch.queues.count + 3 * rules.attempts + DOUBTS_MAX + 1
         detour_s = self.batches * (tries * rules.attempt_s + rules.attempts * BUSY_WAIT_S)
         rounds = 2 + self._entity_watch.period - self._first_period
         return (rules.hold_time_max_s if self.held_at is not None else 0) + rounds * (round_s + detour_s)
 
     def check_all_tried(self) -> None:
         """No queue was left that could have been tried, unless there was a reason to stop earlier."""
-        nobody_home = sum(each.is_connection or not (each.in_doubt or each.condition) for each in self._tried)
         is_busy = any(each.kind is Kind.BUSY for each in self._tried)
-        is_over = self.deadline is not None and self.now >= self.deadline - 1e-6
+        is_lost = sum(each.in_doubt for each in self._tried) >= DOUBTS_MAX
+        is_over = self.now >= self._waits_until - 1e-6 and (self.deadline is not None or self._watch.secondary.is_away)
         left = self._watch.queues.usable(self.now) - self._tried_queues
-        has_reason = nobody_home >= CONNECTION_FAILURES_MAX or is_busy or is_over
+        has_reason = is_busy or is_lost or is_over
         check(has_reason or not left, f"{self} was given up though queues {sorted(left)} were left")
 
     @property

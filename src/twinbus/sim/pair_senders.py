@@ -46,7 +46,8 @@ class Sender:
         try:
             return await shell.run(sending.run(first), call)
         finally:
-            shell.forget_turn(sending.ticket)
+            for ticket in sending.tickets:
+                shell.forget_turn(ticket)
 
     def _straight_s(self, timeout_s: float | None) -> float:
         rules = self._shell.pair.rules

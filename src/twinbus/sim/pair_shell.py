@@ -16,6 +16,7 @@ from twinbus.client.asks import (
     Ask,
     Failed,
     Flow,
+    OpenBacklog,
     Pack,
     Packed,
     Pause,
@@ -31,7 +32,7 @@ from twinbus.client.news import NewsName
 from twinbus.namespace.commands import OpenSender, Send
 from twinbus.namespace.message import read_arrival
 from twinbus.pairing.backlog_queues import backlog_path
-from twinbus.pairing.effects import Effect, ForgetWake, PingPrimary, Rouse, StopPings, Tell, WakeMe
+from twinbus.pairing.effects import Effect, ForgetWake, PingPrimary, Rouse, StopPings, Tell, TrySecondary, WakeMe
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.events import TimeCame
 from twinbus.pairing.failure import Failure
@@ -65,8 +66,8 @@ class SimulatedShell:
         self._random = random
         self._seen = watch.seen
         self._numbers = count()
-        self._timers: dict[tuple[str, Entity], int] = {}
-        self._pings: Counter[Entity] = Counter()
+        self._timers: dict[tuple[str, Entity | None], int] = {}
+        self._pings: Counter[Entity | None] = Counter()
         """Under way."""
         self._turns: dict[int, Signal[None]] = {}
         self._waits: set[Signal[None]] = set()
@@ -157,7 +158,7 @@ class SimulatedShell:
             case Tell(name):
                 check(name in NEWS, f"there is no such news as {name}")
                 self._seen[f"news: {name}"] += 1
-            case Rouse(ticket):
+            case Rouse(ticket) if self.pair.is_awaited(entity, ticket):
                 turn = self._turns.setdefault(ticket, Signal())
                 self.loop.call_in(0, lambda: turn.set(None))  # whoever gives the order is still at work
             case WakeMe(at) if entity is not None:
@@ -169,13 +170,15 @@ class SimulatedShell:
                 self._call_at(("ping", entity), at, lambda: self._ping(entity))
             case StopPings() if entity is not None:
                 self._timers.pop(("ping", entity), None)
+            case TrySecondary(at):
+                self._call_at(("trial", None), at, lambda: self._try_secondary())
 
-    def _call_at(self, key: tuple[str, Entity], at: float, job: Callable[[], None]) -> None:
+    def _call_at(self, key: tuple[str, Entity | None], at: float, job: Callable[[], None]) -> None:
         if not self.is_closing:
             number = self._timers[key] = next(self._numbers)
             self.loop.call_at(at, lambda: self._when_due(key, number, job))
 
-    def _when_due(self, key: tuple[str, Entity], number: int, job: Callable[[], None]) -> None:
+    def _when_due(self, key: tuple[str, Entity | None], number: int, job: Callable[[], None]) -> None:
         if self._timers.get(key) != number:
             return  # cancelled, or ordered anew
         del self._timers[key]
@@ -191,6 +194,28 @@ class SimulatedShell:
             self.settle()
             self.watch.entity(entity).time_came(self.loop.now)
             self.check_order()
+
+    # --- trials ---
+
+    def _try_secondary(self) -> None:
+        if not self.is_closing:
+            Task(self._try_once())
+
+    async def _try_once(self) -> None:
+        async def open_link(ask: Ask) -> Answer:
+            assert isinstance(ask, OpenBacklog)
+            self.watch.note("trial", ask)
+            self.watch.secondary.trial_begins(ask.timeout_s)
+            outcome = await self._open_link(ask)
+            self.watch.note("trial", outcome)
+            self.watch.trial_ends(ask.queue, outcome if isinstance(outcome, Failure) else None)
+            return self._answer(outcome)
+
+        await drive.run_async(flows.try_secondary(self.pair), open_link, self.settle)
+        self.check_order()
+
+    def _open_link(self, ask: OpenBacklog) -> Signal[Outcome]:
+        return self._secondary.attempt(OpenSender(backlog_path(self.pair.name, ask.queue)), ask.timeout_s)
 
     # --- pings ---
 
@@ -258,5 +283,6 @@ class SimulatedShell:
         check(not self._turns, f"{len(self._turns)} turns are remembered for nobody")
         check(not self._timers, f"timers are left: {[key for key, _ in self._timers]}")
         check(not self.pair.has_orders, "orders were not carried out")
+        check(not self.pair.secondary.waiting, f"{len(self.pair.secondary.waiting)} sends wait for the secondary")
         for entity in self.pair.entities:
             check(len(entity.line) == 0 and entity.line.bytes == 0, f"{len(entity.line)} sends are held by nobody")

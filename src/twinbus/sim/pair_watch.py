@@ -7,13 +7,21 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from twinbus.pairing.entity import Entity
+from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.pair import Pair
+from twinbus.pairing.rules import Rules
+from twinbus.pairing.secondary import is_about_the_secondary
 from twinbus.sim.invariants import Violation, check
 from twinbus.sim.pair_failover import LAG_S, EntityWatch
 from twinbus.sim.pair_loop import VirtualLoop
 
 if TYPE_CHECKING:
     from twinbus.sim.pair_call import Call
+
+Kind = FailureKind
+PAUSES_S, SPREAD, TRIAL_S, CALM_S = (0.2, 2.0), 0.2, 1.0, 10.0
+"""The numbers of the specification, written down a second time."""
+NO_QUEUES_FAULT = (Kind.BUSY, Kind.TOO_LARGE, Kind.REJECTED)
 
 
 class QueueWatch:
@@ -23,11 +31,13 @@ class QueueWatch:
         self._probation_s = probation_s
         self._queues: frozenset[int] = frozenset()
         self._lost_until: dict[int, float] = {}
+        self._silent_at: dict[int, float] = {}
 
     def use(self, queues: Iterable[int], lost: Iterable[int], at: float) -> None:
         """So it was found when somebody looked."""
         self._queues = frozenset(queues)
         self._lost_until = dict.fromkeys(lost, at + self._probation_s)
+        self._silent_at.clear()
 
     def check_usable(self, queue: int, at: float) -> None:
         check(queue in self._queues, f"backlog queue {queue} was used, which is not one of this pair")
@@ -37,15 +47,102 @@ class QueueWatch:
     def usable(self, at: float) -> set[int]:
         return {queue for queue in self._queues if at >= self._lost_until.get(queue, at)}
 
-    def failed(self, queue: int, at: float) -> None:
-        self._lost_until[queue] = at + self._probation_s
+    def failed(self, queue: int, at: float, *, by_silence: bool = False) -> None:
+        if queue in self._queues:
+            self._lost_until[queue] = at + self._probation_s
+            self._silent_at.pop(queue, None)
+            if by_silence:
+                self._silent_at[queue] = at
 
     def took(self, queue: int) -> None:
         self._lost_until.pop(queue, None)
 
+    def forgive(self, since: float) -> None:
+        """The secondary as a whole was silent."""
+        for queue, at in self._silent_at.items():
+            if at >= since:
+                self._lost_until.pop(queue, None)
+        self._silent_at.clear()
+
     @property
     def count(self) -> int:
         return len(self._queues)
+
+
+class SecondaryWatch:
+    """Whether the secondary can be connected to, as far as the client has found out."""
+
+    def __init__(self, rules: Rules, loop: VirtualLoop, seen: Counter[str]) -> None:
+        self._rules, self._loop, self._seen = rules, loop, seen
+        self.is_away = False
+        self.period = 0
+        """Counts its returns: what was begun before the last one says nothing any more."""
+        self.waiting: set[Call] = set()
+        self._since = self._settled_at = 0.0
+        self._next_trial_at = 0.0
+        self._is_trying = False
+        self._trial_period = 0
+        self._pause_s = PAUSES_S[0]
+        self._is_doubted = False
+
+    def lost(self, period: int) -> bool:
+        """An attempt begun in that period could not connect, or lost its connection; whether that is news."""
+        if self.is_away or period != self.period:
+            return False
+        if self._loop.now - self._since > CALM_S:
+            self._pause_s = PAUSES_S[0]
+        self.is_away, self._since, self._is_doubted = True, self._loop.now, False
+        self._seen["secondary: away"] += 1
+        self._pause()
+        return True
+
+    def stored(self) -> None:
+        self._pause_s = PAUSES_S[0]
+        self.found()
+
+    def found(self) -> None:
+        """Somebody connected to it."""
+        if self._is_doubted or self.is_away:
+            self._is_doubted, self._settled_at = False, self._loop.now
+        if self.is_away:
+            self.is_away, self._since = False, self._loop.now
+            self.period += 1
+            self._seen["secondary: back"] += 1
+
+    def doubted(self) -> None:
+        """A queue said nothing on an open connection."""
+        self._is_doubted = True
+
+    def trial_begins(self, timeout_s: float) -> None:
+        now = self._loop.now
+        check(not self._is_trying, "two trials of the secondary at a time")
+        check(self.is_away or self._is_doubted, "the secondary is tried for nothing")
+        longest = max(TRIAL_S, self._rules.attempt_s)
+        check(0 < timeout_s <= longest, f"a trial of {timeout_s} s")
+        early_s = self._next_trial_at - now
+        check(not self.is_away or early_s < 1e-6, f"the secondary is tried {early_s} s too early")
+        self._is_trying, self._trial_period = True, self.period
+        self._seen["secondary: trials"] += 1
+
+    def trial_ends(self, *, connected: bool) -> bool:
+        """Whether it is news that the secondary is away."""
+        self._is_trying = False
+        if connected:
+            self.found()
+        elif self.is_away and self._trial_period == self.period:
+            self._pause()
+        else:
+            return self.lost(self._trial_period)
+        return False
+
+    def _pause(self) -> None:
+        self._next_trial_at = self._loop.now + (1 - SPREAD) * self._pause_s
+        self._pause_s = min(PAUSES_S[1], 2 * self._pause_s)
+
+    def check_nobody_waits(self) -> None:
+        """Once it is known how the secondary is, everybody who waited for that goes on."""
+        is_settled = not self.is_away and not self._is_doubted and self._loop.due > self._settled_at + LAG_S
+        check(not (is_settled and self.waiting), f"{self.waiting} wait for a secondary that is back")
 
 
 class LineWatch:
@@ -97,6 +194,7 @@ class Watch:
         self.pair, self.loop, self.seen = pair, loop, seen
         self.rules = pair.rules
         self.queues = QueueWatch(pair.rules.probation_s)
+        self.secondary = SecondaryWatch(pair.rules, loop, seen)
         self.closed_at: float | None = None
         """On the clock that counts only the time in which something can happen; None: it is open."""
         self.trace: deque[tuple[float, object, object]] = deque(maxlen=300)
@@ -127,8 +225,22 @@ class Watch:
             if watch.entity is not entity:
                 watch.unchanged("something happened to another entity")
 
+    def connection_lost(self, period: int) -> None:
+        """An attempt at the secondary that began in that period found nobody to connect to, or lost its connection."""
+        if self.secondary.lost(period):
+            self.queues.forgive(self.loop.now - 2 * self.rules.attempt_s)
+
+    def trial_ends(self, queue: int, failure: Failure | None) -> None:
+        is_away = failure is not None and is_about_the_secondary(failure)
+        if self.secondary.trial_ends(connected=not is_away):
+            self.queues.forgive(self.loop.now - 2 * self.rules.attempt_s)
+        is_charged = failure is not None and not is_away and failure.kind not in (Kind.NO_ANSWER, *NO_QUEUES_FAULT)
+        if is_charged:
+            self.queues.failed(queue, self.loop.now)
+
     def check_duties(self) -> None:
         if self.closed_at is None:
+            self.secondary.check_nobody_waits()
             for watch in self._entities.values():
                 watch.check_duties()
                 self._lines[watch.entity].check_head(watch)

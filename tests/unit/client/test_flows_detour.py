@@ -8,7 +8,7 @@ import pytest
 from scripted_bus import BUSY, OK, REFUSED, SILENT, ScriptedBus, fails
 
 from twinbus.client.asks import Pause, ToBacklog
-from twinbus.client.flows import CONNECTION_FAILURES_MAX, Choice
+from twinbus.client.flows import Choice
 from twinbus.errors import BothNamespacesUnavailable, SendError, TooLargeForDetour
 from twinbus.pairing.failure import FailureKind
 from twinbus.pairing.receipt import Side
@@ -182,14 +182,6 @@ def test_without_any_backlog_queue_that_is_the_reason() -> None:
     error = failed_over(0).sent("a").error
     assert isinstance(error, BothNamespacesUnavailable)
     assert error.secondary_reason == "there is no backlog queue"
-
-
-def test_a_secondary_that_cannot_even_be_connected_to_is_not_asked_queue_by_queue() -> None:
-    bus = failed_over(10)
-    for queue in bus.backlog:
-        queue.always = REFUSED
-    assert isinstance(bus.sent("a").error, BothNamespacesUnavailable)
-    assert len(bus.queues_asked()) == CONNECTION_FAILURES_MAX
 
 
 def test_one_send_tries_no_queue_again_that_failed_it_however_short_the_probation_is() -> None:

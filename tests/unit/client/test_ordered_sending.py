@@ -21,7 +21,8 @@ from twinbus.pairing.pair import Pair
 from twinbus.pairing.receipt import SendReceipt, Side
 from twinbus.pairing.rules import Rules
 
-DOWN = Failure(FailureKind.UNREACHABLE, "refused")
+DOWN = Failure(FailureKind.DISABLED, "switched off")
+UNREACHABLE = Failure(FailureKind.UNREACHABLE, "refused", is_connection=True)
 DOUBT = Failure(FailureKind.NO_ANSWER, "silence", in_doubt=True)
 QUEUES = range(3)
 
@@ -280,8 +281,13 @@ def test_too_many_held_sends_are_refused() -> None:
 def test_a_copy_in_doubt_is_a_reason_to_follow_it() -> None:
     pair = pair_with()
     fail_over(pair)
+    talk = Talk(pair, ("m0", "a"))
+    talk.failed(DOUBT)
+    assert isinstance(talk.ask, WaitTurn), "a trial is to show whether only this queue is silent"
+    assert pair.begin_trial() != (None, 0.0)
+    pair.trial_connected(0.5)
     with pytest.raises(BothNamespacesUnavailable):
-        Talk(pair, ("m0", "a")).failed(DOUBT)
+        talk.woken(0.5)
     recover(pair)
     assert isinstance(Talk(pair, ("m1", "a")).ask, WaitTurn)
     assert isinstance(Talk(pair, ("x", "b")).ask, ToPrimary)
@@ -308,3 +314,56 @@ def test_a_fence_stands_from_the_moment_a_message_leaves_for_the_backlog() -> No
     assert not pair.entity("orders").is_plain, "a part of the call is still on its way"
     talk.stored()
     assert not pair.entity("orders").is_plain
+
+
+# --- a secondary that nobody can connect to ---
+
+
+def test_a_secondary_that_is_away_costs_no_queue_and_the_message_waits_for_it() -> None:
+    pair = pair_with()
+    fail_over(pair)
+    talk = Talk(pair, ("m0", "a"))
+    queue = talk.ask.queue
+    talk.failed(UNREACHABLE)
+    assert isinstance(talk.ask, WaitTurn)
+    assert pair.rotation.available(0.0) == list(QUEUES)
+    assert pair.begin_trial()[0] == queue
+    pair.trial_connected(0.3)
+    assert Rouse(talk.ask.ticket) in [effect for _, effect in pair.take_orders()]
+    talk.woken(0.3)
+    assert isinstance(talk.ask, ToBacklog)
+    talk.stored()
+    assert talk.receipt is not None
+
+
+def test_without_holding_it_waits_for_the_secondary_as_long_as_the_schedule_lasts() -> None:
+    pair = pair_with(attempt_s=5.0)
+    fail_over(pair)
+    talk = Talk(pair, ("m0", "a"))
+    talk.failed(UNREACHABLE)
+    assert talk.ask.seconds == 5.0
+    with pytest.raises(BothNamespacesUnavailable, match="unreachable: refused"):
+        talk.woken(5.0)
+
+
+def test_a_held_send_waits_for_the_secondary_as_long_as_it_may_be_held() -> None:
+    pair = pair_with(hold_sends=True, hold_time_max_s=100.0, attempt_s=5.0)
+    fail_over(pair)
+    talk = Talk(pair, ("m0", "a"))
+    talk.failed(UNREACHABLE)
+    assert talk.ask.seconds == 100.0
+    assert len(pair.kept) == 1
+    with pytest.raises(BothNamespacesUnavailable):
+        talk.woken(100.0)
+    assert not len(pair.kept)
+
+
+def test_a_fenced_send_waits_for_the_secondary_though_the_primary_is_up() -> None:
+    pair = pair_with()
+    backlogged(pair, ("m0", "a"))
+    pair.secondary_failed(1.0, pair.secondary.generation, UNREACHABLE, 0.0)
+    talk = Talk(pair, ("m1", "a"), at=1.0)
+    if talk.ask.seconds == HAND_OVER_S:
+        talk.woken(HAND_OVER_S)  # the fence did not fall
+    assert isinstance(talk.ask, WaitTurn)
+    assert talk.ask.ticket in pair.secondary.waiting

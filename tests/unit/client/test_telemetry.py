@@ -80,6 +80,7 @@ def test_what_is_unknown_is_missing_and_not_zero() -> None:
         "twinbus_pair_ready",
         "twinbus_pair_warnings",
         "twinbus_pair_news_dropped_total",
+        "twinbus_pair_secondary_waiting_sends",
     }
     calm = replace(EMPTY, secondary_status=replace(SECONDARY, capacity_hours=float("inf")))
     assert value(text_of(calm), "twinbus_pair_backlog_full_in_seconds") is None

@@ -226,7 +226,7 @@ def test_losing_a_queue_and_having_it_back_is_told() -> None:
     core.queue_failed(1, 5, FULL)
     core.queue_failed(1, 6, FULL)
     assert told(core) == ["backlog_queue_lost"]
-    core.queue_took(core.entity("orders"), 1, 3)
+    core.queue_took(core.entity("orders"), 1, 3, 61.0)
     assert told(core) == ["backlog_queue_back"]
     assert core.entity("orders").tally.to_backlog == 3
 

@@ -1,0 +1,208 @@
+"""A secondary that cannot be connected to, in virtual time: sends wait for trials, and no queue is charged (P6)."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from scripted_bus import NOBODY_THERE, OK, REFUSED, SILENT, ScriptedBus, fails
+
+from twinbus.client.asks import OpenBacklog, ToBacklog
+from twinbus.client.flows import DOUBTS_MAX, Choice
+from twinbus.errors import BothNamespacesUnavailable, NotSent
+from twinbus.pairing.failure import FailureKind
+from twinbus.pairing.receipt import Side
+from twinbus.pairing.rules import Rules
+
+Kind = FailureKind
+RULES = Rules(failover_interval_s=0, ping_interval_s=1_000, probation_s=60)
+LOST = fails(Kind.UNREACHABLE, "connection lost", in_doubt=True)
+
+
+def failed_over(queues: int = 3, rules: Rules = RULES) -> ScriptedBus:
+    """The primary is down, and everybody knows."""
+    bus = ScriptedBus(rules, queues=queues)
+    bus.primary.always = bus.probe.always = REFUSED
+    bus.force_failover()
+    return bus
+
+
+@pytest.mark.parametrize("how", [REFUSED, NOBODY_THERE], ids=["refused", "silent"])
+def test_a_secondary_away_for_a_second_is_used_within_two_seconds_of_its_return(how: object) -> None:
+    bus = failed_over(10)
+    bus.sent("before")
+    bus.unplug_secondary(how)  # type: ignore[arg-type]
+    began = bus.at
+    bus.later(began + 1, bus.plug_in_secondary)
+    calls = []
+    for number in range(100):
+        bus.later(began + number / 100, lambda: calls.append(bus.send("a")))
+    bus.run_until(began + 1)
+    bus.run()
+    ends = [call.ended_at for call in calls if call.ended_at is not None]
+    assert all(call.receipt.side is Side.BACKLOG for call in calls)
+    silent_s = RULES.attempt_s if how is NOBODY_THERE else 0  # so long the first ones do not know
+    assert max(ends) <= began + max(1, silent_s) + 2
+    assert not bus.told("backlog_queue_lost")
+
+
+def test_every_queue_can_be_chosen_when_it_is_back() -> None:
+    bus = failed_over(10)
+    bus.unplug_secondary()
+    bus.later(1, bus.plug_in_secondary)
+    choices = [Choice() for _ in range(30)]
+    bus.chances = iter([number / 30 for number in range(30)] * 50)
+    for choice in choices:
+        bus.send("a", choice=choice)
+    bus.run()
+    assert bus.pair.rotation.lost == {}
+    assert len({where for where, _ in bus.stored}) > 3
+
+
+def test_trials_open_a_link_and_send_nothing_one_at_a_time() -> None:
+    bus = failed_over(10)
+    bus.unplug_secondary(NOBODY_THERE)
+    bus.pair.secondary_failed(0, 0, bus.backlog[0].always.failure, 0.0)  # type: ignore[arg-type]
+    for _ in range(20):
+        bus.send("a", timeout_s=8)
+    bus.run()
+    asked = bus.asks(OpenBacklog)
+    assert {asked.ask.timeout_s for asked in asked if isinstance(asked.ask, OpenBacklog)} == {1.0}
+    assert all(later.at - earlier.at >= 1.0 for earlier, later in pairwise(asked))
+    assert bus.asks(ToBacklog) == []
+
+
+def test_whoever_waits_goes_on_at_the_moment_a_trial_connects() -> None:
+    bus = failed_over()
+    bus.unplug_secondary()
+    calls = [bus.send("a") for _ in range(5)]
+    bus.later(0.5, bus.plug_in_secondary)
+    bus.run()
+    (back,) = bus.told("secondary_back")
+    assert [call.ended_at for call in calls] == [back.at] * 5
+    assert back.at < 0.7
+
+
+def test_a_send_waits_as_long_as_its_caller_and_says_both_reasons() -> None:
+    bus = failed_over()
+    bus.unplug_secondary()
+    call = bus.sent("a", timeout_s=8)
+    assert isinstance(call.error, BothNamespacesUnavailable)
+    assert call.ended_at == 8
+    assert call.error.primary_reason == "forced"
+    assert call.error.secondary_reason == "unreachable: connection refused"
+    assert call.error.receipt is not None
+    assert (call.error.receipt.accepted, call.error.receipt.in_doubt) == (0, False)
+
+
+def test_without_a_timeout_it_waits_as_long_as_the_attempts_of_the_schedule() -> None:
+    bus = failed_over(rules=Rules(failover_interval_s=0, ping_interval_s=1_000, attempts=2, attempt_s=4))
+    bus.unplug_secondary()
+    call = bus.sent("a")
+    assert isinstance(call.error, BothNamespacesUnavailable)
+    assert call.ended_at == 2 * 4
+
+
+def test_a_send_that_comes_later_waits_too_and_needs_no_second_outage() -> None:
+    bus = failed_over()
+    bus.unplug_secondary()
+    assert bus.sent("a", timeout_s=3).error is not None
+    bus.run_until(600)
+    bus.plug_in_secondary()
+    call = bus.sent("b")
+    assert call.receipt.side is Side.BACKLOG
+    assert call.ended_at == 600
+
+
+def test_if_the_primary_is_back_first_the_message_goes_there_at_once() -> None:
+    bus = failed_over()
+    bus.unplug_secondary()
+    call = bus.send("a")
+    bus.primary.always = OK
+    bus.later(1.234, bus.mark_healthy)
+    bus.run()
+    assert call.receipt.side is Side.PRIMARY
+    assert call.ended_at == 1.234
+
+
+def test_of_a_call_in_parts_the_rest_waits_for_the_secondary() -> None:
+    bus = failed_over()
+    bus.backlog[1].says(OK, REFUSED)
+    call = bus.send("a", "b", "c", per_batch=1)
+    bus.run()
+    assert call.receipt.accepted == 3
+    assert not bus.told("backlog_queue_lost")
+
+
+def test_a_connection_that_is_lost_in_the_middle_again_and_again_makes_few_copies() -> None:
+    bus = failed_over()
+    for queue in bus.backlog:
+        queue.always = LOST
+    call = bus.sent("a")
+    assert isinstance(call.error, BothNamespacesUnavailable)
+    assert call.error.receipt is not None
+    assert call.error.receipt.copies_in_doubt == DOUBTS_MAX
+
+
+def test_a_closed_client_does_not_wait() -> None:
+    bus = failed_over()
+    bus.unplug_secondary()
+    call = bus.send("a")
+    bus.later(0.1, bus.close)
+    bus.run()
+    assert isinstance(call.error, NotSent)
+    assert call.ended_at == 0.1
+    assert not bus.pair.secondary.waiting
+
+
+def test_silence_of_every_queue_is_the_secondarys_and_a_send_waits_it_out() -> None:
+    """Links that were open when it fell silent give no answer; only a new connection shows whose silence it is."""
+    bus = failed_over(2, Rules(failover_interval_s=0, ping_interval_s=1_000, probation_s=60, attempt_s=5, attempts=3))
+    for queue in bus.backlog:
+        queue.always = SILENT
+    for link in bus.links:
+        link.always = NOBODY_THERE
+    calls = [bus.send("a", choice=_choice(queue)) for queue in (0, 1)]
+    bus.later(8, bus.plug_in_secondary)
+    bus.run()
+    assert [call.receipt.side for call in calls] == [Side.BACKLOG] * 2
+    assert bus.pair.rotation.lost == {}
+    assert bus.at < 11
+
+
+def _choice(queue: int) -> Choice:
+    choice = Choice()
+    choice.queue = queue
+    return choice
+
+
+def test_a_single_queue_that_is_silent_alone_is_lost_after_one_trial() -> None:
+    bus = failed_over(1)
+    bus.backlog[0].always = SILENT
+    call = bus.sent("a")
+    assert isinstance(call.error, BothNamespacesUnavailable)
+    assert call.ended_at == RULES.attempt_s
+    assert bus.queues_asked() == [0]
+    assert len(bus.asks(OpenBacklog)) == 1
+
+
+def test_a_trial_that_is_refused_by_a_queue_shows_that_somebody_is_there() -> None:
+    bus = failed_over(2)
+    bus.unplug_secondary()
+    call = bus.send("a", choice=_choice(1))
+    bus.plug_in_secondary()
+    bus.links[1].always = bus.backlog[1].always = fails(Kind.DISABLED, "switched off")
+    bus.run()
+    assert call.receipt.places == ("contoso/x-servicebus-transfer/0",)
+    assert [heard.details["queue"] for heard in bus.told("backlog_queue_lost")] == [1]
+
+
+def test_held_sends_wait_for_the_secondary_in_their_order() -> None:
+    bus = ScriptedBus(Rules(failover_interval_s=3, ping_interval_s=1_000, attempts=1, hold_sends=True), queues=3)
+    bus.primary.always = bus.probe.always = REFUSED
+    bus.unplug_secondary()
+    calls = [bus.send(name) for name in "abc"]
+    bus.later(5, bus.plug_in_secondary)
+    bus.run()
+    assert [call.receipt.side for call in calls] == [Side.BACKLOG] * 3
+    assert [each for _, each in bus.stored] == ["a", "b", "c"]
