@@ -8,9 +8,9 @@ PIPELINE = (
     Mutant(
         "C1",
         "cost/stages.py",
-        "    Kind.BACKLOGGED: Stage.SEND_BACKLOG,",
-        "    Kind.BACKLOGGED: Stage.SEND,",
-        "what is sent to the backlog is charged as if it had gone to the primary",
+        "    Kind.SENT_HOME: Stage.SEND_HOME,",
+        "    Kind.SENT_HOME: Stage.SEND,",
+        "what comes home is charged as if it had been sent to the primary at first",
         "test_a_message_that_took_the_detour_is_charged_four_times",
     ),
     Mutant(
@@ -91,7 +91,7 @@ PIPELINE = (
         "queues=shard.queues,\n",
         "queues=shard.queues[:1],\n",
         "a task empties only the first of its queues",
-        "test_topics_sessions_and_partitions_get_theirs_home",
+        "test_a_shard_brings_home_what_is_in_its_queues",
     ),
     Mutant(
         "D2",

@@ -109,7 +109,7 @@ WAY_HOME = (
         "        self._park(destination.take_letters(), now_ms)",
         "        destination.rest(failure, verdict(failure, Role.SYPHON), now_ms)",
         "messages for a destination that is down stay locked",
-        "test_a_destination_that_is_down_is_passed_over_while_others_go_on",
+        "test_a_destination_that_is_down_holds_nobody_up_and_nothing_locked",
     ),
     Mutant(
         "P17",
@@ -190,6 +190,22 @@ WAY_HOME = (
         "        pass",
         "tasks of a drain do not look whether a message lies in the queue of its session",
         "test_a_message_without_known_order_that_no_first_look_saw_ends_a_drain_in_order_and_stays",
+    ),
+    Mutant(
+        "P19",
+        "client/aio_shell.py",
+        "            case Rouse(ticket):\n",
+        "            case Rouse(ticket) if entity is not None:\n",
+        "on tasks a fence that falls wakes nobody",
+        "test_a_fence_that_falls_wakes_the_send_behind_it_on_tasks",
+    ),
+    Mutant(
+        "P19",
+        "client/shell.py",
+        "            case Rouse(ticket):\n",
+        "            case Rouse(ticket) if entity is not None:\n",
+        "on threads a fence that falls wakes nobody",
+        "test_a_fence_that_falls_wakes_the_send_behind_it_on_threads",
     ),
     Mutant(
         "P20",

@@ -46,7 +46,9 @@ def brief(namespace_pair: NamespacePair, tmp_path: Path) -> SparkBacklog:
 
 
 def test_a_shard_brings_home_what_is_in_its_queues(backlog: SparkBacklog) -> None:
-    fill(backlog.secondary.connection_string, backlog.path(0), [*letters_for("orders", 700), stranger()])
+    letters = letters_for("orders", 700)
+    fill(backlog.secondary.connection_string, backlog.path(0), [*letters[:500], stranger()])
+    fill(backlog.secondary.connection_string, backlog.path(1), letters[500:])
     report = drain_shard(backlog.options(), BOTH)
     assert (report.moved, report.refused, report.trouble) == (700, 1, "")
     assert ids_in(backlog.primary, "orders").total() == 700
