@@ -214,19 +214,19 @@ async def test_a_queue_that_comes_up_while_it_runs_is_emptied_and_one_that_goes_
     ends = dial(spaces.primary.connection_string), dial(spaces.secondary.connection_string)
     options = SyphonOptions(backoff_s=(0.05, 0.1), attempt_s=WAIT_S, look_again_s=0.1)
     async with Syphon(*ends, "contoso", 2, options, on_alert=alerts.append) as moving:
-        await until(lambda: moving.indexes == [0, 1, 2, 3])
+        await until(lambda: moving.queues.indexes == [0, 1, 2, 3])
         await asyncio.to_thread(spaces.secondary.create_queue, backlog_path("contoso", 7))
         letters = letters_for("orders", 5)
         await asyncio.to_thread(fill, spaces.secondary.connection_string, backlog_path("contoso", 7), letters)
         await until(lambda: moving.look().moved == 5)
         assert [(alert.name, alert.subject) for alert in alerts] == [("extra_queue", backlog_path("contoso", 7))]
-        assert moving.extra == [7]
+        assert moving.queues.extra == [7]
         admin = Namespace.from_connection_string(spaces.secondary.connection_string).admin_client()
         await asyncio.to_thread(admin.delete_queue, PATHS[3])
-        await until(lambda: moving.indexes == [0, 1, 2, 7])
+        await until(lambda: moving.queues.indexes == [0, 1, 2, 7])
         assert moving.look().troubles == ()
         await asyncio.to_thread(spaces.secondary.create_queue, PATHS[3])
-        await until(lambda: moving.indexes == [0, 1, 2, 3, 7])
+        await until(lambda: moving.queues.indexes == [0, 1, 2, 3, 7])
         await asyncio.to_thread(fill, spaces.secondary.connection_string, PATHS[3], letters_for("orders", 5))
         await until(lambda: moving.look().moved == 10)
 
@@ -244,7 +244,7 @@ async def test_a_queue_that_came_up_since_the_first_look_is_emptied_before_anybo
     async with Syphon(*ends, "contoso", 2, options, queues=found.queues, search=search) as moving:
         async with asyncio.timeout(WAIT_S):
             await moving.finished()
-        assert (moving.look().moved, moving.extra, moving.doubt) == (5, [7], None)
+        assert (moving.look().moved, moving.queues.extra, moving.queues.doubt) == (5, [7], None)
 
 
 async def test_a_queue_of_which_nobody_can_say_now_whether_it_is_there_is_waited_out(spaces: NamespacePair) -> None:
@@ -262,7 +262,7 @@ async def test_a_queue_of_which_nobody_can_say_now_whether_it_is_there_is_waited
         await asyncio.to_thread(spaces.secondary.faults.clear, fault)
         async with asyncio.timeout(WAIT_S):
             await ended
-        assert (moving.look().moved, moving.doubt) == (20, None)
+        assert (moving.look().moved, moving.queues.doubt) == (20, None)
 
 
 async def test_an_idle_queue_beyond_the_count_costs_a_long_poll_and_one_that_does_not_exist_costs_nothing(

@@ -57,7 +57,7 @@ FAILOVER = (
     ),
     Mutant(
         "P2",
-        "syphon/syphon.py",
+        "syphon/queue_watch.py",
         "        return not is_more and not found.unsure",
         "        return True",
         "the backlog is called empty although a queue has come up since the first look",

@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
@@ -72,15 +72,20 @@ class Homecoming:
         self._stopping: asyncio.Task[None] | None = None
         self._has_asked = False
 
-    async def run(self) -> tuple[Ending, Progress]:
-        """How it ended, and how far it was. Raises what broke the syphon."""
+    async def run(self, look: Callable[[Ending, Progress], Awaitable[None]]) -> tuple[Ending, Progress]:
+        """How it ended, and how far it was. Raises what broke the syphon.
+
+        `look` sees to what there is to know then: a signal that comes meanwhile changes nothing of how it ended.
+        """
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._stop, Ending.STOPPED, signal.SIGTERM)
         loop.add_signal_handler(signal.SIGINT, self._stop, Ending.INTERRUPTED, signal.SIGINT)
         loop.add_signal_handler(signal.SIGUSR1, self._pause_or_resume)
         loop.add_signal_handler(signal.SIGUSR2, self._go_on)
         try:
-            return await self._follow()
+            ending, progress = await self._follow()
+            await look(ending, progress)
+            return ending, progress
         finally:
             self._screen.close()
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
@@ -101,7 +106,7 @@ class Homecoming:
                 await self._stopping
             await syphon.finished()
         last = syphon.look()
-        return self._ending or (Ending.EMPTY if syphon.doubt is None else Ending.UNSURE), last
+        return self._ending or (Ending.EMPTY if syphon.queues.doubt is None else Ending.UNSURE), last
 
     async def _count(self) -> None:
         """As soon as there is a connection: how many there are to move, for an estimate."""

@@ -74,7 +74,7 @@ async def not_home(ends: Ends, options: SyphonOptions, syphon: Syphon) -> tuple[
     try:
         await line.open()
         try:
-            return await count_quarantined(line, ends.names.primary, syphon.indexes, wants), None
+            return await count_quarantined(line, ends.names.primary, syphon.queues.indexes, wants), None
         finally:
             await line.close()
     except LineFailed as error:

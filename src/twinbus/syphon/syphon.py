@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from twinbus.errors import DecodeError, TwinbusError
 from twinbus.ledger.events import Recorder
-from twinbus.pairing.backlog_queues import backlog_path, index_of
+from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.syphon.backlog_side import BacklogSide
-from twinbus.syphon.backoff import Backoff
 from twinbus.syphon.chronicle import NOTHING_TOLD, LedgerChronicle
 from twinbus.syphon.effects import Alert, Effect, Grant, Look, RenewLocks, ReopenQueue, Settle
 from twinbus.syphon.home_side import HomeSide
@@ -28,7 +27,8 @@ from twinbus.syphon.options import SyphonOptions, with_chance
 from twinbus.syphon.ordered_pump import OrderedPump, Witness
 from twinbus.syphon.progress import DestinationProgress, Progress, RateGauge, amount_left
 from twinbus.syphon.pump import Pump
-from twinbus.syphon.queue_search import BacklogQueues, QueueSearch, chosen
+from twinbus.syphon.queue_search import QueueSearch, chosen
+from twinbus.syphon.queue_watch import QueueWatch
 
 if TYPE_CHECKING:
     from twinbus.dial import Dial
@@ -86,12 +86,8 @@ class Syphon:
         With `order="session"` a `witness` is told, in the event loop, what left the backlog.
         """
         self.options = with_chance(options or SyphonOptions())
-        self._primary_name = primary_name
         if search is None and queues is None:
             search = QueueSearch(secondary, primary_name, queue_count, attempt_s=self.options.attempt_s)
-        self._search = search
-        self.doubt: str | None = None
-        """When it ended by itself: why the backlog cannot be called empty, though all that can be seen is home."""
         paths = [backlog_path(primary_name, index) for index in chosen(queue_count, queues)]
         self._clock = clock or SteadyClock()
         self._on_alert = on_alert
@@ -99,15 +95,13 @@ class Syphon:
         chronicle = NOTHING_TOLD
         if ledger is not None:
             chronicle = LedgerChronicle(ledger, paths, primary_name, secondary.called)
-        self._chronicle = chronicle
         if self.options.order is None:
             self.pump = Pump(paths, self.options, self._started_ms, chronicle)
         else:
             self.pump = OrderedPump(paths, self.options, self._started_ms, chronicle, witness)
-        self._witness = witness
-        for queue, index in zip(self.pump.queues, chosen(queue_count, queues), strict=True):
-            queue.is_extra = search is not None and index >= search.queue_count
         self._backlog = BacklogSide(secondary, self.pump, self._clock, self._act, self._keep)
+        self.queues = QueueWatch(primary_name, search, self.pump, self._backlog, chronicle, witness)
+        """Which queues are emptied."""
         self._home = HomeSide(primary, self.pump, self._clock, self._act, self._keep)
         self._gauge = RateGauge(self._started_ms)
         self._counted: int | None = None
@@ -130,8 +124,7 @@ class Syphon:
             raise TwinbusError("a syphon is started once: make another one")
         self._finished = asyncio.Event()
         self._keep(self._backlog.run())
-        if self._search is not None:
-            self._keep(self._look_for_queues(self._search))
+        self._keep(self.queues.run())
         if self.options.until_empty:
             self._keep(self._watch_for_the_end())
         self._set_timer()
@@ -248,7 +241,7 @@ class Syphon:
             return None
         self._counted_ms = self._clock()
         done = tally.moved + tally.refused + tally.expired
-        self._counted = done + sum([await rough_depth(line, path) for path in self.paths])
+        self._counted = done + sum([await rough_depth(line, path) for path in self.queues.paths])
         return self._counted - done
 
     # --- doing what the pump wants ---
@@ -344,59 +337,6 @@ class Syphon:
         if self._finished is not None:
             self._finished.set()
 
-    # --- which queues there are ---
-
-    @property
-    def paths(self) -> list[str]:
-        """The backlog queues that are emptied, as far as they are there."""
-        return [queue.path for queue in self.pump.queues if not queue.is_gone]
-
-    @property
-    def indexes(self) -> list[int]:
-        """The same by index."""
-        found = [index_of(path, self._primary_name) for path in self.paths]
-        return [index for index in found if index is not None]
-
-    @property
-    def extra(self) -> list[int]:
-        """Those beyond the count that messages came from."""
-        further = [queue.path for queue in self.pump.queues if queue.is_extra and queue.has_lent]
-        found = [index_of(path, self._primary_name) for path in further]
-        return sorted([index for index in found if index is not None])
-
-    async def _look_for_queues(self, search: QueueSearch) -> None:
-        """At the start and every quarter of an hour: a sender elsewhere may begin with more queues at any time."""
-        pauses, found = Backoff(self.options), search.latest
-        while True:
-            if found is not None:
-                self._take_up(found)
-                pauses.reset()
-                await asyncio.sleep(self.options.look_again_s * (0.95 + 0.1 * self.options.chance()))
-            try:
-                found = await search.look()
-            except LineFailed:
-                found = None
-                await asyncio.sleep(pauses.next_ms() / 1000)
-
-    def _take_up(self, found: BacklogQueues) -> bool:
-        """Empty from now on what was found; whether that is more than before."""
-        if found.requests:
-            self._chronicle.listed(found.requests)
-        known = {queue.path: queue for queue in self.pump.queues}
-        is_more = False
-        for index in found.queues:
-            path = backlog_path(self._primary_name, index)
-            queue = known.get(path)
-            if queue is not None and not queue.is_gone:
-                continue
-            if queue is None:
-                queue = self.pump.add_queue(path, is_extra=index >= found.queue_count)
-                if self._witness is not None:
-                    self._witness.added(index)
-            self._backlog.add(queue)
-            is_more = True
-        return is_more
-
     # --- until empty ---
 
     async def _watch_for_the_end(self) -> None:
@@ -426,21 +366,14 @@ class Syphon:
         if line is None:
             return False
         try:
-            for path in self.paths:
+            for path in self.queues.paths:
                 if await left_in(line, path, self.pump.pace.wants):
                     return False
-            if self._search is not None and not await self._are_these_all(self._search):
+            if not await self.queues.are_these_all():
                 return False
         except LineFailed:
             return False
         return self.pump.is_idle
-
-    async def _are_these_all(self, search: QueueSearch) -> bool:
-        """Whether no queue is left that was not looked into; `doubt` says why nobody can know. Raises `LineFailed`."""
-        found = await search.look()
-        is_more = self._take_up(found)
-        self.doubt = found.doubt
-        return not is_more and not found.unsure
 
 
 async def syphon(

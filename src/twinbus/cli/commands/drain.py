@@ -40,10 +40,7 @@ if TYPE_CHECKING:
     from twinbus.spark.drain.drain import DrainProgress
     from twinbus.spark.drain.options import DrainOptions
 
-ENDED_EARLY = (
-    "not all is home: nothing moved any more, or SIGTERM; or messages are in quarantine; or nobody can say whether the "
-    "backlog is empty"
-)
+ENDED_EARLY = "not all is home, or nobody can tell; the result says why"
 EVERY_S = (1, 86_400)
 LOOK_S = 0.5
 Master = Annotated[
@@ -104,7 +101,9 @@ def drain(
 
     As `twinbus syphon --until-empty`, for backlogs that are large: tasks are planned by the depth of the queues, and
     several share a deep one. Whatever is killed (a task, an executor, this process) loses nothing; what is repeated has
-    the same id. It ends with 0 when a look at the queues themselves finds nothing, under lock or not.
+    the same id. It ends with 0 when a look at all backlog queues of the primary, those beyond --count too, finds
+    nothing, under lock or not, and nothing is in quarantine; with 3 if nothing moves any more, after SIGTERM, while
+    messages are in quarantine, or if it may not look everywhere.
 
     Executors look up connection strings themselves, in TWINBUS_PRIMARY and TWINBUS_SECONDARY of their own environment
     unless told otherwise: no plan, log or page of Spark has a key in it.

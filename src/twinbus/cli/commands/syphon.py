@@ -40,10 +40,7 @@ if TYPE_CHECKING:
     from twinbus.syphon.entity_check import EntityCheck
     from twinbus.syphon.survey import Survey
 
-ENDED_EARLY = (
-    "it ended before all was done: --first, or SIGTERM with --until-empty; or with --until-empty messages are in "
-    "quarantine, or nobody can say whether all is home"
-)
+ENDED_EARLY = "not all is home, or nobody can tell; the result says why"
 
 
 class Wishes(NamedTuple):
@@ -127,6 +124,10 @@ def syphon(
     this process or either namespace, nothing is lost, and what is repeated has the same id. Several syphons may run at
     a time: they share the work. An entity that is down is passed over and tried again; what can never be stored goes to
     the quarantine.
+
+    With --until-empty it ends with 0 if every backlog queue of the primary is empty, those beyond --count too, and
+    nothing is in quarantine; with 1 if neither the primary nor a message knows an entity that was named. Otherwise it
+    ends with 3: after --first or SIGTERM, while messages are in quarantine, or if it may not look everywhere.
 
     SIGTERM and Ctrl-C stop it cleanly, SIGUSR1 pauses it, the next SIGUSR1 goes on; so does SIGUSR2.
 
@@ -238,12 +239,17 @@ async def _bring_home(ends: Ends, options: SyphonOptions, wishes: Wishes) -> int
                 ledger=ledger,
             )
 
+        aftermath = Aftermath([], None, [])
+
+        async def look(ending: Ending, progress: Progress) -> None:
+            nonlocal names, aftermath
+            if names is None and ending in (Ending.EMPTY, Ending.UNSURE):
+                names = await check_names(ends, options, homecoming.syphon.queues.indexes)  # nobody could at the start
+            aftermath = await _aftermath(ends, options, homecoming.syphon, ending, names, progress)
+
         homecoming = Homecoming(make, _screen(wishes, ends.names))
         with served(wishes.metrics, homecoming.look, ends.names):
-            ending, progress = await homecoming.run()
-        if names is None and ending in (Ending.EMPTY, Ending.UNSURE):
-            names = await check_names(ends, options, homecoming.syphon.indexes)  # nobody could look at the start
-        aftermath = await _aftermath(ends, options, homecoming.syphon, ending, names, progress)
+            ending, progress = await homecoming.run(look)
     if speaks_json(wishes.as_json):
         said = {"event": "finished", "ending": ending.value} | progress.as_dict() | aftermath._asdict()
         typer.echo(json.dumps(said))
@@ -277,11 +283,11 @@ async def _aftermath(
     from twinbus.cli.homecoming import Ending
 
     if ending not in (Ending.EMPTY, Ending.UNSURE):
-        return Aftermath(syphon.extra, None, [])
+        return Aftermath(syphon.queues.extra, None, [])
     quarantined, why_not = await not_home(ends, options, syphon)
     met = [each.path for each in progress.destinations]
-    doubts = [syphon.doubt, why_not, *untold_texts(names, ends.names.primary, met)]
-    return Aftermath(syphon.extra, quarantined, [doubt for doubt in doubts if doubt])
+    doubts = [syphon.queues.doubt, why_not, *untold_texts(names, ends.names.primary, met)]
+    return Aftermath(syphon.queues.extra, quarantined, [doubt for doubt in doubts if doubt])
 
 
 def _tell_unknown(names: EntityCheck | None, ends: Ends, options: SyphonOptions) -> None:

@@ -1,0 +1,108 @@
+"""Which backlog queues a running syphon empties: those it began with, and those that are found meanwhile (P2)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from twinbus.pairing.backlog_queues import backlog_path, index_of
+from twinbus.syphon.backoff import Backoff
+from twinbus.syphon.linked import LineFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from twinbus.syphon.backlog import BacklogQueue
+    from twinbus.syphon.backlog_side import BacklogSide
+    from twinbus.syphon.chronicle import Chronicle
+    from twinbus.syphon.ordered_pump import Witness
+    from twinbus.syphon.pump import Pump
+    from twinbus.syphon.queue_search import BacklogQueues, QueueSearch
+
+
+class QueueWatch:
+    def __init__(
+        self,
+        primary_name: str,
+        search: QueueSearch | None,
+        pump: Pump,
+        backlog: BacklogSide,
+        chronicle: Chronicle,
+        witness: Witness | None,
+    ) -> None:
+        """Without a `search` the pump's queues are all there will be."""
+        self._primary_name = primary_name
+        self._search = search
+        self._pump = pump
+        self._backlog = backlog
+        self._chronicle = chronicle
+        self._witness = witness
+        self.doubt: str | None = None
+        """Why the backlog cannot be called empty, as far as the last look of `are_these_all` tells."""
+        for queue in pump.queues:
+            index = index_of(queue.path, primary_name)
+            queue.is_extra = search is not None and index is not None and index >= search.queue_count
+
+    @property
+    def paths(self) -> list[str]:
+        """The queues that are emptied, as far as they are there."""
+        return [queue.path for queue in self._pump.queues if not queue.is_gone]
+
+    @property
+    def indexes(self) -> list[int]:
+        """The same by index."""
+        return self._indexes(queue for queue in self._pump.queues if not queue.is_gone)
+
+    @property
+    def extra(self) -> list[int]:
+        """Those beyond the count that messages came from."""
+        return self._indexes(queue for queue in self._pump.queues if queue.is_extra and queue.has_lent)
+
+    def _indexes(self, queues: Iterable[BacklogQueue]) -> list[int]:
+        found = [index_of(queue.path, self._primary_name) for queue in queues]
+        return sorted([index for index in found if index is not None])
+
+    async def run(self) -> None:
+        """Look at the start and every quarter of an hour: a sender elsewhere may begin with more queues at any time."""
+        search, options = self._search, self._pump.options
+        if search is None:
+            return
+        pauses, found = Backoff(options), search.latest
+        while True:
+            if found is not None:
+                self._take_up(found)
+                pauses.reset()
+                await asyncio.sleep(options.look_again_s * (0.95 + 0.1 * options.chance()))
+            try:
+                found = await search.look()
+            except LineFailed:
+                found = None
+                await asyncio.sleep(pauses.next_ms() / 1000)
+
+    async def are_these_all(self) -> bool:
+        """Whether a look finds no further queue; `doubt` says why nobody can know. Raises `LineFailed`."""
+        if self._search is None:
+            return True
+        found = await self._search.look()
+        is_more = self._take_up(found)
+        self.doubt = found.doubt
+        return not is_more and not found.unsure
+
+    def _take_up(self, found: BacklogQueues) -> bool:
+        """Empty from now on what was found; whether that is more than before."""
+        if found.requests:
+            self._chronicle.listed(found.requests)
+        known = {queue.path: queue for queue in self._pump.queues}
+        is_more = False
+        for index in found.queues:
+            path = backlog_path(self._primary_name, index)
+            queue = known.get(path)
+            if queue is not None and not queue.is_gone:
+                continue
+            if queue is None:
+                queue = self._pump.add_queue(path, is_extra=index >= found.queue_count)
+                if self._witness is not None:
+                    self._witness.added(index)
+            self._backlog.add(queue)
+            is_more = True
+        return is_more
