@@ -157,4 +157,28 @@ PIPELINE = (
         "a message that is stored twice on the primary is not called duplicated",
         "test_exactly_the_planted_misfortunes_are_found",
     ),
+    Mutant(
+        "D4",
+        "ledger/record_numbers.py",
+        "        return self._crcs[at][number - self._firsts[at]] == crc",
+        "        return True",
+        "two records with one number and other content pass for one",
+        "test_a_number_with_two_contents_is_named_and_makes_the_answer_unknown",
+    ),
+    Mutant(
+        "D4",
+        "ledger/finding.py",
+        "        below.sort()\n",
+        "        below.clear()\n",
+        "segments in folders below the ledger are left out without a word",
+        "test_segments_in_folders_at_any_depth_are_read_by_all_who_read",
+    ),
+    Mutant(
+        "D4",
+        "ledger/endings.py",
+        "    return max(1, last.wait_us // 1000, sync_us // 1000)",
+        "    return max(1, last.wait_us // 1000)",
+        "after a power cut only the write interval is unknown, not the sync interval",
+        "test_after_another_start_of_the_machine_the_sync_interval_is_dark",
+    ),
 )

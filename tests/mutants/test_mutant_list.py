@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from conformance_page import ROOT, read_clauses
 from mutant import Mutant
@@ -29,9 +31,18 @@ def test_no_mutant_is_there_twice() -> None:
     assert len(set(changes)) == len(changes)
 
 
-def test_a_mutant_whose_text_is_not_exactly_once_in_the_source_says_so() -> None:
-    for text, times in (("no such text", 0), ("def ", 9)):
-        problem = Mutant("P4", "pairing/verdict.py", text, "", "", "").problem(ROOT)
-        assert problem is not None
-        assert "exactly once" in problem
-        assert f"found {times} times" in problem or times
+@pytest.mark.parametrize(
+    ("text", "replacement", "said"),
+    [
+        ("a = 1", "a = 2", None),
+        ("= 1", "= 2", "exactly once in src/twinbus/some.py, found 2 times"),
+        ("c = 1", "c = 2", "found 0 times"),
+        ("a = 1", "a = (", "is not Python any more"),
+    ],
+)
+def test_a_mutant_that_cannot_be_tried_says_why(tmp_path: Path, text: str, replacement: str, said: str | None) -> None:
+    (tmp_path / "src" / "twinbus").mkdir(parents=True)
+    (tmp_path / "src" / "twinbus" / "some.py").write_text("a = 1\nb = 1\n")
+    problem = Mutant("P4", "some.py", text, replacement, "", "").problem(tmp_path)
+    assert problem is None if said is None else said in str(problem)
+    assert "does not exist" in str(Mutant("P4", "other.py", text, replacement, "", "").problem(tmp_path))
