@@ -72,10 +72,26 @@ PIPELINE = (
     Mutant(
         "D1",
         "spark/session.py",
-        '    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)',
+        '    os.environ.setdefault("PYSPARK_PYTHON", theirs.get("spark.pyspark.python", sys.executable))',
         '    os.environ["PYSPARK_PYTHON"] = "/bin/false"',
         "Spark's workers do not run in the Python of the driver",
         "test_the_command_ends_with_0_when_the_backlog_is_empty",
+    ),
+    Mutant(
+        "D1",
+        "spark/session.py",
+        "        return SparkSession.active()  # or the one that another thread has made",
+        "        raise PySparkRuntimeError",
+        "settings of ours change a session that is there",
+        "test_a_session_that_is_there_is_left_as_it_is_from_any_thread",
+    ),
+    Mutant(
+        "D1",
+        "spark/user_settings.py",
+        '    "SPARK_DRIVER_MEMORY": ("spark.driver.memory",),',
+        '    "SPARK_DRIVER_MEMORY": (),',
+        "the memory that the environment gives the driver is overridden",
+        "test_variables_count_too_also_those_that_sparks_own_file_sets",
     ),
     Mutant(
         "D2",

@@ -1,4 +1,8 @@
-"""The Spark session: the one that is there, or one inside this process, begun when it is first needed."""
+"""The Spark session: the one that is there, or one inside this process, begun when it is first needed.
+
+What people have set, by spark-submit, in spark-defaults.conf, in the environment or in a session of theirs, stays as it
+is: a session of ours only fills in what is unset. Nothing that is computed here depends on it.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from twinbus.errors import TwinbusError
 from twinbus.spark.jvm import JAVA_OPTIONS, listening, quiet, reason
+from twinbus.spark.user_settings import LOGGING, conf_folder, user_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,11 +51,15 @@ SETTINGS = {
     # Where in Python each column was made is no help to our users, and asking takes longer than making it.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
-LOCAL_SETTINGS = {
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.memory": "2g",
-}
+LOCAL_SETTINGS = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+MEMORY, LOG_LEVEL = "spark.driver.memory", "spark.log.level"
+LOCAL_MEMORY = "2g"
+JOINED = {"spark.archives": ",", "spark.executorEnv.PYTHONPATH": ":"}
+"""Lists: what is needed is added to what is there."""
+NAME, NAMES_OF_NOBODY = "twinbus", ("pyspark-shell", "__main__.py")
+"""How an application is called, and what Spark calls it if nobody has said so."""
+FILLED = "spark.twinbus.filled"
+"""The names of the settings that were unset and are ours."""
 SOON_THERE = {JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"}
 """For a JVM that ends before it would have learnt to be quick.
 
@@ -73,15 +82,17 @@ def ensure_session(
 ) -> SparkSession:
     """The session of this process; if there is none, a new one, after `tell` was given a line about the wait.
 
-    Under `spark-submit`, and without `master`, the master is the one given there. Raises `TwinbusError` with one line
-    if PySpark or Java is missing, or Spark does not start.
+    A new one has `settings`, and others of ours, where nobody has set anything else; so with the master, if `master` is
+    None. Raises `TwinbusError` with one line if PySpark or Java is missing, or Spark does not start.
     """
     refuse_without_spark()
+    from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
-    running = SparkSession.getActiveSession()
-    if running is not None:
-        return running
+    try:
+        return SparkSession.active()  # or the one that another thread has made
+    except PySparkRuntimeError:
+        pass
     if tell is not None:
         tell("starting Spark, this takes some seconds")
     return _started(master, settings or {})
@@ -102,8 +113,14 @@ def session_for(spark: SparkSession, rows: int) -> SparkSession:
 @lru_cache(maxsize=2)
 def _quicker(spark: SparkSession, *, is_interpreted: bool) -> SparkSession:
     quick = spark.newSession()
+    conf = spark.sparkContext.getConf()
+    filled = str(conf.get(FILLED, "")).split(",")
     for name, value in (WITHOUT_PLANS | (INTERPRETED if is_interpreted else {})).items():
-        quick.conf.set(name, value)
+        given = spark.conf.get(name, None)
+        if given is not None and given != quick.conf.get(name, None):
+            quick.conf.set(name, given)  # somebody has set it since the session is there
+        elif name in filled or not conf.contains(name):
+            quick.conf.set(name, value)
     return quick
 
 
@@ -136,29 +153,59 @@ def has_java() -> bool:
 
 
 def _started(master: str | None, settings: dict[str, str]) -> SparkSession:
+    folder = conf_folder()
+    theirs = user_settings(folder)
     # Workers would otherwise take whatever python3 is first in the path, which has no pyarrow.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_PYTHON", theirs.get("spark.pyspark.python", sys.executable))
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_AUTH_SOCKET_TIMEOUT", str(ANSWER_S))
     logging.getLogger("py4j").setLevel(logging.ERROR)
-    with tempfile.TemporaryDirectory(prefix="twinbus-spark-") as folder, listening() as heard:
+    wished = SETTINGS | settings
+    if (folder / LOGGING).exists():
+        del wished[LOG_LEVEL]
+    with tempfile.TemporaryDirectory(prefix="twinbus-spark-") as logs, listening() as heard:
         try:
-            return _session(master, settings | quiet(Path(folder), settings))
+            if LOG_LEVEL in wished:
+                wished |= quiet(Path(logs), settings)
+            _start_jvm(master, wished, theirs)
+            return _session(master, wished, theirs)
         except Exception as error:  # py4j has many; whoever waits at a prompt needs one line
             words = f"{heard()}\n{error}"
             raise TwinbusError(f"Spark did not start: {reason(words)}") from error
 
 
-def _session(master: str | None, settings: dict[str, str]) -> SparkSession:
+def _start_jvm(master: str | None, wished: dict[str, str], theirs: dict[str, str]) -> None:
+    """Unless one runs. What it has to know from the beginning comes before PYSPARK_SUBMIT_ARGS, which win."""
+    from pyspark import SparkConf, SparkContext
+
+    at_start = {"spark.master": MASTER}
+    if (master or theirs.get("spark.master", MASTER)).startswith("local"):
+        at_start[MEMORY] = LOCAL_MEMORY
+    at_start |= {name: wished[name] for name in (JAVA_OPTIONS, MEMORY) if name in wished}
+    conf = SparkConf(loadDefaults=False)
+    for name, value in at_start.items():
+        if name not in theirs:
+            conf.set(name, value)
+    SparkContext._ensure_initialized(conf=conf)
+
+
+def _session(master: str | None, wished: dict[str, str], theirs: dict[str, str]) -> SparkSession:
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.appName("twinbus")
-    under_submit = "PYSPARK_GATEWAY_PORT" in os.environ
-    if master is not None or not under_submit:
+    there = SparkConf()  # what spark-submit, files and arguments say, as the JVM has read them
+    builder = SparkSession.builder
+    if master is not None or not there.contains("spark.master"):
         builder = builder.master(master or MASTER)
-    local = LOCAL_SETTINGS if (master or MASTER).startswith("local") and not under_submit else {}
-    for name, value in (SETTINGS | local | settings).items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    return session
+    if there.get("spark.app.name", NAMES_OF_NOBODY[0]) in NAMES_OF_NOBODY:
+        builder = builder.appName(NAME)
+    under_submit = "PYSPARK_GATEWAY_PORT" in os.environ
+    is_local = (master or there.get("spark.master", MASTER) or MASTER).startswith("local") and not under_submit
+    ours = wished | ({name: LOCAL_SETTINGS[name] for name in LOCAL_SETTINGS if name not in theirs} if is_local else {})
+    filled = {name: value for name, value in ours.items() if name not in (JAVA_OPTIONS, MEMORY)}
+    for name, value in filled.items():
+        if not there.contains(name):
+            builder = builder.config(name, value)
+        elif name in JOINED and value not in (have := str(there.get(name))).split(JOINED[name]):
+            builder = builder.config(name, JOINED[name].join((have, value)))
+    return builder.config(FILLED, ",".join(name for name in filled if not there.contains(name))).getOrCreate()
