@@ -23,6 +23,7 @@ share a directory, those of one pair: messages are known by entity and id, so ea
 twinbus ledger tail ./ledger
 twinbus ledger stats ./ledger
 twinbus ledger verify ./ledger
+twinbus ledger prune ./ledger --older-than 30d
 ```
 
 ```python
@@ -54,7 +55,9 @@ print("complete:", verify(ledger.directory).is_complete)
   since when and why; `close()` records what it had to give up in the same way.
 * **Nothing is deleted.** When the segments of a directory have reached {directory} bytes, or the file system has less
   than {free} bytes left, the ledger behaves as with a full disk until there is room again. Finished segments never
-  change: they may be compacted, copied and removed by whoever owns them. Removed ones show as missing numbers.
+  change: they may be compacted, copied and removed by whoever owns them. `twinbus ledger prune` removes those that a
+  report has read, and notes what they had in `pruned.json`; others that are removed show as missing numbers. From four
+  fifths of the limit on there are warnings: by the writer, `stats`, `verify` and the report.
 * **Nothing is invented.** Every line ends with a checksum. A line that is not exactly what was written is reported
   with file and line, and so are duplicates, numbers that are there twice with different contents, and records of a
   newer schema. An event that could not be written down

@@ -59,6 +59,10 @@ class Numbers:
     def count(self) -> int:
         return sum(map(len, self._crcs))
 
+    def ranges(self) -> list[tuple[int, int]]:
+        """First and last of every range that is there."""
+        return [(first, self._last(at)) for at, first in enumerate(self._firsts)]
+
     def missing(self) -> list[tuple[int, int]]:
         """First and last of every range that is not there, between 1 and the largest number."""
         ends = [0, *(self._last(at) for at in range(len(self._firsts)))]

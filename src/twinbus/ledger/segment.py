@@ -7,6 +7,7 @@ was whole; only a crash can leave a line that is cut short, and then it is the l
 from __future__ import annotations
 
 import errno
+import logging
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +15,10 @@ from pathlib import Path
 from twinbus.ledger.disk import SUFFIX, Disk
 from twinbus.ledger.options import MIB, LedgerOptions
 
+log = logging.getLogger("twinbus.ledger")
+
+CROWDED = 0.8
+"""Of the room that the segments of a folder may take up: from then on there are warnings."""
 LOOK_AGAIN_BYTES = 4 * MIB
 LOOK_AGAIN_NS = 30_000_000_000
 
@@ -36,6 +41,7 @@ class Segments:
         self._ended_unsynced: int | None = None  # the first segment that ended before it was synced
         self._room: int | None = None  # how much may be written before looking again; None: look now
         self._looked_ns = 0
+        self._was_warned = False
 
     def append(self, data: bytes, *, monotonic_ns: int, last_words: bool = False) -> None:
         """All of `data` is in a file, for the system to keep, or `OSError` and none of it is.
@@ -144,11 +150,20 @@ class Segments:
         directory.mkdir(parents=True, exist_ok=True)
         room = self._options.directory_bytes_max - self._disk.used_bytes(directory)
         limit = f"the segments have reached directory_bytes_max ({self._options.directory_bytes_max})"
+        self._warn_of_crowd(room)
         if self._options.free_bytes_min:
             free = self._disk.free_bytes(directory) - self._options.free_bytes_min
             if free < room:
                 room, limit = free, f"there is less room than free_bytes_min ({self._options.free_bytes_min})"
         return room, limit
+
+    def _warn_of_crowd(self, room: int) -> None:
+        """Say so once, while there is time to do something about it."""
+        most = self._options.directory_bytes_max
+        if not self._was_warned and room < most * (1 - CROWDED):
+            self._was_warned = True
+            text = "the segments in %s take up %s of the %s bytes that they may: twinbus ledger prune makes room"
+            log.warning(text, self._options.directory, most - room, most)
 
 
 def segment_name(opened_ns: int, process: str, index: int) -> str:

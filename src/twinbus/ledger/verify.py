@@ -8,12 +8,20 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
+from twinbus.ledger import expected as expectations
+from twinbus.ledger import pruned as notes
 from twinbus.ledger.endings import Ending, Last, Look
 from twinbus.ledger.events import Record
+from twinbus.ledger.expected import Presence, Writer
+from twinbus.ledger.pruned import PrunedProcess
 from twinbus.ledger.reader import LedgerReader, Problem, ProcessSeen
+
+NOTHING = PrunedProcess()
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +31,7 @@ class MissingRecords:
     first: int
     last: int
     reason: str
-    """What the process itself wrote about it; empty if it knows nothing of the gap: somebody removed the records."""
+    """What the process itself wrote about it, or whoever pruned them; empty if nobody knows: somebody removed them."""
 
     @property
     def count(self) -> int:
@@ -47,6 +55,8 @@ class ProcessCoverage:
     missing: tuple[MissingRecords, ...]
     ending: Ending
     wait_us: int
+    pruned: int = 0
+    """Records that were pruned after a report had read them: they are not missing."""
     end: str = ""
     """What is known of the end of a process that did not close its ledger."""
 
@@ -68,32 +78,49 @@ class Coverage:
     records: int
     processes: tuple[ProcessCoverage, ...]
     problems: tuple[Problem, ...]
+    absent: tuple[Writer, ...] = ()
+    """Who was expected to write, and has left no record."""
 
     @property
     def is_complete(self) -> bool:
         """Whether what is not in the ledger did not happen. A record that is there twice does no harm."""
         harmless = all(problem.defect == "duplicate" for problem in self.problems)
-        return harmless and all(process.is_complete for process in self.processes)
+        return harmless and not self.absent and all(process.is_complete for process in self.processes)
 
 
 def verify(directory: Path) -> Coverage:
-    """Read the whole ledger and say what is missing. Raises `StoreError` if there is no such directory."""
-    reader = LedgerReader(directory)
+    """Read the whole ledger and say what is missing.
+
+    Raises `StoreError` if there is no such directory, `OptionsError` if its list of expected writers is none.
+    """
+    reader, expected, pruned = LedgerReader(directory), expectations.load(directory), notes.load(directory).processes
     deque(reader.records(), maxlen=0)
-    return coverage_of(reader)
+    known: list[ProcessSeen | PrunedProcess] = [*reader.processes.values(), *pruned.values()]
+    present = (Presence(each.host, each.program, each.first_ms, each.last_ms) for each in known)
+    return replace(coverage_of(reader, pruned), absent=tuple(expectations.absent(expected, present)))
 
 
-def coverage_of(reader: LedgerReader) -> Coverage:
-    """The coverage of what a reader has read to its end."""
+def coverage_of(reader: LedgerReader, pruned: Mapping[str, PrunedProcess] = MappingProxyType({})) -> Coverage:
+    """The coverage of what a reader has read to its end, and of what was pruned."""
     running, look = reader.running, Look(reader.found, time.time_ns() // 1_000_000)
-    processes = tuple(_process(seen, *_ending(seen, running, look)) for seen in reader.processes.values())
+    gone = {
+        name: ProcessSeen(name, host=each.host, program=each.program, first_ms=each.first_ms, last_ms=each.last_ms)
+        for name, each in pruned.items()
+        if each.unread and name not in reader.processes
+    }
+    processes = tuple(
+        _process(seen, pruned.get(name, NOTHING), running, look) for name, seen in (reader.processes | gone).items()
+    )
     records = sum(process.records for process in processes)
     # A line that is being written at this moment is no damage.
     problems = tuple(each for each in reader.problems if not (each.defect == "torn" and each.file in reader.held))
     return Coverage(len(reader.segments), records, processes, (*problems, *reader.rejections))
 
 
-def _process(seen: ProcessSeen, ending: Ending, end: str) -> ProcessCoverage:
+def _process(seen: ProcessSeen, pruned: PrunedProcess, running: set[str], look: Look) -> ProcessCoverage:
+    ending, end = _ending(seen, pruned, running, look)
+    there = seen.numbers.ranges()
+    missing = notes.without([*seen.numbers.missing(), *notes.without(pruned.unread, there)], pruned.read)
     return ProcessCoverage(
         process=seen.process,
         host=seen.host,
@@ -105,29 +132,32 @@ def _process(seen: ProcessSeen, ending: Ending, end: str) -> ProcessCoverage:
         records=seen.numbers.count(),
         not_understood=seen.not_understood,
         rejected=seen.rejected,
-        missing=tuple(
-            MissingRecords(first, last, _reason(seen, first, last)) for first, last in seen.numbers.missing()
-        ),
+        missing=tuple(MissingRecords(first, last, _reason(seen, pruned, first, last)) for first, last in missing),
         ending=ending,
         wait_us=seen.wait_us,
+        pruned=sum(last - first + 1 for first, last in notes.without(pruned.read, there)),
         end=end,
     )
 
 
-def _reason(seen: ProcessSeen, first: int, last: int) -> str:
-    """What `gap` records say about numbers that are missing."""
+def _reason(seen: ProcessSeen, pruned: PrunedProcess, first: int, last: int) -> str:
+    """What `gap` records, and those who pruned, say about numbers that are missing."""
+    if any(each[0] <= last and each[1] >= first for each in pruned.unread):
+        return pruned.why_missing(max(first, pruned.unread[0][0]))
     told: list[Record] = [gap for gap in seen.gaps if gap.missing_first <= last and gap.missing_last >= first]
     return "; ".join(dict.fromkeys(gap.reason for gap in told))
 
 
-def _ending(seen: ProcessSeen, running: set[str], look: Look) -> tuple[Ending, str]:
-    if seen.closed:
+def _ending(seen: ProcessSeen, pruned: PrunedProcess, running: set[str], look: Look) -> tuple[Ending, str]:
+    if seen.closed or pruned.closed:
         return "closed", ""
     if seen.process in running:
         return "running", ""
-    end = look.end_of(_last(seen))
+    end = look.end_of(_last(seen, pruned))
     return "stopped" if end.is_complete else "killed", end.text
 
 
-def _last(seen: ProcessSeen) -> Last:
-    return Last(seen.process, seen.host, seen.numbers.last, seen.last_ms, seen.wait_us, seen.sync_us, seen.boot)
+def _last(seen: ProcessSeen, pruned: PrunedProcess) -> Last:
+    number, at_ms = max(seen.numbers.last, pruned.last), max(seen.last_ms, pruned.last_ms)
+    promise = (seen.wait_us, seen.sync_us, seen.boot) if seen.wait_us else (pruned.wait_us, pruned.sync_us, pruned.boot)
+    return Last(seen.process, seen.host, number, at_ms, *promise)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from twinbus.cli.bars import Bar
+from twinbus.cli.commands.ledger_upkeep import expect, prune
 from twinbus.cli.exit_codes import ExitCode, exit_codes
 from twinbus.cli.plain_text import on_one_line
 from twinbus.errors import OptionsError
@@ -82,14 +83,15 @@ def stats(directory: Directory, as_json: AsJson = False) -> None:
     with Bar("counting"):
         counted = count(directory)
     typer.echo(msgspec.json.encode(counted).decode() if as_json else _stats_text(counted))
+    _warn(directory)
 
 
 def verify(directory: Directory, as_json: AsJson = False) -> None:
     """Say whether every record is there: what is missing, of which process, and why.
 
     Ends with 3 if records are missing, damaged or of a newer schema, if an event could not be written down (rejected),
-    or if a process was killed, because its last records may never have been written. A process that is still running
-    is fine.
+    if a process was killed, because its last records may never have been written, or if nothing is there of a writer
+    that expected.toml names. A process that is still running is fine.
 
     \b
     Examples:
@@ -101,8 +103,18 @@ def verify(directory: Directory, as_json: AsJson = False) -> None:
     with Bar("reading"):
         found = find_out(directory)
     typer.echo(json.dumps(_coverage_document(found)) if as_json else _coverage_text(found))
+    _warn(directory)
     if not found.is_complete:
         raise typer.Exit(ExitCode.NOT_ALL)
+
+
+def _warn(directory: Path) -> None:
+    """Say that there is little room left, where there is."""
+    from twinbus.ledger.crowd import crowded
+    from twinbus.ledger.finding import segments_in
+
+    for line in crowded(segments_in(directory)):
+        typer.echo(f"twinbus: {line}", err=True)
 
 
 def _hint_at_kinds(kinds: list[str]) -> None:
@@ -198,6 +210,7 @@ def _coverage_document(found: Coverage) -> dict[str, Any]:
         "segments": found.segments,
         "records": found.records,
         "processes": [_process_document(process) for process in found.processes],
+        "absent": [{"host": writer.host, "program": writer.program} for writer in found.absent],
         "problems": [
             {
                 "file": str(problem.file),
@@ -218,8 +231,11 @@ def _process_document(process: ProcessCoverage) -> dict[str, Any]:
 
 
 def _coverage_text(found: Coverage) -> str:
+    from twinbus.ledger.expected import why_absent
+
     lines = [line for process in found.processes for line in _process_lines(process)]
     lines += [f"{problem}" for problem in found.problems]
+    lines += [why_absent(writer) for writer in found.absent]
     verdict = "complete" if found.is_complete else "not complete"
     lines.append(
         f"{verdict}: {found.records:,} records of {len(found.processes):,} processes in {found.segments:,} segments"
@@ -234,6 +250,8 @@ def _process_lines(process: ProcessCoverage) -> list[str]:
         f"{who}: {gap.count:,} records are missing, {gap.first} to {gap.last}: {gap.reason or 'nobody knows why'}"
         for gap in process.missing
     ]
+    if process.pruned:
+        lines.append(f"{who}: {process.pruned:,} records were pruned after a report had read them")
     if process.not_understood:
         lines.append(f"{who}: {process.not_understood:,} records are of a newer schema")
     if process.ending == "killed":
@@ -251,14 +269,15 @@ EXAMPLES = """\b
 Examples:
   twinbus ledger tail ./ledger --follow
   twinbus ledger stats ./ledger
-  twinbus ledger verify ./ledger"""
+  twinbus ledger verify ./ledger
+  twinbus ledger prune ./ledger --older-than 30d"""
 
 
 def ledger_commands() -> typer.Typer:
     """`twinbus ledger` with its verbs."""
     epilog = exit_codes()
     app = typer.Typer(
-        help="Look at what was recorded, count it, and see whether all of it is there.",
+        help="Look at what was recorded, count it, see whether all of it is there, and make room.",
         epilog=f"{EXAMPLES}\n\n{epilog}",
         rich_markup_mode=None,
         no_args_is_help=False,
@@ -269,6 +288,9 @@ def ledger_commands() -> typer.Typer:
     app.command("stats", epilog=epilog, short_help="Count them.")(stats)
     verify_epilog = exit_codes(not_all="done, and records are missing or damaged")
     app.command("verify", epilog=verify_epilog, short_help="Say whether all of them are there.")(verify)
+    app.command("expect", epilog=epilog, short_help="Expect everybody who has written so far.")(expect)
+    prune_epilog = exit_codes(not_all="done, and segments stay that should go; or the answer was no")
+    app.command("prune", epilog=prune_epilog, short_help="Delete old segments that a report has read.")(prune)
     return app
 
 

@@ -108,6 +108,8 @@ def compacted_ledger(
         {} if where.archive is None else settings_for(where.archive)
     )
     spark = ensure_session(patient(where.master), settings=settings, tell=bar.say)
+    from twinbus.ledger.crowd import crowded
+    from twinbus.ledger.finding import segments_in
     from twinbus.spark.compaction.compaction import compact_ledger
     from twinbus.spark.failures import spark_gives_up_in_a_line
     from twinbus.spark.jobs.compaction import on
@@ -116,6 +118,8 @@ def compacted_ledger(
     with spark_gives_up_in_a_line():
         compacted = compact_ledger(on(spark), ledger, store)
     bar.say(f"{compacted.bytes_read:,} new bytes in {compacted.segments_read:,} segments")
+    for line in crowded(segments_in(ledger)):
+        bar.note(line)
     for trouble in compacted.manifest.troubles:
         bar.note(f"skipped: {trouble}")
     return spark, compacted

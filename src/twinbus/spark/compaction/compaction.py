@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
 from twinbus.errors import StoreError
+from twinbus.ledger import expected as expectations
+from twinbus.ledger import pruned as notes
 from twinbus.ledger.endings import Last, Look
+from twinbus.ledger.expected import Writer
 from twinbus.ledger.finding import STORE_FOLDER, Found, name_in, segments_and_held
+from twinbus.ledger.pruned import PrunedProcess
 from twinbus.ledger.segment import process_of
 from twinbus.spark.compaction import manifest as manifests
 from twinbus.spark.compaction.chunk import Chunk, Read, compact
@@ -34,6 +38,10 @@ class Compacted:
     """Processes that were running when the run began."""
     bytes_read: int
     segments_read: int
+    expected: tuple[Writer, ...] = ()
+    """Who is expected to write to the ledger."""
+    pruned: dict[str, PrunedProcess] = field(default_factory=dict)
+    """What was pruned from it, of each process."""
 
 
 ReadAll = Callable[[list[Chunk], Path], list[Read]]
@@ -48,7 +56,7 @@ def compact_ledger(
     Raises `StoreError` if there is no such ledger, or if the store cannot be written.
     """
     store = store or ledger / FOLDER
-    found = segments_and_held(ledger)
+    expected, pruned, found = expectations.load(ledger), notes.load(ledger).processes, segments_and_held(ledger)
     running = frozenset(name[0] for name in map(process_of, found.held) if name is not None)
     with manifests.held(store):
         manifest = manifests.load(store)
@@ -61,7 +69,8 @@ def compact_ledger(
             manifests.save(store, manifest)
         _find_ends(manifest, running, Look(found, time.time_ns() // 1_000_000))
         manifests.save(store, manifest)  # also what was found out about segments that changed
-    return Compacted(store, manifest, running, sum(chunk.stop - chunk.start for chunk in chunks), len(chunks))
+    bytes_read = sum(chunk.stop - chunk.start for chunk in chunks)
+    return Compacted(store, manifest, running, bytes_read, len(chunks), expected=expected, pruned=pruned)
 
 
 def new_chunks(ledger: Path, found: Found, manifest: Manifest) -> Iterator[Chunk]:

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from twinbus.ledger.endings import FOREVER_MS, Ending
+from twinbus.ledger.expected import Presence, Writer, absent, why_absent
+from twinbus.ledger.pruned import PrunedProcess, without
 from twinbus.ledger.segment import process_of
 from twinbus.spark.compaction.compaction import Compacted
 from twinbus.spark.compaction.manifest import Process, Trouble
-from twinbus.spark.compaction.number_ranges import Hole, holes
+from twinbus.spark.compaction.number_ranges import Hole, Range, holes, joined
 from twinbus.spark.compaction.primaries import different
 from twinbus.spark.compaction.untold import Stretch, untold
 
@@ -63,9 +65,12 @@ class Coverage:
 def coverage_of(compacted: Compacted) -> Coverage:
     """What a store covers."""
     processes = compacted.manifest.processes
-    unknown = [each for name, process in processes.items() for each in _of_process(name, process, compacted.running)]
+    pruned = compacted.pruned
+    unknown = [each for name, process in processes.items() for each in _of_process(name, process, compacted)]
+    unknown += [each for name in pruned for each in _of_pruned(name, pruned[name], processes.get(name, Process()))]
     unknown += [_of_trouble(each) for each in compacted.manifest.troubles if not _is_explained(each, compacted)]
     unknown += _of_several_pairs(processes.values())
+    unknown += _of_absent(compacted.expected, processes.values())
     return Coverage(
         processes=len(processes),
         records=compacted.manifest.records,
@@ -87,8 +92,10 @@ def ending_of(name: str, process: Process, running: frozenset[str]) -> Ending:
     return "stopped" if process.end is not None and process.end.is_complete else "killed"
 
 
-def _of_process(name: str, process: Process, running: frozenset[str]) -> list[Unknown]:
-    found = [_of_hole(name, process, hole) for hole in holes(process.ranges)]
+def _of_process(name: str, process: Process, compacted: Compacted) -> list[Unknown]:
+    running, pruned = compacted.running, compacted.pruned.get(name, PrunedProcess())
+    elsewhere = (Range(first, last, 0, 0) for first, last in (*pruned.read, *pruned.unread))
+    found = [_of_hole(name, process, hole) for hole in holes(joined([*process.ranges, *elsewhere]))]
     if process.not_understood:
         text = "records of a newer schema: read them with a newer twinbus"
         found.append(Unknown(name, process.program, process.not_understood, 0, FOREVER_MS, text))
@@ -105,6 +112,13 @@ def _of_end(name: str, process: Process) -> Unknown:
         until_ms, text, missing = process.end.until_ms, process.end.text, process.end.missing or None
     accepts = _may_accept(process)
     return Unknown(name, process.program, missing, process.last_ms, until_ms, text, hides_accepted=accepts)
+
+
+def _of_pruned(name: str, pruned: PrunedProcess, process: Process) -> list[Unknown]:
+    """Records that were pruned, and that this store does not have."""
+    gone = without([*pruned.read, *pruned.unread], [(each.first, each.last) for each in process.ranges])
+    times = (pruned.first_ms, pruned.last_ms + 1)
+    return [Unknown(name, pruned.program, last - first + 1, *times, pruned.why_missing(first)) for first, last in gone]
 
 
 def _may_accept(process: Process) -> bool:
@@ -147,6 +161,15 @@ def _of_several_pairs(processes: Iterable[Process]) -> list[Unknown]:
     names = ", ".join(primaries)
     text = f"the ledger tells of several primaries ({names}): give each pair a folder of its own"
     return [Unknown("", "all processes", None, 0, FOREVER_MS, text)]
+
+
+def _of_absent(expected: Iterable[Writer], processes: Iterable[Process]) -> list[Unknown]:
+    """Whoever should have written and did not may have done anything in its time."""
+    present = (Presence(each.host, each.program, each.first_ms, each.last_ms) for each in processes)
+    return [
+        Unknown("", f"{each}", None, each.since_ms, each.until_ms, why_absent(each))
+        for each in absent(expected, present)
+    ]
 
 
 def _of_trouble(trouble: Trouble) -> Unknown:

@@ -1,0 +1,183 @@
+"""`twinbus ledger expect` and `prune`: say who should write, and make room."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from twinbus.cli.bars import Bar
+from twinbus.cli.exit_codes import ExitCode
+from twinbus.cli.lengths import length_s
+from twinbus.errors import OptionsError
+
+if TYPE_CHECKING:
+    from twinbus.ledger.pruning import Candidate, Plan
+
+DAY_S = 86_400
+AT_A_TIME = 50
+"""Segments; what they had is noted on the disk, then they are deleted."""
+SHOWN_MAX = 20
+UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
+_SIZE = re.compile(r"(?P<number>\d{1,15}(?:\.\d{1,3})?)\s*(?P<unit>[KMG]I?B|)", re.ASCII | re.IGNORECASE)
+
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The directory that the ledger is kept in.")]
+AsJson = Annotated[bool, typer.Option("--json", help="The result as JSON.")]
+
+
+def expect(directory: Directory, as_json: AsJson = False) -> None:
+    """Expect everybody who has written so far, from now on.
+
+    Adds each host and program that is in the ledger, and not listed yet, to expected.toml beside the segments. From
+    then on a report says "unknown" if nothing is there of one of them. Edit the list as you like.
+
+    \b
+    Examples:
+      twinbus ledger expect ./ledger
+      twinbus ledger expect ./ledger --json
+    """
+    from collections import deque
+
+    from twinbus.ledger.expected import FILE, Presence, added
+    from twinbus.ledger.reader import LedgerReader
+
+    with Bar("reading"):
+        reader = LedgerReader(directory)
+        deque(reader.records(), maxlen=0)
+    seen = (Presence(each.host, each.program, each.first_ms, each.last_ms) for each in reader.processes.values())
+    fresh = added(directory, seen)
+    if as_json:
+        typer.echo(json.dumps({"added": [{"host": each.host, "program": each.program} for each in fresh]}))
+        return
+    for each in fresh:
+        typer.echo(f"expected from now on: {each}")
+    typer.echo(f"{len(fresh):,} writers were added to {directory / FILE}")
+
+
+def prune(
+    directory: Directory,
+    older_than: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Segments that were last written to before that, as 30d or 12h.")
+    ] = None,
+    keep: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="The oldest segments, until no more is left, as 2GB or 500MB.")
+    ] = None,
+    store: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="The store of the reports. Default: compacted, below the ledger."),
+    ] = None,
+    unread: Annotated[
+        bool, typer.Option("--unread", help="Also what no report has read; the next one says that it is unknown.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask. Needed where nobody can be asked.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete old segments to make room, after a question.
+
+    Only what a report has read is deleted, unless you say --unread: what it had is in the store of the report, and the
+    next one gives the same answer. Never a segment that a process still writes to. What was deleted is noted in
+    pruned.json beside the segments, on the disk before the first of them goes: it does not show as missing.
+
+    Ends with 3 if segments stay that are old enough, or too much, because no report has read them or somebody writes
+    to them.
+
+    \b
+    Examples:
+      twinbus ledger prune ./ledger --older-than 30d --dry-run
+      twinbus ledger prune ./ledger --keep 2GB --yes
+    """
+    from twinbus.ledger.finding import STORE_FOLDER
+    from twinbus.ledger.pruning import plan, store_held
+
+    before_ms = None if older_than is None else round((time.time() - age_s("--older-than", older_than)) * 1000)
+    bytes_max = None if keep is None else size_bytes("--keep", keep)
+    if before_ms is None and bytes_max is None:
+        raise OptionsError("say what to delete: --older-than, as 30d, or --keep, as 2GB, or both")
+    if not (yes or dry_run or _can_ask()):
+        raise OptionsError("pruning deletes segments for good: say --yes where nobody can be asked")
+    store = store or directory / STORE_FOLDER
+    with store_held(store):
+        with Bar("looking"):
+            made = plan(directory, store, before_ms=before_ms, bytes_max=bytes_max, unread=unread)
+        if made.chosen and not (yes or dry_run):
+            _ask_first(made)
+        if not dry_run:
+            _delete(directory, made)
+    typer.echo(json.dumps(_document(made, dry_run=dry_run)) if as_json else _text(made, dry_run=dry_run))
+    if made.kept:
+        raise typer.Exit(ExitCode.NOT_ALL)
+
+
+def _delete(directory: Path, made: Plan) -> None:
+    from twinbus.ledger.pruning import prune as make_room
+
+    with Bar("deleting", total=len(made.chosen)) as bar:
+
+        def count(_: Candidate) -> None:
+            bar.done += 1
+
+        for at in range(0, len(made.chosen), AT_A_TIME):
+            make_room(directory, made.chosen[at : at + AT_A_TIME], time.time_ns() // 1_000_000, count)
+
+
+def age_s(option: str, text: str) -> float:
+    """Seconds; days are possible. Raises `OptionsError` that names the option."""
+    days = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)d", text.strip(), re.ASCII)
+    return float(days[1]) * DAY_S if days else length_s(option, text)
+
+
+def size_bytes(option: str, text: str) -> int:
+    """Bytes. Raises `OptionsError` that names the option."""
+    written = _SIZE.fullmatch(text.strip())
+    if written is None:
+        raise OptionsError(f"{option} is a number of bytes, or with KB, MB, GB, KiB, MiB or GiB, as 2GB, got {text!r}")
+    return round(float(written["number"]) * UNITS[written["unit"].upper()])
+
+
+def _can_ask() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _ask_first(made: Plan) -> None:
+    """Ends with 3 if the answer is no."""
+    unread = sum(not each.is_read for each in made.chosen)
+    also = f" No report has read {unread:,} of them." if unread else ""
+    question = f"Delete {len(made.chosen):,} of {made.segments:,} segments, {made.chosen_bytes:,} bytes?{also} [y/N] "
+    typer.echo(question, err=True, nl=False)  # stdout is for the result alone
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        typer.echo("twinbus: nothing was deleted", err=True)
+        raise typer.Exit(ExitCode.NOT_ALL)
+
+
+def _document(made: Plan, *, dry_run: bool) -> dict[str, object]:
+    return {
+        "dry_run": dry_run,
+        "segments": made.segments,
+        "bytes": made.bytes,
+        "pruned": [each.name for each in made.chosen],
+        "pruned_bytes": made.chosen_bytes,
+        "pruned_unread": [each.name for each in made.chosen if not each.is_read],
+        "kept": [{"segment": each.name, "bytes": each.bytes, "why": each.kept} for each in made.kept],
+    }
+
+
+WHY = {
+    "unread": "no report has read it: make one first (twinbus pipeline report), or say --unread",
+    "written": "a process still writes to it",
+    "without locks": "its file system has no file locks: nobody can tell whether a process still writes to it",
+}
+
+
+def _text(made: Plan, *, dry_run: bool) -> str:
+    lines = [f"{each.name}: stays: {WHY[each.kept]}" for each in made.kept[:SHOWN_MAX] if each.kept]
+    lines += [f"and {len(made.kept) - SHOWN_MAX:,} more"] if len(made.kept) > SHOWN_MAX else []
+    lines += [f"{each.name}: {each.bytes:,} bytes" for each in made.chosen] if dry_run else []
+    verb = "would be deleted" if dry_run else "were deleted"
+    total = f"{len(made.chosen):,} of {made.segments:,} segments {verb}, {made.chosen_bytes:,} of {made.bytes:,} bytes"
+    return "\n".join([*lines, total])

@@ -1,0 +1,151 @@
+"""Who is expected to write to a ledger: a list by host and program, in `expected.toml` beside the segments.
+
+A writer that is wholly absent leaves no hole in any number. Only somebody who knows that it should be there misses it.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from twinbus.errors import OptionsError
+from twinbus.ledger.endings import FOREVER_MS
+
+FILE = "expected.toml"
+KEYS = ("host", "program", "since", "until")
+FORM = 'as [[writer]] host = "web-1" program = "shop"'
+_HEAD = re.compile(r"^\s*\[\[\s*writer\s*\]\]", re.MULTILINE)
+
+
+class Writer(msgspec.Struct, frozen=True):
+    """Somebody who is expected to write. Names may have `*` and `?` in them."""
+
+    host: str = "*"
+    program: str = "*"
+    since_ms: int = 0
+    until_ms: int = FOREVER_MS
+
+    def __str__(self) -> str:
+        return f"{self.program} on {self.host}"
+
+    def is_called(self, host: str, program: str) -> bool:
+        return fnmatchcase(host.casefold(), self.host.casefold()) and fnmatchcase(
+            program.casefold(), self.program.casefold()
+        )
+
+
+class Presence(msgspec.Struct, frozen=True):
+    """Somebody whose records are there."""
+
+    host: str
+    program: str
+    first_ms: int
+    last_ms: int
+
+
+def load(directory: Path) -> tuple[Writer, ...]:
+    """The writers that a ledger expects; none if it has no such file. Raises `OptionsError` with file and line."""
+    file = directory / FILE
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ()
+    except (OSError, UnicodeDecodeError) as error:
+        raise OptionsError(f"{file} cannot be read: {error}") from error
+    try:
+        said = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise OptionsError(f"{file} is no TOML: {error}; writers are listed {FORM}") from error
+    return _writers(file, text, said)
+
+
+def _writers(file: Path, text: str, said: dict[str, Any]) -> tuple[Writer, ...]:
+    others = sorted(set(said) - {"writer"})
+    if others:
+        raise OptionsError(f"{file}{_line_of(text, others[0])}: {others[0]!r} means nothing; writers are listed {FORM}")
+    listed = said.get("writer", [])
+    if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
+        raise OptionsError(f"{file}: writer must be a list of tables, {FORM}")
+    lines = [text.count("\n", 0, head.end()) + 1 for head in _HEAD.finditer(text)]
+    return tuple(
+        _writer(f"{file}:{lines[at]}" if len(lines) == len(listed) else f"{file}, writer {at + 1}", each)
+        for at, each in enumerate(listed)
+    )
+
+
+def _line_of(text: str, key: str) -> str:
+    found = re.search(rf"^\s*\[*\s*[\"']?{re.escape(key)}\b", text, re.MULTILINE)
+    return f":{text.count(chr(10), 0, found.end()) + 1}" if found else ""
+
+
+def _writer(where: str, said: dict[str, Any]) -> Writer:
+    wrong = [f"{key!r} means nothing, the keys are {', '.join(KEYS)}" for key in said if key not in KEYS]
+    wrong += [f"{key} must be a text, got {said[key]!r}" for key in KEYS[:2] if not isinstance(said.get(key, ""), str)]
+    wrong += [
+        f"{key} must be a time as 2026-01-31T00:00:00Z, got {said[key]!r}"
+        for key in KEYS[2:]
+        if key in said and not isinstance(said[key], datetime)
+    ]
+    if not (said.get("host") or said.get("program")):
+        wrong.append(f"a writer needs a host or a program, {FORM}")
+    if wrong:
+        raise OptionsError(f"{where}: {'; '.join(wrong)}")
+    writer = Writer(
+        said.get("host") or "*",
+        said.get("program") or "*",
+        _ms(said["since"]) if "since" in said else 0,
+        _ms(said["until"]) if "until" in said else FOREVER_MS,
+    )
+    if writer.since_ms >= writer.until_ms:
+        raise OptionsError(f"{where}: since must be before until")
+    return writer
+
+
+def _ms(moment: datetime) -> int:
+    """A time without a zone is UTC."""
+    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def absent(expected: Iterable[Writer], present: Iterable[Presence]) -> list[Writer]:
+    """The expected writers of whose time nobody has left a record."""
+    seen = list(present)
+    return [writer for writer in expected if not any(_is_seen(writer, each) for each in seen)]
+
+
+def _is_seen(writer: Writer, each: Presence) -> bool:
+    return (
+        writer.is_called(each.host, each.program)
+        and each.first_ms <= writer.until_ms
+        and each.last_ms >= writer.since_ms
+    )
+
+
+def why_absent(writer: Writer) -> str:
+    return f"{FILE} expects {writer}, and no record is from it: is its ledger kept elsewhere, or was it not copied?"
+
+
+def added(directory: Path, present: Iterable[Presence]) -> list[Writer]:
+    """Expect everybody who is there, from now on; who was added. Raises `OptionsError` if the file is no such list."""
+    known = load(directory)
+    found = sorted({(each.host, each.program) for each in present if each.host and each.program})
+    fresh = [Writer(*names) for names in found if not any(each.is_called(*names) for each in known)]
+    if fresh:
+        file = directory / FILE
+        before = file.read_text(encoding="utf-8").rstrip("\n") + "\n\n" if file.exists() else ""
+        texts = [f"[[writer]]\nhost = {_text(each.host)}\nprogram = {_text(each.program)}\n" for each in fresh]
+        whole = file.with_name(f".{FILE}.new")
+        whole.write_text(before + "\n".join(texts), encoding="utf-8")
+        whole.replace(file)
+    return fresh
+
+
+def _text(value: str) -> str:
+    """As TOML has it: JSON's texts are among its own. What would be a pattern stands for itself as far as it can."""
+    return msgspec.json.encode(re.sub(r"[*?\[]", "?", value)).decode()
