@@ -85,7 +85,7 @@ FAILOVER = (
         "    with_id._properties.message_id = given = _new_id()",
         "    given = _new_id()",
         "the id that a message is given is in the receipt only",
-        "test_a_message_without_an_id_is_given_one_and_keeps_it",
+        "test_an_annotated_message_without_properties_is_given_an_id",
     ),
     Mutant(
         "P4",
