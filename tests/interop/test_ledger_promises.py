@@ -74,6 +74,11 @@ def go_through_an_outage(stage: Stage, bus: PairedServiceBusClient, heard: Heard
         stage.primary.break_("no-send", stage.orders)
         sender.send_messages(named("away"))
         heard.wait_for("ping_failed")
+        stage.secondary.break_("unreachable", how="drop")
+        with meanwhile(lambda: sender.send_messages(named("away too"))):
+            heard.wait_for("secondary_unreachable")
+            stage.secondary.clear()
+            heard.wait_for("secondary_back")
         stage.secondary.break_("no-send")
         with pytest.raises(BothNamespacesUnavailable):
             sender.send_messages(named("nowhere"))
@@ -161,6 +166,7 @@ async def through_thick_and_thin(pair: NamespacePair, syphon: Syphon) -> None:
     faults, tally = pair.primary.faults, syphon.pump.tally
     await fill(pair, letter("orders", "plain"), letter("orders", "old", header=OLD), stranger())
     await until(lambda: tally.moved == 1 and tally.expired == 1 and tally.refused == 1)
+    assert await syphon.count() == 0
     syphon.pause()
     syphon.resume()
     for number, condition in enumerate(("com.microsoft:server-busy", "amqp:internal-error"), 2):

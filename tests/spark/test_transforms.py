@@ -9,6 +9,7 @@ import pytest
 from ledger_story import BASE_MS, a_story
 
 from twinbus.ledger import SPARK_SCHEMA, Kind
+from twinbus.ledger.kinds import DELIVERY_BYTES
 from twinbus.spark.compaction.compaction import compact_ledger, one_by_one
 from twinbus.spark.compaction.steps import STEP_DDL
 
@@ -91,6 +92,12 @@ def test_both_rules_of_counting(spark: SparkSession) -> None:
                 {"at_ms": at, "kind": "queue_created", "queue": "q/0"},
                 {"at_ms": at, "kind": "long_poll", "queue": "q/0", "count": 1},
                 {"at_ms": at, "kind": "ping", "count": 1, "bytes": 200},
+                {"at_ms": at, "kind": "ping", "count": 1, "bytes": 200, "outcome": "refused"},
+                {"at_ms": at, "kind": "ping", "count": 1, "outcome": "not-sent"},
+                {"at_ms": at, "kind": "probed", "outcome": "ok"},
+                {"at_ms": at, "kind": "peeked", "count": 10},
+                {"at_ms": at, "kind": "peeked", "queue": "q/0", "count": 2, "bytes": 2 * large},
+                {"at_ms": at, "kind": "queue_checked", "count": 2},
                 {"at_ms": at, "kind": "failed_over"},
                 {"at_ms": at + 31 * 86_400_000, "kind": "accepted", "message_id": "n", "size": 65_536},
             )
@@ -102,12 +109,13 @@ def test_both_rules_of_counting(spark: SparkSession) -> None:
         ("2025-03", "receive from backlog"): (1, 2, large),
         ("2025-03", "send home to primary"): (1, 2, large),
         ("2025-03", "settle in backlog"): (0, 1, 0),
-        ("2025-03", "receive from primary"): (2, 3, large + 10),
+        ("2025-03", "receive from primary"): (2, 3, large + 10 + 2 * DELIVERY_BYTES),
         ("2025-03", "settle on primary"): (0, 1, 0),
         ("2025-03", "lock renewals"): (0, 3, 0),
-        ("2025-03", "management"): (0, 1, 0),
+        ("2025-03", "management"): (0, 3, 0),
         ("2025-03", "idle long polls"): (1, 1, 0),
-        ("2025-03", "pings"): (1, 1, 200),
+        ("2025-03", "looks into the backlog"): (0, 10 + 2 * 2, 2 * large),
+        ("2025-03", "pings"): (3, 1, 200),  # two of them the service has not taken
         ("2025-04", "send to primary"): (1, 1, 65_536),
     }
 
@@ -143,7 +151,7 @@ def test_what_is_received_is_charged_once_whoever_tells(spark: SparkSession, is_
     assert set(found) == {"receive from primary", "settle on primary"}
     received = found["receive from primary"]
     assert (received["messages"], received["documents"], received["full"]) == (3, 3, 4)
-    assert received["bytes"] == 65_537 + 100 + 100
+    assert received["bytes"] == 65_537 + 100 + 100 + 3 * DELIVERY_BYTES
     # That a dead letter was settled is charged if the namespace tells.
     assert found["settle on primary"]["full"] == 2 + is_told_by_namespace
 

@@ -94,11 +94,12 @@ from w group by entity
 """
 
 CHARGES = """
+with t as (select *, case when kind in ('delivered', 'received') then 210 else 0 end as added from steps)
 select kind, queue <> '' as parked, count(message_id) as messages,
-  sum(case when message_id is not null then greatest(1, ceil(coalesce(size, 0) / 65536))
+  sum(case when message_id is not null then greatest(1, ceil(coalesce(size + added, 0) / 65536))
       else greatest(count, 1) end)::bigint as operations,
-  sum(coalesce(size, 0) + bytes)::bigint as bytes
-from steps group by all
+  sum(coalesce(size + added, 0) + bytes)::bigint as bytes
+from t group by all
 """
 
 

@@ -134,6 +134,10 @@ class Served:
         counted = self._metrics()["operations"]
         return {one["kind"]: one["operations"] for one in counted if one["entity"] == entity.lower()}
 
+    def readings(self) -> list[dict[str, Any]]:
+        """Everything that the meter has counted: entity, kind, operations, bytes and steps."""
+        return list(self._metrics()["operations"])
+
     @property
     def connections(self) -> int:
         return int(self._metrics()["connections"])

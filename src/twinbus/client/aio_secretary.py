@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
@@ -25,12 +26,13 @@ from twinbus.client.preparation import (
     Pause,
     Preparation,
     ReadDetection,
+    Requests,
     Right,
     TryLinks,
     prepare,
     recheck,
 )
-from twinbus.client.secretary import LINKS_AT_ONCE, admin_deadline, admin_failure, detection_of, list_deadline
+from twinbus.client.secretary import LINKS_AT_ONCE, admin_deadline, admin_failure, asked, detection_of, list_deadline
 from twinbus.pairing.backlog_queues import BACKLOG_SETTINGS
 from twinbus.pairing.failure import Failure
 
@@ -55,10 +57,13 @@ class AioSecretary:
         self._pause = pause
         self._client: ServiceBusClient | None = None
         self._admin: ServiceBusAdministrationClient | None = None
+        self.requests = Requests()
+        """What was asked of the administrations so far, as far as they answered."""
 
     async def prepare(self, plan: Plan) -> Preparation:
         """Everything a pair needs before its first outage; raises `PairingError`."""
-        return await self._run(prepare(plan, time.time()))
+        found = await self._run(prepare(plan, time.time()))
+        return replace(found, requests=self.requests)
 
     async def recheck(self, plan: Plan, before: Preparation) -> Preparation:
         """Whether it is all still there; never raises for what a namespace does."""
@@ -110,6 +115,7 @@ class AioSecretary:
                     page = await next_page(pages)
                 if page is None:
                     break
+                self._asked(secondary=1)
                 found |= {name.lower() for name in page} & wanted
         except Exception as error:
             return admin_failure(error)
@@ -121,9 +127,10 @@ class AioSecretary:
             async with asyncio.timeout(self._admin_s):
                 await admin.create_queue(path, **settings)
         except ResourceExistsError:
-            return None  # somebody else was faster
+            pass  # somebody else was faster
         except Exception as error:
             return admin_failure(error)
+        self._asked(secondary=1)
         return None
 
     async def _try_links(self, tries: tuple[LinkTry, ...]) -> tuple[Failure | None, ...]:
@@ -158,9 +165,14 @@ class AioSecretary:
         async with self._primary.aio_admin_client(self._attempt_s) as admin:
             try:
                 async with asyncio.timeout(self._attempt_s):
-                    return detection_of(await _read_entity(admin, entity))
+                    read, requests = await _read_entity(admin, entity)
             except Exception as error:
                 return admin_failure(error)
+        self._asked(primary=requests)
+        return detection_of(read)
+
+    def _asked(self, primary: int = 0, secondary: int = 0) -> None:
+        self.requests = asked(self.requests, primary, secondary)
 
 
 async def next_page(pages: Any) -> list[str] | None:
@@ -169,9 +181,11 @@ async def next_page(pages: Any) -> list[str] | None:
     return None if page is None else [queue.name async for queue in page]
 
 
-async def _read_entity(admin: ServiceBusAdministrationClient, entity: str) -> QueueProperties | TopicProperties:
-    """A queue or a topic, whichever it is."""
+async def _read_entity(
+    admin: ServiceBusAdministrationClient, entity: str
+) -> tuple[QueueProperties | TopicProperties, int]:
+    """A queue or a topic, whichever it is, and how many requests that took."""
     try:
-        return await admin.get_queue(entity)
+        return await admin.get_queue(entity), 1
     except (ResourceNotFoundError, AttributeError):  # the SDK stumbles over the description of a topic
-        return await admin.get_topic(entity)
+        return await admin.get_topic(entity), 2

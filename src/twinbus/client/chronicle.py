@@ -11,6 +11,7 @@ from itertools import groupby
 from time import time
 
 from twinbus.amqp.types import text_of
+from twinbus.client.look_cost import LookCost
 from twinbus.client.messages import Glimpse
 from twinbus.client.parcel import SdkParcel
 from twinbus.client.preparation import Preparation
@@ -159,11 +160,23 @@ class Chronicle:
 
     def paired(self, found: Preparation) -> None:
         """Backlog queues were looked for, perhaps created, and the pair is ready."""
-        self._record(Event(Kind.QUEUE_CHECKED, namespace=self._secondary, count=1))
+        self._asked(self._primary, found.requests.primary)
+        self._asked(self._secondary, found.requests.secondary - len(found.created))
         for index in found.created:
             path = backlog_path(self._primary, index)
             self._record(Event(Kind.QUEUE_CREATED, namespace=self._secondary, queue=path, count=1))
         self._record(Event(Kind.PAIRED, namespace=self._primary, count=len(found.found)))
+
+    def looked(self, cost: LookCost) -> None:
+        """The backlog was looked at."""
+        self._asked(self._secondary, cost.requests)
+        if cost.peeks:
+            event = Event(Kind.PEEKED, namespace=self._secondary, count=cost.peeks, bytes=cost.peeked_bytes)
+            self._record(event)
+
+    def _asked(self, namespace: str, requests: int) -> None:
+        if requests > 0:
+            self._record(Event(Kind.QUEUE_CHECKED, namespace=namespace, count=requests))
 
     def faulted(self, reason: str) -> None:
         self._record(Event(Kind.FAULTED, namespace=self._primary, reason=reason))

@@ -15,6 +15,7 @@ from azure.servicebus.management import QueueProperties, QueueRuntimeProperties
 from twinbus.client import findings
 from twinbus.client.leavable_pool import leavable_pool
 from twinbus.client.links import LinkFailed, SenderLink
+from twinbus.client.look_cost import LookCounter
 from twinbus.client.namespace import ATTEMPT_S, Namespace
 from twinbus.client.peek import peek_depth
 from twinbus.client.plan import Plan
@@ -75,6 +76,7 @@ class _Inspector:
         self._plan, self._primary, self._secondary = plan, primary, secondary
         self._attempt_s, self._admin_s = attempt_s, admin_s
         self._watchdog = Watchdog()
+        self._cost = LookCounter()
 
     def close(self) -> None:
         self._watchdog.stop()
@@ -106,6 +108,7 @@ class _Inspector:
             doubt=doubt,
             unlisted=None if found.failure is None else findings.brief(found.failure),
             earlier=earlier,
+            cost=self._cost.total,
         )
 
     def _knock(self, client: ServiceBusClient, path: str) -> Failure | None:
@@ -118,7 +121,7 @@ class _Inspector:
     def _depth(self, client: ServiceBusClient, path: str, why: Failure | None, most: int) -> Depth | Failure:
         if why is not None and why.kind in NOBODY_HOME:
             return why
-        return peek_depth(client, path, most, deadline_s=self._attempt_s, watchdog=self._watchdog)
+        return peek_depth(client, path, most, deadline_s=self._attempt_s, watchdog=self._watchdog, cost=self._cost)
 
     def _list(self, why: Failure | None) -> _Listing:
         if why is not None and why.kind in OUT_OF_REACH:
@@ -126,8 +129,8 @@ class _Inspector:
         with self._secondary.admin_client(self._admin_s) as admin:
             try:
                 return _Listing(
-                    _by_path(every_page(self._admin_s, admin.list_queues())),
-                    _by_path(every_page(self._admin_s, admin.list_queues_runtime_properties())),
+                    _by_path(self._cost.pages(every_page(self._admin_s, admin.list_queues()))),
+                    _by_path(self._cost.pages(every_page(self._admin_s, admin.list_queues_runtime_properties()))),
                 )
             except Exception as error:
                 return _Listing({}, {}, admin_failure(error))

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from copy import copy
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, TypeAlias
+from uuid import UUID
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch, ServiceBusReceivedMessage
 from azure.servicebus._common.tracing import is_tracing_enabled, trace_message
@@ -162,17 +163,49 @@ class Glimpse(NamedTuple):
     session_id: Value
     sequence_number: int
     size: int
-    """About: what its sender gave it, and not what the service has added."""
+    """Nearly: as its sender has sent it, without what the service has added."""
 
 
 def glimpse_of(message: ServiceBusReceivedMessage) -> Glimpse:
     """Nothing is decoded, and neither the message nor its body is kept: for whoever has no time and little room."""
     raw = message._raw_amqp_message
     properties, said = raw._properties, raw._application_properties
-    size = _body_size(raw) + (_rough(said) if said else 0)
+    size = _encoded_body_size(raw) + (_MAP_BYTES + _encoded_size(said) if said else 0)
+    header = raw._header
+    if header is not None and header.time_to_live:
+        size += _HEADER_BYTES
+    if properties is not None:
+        size += _PROPERTIES_BYTES + sum([_encoded_size(value) for value in properties.values()])
     if properties is None:
         return Glimpse(None, None, message.sequence_number or 0, size)
     return Glimpse(properties.message_id, properties.group_id, message.sequence_number or 0, size)
+
+
+_HEADER_BYTES, _PROPERTIES_BYTES, _MAP_BYTES = 15, 6, 3
+"""What is around the values of these sections, as the SDK encodes them."""
+
+
+def _encoded_body_size(raw: AmqpAnnotatedMessage) -> int:
+    data: list[bytes] | None = raw._data_body  # type: ignore[assignment]  # in this form since it was given
+    if data:
+        return sum([(5 if len(part) < 256 else 8) + len(part) for part in data])
+    return 3 + _encoded_size(raw._sequence_body or raw._value_body)
+
+
+def _encoded_size(value: Any, depth: int = 0) -> int:
+    """Nearly how many bytes the value has when it is encoded."""
+    if value is None or isinstance(value, bool):
+        return 1
+    if isinstance(value, str | bytes | bytearray):
+        size = len(value) if not isinstance(value, str) or value.isascii() else len(value.encode())
+        return (2 if size < 256 else 5) + size
+    if isinstance(value, Mapping | list | tuple):
+        if depth == _DEPTH_MAX:
+            return 0
+        parts = (part for pair in value.items() for part in pair) if isinstance(value, Mapping) else value
+        inside = sum(_encoded_size(part, depth + 1) for part in parts)
+        return (3 if inside < 255 else 9) + inside
+    return 17 if isinstance(value, UUID) else 9
 
 
 # --- letters ---------------------------------------------------------------------------------------

@@ -12,9 +12,12 @@ from azure.servicebus import (
 )
 
 from twinbus.client.failures import describe
+from twinbus.client.look_cost import LookCounter
+from twinbus.client.messages import glimpse_of
 from twinbus.client.watchdog import Watchdog
 from twinbus.client.wires import Wire
 from twinbus.client.within import within
+from twinbus.ledger.kinds import DELIVERY_BYTES
 from twinbus.pairing.depth import Depth, Peeked, measure
 from twinbus.pairing.failure import Failure
 
@@ -23,10 +26,10 @@ GRACE_S = 1.0
 
 
 def peek_depth(
-    client: ServiceBusClient, path: str, messages_max: int, *, deadline_s: float, watchdog: Watchdog
+    client: ServiceBusClient, path: str, messages_max: int, *, deadline_s: float, watchdog: Watchdog, cost: LookCounter
 ) -> Depth | Failure:
-    """What lies in a queue. Nothing is taken and nothing is locked."""
-    looking = _Looking(client.get_queue_receiver(path), messages_max, deadline_s, watchdog)
+    """What lies in a queue. Nothing is taken and nothing is locked; `cost` hears of every peek."""
+    looking = _Looking(client.get_queue_receiver(path), messages_max, deadline_s, watchdog, cost)
     try:
         return within(deadline_s + GRACE_S, looking.run)
     except Exception as error:
@@ -36,8 +39,16 @@ def peek_depth(
 class _Looking:
     """A receiver that only peeks; the watchdog cuts its connection when it takes too long."""
 
-    def __init__(self, receiver: ServiceBusReceiver, messages_max: int, deadline_s: float, watchdog: Watchdog) -> None:
+    def __init__(
+        self,
+        receiver: ServiceBusReceiver,
+        messages_max: int,
+        deadline_s: float,
+        watchdog: Watchdog,
+        cost: LookCounter,
+    ) -> None:
         self.busy_until: float | None = monotonic() + deadline_s
+        self._cost = cost
         self._receiver = receiver
         self._messages_max = messages_max
         self._wire = Wire(receiver)
@@ -53,6 +64,7 @@ class _Looking:
                 found = self._receiver.peek_messages(
                     ask.most, sequence_number=ask.from_sequence, timeout=max(0.001, self._until - monotonic())
                 )
+                self._cost.peeked([glimpse_of(message).size + DELIVERY_BYTES for message in found])
                 ask = flow.send([_peeked(message) for message in found])
         except StopIteration as done:
             depth: Depth = done.value

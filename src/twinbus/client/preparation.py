@@ -85,6 +85,14 @@ Flow = Generator[Ask, Any, Result]
 # --- the result ----------------------------------------------------------------------------------------
 
 
+class Requests(NamedTuple):
+    """Requests of the administration, each of which a service may charge."""
+
+    primary: int = 0
+    secondary: int = 0
+    """With those that create queues."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preparation:
     """What a pair has to rely on."""
@@ -102,6 +110,8 @@ class Preparation:
     """What the credential was seen to be allowed on at least one backlog queue, of what was tried."""
     duplicate_detection: Mapping[str, str] = field(default_factory=dict)
     """By declared entity: on, off, short (its window), missing (no such entity), or unknown."""
+    requests: Requests = field(default_factory=Requests)
+    """What it has cost."""
 
     @property
     def found(self) -> tuple[int, ...]:

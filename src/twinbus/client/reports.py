@@ -6,9 +6,11 @@ None means unknown, never nothing: what the credential may not read, or what a n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from math import inf, isfinite
 from typing import Any
+
+from twinbus.client.look_cost import LookCost
 
 LONG_POLL_S = 15 * 60.0
 UNTOUCHED_S = LONG_POLL_S + 60.0
@@ -77,6 +79,7 @@ class Inspection:
     """Why counts and settings are unknown; None: they are known."""
     earlier: Inspection | None = None
     """A look before this one, to compare with."""
+    cost: LookCost = field(default_factory=LookCost)
 
     @property
     def is_well(self) -> bool:

@@ -34,6 +34,7 @@ from twinbus.client.preparation import (
     Pause,
     Preparation,
     ReadDetection,
+    Requests,
     Right,
     TryLinks,
     prepare,
@@ -84,10 +85,13 @@ class Secretary:
         self._pause = pause
         self._client: ServiceBusClient | None = None
         self._admin: ServiceBusAdministrationClient | None = None
+        self.requests = Requests()
+        """What was asked of the administrations so far, as far as they answered."""
 
     def prepare(self, plan: Plan) -> Preparation:
         """Everything a pair needs before its first outage; raises `PairingError`."""
-        return self._run(prepare(plan, time.time()))
+        found = self._run(prepare(plan, time.time()))
+        return replace(found, requests=self.requests)
 
     def recheck(self, plan: Plan, before: Preparation) -> Preparation:
         """Whether it is all still there; never raises for what a namespace does."""
@@ -138,6 +142,7 @@ class Secretary:
         queues = self._administration().list_queues()  # asks for nothing yet
         try:
             for page in every_page(self._list_s, queues):
+                self._asked(secondary=1)
                 found |= {queue.name.lower() for queue in page} & wanted
                 if found == wanted:
                     break
@@ -150,9 +155,10 @@ class Secretary:
         try:
             within(self._admin_s, lambda: admin.create_queue(path, **settings))
         except ResourceExistsError:
-            return None  # somebody else was faster
+            pass  # somebody else was faster
         except Exception as error:
             return admin_failure(error)
+        self._asked(secondary=1)
         return None
 
     def _try_links(self, tries: tuple[LinkTry, ...]) -> tuple[Failure | None, ...]:
@@ -186,9 +192,14 @@ class Secretary:
     def _read_detection(self, entity: str) -> Detection | Failure:
         with self._primary.admin_client(self._attempt_s) as admin:
             try:
-                return detection_of(within(self._attempt_s, lambda: read_entity(admin, entity)))
+                read, requests = within(self._attempt_s, lambda: read_entity(admin, entity))
             except Exception as error:
                 return admin_failure(error)
+        self._asked(primary=requests)
+        return detection_of(read)
+
+    def _asked(self, primary: int = 0, secondary: int = 0) -> None:
+        self.requests = asked(self.requests, primary, secondary)
 
 
 # --- shared with the twin ------------------------------------------------------------------------------
@@ -219,6 +230,11 @@ def plan_for(
         entities=tuple(entities),
         attempts=attempts,
     )
+
+
+def asked(before: Requests, primary: int, secondary: int) -> Requests:
+    """So many requests more."""
+    return Requests(before.primary + primary, before.secondary + secondary)
 
 
 def admin_deadline(attempt_s: float) -> float:
@@ -259,9 +275,9 @@ def _page(pages: Iterator[Iterator[Item]]) -> list[Item] | None:
     return None if page is None else list(page)
 
 
-def read_entity(admin: ServiceBusAdministrationClient, entity: str) -> QueueProperties | TopicProperties:
-    """A queue or a topic, whichever it is."""
+def read_entity(admin: ServiceBusAdministrationClient, entity: str) -> tuple[QueueProperties | TopicProperties, int]:
+    """A queue or a topic, whichever it is, and how many requests that took."""
     try:
-        return admin.get_queue(entity)
+        return admin.get_queue(entity), 1
     except (ResourceNotFoundError, AttributeError):  # the SDK stumbles over the description of a topic
-        return admin.get_topic(entity)
+        return admin.get_topic(entity), 2

@@ -102,7 +102,7 @@ class Standing:
         options = self.options
         if is_async(self.primary.credential) or is_async(self.secondary.credential):
             return None
-        return inspect(
+        found = inspect(
             self.primary,
             self.secondary,
             options.backlog_queue_count,
@@ -110,6 +110,9 @@ class Standing:
             attempt_s=self.pair.rules.attempt_s,
             earlier=None if self.inspection is None else replace(self.inspection, earlier=None),
         )
+        if self.chronicle is not None:
+            self.chronicle.looked(found.cost)
+        return found
 
     def recheck_news(self, before: Preparation, after: Preparation) -> Iterator[tuple[str, str]]:
         """What is worth telling after another proof: names of news and their texts."""

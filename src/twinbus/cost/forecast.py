@@ -12,14 +12,18 @@ from twinbus.cost.bill import Bill, Use, bill
 from twinbus.cost.prices import Prices
 from twinbus.cost.stages import NOT_FROM_PAIRING, STEP_BYTES, Stage
 from twinbus.errors import OptionsError
+from twinbus.ledger.kinds import DELIVERY_BYTES
 
 HOURS_A_MONTH = 720
 """Thirty days, as the documents count."""
-POLL_MIN = 15
+POLL_MIN = SEARCH_MIN = 15
 BACKLOG_QUEUE_BYTES = 5120 << 20
 ALIAS_BYTES = 200
 """About what the detour adds to a message: its destination, session, time to live and schedule."""
-PING_BYTES = 200
+PING_BYTES = 156
+"""Of every ping: it is empty, and its ids have one length."""
+LOOK_REQUESTS = 2
+"""A look lists the secondary's queues and their numbers; more than 100 queues take further pages."""
 SPREAD = 2.0
 """Senders choose their queue by chance: twice the even share is a safe size."""
 
@@ -40,6 +44,8 @@ class Usage:
     syphons: int = 1
     ping_s: float = 60.0
     failover_s: float = 60.0
+    look_s: float = 3600.0
+    """Time between two looks of a process at the backlog."""
 
     def __post_init__(self) -> None:
         problems = list(_problems(self))
@@ -63,6 +69,16 @@ class Usage:
         return self.entities * self.clients * (failed_over_s // self.ping_s) * self.outages
 
     @property
+    def looks(self) -> float:
+        """In a month: every process looks at the backlog now and then."""
+        return (self.clients + self.syphons) * (HOURS_A_MONTH * 3600 // self.look_s)
+
+    @property
+    def searches(self) -> float:
+        """In a month: a syphon lists the queues every 15 minutes, for senders elsewhere may have made more of them."""
+        return self.syphons * HOURS_A_MONTH * 60 / SEARCH_MIN
+
+    @property
     def idle_polls(self) -> float:
         """In a month: a long poll of 15 minutes for each queue and host."""
         return self.queues * self.syphons * HOURS_A_MONTH * 60 / POLL_MIN
@@ -74,6 +90,8 @@ def _problems(usage: Usage) -> Iterator[str]:
     for name, least in at_least.items():
         if not least <= getattr(usage, name) < float("inf"):
             yield f"{name} is at least {least}, got {getattr(usage, name)}"
+    if not 1 <= usage.look_s < float("inf"):
+        yield f"look_s is at least 1, got {usage.look_s}"
     if not 1 <= usage.ping_s <= 1800:
         yield f"ping_s is from 1 to 1800, got {usage.ping_s}"
     if usage.outages * usage.outage_s > HOURS_A_MONTH * 3600:
@@ -87,16 +105,23 @@ def uses(usage: Usage) -> dict[Stage, Use]:
     return {
         Stage.SEND: _moved(direct, size),
         Stage.SEND_BACKLOG: _moved(detours, detoured_size),
-        Stage.RECEIVE_BACKLOG: _moved(detours, detoured_size),
+        Stage.RECEIVE_BACKLOG: _moved(detours, detoured_size + DELIVERY_BYTES),
         Stage.SETTLE_BACKLOG: Use(detours, 0, detours),
         Stage.SEND_HOME: _moved(detours, size),
-        Stage.RECEIVE: _moved(usage.messages, size),
+        Stage.RECEIVE: _moved(usage.messages, size + DELIVERY_BYTES),
         Stage.SETTLE: Use(usage.messages, 0, usage.messages),
         Stage.PING: Use(usage.pings, usage.pings, usage.pings, usage.pings * PING_BYTES),
         Stage.IDLE: Use(0, usage.idle_polls, usage.idle_polls),
-        # One listing by each client and syphon when it starts, and the queues that are made once.
-        Stage.MANAGE: Use(0, 0, usage.clients + usage.syphons + usage.queues),
+        # One peek for each queue, if it is empty or its first message alone is looked at.
+        Stage.LOOK: Use(0, 0, usage.looks * usage.queues),
+        # One listing by each client and syphon when it starts, the queues that are made once, looks, and searches.
+        Stage.MANAGE: Use(0, 0, usage.clients + usage.syphons + usage.queues + _requests(usage)),
     }
+
+
+def _requests(usage: Usage) -> float:
+    """Of the administration, in a month of work."""
+    return usage.looks * LOOK_REQUESTS + usage.searches
 
 
 def _moved(messages: float, size: int) -> Use:

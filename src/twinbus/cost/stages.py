@@ -1,7 +1,8 @@
 """The stages of a message's way, and what each step is charged as, by two rules.
 
 *documents*: one charge for a send and one for a receive, whatever the size; four for a message that takes the detour.
-*full*: as the service meters it: a charge for each started 64 KB, and further ones for settling, renewing and managing.
+*full*: as the service meters it: a charge for each started 64 KB, and further ones for settling, renewing, peeking and
+managing; none for a ping that the service has not taken.
 """
 
 from __future__ import annotations
@@ -9,7 +10,15 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-from twinbus.ledger.kinds import FACTS, RECEIVED_AND_DELETED, TOLD_BY_RECEIVER, Kind, Operation
+from twinbus.ledger.kinds import (
+    FACTS,
+    PING_NOT_SENT,
+    PING_REFUSED,
+    RECEIVED_AND_DELETED,
+    TOLD_BY_RECEIVER,
+    Kind,
+    Operation,
+)
 
 STEP_BYTES = 64 * 1024
 
@@ -27,12 +36,13 @@ class Stage(StrEnum):
     PING = "pings"
     IDLE = "idle long polls"
     RENEW = "lock renewals"
+    LOOK = "looks into the backlog"
     MANAGE = "management"
 
 
 NOT_FROM_PAIRING = (Stage.SEND, Stage.RECEIVE, Stage.SETTLE)
 """What the application would pay without pairing too."""
-DEPARTING = (Stage.RECEIVE_BACKLOG, Stage.RECEIVE)
+DEPARTING = (Stage.RECEIVE_BACKLOG, Stage.RECEIVE, Stage.LOOK)
 """Where bytes leave a namespace."""
 
 
@@ -57,6 +67,7 @@ _STAGES: dict[Kind, Stage] = {
     Kind.PING: Stage.PING,
     Kind.QUEUE_CHECKED: Stage.MANAGE,
     Kind.QUEUE_CREATED: Stage.MANAGE,
+    Kind.PEEKED: Stage.LOOK,
     Kind.LONG_POLL: Stage.IDLE,
     Kind.RECEIVED_FROM_BACKLOG: Stage.RECEIVE_BACKLOG,
     Kind.SENT_HOME: Stage.SEND_HOME,
@@ -73,12 +84,14 @@ IN_BACKLOG: dict[Stage, Stage] = {Stage.SETTLE: Stage.SETTLE_BACKLOG, Stage.SEND
 """The stage instead, if the step names a backlog queue."""
 
 MOVES: tuple[Operation, ...] = ("send", "receive")
+CARRIES: tuple[Operation, ...] = (*MOVES, "peek")
 
 
 def _charge(kind: Kind, stage: Stage) -> Charge:
-    moves = FACTS[kind].operation in MOVES
-    has_body = moves and kind not in (Kind.PING, Kind.LONG_POLL)
-    return Charge(kind, stage, by_size=has_body, in_documents=moves, carries=moves)
+    operation = FACTS[kind].operation
+    carries = operation in CARRIES
+    has_body = carries and kind not in (Kind.PING, Kind.LONG_POLL)
+    return Charge(kind, stage, by_size=has_body, in_documents=operation in MOVES, carries=carries)
 
 
 CHARGES: tuple[Charge, ...] = (
@@ -91,5 +104,9 @@ CHARGES: tuple[Charge, ...] = (
 )
 NOT_ASKED_FOR = ("by-namespace", "not-forwarded")
 """Outcomes of what a namespace does by itself: no operation of anybody."""
-NOT_SETTLED = (RECEIVED_AND_DELETED, TOLD_BY_RECEIVER, *NOT_ASKED_FOR)
-"""Outcomes for which nobody is charged a settlement."""
+NOT_TAKEN = (PING_REFUSED, PING_NOT_SENT)
+"""Outcomes of pings that the service has not taken."""
+NOT_SETTLED = (RECEIVED_AND_DELETED, TOLD_BY_RECEIVER, *NOT_ASKED_FOR, *NOT_TAKEN)
+"""Outcomes for which nobody is charged a settlement, nor a ping by the full rule."""
+AS_SENT = (Kind.RECEIVED, Kind.DELIVERED)
+"""What these say of sizes is without the `DELIVERY_BYTES` that go with each message."""

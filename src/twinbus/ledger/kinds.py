@@ -36,6 +36,7 @@ class Kind(StrEnum):
     FAULTED = "faulted"
     QUEUE_CHECKED = "queue_checked"
     QUEUE_CREATED = "queue_created"
+    PEEKED = "peeked"
 
     LONG_POLL = "long_poll"
     RECEIVED_FROM_BACKLOG = "received_from_backlog"
@@ -71,6 +72,9 @@ class Kind(StrEnum):
 
 COMPLETED, RECEIVED_AND_DELETED = "completed", "received-and-deleted"
 """Outcomes of a delivery: it was settled, or needed no settling."""
+DELIVERY_BYTES = 210
+"""About what a service adds to a message when it delivers it: its number there, its times, its lock. What `received`
+and `delivered` say of sizes is without that."""
 PING_REFUSED, PING_NOT_SENT = "refused", "not-sent"
 """Outcomes of a ping that the service has not taken: it was refused, or there was no link to send it on."""
 TOLD_BY_RECEIVER = "told-by-receiver"
@@ -195,9 +199,18 @@ FACTS: dict[Kind, Facts] = {
         ("client",), "The pair has ended with a fault, for the given reason.", None, ("namespace", "reason")
     ),
     Kind.QUEUE_CHECKED: Facts(
-        ("client", "syphon"), "Backlog queues were looked for: `count` requests.", "manage", ("namespace", "count")
+        ("client", "syphon"),
+        "Queues were looked for, or their settings or numbers were read, in `namespace`: `count` requests.",
+        "manage",
+        ("namespace", "count"),
     ),
     Kind.QUEUE_CREATED: Facts(("client",), "A backlog queue was created.", "manage", ("namespace", "queue", "count")),
+    Kind.PEEKED: Facts(
+        ("client", "syphon"),
+        "Backlog queues were looked into and nothing was taken: `count` messages, or one for a look that found none.",
+        "peek",
+        ("namespace", "count"),
+    ),
     Kind.LONG_POLL: Facts(
         ("syphon", "namespace"),
         "A receiver gave credit for one more wait, and nothing was there.",
@@ -229,7 +242,7 @@ FACTS: dict[Kind, Facts] = {
         ("namespace", "queue", "message_ids", "sizes"),
     ),
     Kind.LOCK_RENEWED: Facts(
-        ("syphon",), "Locks were renewed: `count` requests.", "renew", ("namespace", "queue", "count")
+        ("syphon",), "Locks were renewed, `count` of them.", "renew", ("namespace", "queue", "count")
     ),
     Kind.LOCK_LOST: Facts(
         ("syphon",),

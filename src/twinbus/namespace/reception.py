@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from twinbus.amqp.link import SendingLink
 from twinbus.errors import NamespaceError
 from twinbus.namespace.commands import (
+    CancelScheduled,
     Command,
     Peek,
     ReceiveDeferred,
@@ -23,7 +24,7 @@ from twinbus.namespace.faults.book import FaultBook
 from twinbus.namespace.faults.postponed import Postponed
 from twinbus.namespace.faults.throttle import Throttle
 from twinbus.namespace.limits import TrafficLimits
-from twinbus.namespace.message import Arrival
+from twinbus.namespace.message import Arrival, outgoing
 from twinbus.namespace.meter import Meter, Metered
 from twinbus.namespace.replies import Delivery, Drained, Forwarded, MessagesFound, ReceiverLost, Refused, Reply
 from twinbus.namespace.rights.authority import Authority
@@ -99,7 +100,7 @@ class Reception:
         if isinstance(reply, Refused):
             return
         entity = command.path.lower()
-        found = [len(lent.row.payload) for lent in reply.found] if isinstance(reply, MessagesFound) else []
+        found = [len(outgoing(*lent)) for lent in reply.found] if isinstance(reply, MessagesFound) else []
         match command:
             case Send(arrivals=arrivals):
                 self.count_sent(entity, arrivals)
@@ -113,6 +114,8 @@ class Reception:
                 self.meter.count_each(Metered.PEEK, entity, found or [0])
             case ReceiveDeferred():
                 self.meter.count_each(Metered.DELIVERY, entity, found)
+            case CancelScheduled(sequences=sequences):
+                self.meter.count(Metered.MANAGE, entity, operations=len(sequences))
             case _:
                 self.meter.count(Metered.MANAGE, entity)
 

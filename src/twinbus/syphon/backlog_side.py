@@ -71,6 +71,7 @@ class BacklogSide:
                 after=self._act,
                 lost=self._line_lost,
                 broken=lambda error: self._keep(failing(error)),
+                peeked=self._pump.peeked,
             )
             try:
                 await line.open()

@@ -42,8 +42,11 @@ class Chronicle:
     def polled(self, queue: int) -> None:
         """An idle queue was given credit for one more wait."""
 
-    def renewed(self, queue: int, requests: int) -> None:
-        """Locks hold longer."""
+    def peeked(self, path: str, letters: Sequence[bytes]) -> None:
+        """A queue was looked into, and this was found."""
+
+    def renewed(self, queue: int, locks: int) -> None:
+        """So many locks hold longer."""
 
     def paused(self, reason: str) -> None:
         """Nothing is moved until somebody says so."""
@@ -112,8 +115,13 @@ class LedgerChronicle(Chronicle):
     def polled(self, queue: int) -> None:
         self._record(Event(Kind.LONG_POLL, namespace=self._secondary, queue=self._paths[queue], count=1))
 
-    def renewed(self, queue: int, requests: int) -> None:
-        self._record(Event(Kind.LOCK_RENEWED, namespace=self._secondary, queue=self._paths[queue], count=requests))
+    def peeked(self, path: str, letters: Sequence[bytes]) -> None:
+        size = sum(map(len, letters))
+        event = Event(Kind.PEEKED, namespace=self._secondary, queue=path, count=max(1, len(letters)), bytes=size)
+        self._record(event)
+
+    def renewed(self, queue: int, locks: int) -> None:
+        self._record(Event(Kind.LOCK_RENEWED, namespace=self._secondary, queue=self._paths[queue], count=locks))
 
     def paused(self, reason: str) -> None:
         self._record(Event(Kind.PAUSED, namespace=self._secondary, reason=reason))

@@ -47,12 +47,14 @@ class Name(NamedTuple):
 class Lot:
     """Letters that arrived together: their locks end together, and are renewed together."""
 
-    __slots__ = ("ends_ms", "is_lost", "is_renewing", "left", "queue", "renew_from_ms")
+    __slots__ = ("ends_ms", "is_lost", "is_renewing", "left", "locks_asked", "queue", "renew_from_ms")
 
     def __init__(self, queue: BacklogQueue, ends_ms: int) -> None:
         self.queue = queue
         self.ends_ms = ends_ms
         self.is_renewing = False
+        self.locks_asked = 0
+        """How many of its locks were to be renewed the last time."""
         self.renew_from_ms = 0
         """Not before then: the last request for more time was refused."""
         self.is_lost = False

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from twinbus.amqp.connection import Connection, Role
@@ -64,16 +64,19 @@ class Line:
         after: Callable[[], None] = lambda: None,
         lost: Callable[[Failure], None] = lambda _failure: None,
         broken: Callable[[Exception], None] = lambda _error: None,
+        peeked: Callable[[str, Sequence[bytes]], None] = lambda _path, _letters: None,
     ) -> None:
         """`after` is called when everything that came in one piece has been told; `lost` once, at an unwished end.
 
         `broken` is called with what those who are told raise: a mistake of ours, which must not pass for an outage.
+        `peeked` hears of every look into a queue, with what it found: that costs something.
         """
         self._dial = dial
         self._attempt_s = attempt_s
         self._after = after
         self._lost = lost
         self._broken = broken
+        self.peeked = peeked
         self._connection = Connection(
             role=Role.CLIENT,
             container_id=f"twinbus-syphon-{uuid.uuid4().hex}",

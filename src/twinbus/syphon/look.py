@@ -27,7 +27,9 @@ async def peek(line: Line, path: str, from_sequence: int, most: int) -> list[byt
     answer = await line.ask(path, "peek-message", peek_body(from_sequence, most))
     if not answer.is_good:
         raise LineFailed(failure_of(answer.error))
-    return peeked(answer)
+    letters = peeked(answer)
+    line.peeked(path, letters)
+    return letters
 
 
 def sequence_of(letter: bytes) -> int:

@@ -182,13 +182,17 @@ class Pump:
         if refusal is None:
             lot.ends_ms = max(lot.ends_ms, asked_ms + lot.queue.lock_ms)
             self.tally.locks_renewed += len(lot.left)
-            self._chronicle.renewed(lot.queue.index, 1)
+            self._chronicle.renewed(lot.queue.index, lot.locks_asked)
         elif refusal.condition == "com.microsoft:message-lock-lost" and lot.left and not lot.is_lost:
             lot.ends_ms = now_ms  # what is in line is not sent any more: somebody else may have it
             self._locks_lost(lot.queue, len(lot.left), refusal.text, now_ms)
         else:
             is_busy = refusal.kind is FailureKind.BUSY
             lot.renew_from_ms = now_ms + (self._busy_ms if is_busy else RENEW_PAUSE_MS)
+
+    def peeked(self, path: str, letters: Sequence[bytes]) -> None:
+        """A queue was looked into, and this was found."""
+        self._chronicle.peeked(path, letters)
 
     def _locks_lost(self, queue: BacklogQueue, letters: int, text: str, now_ms: int) -> None:
         queue.narrow()
@@ -436,8 +440,8 @@ class Pump:
             self._effects.append(ReopenQueue(queue.index, "a settlement was not answered"))
             return
         for lot in queue.lots_to_renew(now_ms):
-            lot.is_renewing = True
             tokens = tuple([held.token for held in lot.left.values()])
+            lot.is_renewing, lot.locks_asked = True, len(tokens)
             self._effects.append(RenewLocks(queue.index, lot, tokens))
         if queue.is_sweep_over(now_ms):
             self._end_sweep(queue, now_ms)

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from twinbus.client.messages import Prepared, letters_of
+from twinbus.client.pings import ping_message
 from twinbus.cost.bill import Use, bill
-from twinbus.cost.forecast import Usage, capacity, forecast, uses
+from twinbus.cost.forecast import PING_BYTES, Usage, capacity, forecast, uses
 from twinbus.cost.prices import Prices, Tier, load_prices
 from twinbus.cost.stages import CHARGES, Stage
 from twinbus.errors import OptionsError
@@ -25,6 +27,19 @@ def test_five_entities_and_twenty_clients_ping_six_thousand_times_an_hour() -> N
 def test_an_idle_syphon_of_ten_queues_polls_as_often_as_the_documents_say() -> None:
     """P13: 40 an hour, 28,800 in 30 days."""
     assert uses(Usage(queues=10))[Stage.IDLE].documents == 28_800
+
+
+def test_every_process_looks_at_every_queue_each_hour() -> None:
+    """C1: two requests and a peek for each queue, 720 times in 30 days."""
+    found = uses(Usage(clients=20, syphons=1, queues=10))
+    assert found[Stage.LOOK] == Use(0, 0, 720 * 21 * 10)
+    assert found[Stage.MANAGE].full == 21 + 10 + 720 * 21 * 2 + 4 * 720, "the syphon lists every 15 minutes"
+    assert uses(Usage(clients=20, syphons=1, queues=10, look_s=60))[Stage.LOOK].full == 60 * 720 * 21 * 10
+
+
+def test_a_forecast_knows_how_large_a_ping_is() -> None:
+    (ping,) = letters_of(Prepared(ping_message(), ("",)))
+    assert len(ping) == PING_BYTES
 
 
 def test_a_detour_is_four_charges_or_six_operations() -> None:
@@ -77,7 +92,7 @@ amounts = st.floats(0, 1e10)
 def test_stages_add_up_to_the_whole(used: dict[Stage, Use]) -> None:
     prices = Prices(egress_usd_per_gb=0.05)
     found = bill("a month", used, prices)
-    leaving = sum(use.bytes for stage, use in used.items() if stage.startswith("receive from"))
+    leaving = sum(use.bytes for stage, use in used.items() if stage.startswith(("receive from", "looks into")))
     expected = prices.standard_usd_a_month + prices.operations_usd(found.use.full) + leaving / 1e9 * 0.05
     assert found.usd("full") == pytest.approx(expected)
     assert found.pairing_usd("full") <= found.usd("full")

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from twinbus.cost.prices import Prices
 
 BYTES_HELP = "Bytes of a message."
+LOOK_HELP = "Time between two looks of a process at the backlog."
 
 
 def forecast(
@@ -41,14 +42,15 @@ def forecast(
     syphons: Annotated[int, typer.Option(metavar="N", help="Processes that bring messages home.")] = 1,
     ping: Annotated[str, typer.Option(metavar="TIME", help="Time between pings.")] = "1m",
     failover: Annotated[str, typer.Option(metavar="TIME", help="Time until an entity fails over.")] = "1m",
+    look: Annotated[str, typer.Option(metavar="TIME", help=LOOK_HELP)] = "1h",
     prices: PriceTable = None,
     as_json: AsJson = False,
 ) -> None:
     """Tell what a month with pairing costs, how large the backlog must be, and what else there is to buy.
 
     Operations are counted twice: as the documents of paired namespaces do (two charges a message, four for one that
-    takes the detour), and in full, as the service meters them (each started 64 KB, settling, managing). A month has 30
-    days. This needs no Spark, no ledger and no network.
+    takes the detour), and in full, as the service meters them (each started 64 KB, settling, peeking, managing). A
+    month has 30 days. This needs no Spark, no ledger and no network.
 
     \b
     Examples:
@@ -70,6 +72,7 @@ def forecast(
         syphons=syphons,
         ping_s=length_s("--ping", ping),
         failover_s=length_s("--failover", failover),
+        look_s=length_s("--look", look),
     )
     told = foretell(usage, load_prices(prices))
     typer.echo(json.dumps(told.as_dict()) if as_json else forecast_text(told))

@@ -33,14 +33,16 @@ def _charged(tallies: DataFrame) -> DataFrame:
     charges = F.explode(F.array(*(_charge(each) for each in CHARGES))).alias("charge")
     charged = tallies.select("*", charges).where(F.col("charge.kind") == F.col("kind"))
     charged = charged.where(~((F.col("charge.stage") == Stage.SETTLE) & F.col("is_settled")))
-    operations = F.when(F.col("charge.by_size"), F.col("sized_operations")).otherwise(F.col("operations"))
+    was_taken = ~((F.col("charge.stage") == Stage.PING) & F.col("is_settled"))
+    sized = F.when(F.col("charge.by_size"), F.col("sized_operations")).otherwise(F.col("operations"))
+    operations = F.when(was_taken, sized).otherwise(0)
     return (
         charged.groupBy("month", _stage().alias("stage"))
         .agg(
             _total(F.col("messages")).alias("messages"),
             _total(F.when(F.col("charge.in_documents"), F.col("operations")).otherwise(0)).alias("documents"),
             _total(operations).alias("full"),
-            _total(F.when(F.col("charge.carries"), F.col("bytes")).otherwise(0)).alias("bytes"),
+            _total(F.when(F.col("charge.carries") & was_taken, F.col("bytes")).otherwise(0)).alias("bytes"),
         )
         .orderBy("month", "stage")
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from twinbus.cost.stages import NOT_SETTLED, STEP_BYTES
-from twinbus.ledger.kinds import Kind
+from twinbus.cost.stages import AS_SENT, NOT_SETTLED, STEP_BYTES
+from twinbus.ledger.kinds import DELIVERY_BYTES, Kind
 from twinbus.spark.transforms.sums import Sum, Sums, added_up, put_together
 
 DAY_MS = 86_400_000
@@ -44,7 +44,7 @@ def sums() -> Sums:
         "messages": Sum("sum", F.col("message_id").isNotNull().cast("bigint")),
         "operations": Sum("sum", _operations()),
         "sized_operations": Sum("sum", _sized_operations()),
-        "bytes": Sum("sum", F.coalesce("size", F.lit(0)) + F.col("bytes")),
+        "bytes": Sum("sum", _size() + F.col("bytes")),
     }
 
 
@@ -72,9 +72,15 @@ def _unlisted() -> Column:
 
 def _sized_operations() -> Column:
     """The same, with one for each started 64 KB of a message. What is not listed counts as evenly large."""
-    listed = F.when(F.col("message_id").isNotNull(), _steps_in(F.coalesce("size", F.lit(0)))).otherwise(0)
+    listed = F.when(F.col("message_id").isNotNull(), _steps_in(_size())).otherwise(0)
     each = F.when(F.col("count") > 0, F.col("bytes") / F.col("count")).otherwise(F.col("bytes"))
     return listed + _unlisted() * _steps_in(each)
+
+
+def _size() -> Column:
+    """Of the message, as it travelled; nothing if it is not known."""
+    added = F.when(F.col("kind").isin(*map(str, AS_SENT)), DELIVERY_BYTES).otherwise(0)
+    return F.coalesce(F.col("size") + added, F.lit(0))
 
 
 def _steps_in(size: Column) -> Column:
