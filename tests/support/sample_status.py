@@ -5,7 +5,15 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from twinbus.client.order_status import FenceStatus, OrderStatus
-from twinbus.client.status import BacklogQueueStatus, EntityState, EntityStatus, SecondaryStatus, Status, SyphonStatus
+from twinbus.client.status import (
+    BacklogQueueStatus,
+    EntityState,
+    EntityStatus,
+    SecondaryStatus,
+    SentToBacklog,
+    Status,
+    SyphonStatus,
+)
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 ORDERS = EntityStatus(
@@ -31,7 +39,10 @@ QUEUES = (
 SECONDARY = SecondaryStatus(
     checked_at=NOW - timedelta(minutes=3),
     warnings=("duplicate detection of orders is off",),
+    looked_at=NOW - timedelta(minutes=2),
     waiting_messages=340,
+    waiting_at_least=340,
+    unread_queues=0,
     oldest_age_s=99.0,
     capacity_hours=1.5,
     syphon_seen=False,
@@ -43,6 +54,9 @@ STATUS = Status(
     entities=(ORDERS, EntityStatus(entity="invoices", sent_to_primary=7)),
     backlog_queues=QUEUES,
     secondary_status=SECONDARY,
+    sent_to_backlog=SentToBacklog(
+        messages=340, size_bytes=34_000, first_at=NOW - timedelta(minutes=5), last_at=NOW - timedelta(seconds=1)
+    ),
     syphon=SyphonStatus(
         moved=12,
         moved_bytes=12_000,

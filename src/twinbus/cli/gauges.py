@@ -51,14 +51,21 @@ def check_file(file: Path) -> Path:
 
 
 def families(progress: Progress, names: Names) -> Families:
-    """The metrics of a syphon, without those of a pairing."""
-    from twinbus.client.homecoming import status_of
-    from twinbus.client.status import Status
+    """The metrics of a syphon and of its looks into the backlog, without those of a pairing."""
+    from twinbus.client.backlog_metrics import BACKLOG_METRICS
+    from twinbus.client.homecoming import status_of, with_look
+    from twinbus.client.status import SecondaryStatus, Status
     from twinbus.client.syphon_metrics import SYPHON_METRICS
     from twinbus.client.telemetry import Families
 
-    status = Status(at=datetime.now(UTC), primary=names.primary, secondary=names.secondary, syphon=status_of(progress))
-    return Families([(1, status)], SYPHON_METRICS)
+    status = Status(
+        at=datetime.now(UTC),
+        primary=names.primary,
+        secondary=names.secondary,
+        secondary_status=with_look(SecondaryStatus(), progress.backlog),
+        syphon=status_of(progress),
+    )
+    return Families([(1, status)], (*BACKLOG_METRICS, *SYPHON_METRICS))
 
 
 @contextmanager

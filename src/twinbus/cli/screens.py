@@ -112,7 +112,7 @@ class JsonLines(Quiet):
 def _news(progress: Progress) -> tuple[object, ...]:
     """What changes only if something happens."""
     counts = progress.received, progress.moved, progress.refused, progress.expired, progress.released, progress.held
-    return progress.state, counts, progress.destinations, progress.troubles, progress.left
+    return progress.state, counts, progress.destinations, progress.troubles, progress.left, progress.backlog
 
 
 class PlainLines(Quiet):

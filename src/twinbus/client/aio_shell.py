@@ -217,7 +217,7 @@ class TaskShell:
             if self._closing.is_set():
                 return answers.woke(is_closing=True, failure=problem.failure)
             return answers.failed(problem.failure)
-        self.standing.count_sent(ask.queue, len(ask.letters))
+        self.standing.count_sent(ask.queue, ask.letters)
         return answers.stored()
 
     # --- warm links ---

@@ -6,14 +6,20 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 from twinbus.client.keeper import LOGGER
 from twinbus.client.order_witness import OrderWitness
-from twinbus.client.status import SyphonStatus
+from twinbus.client.status import SecondaryStatus, SyphonStatus
 from twinbus.errors import TwinbusError
 from twinbus.ledger import Ledger
+from twinbus.pairing.machine import FailedOver
+from twinbus.pairing.pair import Pair
 from twinbus.syphon import Alert, Progress, Syphon, SyphonOptions
+from twinbus.syphon.backlog_look import BacklogLook
 from twinbus.syphon.queue_search import QueueSearch
 
 if TYPE_CHECKING:
@@ -34,6 +40,7 @@ class Homecoming:
         attempt_s = standing.pair.rules.attempt_s
         self._dials: tuple[Dial, Dial] = standing.primary.dial(attempt_s), standing.secondary.dial(attempt_s)
         self._name = standing.pair.name
+        self._pair = standing.pair
         self._options = SyphonOptions(ttl=standing.options.ttl, attempt_s=attempt_s, order=standing.options.order)
         self._queue_count = standing.plan.queue_count
         self._ledger_folder = standing.options.ledger
@@ -64,7 +71,13 @@ class Homecoming:
             ledger=self._ledger,
             witness=self.witness,
         )
+        self.syphon.expects_more = partial(is_any_failed_over, self._pair)
         return self.syphon
+
+    @property
+    def look(self) -> BacklogLook | None:
+        """What its latest look into the backlog has found."""
+        return None if self.syphon is None else self.syphon.watch.latest
 
     def status(self) -> SyphonStatus | None:
         """How far it is; None before it began."""
@@ -153,6 +166,11 @@ class HomecomingTask:
             self._homecoming.on_broken(error)
 
 
+def is_any_failed_over(pair: Pair) -> bool:
+    """Whether messages of this client go to the backlog now."""
+    return any(isinstance(entity.state, FailedOver) for entity in pair.entities)
+
+
 # --- what is told of it ---
 
 
@@ -166,6 +184,39 @@ def news_of(alert: Alert, primary: str, secondary: str | None) -> dict[str, Any]
         "namespace": primary if is_at_home else secondary,
         "details": {} if is_at_home else {"subject": alert.subject},
     }
+
+
+class Look(Protocol):
+    """What somebody has found who looked into the backlog."""
+
+    @property
+    def at(self) -> float: ...
+
+    @property
+    def waiting_messages(self) -> int | None: ...
+
+    @property
+    def waiting_at_least(self) -> int | None: ...
+
+    @property
+    def unread_queues(self) -> int: ...
+
+    @property
+    def oldest_age_s(self) -> float | None: ...
+
+
+def with_look(status: SecondaryStatus, look: Look | None) -> SecondaryStatus:
+    """The same with what a look has found; None: nobody has looked."""
+    if look is None:
+        return status
+    return replace(
+        status,
+        looked_at=datetime.fromtimestamp(look.at, UTC),
+        waiting_messages=look.waiting_messages,
+        waiting_at_least=look.waiting_at_least,
+        unread_queues=look.unread_queues,
+        oldest_age_s=look.oldest_age_s,
+    )
 
 
 def status_of(progress: Progress) -> SyphonStatus:

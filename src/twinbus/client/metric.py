@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum
 from math import isfinite
 
@@ -52,6 +53,15 @@ def of_pair(name: str, help_text: str, value: Callable[[Status], float], kind: K
         yield (), value(status)
 
     return Metric(name, kind, help_text, (), read)
+
+
+def of_moment(name: str, help_text: str, moment: Callable[[Status], datetime | None]) -> Metric:
+    def read(status: Status) -> Iterator[Sample]:
+        found = moment(status)
+        if found is not None:
+            yield (), found.timestamp()
+
+    return Metric(name, Kind.GAUGE, help_text, (), read)
 
 
 def of_entity(name: str, help_text: str, value: Callable[[EntityStatus], float | None], kind: Kind) -> Metric:

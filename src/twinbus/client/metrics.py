@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from twinbus.client.metric import Kind, Metric, Sample, of_entity, of_order, of_pair, of_secondary
+from twinbus.client.backlog_metrics import BACKLOG_METRICS
+from twinbus.client.metric import Kind, Metric, Sample, of_entity, of_moment, of_order, of_pair, of_secondary
 from twinbus.client.status import EntityState, Phase, Status
 from twinbus.client.syphon_metrics import SYPHON_METRICS
 
@@ -128,16 +129,22 @@ METRICS: tuple[Metric, ...] = (
         "Sends that wait for the secondary to be reachable.",
         lambda secondary: secondary.waiting_sends,
     ),
-    of_secondary(
-        "twinbus_pair_backlog_messages",
-        "Messages that wait in the backlog of this primary, of all clients; missing if unknown.",
-        lambda secondary: secondary.waiting_messages,
+    of_pair(
+        "twinbus_pair_sent_to_backlog_messages",
+        "Messages that this client itself has put into the backlog since it was last seen empty; some may be home now.",
+        lambda status: status.sent_to_backlog.messages,
     ),
-    of_secondary(
-        "twinbus_pair_backlog_oldest_age_seconds",
-        "Age of the oldest message in the backlog; missing if unknown.",
-        lambda secondary: secondary.oldest_age_s,
+    of_pair(
+        "twinbus_pair_sent_to_backlog_bytes",
+        "Bytes of those messages.",
+        lambda status: status.sent_to_backlog.size_bytes,
     ),
+    of_moment(
+        "twinbus_pair_sent_to_backlog_since_timestamp_seconds",
+        "When the first of those messages was sent, in seconds since 1970; missing if there is none.",
+        lambda status: status.sent_to_backlog.first_at,
+    ),
+    *BACKLOG_METRICS,
     of_secondary(
         "twinbus_pair_backlog_full_in_seconds",
         "How long the backlog queues last at the rate at which they fill; missing if unknown or not filling.",

@@ -211,7 +211,7 @@ class ThreadShell:
                 return answers.woke(is_closing=True, failure=problem.failure)
             return answers.failed(problem.failure)
         with self.lock:
-            self.standing.count_sent(ask.queue, len(ask.letters))
+            self.standing.count_sent(ask.queue, ask.letters)
         return answers.stored()
 
     # --- warm links ---

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from time import time
 
 from twinbus.client.chronicle import Chronicle
 from twinbus.client.credentials import is_async
-from twinbus.client.homecoming import Homecoming
+from twinbus.client.homecoming import Homecoming, Look, with_look
 from twinbus.client.inspection import inspect
 from twinbus.client.namespace import Namespace
 from twinbus.client.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.client.order_status import order_status
+from twinbus.client.own_backlog import OwnBacklog
 from twinbus.client.plan import Plan
 from twinbus.client.preparation import Preparation
 from twinbus.client.reports import Inspection
@@ -67,6 +68,7 @@ class Standing:
         self.homecoming: Homecoming | None = None
         """The syphon of this client; None: it runs none, or has not begun."""
         self.queue_sent: dict[int, int] = {}
+        self.own_backlog = OwnBacklog()
         self.inspection: Inspection | None = None
         self.chronicle: Chronicle | None = None
         self._ledger: Ledger | None = None
@@ -156,9 +158,10 @@ class Standing:
             self.chronicle.faulted(reason or NO_REASON)
         return True
 
-    def count_sent(self, queue: int, messages: int) -> None:
+    def count_sent(self, queue: int, letters: Sequence[bytes]) -> None:
         """A backlog queue took messages."""
-        self.queue_sent[queue] = self.queue_sent.get(queue, 0) + messages
+        self.queue_sent[queue] = self.queue_sent.get(queue, 0) + len(letters)
+        self.own_backlog.add([len(letter) for letter in letters], time())
 
     @property
     def has_ended(self) -> bool:
@@ -242,6 +245,7 @@ class Standing:
             ),
             backlog_queues=tuple(self._queue_status(queue, at, when) for queue in self.pair.rotation.queues),
             secondary_status=self._reach(self._secondary_status(), when),
+            sent_to_backlog=self.own_backlog.status(),  # after the look, which may have seen it empty
             syphon=None if self.homecoming is None else self.homecoming.status(),
             order=None if self.pair.fences is None else order_status(self.pair.fences, self.queue_path),
             news_dropped=news_dropped,
@@ -277,14 +281,21 @@ class Standing:
         if found is None:
             return SecondaryStatus()
         looked = self.inspection
-        return SecondaryStatus(
+        status = SecondaryStatus(
             checked_at=datetime.fromtimestamp(found.checked_at or time(), UTC),
             warnings=found.warnings,
-            waiting_messages=None if looked is None else looked.waiting_messages,
-            oldest_age_s=None if looked is None else looked.oldest_age_s,
             capacity_hours=None if looked is None else looked.capacity_hours,
             syphon_seen=None if looked is None else looked.syphon_seen,
         )
+        return with_look(status, self._latest_look())
+
+    def _latest_look(self) -> Look | None:
+        """Into the backlog: the one of the hour, or of the syphon, which looks more often."""
+        looks = [self.inspection, None if self.homecoming is None else self.homecoming.look]
+        latest = max([look for look in looks if look is not None], key=lambda look: look.at, default=None)
+        if latest is not None and latest.waiting_messages == 0:
+            self.own_backlog.seen_empty(latest.at)
+        return latest
 
 
 def _entity_status(

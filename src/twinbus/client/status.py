@@ -95,14 +95,31 @@ class SecondaryStatus:
     checked_at: datetime | None = None
     warnings: tuple[str, ...] = ()
     """What was noticed about the pairing, one line each."""
+    looked_at: datetime | None = None
+    """When somebody here last looked into the backlog; what follows is as of then. None: nobody has."""
     waiting_messages: int | None = None
-    """Messages in all backlog queues of this primary, of every client."""
+    """Messages in all backlog queues of this primary, of every client, exactly."""
+    waiting_at_least: int | None = None
+    """Those of them that were seen: there may be more. None: nobody could look into any queue."""
+    unread_queues: int | None = None
+    """Backlog queues that could not be looked into."""
     oldest_age_s: float | None = None
-    """Age of the oldest of them."""
+    """Age of the oldest message that was seen."""
     capacity_hours: float | None = None
     """How long the backlog queues would last at the rate at which they are filling; infinite if they are not."""
     syphon_seen: bool | None = None
     """Whether somebody seems to bring the backlog home."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentToBacklog:
+    """What this client itself has put into the backlog, since it was last seen empty. Some of it may be home by now,
+    and other clients may have put in more."""
+
+    messages: int = 0
+    size_bytes: int = 0
+    first_at: datetime | None = None
+    last_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +171,7 @@ class Status:
     entities: tuple[EntityStatus, ...] = ()
     backlog_queues: tuple[BacklogQueueStatus, ...] = ()
     secondary_status: SecondaryStatus = field(default_factory=SecondaryStatus)
+    sent_to_backlog: SentToBacklog = field(default_factory=SentToBacklog)
     syphon: SyphonStatus | None = None
     """None: this process does not bring the backlog home."""
     order: OrderStatus | None = None
@@ -224,6 +242,8 @@ def _lines(status: Status) -> Iterator[str]:
     if status.secondary_status.unreachable_since is not None:
         yield _unreachable_line(status.secondary_status, status.at)
     yield _secondary_line(status.secondary_status, status.at)
+    if status.sent_to_backlog.messages:
+        yield _sent_line(status.sent_to_backlog, status.at)
     if status.syphon is not None:
         yield from _syphon_lines(status.syphon)
     if status.order is not None:
@@ -270,15 +290,28 @@ def _unreachable_line(secondary: SecondaryStatus, now: datetime) -> str:
 def _secondary_line(secondary: SecondaryStatus, now: datetime) -> str:
     if secondary.checked_at is None:
         return "backlog: not looked at yet"
+    if secondary.looked_at is None:
+        return f"backlog: can be used as of {_ago(secondary.checked_at, now)}, not looked into yet"
     syphon = {None: "unknown", True: "seen", False: "not seen"}[secondary.syphon_seen]
+    at_least = secondary.waiting_at_least if secondary.waiting_messages is None else None
     facts = {
-        "waiting": _known(secondary.waiting_messages, str),
+        "waiting": f"at least {at_least}" if at_least else _known(secondary.waiting_messages, str),
         "oldest": _known(secondary.oldest_age_s),
         "full in": _known(secondary.capacity_hours, lambda hours: roughly(hours * 3600)),
         "syphon": syphon,
-        "looked at": f"{roughly((now - secondary.checked_at).total_seconds())} ago",
+        "looked at": _ago(secondary.looked_at, now),
     }
     return "backlog: " + ", ".join(f"{name} {value}" for name, value in facts.items())
+
+
+def _sent_line(sent: SentToBacklog, now: datetime) -> str:
+    first = "" if sent.first_at is None else f", the first {_ago(sent.first_at, now)}"
+    last = "" if sent.last_at is None else f", the last {_ago(sent.last_at, now)}"
+    return f"backlog: this client put {sent.messages} messages there{first}{last}; some may be home by now"
+
+
+def _ago(moment: datetime, now: datetime) -> str:
+    return f"{roughly(max(0.0, (now - moment).total_seconds()))} ago"
 
 
 def _syphon_lines(syphon: SyphonStatus) -> Iterator[str]:

@@ -74,7 +74,7 @@ SYPHON_METRICS: tuple[Metric, ...] = (
     ),
     of_syphon(
         "twinbus_pair_syphon_left_messages",
-        "About how many messages are still to come home; missing until it is counted, after ten seconds of work.",
+        "About how many messages are still to come home; missing until it is counted.",
         lambda syphon: syphon.left,
         Kind.GAUGE,
     ),

@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from twinbus.syphon.backlog_look import BacklogLook
 from twinbus.syphon.tally import Tally
 
 _RATE_OVER_MS = 10_000
@@ -52,6 +53,8 @@ class Progress:
     destinations: tuple[DestinationProgress, ...]
     troubles: tuple[str, ...]
     """Backlog queues that cannot be reached, and why."""
+    backlog: BacklogLook | None = None
+    """What the latest look into the backlog has found; None: nobody has looked yet."""
 
     def as_dict(self) -> dict[str, Any]:
         """The same as plain values, for JSON."""

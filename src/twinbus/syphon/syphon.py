@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 from twinbus.errors import DecodeError, TwinbusError
 from twinbus.ledger.events import Recorder
 from twinbus.pairing.backlog_queues import backlog_path
+from twinbus.syphon.backlog_look import BacklogLook, BacklogWatch, look_into
 from twinbus.syphon.backlog_side import BacklogSide
 from twinbus.syphon.chronicle import NOTHING_TOLD, LedgerChronicle
+from twinbus.syphon.destination import State
 from twinbus.syphon.effects import Alert, Effect, Grant, Look, RenewLocks, ReopenQueue, Settle
 from twinbus.syphon.home_side import HomeSide
 from twinbus.syphon.late_bell import LateBell
@@ -104,6 +106,9 @@ class Syphon:
         """Which queues are emptied."""
         self._home = HomeSide(primary, self.pump, self._clock, self._act, self._keep)
         self._gauge = RateGauge(self._started_ms)
+        self.watch = BacklogWatch(self._look_into_backlog, self._may_wait, self._clock)
+        self.expects_more: Callable[[], bool] = lambda: False
+        """Whether senders that we know of put messages into the backlog now: then it is looked into."""
         self._counted: int | None = None
         self._counted_ms = 0
         self._busy_since_ms: int | None = None
@@ -125,6 +130,7 @@ class Syphon:
         self._finished = asyncio.Event()
         self._keep(self._backlog.run())
         self._keep(self.queues.run())
+        self._keep(self.watch.run())
         if self.options.until_empty:
             self._keep(self._watch_for_the_end())
         self._set_timer()
@@ -215,6 +221,7 @@ class Syphon:
                 for each in list(self.pump.destinations.values())  # a copy: the loop goes on meanwhile
             ),
             troubles=self._backlog.troubles,
+            backlog=self.watch.latest,
         )
 
     async def progress(self, every_s: float = 1.0) -> AsyncIterator[Progress]:
@@ -243,6 +250,28 @@ class Syphon:
         done = tally.moved + tally.refused + tally.expired
         self._counted = done + sum([await rough_depth(line, path) for path in self.queues.paths])
         return self._counted - done
+
+    def _may_wait(self) -> bool:
+        """Whether messages are known to wait, or nobody would tell us of them."""
+        is_told = self.pump.pace.is_running and not self._backlog.troubles
+        return not is_told or not self.pump.is_idle or self._is_any_resting() or self.expects_more()
+
+    def _is_any_resting(self) -> bool:
+        return any(each.state is State.RESTING for each in list(self.pump.destinations.values()))
+
+    async def _look_into_backlog(self) -> BacklogLook | None:
+        line = self._backlog.line
+        if line is None:
+            return None
+        tally, began_ms = self.pump.tally, self._clock()
+        done = tally.moved + tally.refused + tally.expired
+        try:
+            found = await look_into(line, self.queues.paths, began_ms / 1000, lambda _: None)
+        except (LineFailed, DecodeError):
+            return None
+        if found.waiting_messages is not None:  # better than an estimate
+            self._counted, self._counted_ms = done + found.waiting_messages, began_ms
+        return found
 
     # --- doing what the pump wants ---
 

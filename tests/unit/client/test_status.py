@@ -21,7 +21,8 @@ backlog queue                    state                     sent  reason
 contoso/x-servicebus-transfer/0  in rotation               340
 contoso/x-servicebus-transfer/1  lost, tried again in 9 s  0     quota exceeded
 
-backlog: waiting 340, oldest 1 min 39 s, full in 1 h 30 min, syphon not seen, looked at 3 min ago
+backlog: waiting 340, oldest 1 min 39 s, full in 1 h 30 min, syphon not seen, looked at 2 min ago
+backlog: this client put 340 messages there, the first 5 min ago, the last 1 s ago; some may be home by now
 syphon: running, 12 messages are home, 0/s, 1 in quarantine, orders down
 order: sessions that go through the backlog 1, messages not home 3
 order: orders, session 'a': about 3 to come from contoso/x-servicebus-transfer/0
@@ -33,9 +34,15 @@ def test_a_status_reads_as_a_table() -> None:
 
 
 def test_what_nobody_knows_is_said_to_be_unknown() -> None:
-    text = str(Status(at=NOW, primary="contoso", secondary="backup", secondary_status=SecondaryStatus(checked_at=NOW)))
+    looked = SecondaryStatus(checked_at=NOW, looked_at=NOW)
+    text = str(Status(at=NOW, primary="contoso", secondary="backup", secondary_status=looked))
     assert "nothing was sent yet" in text
     assert "waiting unknown, oldest unknown, full in unknown, syphon unknown, looked at 0 s ago" in text
+    proven = SecondaryStatus(checked_at=NOW)
+    text = str(Status(at=NOW, primary="contoso", secondary="backup", secondary_status=proven))
+    assert "can be used as of 0 s ago, not looked into yet" in text
+    bound = SecondaryStatus(checked_at=NOW, looked_at=NOW, waiting_at_least=1_000)
+    assert "waiting at least 1000," in str(Status(at=NOW, primary="a", secondary="b", secondary_status=bound))
     assert "not looked at yet" in str(Status(at=NOW, primary="contoso", secondary="backup"))
 
 
@@ -54,7 +61,7 @@ def test_a_backlog_that_does_not_grow_lasts_for_ever() -> None:
         at=NOW,
         primary="contoso",
         secondary="backup",
-        secondary_status=SecondaryStatus(checked_at=NOW, capacity_hours=float("inf")),
+        secondary_status=SecondaryStatus(checked_at=NOW, looked_at=NOW, capacity_hours=float("inf")),
     )
     assert "full in never" in str(calm)
     assert calm.as_dict()["secondary_status"]["capacity_hours"] is None

@@ -81,6 +81,8 @@ def test_what_is_unknown_is_missing_and_not_zero() -> None:
         "twinbus_pair_warnings",
         "twinbus_pair_news_dropped_total",
         "twinbus_pair_secondary_waiting_sends",
+        "twinbus_pair_sent_to_backlog_messages",
+        "twinbus_pair_sent_to_backlog_bytes",
     }
     calm = replace(EMPTY, secondary_status=replace(SECONDARY, capacity_hours=float("inf")))
     assert value(text_of(calm), "twinbus_pair_backlog_full_in_seconds") is None

@@ -1,0 +1,142 @@
+"""What is shown of the backlog is no older than 30 seconds while anything waits, with the rights of each role (X7)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from paired import Stage, wait_until
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+from roles import QUEUE_COUNT, SENDER, SYPHON, Estate, estate
+
+from twinbus import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, Side
+from twinbus.cli.gauges import Names, families
+from twinbus.syphon import Progress, Syphon, SyphonOptions, backlog_look
+
+WAIT_S = 60
+
+
+@pytest.fixture
+def world() -> Iterator[Estate]:
+    with estate() as made:
+        yield made
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Half a minute is a tenth of a second; every look has a place here."""
+    made: list[int] = []
+    look = backlog_look.look_into
+
+    async def counted(*arguments: Any) -> Any:
+        found = await look(*arguments)
+        made.append(len(made))
+        return found
+
+    monkeypatch.setattr(backlog_look, "LOOK_EVERY_MS", 100)
+    monkeypatch.setattr(backlog_look, "CHECK_S", 0.02)
+    monkeypatch.setattr(import_module("twinbus.syphon.syphon"), "look_into", counted)
+    return made
+
+
+def to_backlog(world: Estate, *texts: str) -> None:
+    """As a paired client would."""
+    for text in texts:
+        world.fill(0, ServiceBusMessage(text, application_properties={"x-ms-path": "orders"}))
+
+
+async def until(is_true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while not is_true():
+            await asyncio.sleep(0.02)
+
+
+def samples(progress: Progress) -> dict[str, float]:
+    text = generate_latest(families(progress, Names("contoso", "backup"))).decode()
+    return {one.name: one.value for family in text_string_to_metric_families(text) for one in family.samples}
+
+
+async def test_a_syphon_looks_with_listen_alone_while_anything_waits_and_not_otherwise(
+    world: Estate, looks: list[int]
+) -> None:
+    world.primary.faults.add("no-send", entities=["orders"])
+    to_backlog(world, "1", "2")
+    primary, secondary = [one.dial(20.0) for one in world.reach(SYPHON)]
+    options = SyphonOptions(backoff_s=(0.1, 0.2), attempt_s=20.0)
+    syphon = Syphon(primary, secondary, "contoso", QUEUE_COUNT, options, queues=range(QUEUE_COUNT))
+    async with syphon:
+        await until(lambda: (found := syphon.look().backlog) is not None and found.waiting_messages == 2)
+        to_backlog(world, "3")
+        await until(lambda: (found := syphon.look().backlog) is not None and found.waiting_messages == 3)
+        told = samples(syphon.look())
+        assert told["twinbus_pair_backlog_messages"] == told["twinbus_pair_backlog_messages_at_least"] == 3
+        assert told["twinbus_pair_backlog_queues_unread"] == 0
+        assert 0 <= told["twinbus_pair_backlog_oldest_age_seconds"] < WAIT_S
+        assert told["twinbus_pair_backlog_looked_timestamp_seconds"] > 0
+        world.primary.faults.clear()
+        await until(lambda: (found := syphon.look().backlog) is not None and found.waiting_messages == 0)
+        told = samples(syphon.look())
+        assert told["twinbus_pair_backlog_messages"] == 0
+        assert "twinbus_pair_backlog_oldest_age_seconds" not in told
+        await until(lambda: syphon.pump.is_idle)
+        before = len(looks)
+        await asyncio.sleep(1.0)
+        assert len(looks) <= before + 1, "nobody looks into an empty backlog, but a last look may be under way"
+
+
+async def test_what_cannot_be_read_is_unknown_and_not_zero(world: Estate, looks: list[int]) -> None:
+    world.secondary.faults.add("no-receive", entities=["contoso/x-servicebus-transfer/1"])
+    primary, secondary = [one.dial(20.0) for one in world.reach(SYPHON)]
+    options = SyphonOptions(backoff_s=(0.1, 0.2), attempt_s=20.0)
+    async with Syphon(primary, secondary, "contoso", QUEUE_COUNT, options, queues=range(QUEUE_COUNT)) as syphon:
+        await until(lambda: (found := syphon.look().backlog) is not None and found.unread_queues == 1)
+        told = samples(syphon.look())
+        assert "twinbus_pair_backlog_messages" not in told
+        assert (told["twinbus_pair_backlog_messages_at_least"], told["twinbus_pair_backlog_queues_unread"]) == (0, 1)
+        assert looks
+
+
+def test_a_sender_tells_what_it_has_put_there_itself(both: Stage) -> None:
+    with both.bus() as bus:
+        assert bus.status().sent_to_backlog.messages == 0
+        sender = bus.get_queue_sender(both.orders)
+        bus.force_failover(both.orders, stay=True)
+        for _ in range(2):
+            assert sender.send_messages([ServiceBusMessage("x" * 1_000)] * 2).side is Side.BACKLOG
+        sent = bus.status().sent_to_backlog
+        assert sent.messages == 4
+        assert 4_000 < sent.size_bytes < 8_000
+        assert sent.first_at is not None
+        assert sent.last_at is not None
+        assert sent.first_at <= sent.last_at
+        text = bus.metrics_text()
+        assert "twinbus_pair_sent_to_backlog_messages{client=" in text
+        assert "this client put 4 messages there" in str(bus.status())
+
+
+def test_a_client_with_a_syphon_looks_while_it_is_failed_over(both: Stage, looks: list[int]) -> None:
+    with both.bus(enable_syphon=True) as bus:
+        sender = bus.get_queue_sender(both.orders)
+        wait_until(lambda: bus.status().secondary_status.waiting_messages == 0)
+        bus.force_failover(both.orders, stay=True)
+        before = len(looks)
+        wait_until(lambda: len(looks) > before + 2)
+        sender.send_messages(ServiceBusMessage("42"))
+        wait_until(lambda: bus.status().sent_to_backlog.messages == 0)  # a look has seen that it is home
+        assert bus.status().secondary_status.waiting_messages == 0
+
+
+def test_with_the_keys_of_a_sender_the_backlog_is_unknown(world: Estate) -> None:
+    primary, secondary = world.reach(SENDER)
+    options = SendAvailabilityPairedNamespaceOptions(secondary, backlog_queue_count=QUEUE_COUNT, create_backlog=False)
+    with PairedServiceBusClient(primary, options) as bus:
+        bus.recheck()
+        found = bus.status().secondary_status
+        assert found.looked_at is not None
+        assert (found.waiting_messages, found.waiting_at_least, found.unread_queues) == (None, None, QUEUE_COUNT)
+        assert "twinbus_pair_backlog_messages{" not in bus.metrics_text()
