@@ -33,8 +33,8 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     made: list[int] = []
     look = backlog_look.look_into
 
-    async def counted(*arguments: Any) -> Any:
-        found = await look(*arguments)
+    async def counted(*arguments: Any, **options: Any) -> Any:
+        found = await look(*arguments, **options)
         made.append(len(made))
         return found
 

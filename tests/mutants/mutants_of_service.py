@@ -30,6 +30,14 @@ SERVICE = (
         "test_no_manage_is_an_internal_error_over_http_and_at_the_management_node",
     ),
     Mutant(
+        "S2",
+        "namespace/faults/vocabulary.py",
+        "    problems.extend(_without_effect(fault))\n",
+        "",
+        "a fault that can have no effect is accepted and listed",
+        "test_a_fault_takes_effect_where_it_is_asked_for_or_is_refused",
+    ),
+    Mutant(
         "S3",
         "namespace/faults/throttle.py",
         "            for bucket in buckets:\n                bucket.take()\n        return None",
@@ -68,6 +76,22 @@ SERVICE = (
         "return arrival",
         "messages of a namespace whose dependency is in trouble appear at once",
         "test_late_messages_are_accepted_at_once_and_survive_a_restart",
+    ),
+    Mutant(
+        "S4",
+        "namespace/entities/topic.py",
+        "return copy._replace(due_at_ms=due_at_ms) if due_at_ms > now_ms else copy",
+        "return copy",
+        "copies for a subscription that is late appear at once",
+        "test_the_late_subscription_waits_and_the_other_does_not",
+    ),
+    Mutant(
+        "S4",
+        "namespace/entities/topic.py",
+        "meant_for_ms = max(row.enqueued_at_ms, scheduled_time_ms(row.payload) or 0)",
+        "meant_for_ms = now_ms",
+        "the delays of a topic and of its subscription add up to more than 15 minutes",
+        "test_a_late_topic_and_a_late_subscription_do_not_add_up",
     ),
     Mutant(
         "S5",
@@ -134,6 +158,14 @@ SERVICE = (
         "self._house.authorize(request.headers, place.path, Right.LISTEN, now_ms)",
         "a key without Manage may administer",
         "test_only_manage_administers",
+    ),
+    Mutant(
+        "S8",
+        "client/preparation.py",
+        "return self.send if plan.sends else self.listen",
+        "return self.send",
+        "a syphon has to have Send on the backlog queues",
+        "test_each_role_proves_its_own_rights_without_creating",
     ),
     Mutant(
         "S9",

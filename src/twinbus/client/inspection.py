@@ -44,19 +44,20 @@ def inspect(
     primary_name: str | None = None,
     attempt_s: float = ATTEMPT_S,
     admin_s: float | None = None,
+    messages_max: int = MESSAGES_MAX,
     earlier: Inspection | None = None,
 ) -> Inspection:
     """Look at both sides; takes some seconds when one of them is silent. Changes nothing and takes no message.
 
-    Raises `PairingError` for two that are no pair; what a namespace refuses to tell is unknown.
+    Raises `PairingError` for two that are no pair; what a namespace refuses to tell is unknown. Where numbers may not
+    be listed, up to `messages_max` messages of a queue are counted by peeking, each of which is an operation.
     """
     plan = plan_for(primary, secondary, primary_name=primary_name, queue_count=count)
     problem = findings.plan_problem(plan)
     if problem is not None:
         raise PairingError(problem)
-    inspector = _Inspector(
-        plan, primary, secondary, attempt_s, admin_deadline(attempt_s) if admin_s is None else admin_s
-    )
+    admin_s = admin_deadline(attempt_s) if admin_s is None else admin_s
+    inspector = _Inspector(plan, primary, secondary, attempt_s, admin_s, messages_max)
     try:
         return inspector.look(earlier)
     finally:
@@ -72,9 +73,17 @@ class _Listing:
 
 
 class _Inspector:
-    def __init__(self, plan: Plan, primary: Namespace, secondary: Namespace, attempt_s: float, admin_s: float) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        primary: Namespace,
+        secondary: Namespace,
+        attempt_s: float,
+        admin_s: float,
+        messages_max: int,
+    ) -> None:
         self._plan, self._primary, self._secondary = plan, primary, secondary
-        self._attempt_s, self._admin_s = attempt_s, admin_s
+        self._attempt_s, self._admin_s, self._messages_max = attempt_s, admin_s, messages_max
         self._watchdog = Watchdog()
         self._cost = LookCounter()
 
@@ -91,7 +100,7 @@ class _Inspector:
             tried = list(pool.map(lambda path: self._knock(there, path), paths))
             found = pool.submit(self._list, tried[0]).result()
             # Numbers are listed where that is allowed; elsewhere they are counted by peeking, up to a limit.
-            most = MESSAGES_MAX if found.failure is not None else 1
+            most = self._messages_max if found.failure is not None else 1
             depths = list(pool.map(lambda path, why: self._depth(there, path, why, most), paths, tried))
             further, doubt = pool.submit(self._further, found, depths).result()
             others = list(pool.map(lambda path: self._depth(there, path, None, most), further))

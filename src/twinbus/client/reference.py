@@ -54,18 +54,44 @@ Nothing is counted for the sake of metrics: numbers come from `bus.status()` whe
 * OpenTelemetry gets them by itself, as observable instruments of the meter `twinbus`, as soon as the application sets a
   meter provider.
 * `twinbus syphon --metrics PORT` and `--metrics-file FILE` have those of a syphon that runs as a program: the metrics
-  below that begin with `twinbus_pair_syphon_`, but not `twinbus_pair_syphon_seen`; see
-  [how to run it](../how-to/syphon.md#watch-it).
+  below that begin with `twinbus_pair_syphon_`, but not `twinbus_pair_syphon_seen`, and those of its looks into the
+  backlog; see [how to run it](../how-to/syphon.md#watch-it).
 
 Every metric has the labels {labels}: the client's number in its process, and the names of both
 namespaces. What is unknown is missing; it is never shown as zero. The numbers of a client end when it is closed.
+
+## How old the numbers of the backlog are
+
+* `twinbus_pair_sent_to_backlog_*`, of every client, whatever its key: as of now. It is what this client itself has put
+  there; it asks nobody, and does not know what has come home since.
+* `twinbus_pair_syphon_*`, of a process with a syphon: as of now.
+* `twinbus_pair_backlog_*`, of a process with a syphon: at most 30 s old while anything waits, an entity of the process
+  is failed over, the syphon is paused, or a queue cannot be read; else as of the look that found the backlog empty. The
+  syphon peeks, so *Listen* is enough.
+* `twinbus_pair_backlog_*`, of a client without a syphon: as of the last look, a minute after pairing and then once an
+  hour, if its key has *Listen* or *Manage*. With *Send* alone they are missing.
+* `twinbus_pair_backlog_full_in_seconds` (needs *Manage*) and `twinbus_pair_syphon_seen` (needs *Listen*), of every
+  client: as of the look of the hour.
+
+`twinbus_pair_backlog_looked_timestamp_seconds` is the time of the look. `twinbus_pair_backlog_messages` is exact or
+missing: a look every 30 s counts up to 50 messages a queue, and `twinbus_pair_backlog_messages_at_least` is what it has
+seen. 0 there with `twinbus_pair_backlog_queues_unread` 0 means that nothing waits; a missing number means that nobody
+knows. `twinbus status` looks when it is called.
 """
 ALERTS_TEXT = """
 ## What to be woken for
 
 * `twinbus_pair_entity_state{state="failed over"} == 1`: an entity of the primary is down. Its messages are safe.
 * `sum by (instance, client) (twinbus_pair_backlog_queue_in_rotation) == 0`: no backlog queue is left to go to.
-* `twinbus_pair_backlog_full_in_seconds < 3600` or `twinbus_pair_syphon_seen == 0`: the backlog is not coming home.
+* `twinbus_pair_backlog_oldest_age_seconds > 1800 and time() - twinbus_pair_backlog_looked_timestamp_seconds < 120`,
+  from a process with a syphon: something has waited for half an hour. Without the second half a client that looks once
+  an hour would fire for what came home long ago.
+* `twinbus_pair_backlog_queues_unread > 0`, from a process with a syphon, or `absent(twinbus_pair_syphon_state)`: nobody
+  knows what waits, or no syphon runs.
+* `twinbus_pair_sent_to_backlog_messages > 0` with `absent(twinbus_pair_syphon_state)`: messages were put into the
+  backlog and nobody brings them home.
+* `twinbus_pair_syphon_seen == 0` or `twinbus_pair_backlog_full_in_seconds < 3600`: found by the look of the hour, so
+  up to an hour late.
 * `time() - twinbus_pair_secondary_checked_timestamp_seconds > 7200`: nobody knows whether the secondary would do.
 """
 

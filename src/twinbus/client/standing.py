@@ -37,6 +37,7 @@ from twinbus.pairing.machine import FailedOver, Healthy
 from twinbus.pairing.pair import Pair
 from twinbus.pairing.secondary import Open
 from twinbus.pairing.verdict import classifier_for
+from twinbus.syphon import backlog_look
 
 FIRST_RECHECK_S, RECHECK_S = 60.0, 3600.0
 """When a pair is looked at again after pairing, and how often it proves itself from then on, before an outage does."""
@@ -110,6 +111,7 @@ class Standing:
             options.backlog_queue_count,
             primary_name=self.pair.name,
             attempt_s=self.pair.rules.attempt_s,
+            messages_max=backlog_look.MESSAGES_MAX,
             earlier=None if self.inspection is None else replace(self.inspection, earlier=None),
         )
         if self.chronicle is not None:

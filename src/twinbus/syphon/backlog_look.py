@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 LOOK_EVERY_MS = 25_000
 """From the beginning of a look to that of the next: with the time that a look takes, less than 30 s."""
+MESSAGES_MAX = 50
+"""Of one queue and look. Every message that is peeked at is an operation, and a look comes every half minute."""
 CHECK_S = 1.0
 """How often it is asked whether a look is due; that costs nothing."""
 
@@ -63,20 +65,21 @@ def summary(at: float, depths: Iterable[Depth | None]) -> BacklogLook:
     )
 
 
-async def look_into(line: Line, paths: Iterable[str], at: float, note_peeks: Callable[[int], None]) -> BacklogLook:
-    """Look into every queue. `note_peeks` is told what each has cost. Raises `LineFailed` if the connection is gone."""
-    depths = [await _depth(line, path, note_peeks) for path in paths]
-    return summary(at, depths)
+async def look_into(line: Line, paths: Iterable[str], at: float, *, hidden: int = 0) -> BacklogLook:
+    """Look into every queue; `hidden` are those beside them that nobody here can see into.
+
+    Raises `LineFailed` if the connection is gone.
+    """
+    depths = [await _depth(line, path) for path in paths]
+    return summary(at, [*depths, *[None] * hidden])
 
 
-async def _depth(line: Line, path: str, note_peeks: Callable[[int], None]) -> Depth | None:
-    flow = measure()
+async def _depth(line: Line, path: str) -> Depth | None:
+    flow = measure(MESSAGES_MAX)
     ask = next(flow)
-    peeks = 0
     try:
         while True:
             letters = await peek(line, path, *ask)
-            peeks += 1
             ask = flow.send([_peeked(letter) for letter in letters])
     except StopIteration as done:
         depth: Depth = done.value
@@ -85,8 +88,6 @@ async def _depth(line: Line, path: str, note_peeks: Callable[[int], None]) -> De
         if not line.is_open:
             raise
         return None
-    finally:
-        note_peeks(peeks)
 
 
 def _peeked(letter: bytes) -> Peeked:

@@ -48,9 +48,6 @@ class Chronicle:
     def renewed(self, queue: int, locks: int) -> None:
         """So many locks hold longer."""
 
-    def peeked(self, peeks: int) -> None:
-        """A backlog queue was looked into."""
-
     def paused(self, reason: str) -> None:
         """Nothing is moved until somebody says so."""
 

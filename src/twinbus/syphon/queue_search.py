@@ -78,6 +78,13 @@ class QueueSearch:
         self._may_list = True
         self.latest: BacklogQueues | None = None
 
+    def hidden(self, known: Iterable[str]) -> int:
+        """How many queues beside the known ones may be there, by the latest look, and cannot be seen into."""
+        if self.latest is None:
+            return 0
+        unseen = {backlog_path(self._primary_name, index) for index in (*self.latest.refused, *self.latest.unsure)}
+        return len(unseen - set(known))
+
     async def look(self) -> BacklogQueues:
         """Which queues there are now. Raises `LineFailed` if the secondary cannot be reached."""
         listed, requests = await self._listed()

@@ -49,6 +49,11 @@ class QueueWatch:
         return [queue.path for queue in self._pump.queues if not queue.is_gone]
 
     @property
+    def hidden(self) -> int:
+        """How many others may be there, by the latest search, and cannot be seen into."""
+        return 0 if self._search is None else self._search.hidden(self.paths)
+
+    @property
     def indexes(self) -> list[int]:
         """The same by index."""
         return self._indexes(queue for queue in self._pump.queues if not queue.is_gone)

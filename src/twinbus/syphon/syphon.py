@@ -266,7 +266,8 @@ class Syphon:
         tally, began_ms = self.pump.tally, self._clock()
         done = tally.moved + tally.refused + tally.expired
         try:
-            found = await look_into(line, self.queues.paths, began_ms / 1000, lambda _: None)
+            queues = self.queues
+            found = await look_into(line, queues.paths, began_ms / 1000, hidden=queues.hidden)
         except (LineFailed, DecodeError):
             return None
         if found.waiting_messages is not None:  # better than an estimate
