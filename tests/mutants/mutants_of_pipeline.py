@@ -253,4 +253,28 @@ PIPELINE = (
         "after a power cut only the write interval is unknown, not the sync interval",
         "test_after_another_start_of_the_machine_the_sync_interval_is_dark",
     ),
+    Mutant(
+        "D4",
+        "ledger/pruning.py",
+        "            elif not (is_read or unread):\n",
+        "            elif False:\n",
+        "records that no report has read are pruned",
+        "test_what_no_report_has_read_stays_unless_somebody_insists",
+    ),
+    Mutant(
+        "D4",
+        "ledger/pruning.py",
+        "        notes.save(directory, known)\n",
+        "",
+        "what was pruned shows as missing",
+        "test_what_a_report_has_read_is_deleted_and_does_not_show_as_missing",
+    ),
+    Mutant(
+        "D4",
+        "ledger/expected.py",
+        "    return [writer for writer in expected if not any(_is_seen(writer, each) for each in seen)]",
+        "    return []",
+        "a writer of whom nothing is there is not missed",
+        "test_an_expected_writer_without_a_record_makes_the_answer_unknown_by_name",
+    ),
 )
