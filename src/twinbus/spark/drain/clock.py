@@ -1,7 +1,7 @@
 """A drain every so often, as a structured stream: a source that only ticks, and a drain at each tick.
 
 A tick that is run again after a crash means "drain now" once more, so a replay does no harm, and a tick that finds the
-backlog empty costs a peek a queue and starts no task.
+backlog empty costs a peek a queue and a look for further queues, and starts no task.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def drain_every(
 
     def tick(_rows: DataFrame, _number: int) -> None:
         try:
-            on_drained(drain(spark, replace(options, run=token_hex(4)), on_progress=on_progress))
+            fresh = replace(options, run=token_hex(4))
+            on_drained(drain(spark, fresh, on_progress=on_progress, counts_quarantine=False))
         except TwinbusError as error:
             on_trouble(error)
 

@@ -119,6 +119,7 @@ def drain(
     *,
     on_progress: Callable[[DrainProgress], None] = lambda _progress: None,
     every_s: float = LOOK_S,
+    counts_quarantine: bool = True,
 ) -> Drained:
     """Bring the whole backlog home; how it went.
 
@@ -126,13 +127,16 @@ def drain(
     killed task had under lock come back and are waited for. "unsure": the same, but nobody can say whether there are
     more queues, and `doubt` says why. "stuck": a round moved nothing, or the secondary is gone; `troubles` says why.
     "order unknown": a message lies in a queue that is not its own. Raises `TwinbusError` if the secondary cannot be
-    looked into at first, if order cannot be promised from the start, or Spark gives up.
+    looked into at first, if order cannot be promised from the start, or Spark gives up. With `counts_quarantine` it
+    counts what is in quarantine at the end: a peek a queue if nothing is.
     """
     refuse_speculation(spark)
     dial = options.secondary.namespace().dial(options.attempt_s)
     with Browser(dial, options.attempt_s) as browser:
         driver = _Driver(spark, options, dial, browser, on_progress, every_s)
         done = driver.run()
+        if done.ending == "empty":
+            driver.judge(counts_quarantine=counts_quarantine)
     if options.ledger is not None and done.rounds:
         done.books = books_of(options.ledger, options.run)
     return done
@@ -181,8 +185,6 @@ class _Driver:
             if extents and not sum(report.gone for report in reports):
                 done.ending = "stuck"
                 break
-        if done.ending == "empty":
-            self._judge()
         done.left = sum(each.depth for each in extents.values())
         done.seconds = time.monotonic() - self._began_s
         return done
@@ -238,11 +240,13 @@ class _Driver:
         self._done.missing |= {index: str(failure) for index, failure in found.missing.items()}
         return found
 
-    def _judge(self) -> None:
+    def judge(self, *, counts_quarantine: bool) -> None:
         """Nothing waits any more in what can be seen: whether that is all, and what did not come home."""
         done = self._done
         if done.doubt is not None:
             done.ending = "unsure"
+        if not counts_quarantine:
+            return
         try:
             done.quarantined = self._browser.quarantined(self._options.primary_name, list(self._paths))
         except Unreachable as error:
