@@ -15,6 +15,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusRece
 from azure.servicebus.exceptions import ServiceBusError
 from azure.servicebus.management import EntityStatus
 from backlog_letters import letter, put, stranger
+from cost_story import metered
 from ledger_disks import RefusingDisk
 from paired import WAIT_S, Heard, Stage, wait_until
 from promises import broken_promises, kinds_by, kinds_in, of_kind, records_of
@@ -205,6 +206,29 @@ async def test_whatever_a_syphon_records_has_what_the_page_promises(
     records = records_of(tmp_path)
     assert kinds_in(records) == kinds_by("syphon")
     assert broken_promises(records) == []
+
+
+async def test_every_peek_of_a_syphon_and_of_a_quarantine_is_recorded_as_the_meter_counts_it(
+    namespace_pair: NamespacePair, tmp_path: Path
+) -> None:
+    primary, secondary = namespace_pair
+    primary.create_queue("orders")
+    secondary.create_queue(BACKLOG)
+    home, backlog = dials_of(namespace_pair)
+    await fill(namespace_pair, stranger(), *[letter("orders", f"m{number}") for number in range(20)])
+    with Ledger.at(tmp_path, "syphon") as ledger:
+        options = SyphonOptions(canary=5, **QUICK)
+        async with Syphon(home, backlog, "contoso", 1, options, ledger=ledger) as syphon:
+            await until(lambda: syphon.look().state == "paused after the canary" and syphon.look().held == 0)
+            assert await syphon.count()
+            syphon.resume()
+            await until(lambda: syphon.pump.tally.moved == 20 and syphon.pump.tally.refused == 1)
+        await empty_the_quarantine(namespace_pair, ledger)
+    told = of_kind(records_of(tmp_path), Kind.PEEKED)
+    counted = metered(secondary)
+    assert sum(each.count for each in told) == counted["peek", "operations"] > 2
+    assert sum(each.bytes for each in told) == counted["peek", "size"] > 0
+    assert {each.queue for each in told} == {BACKLOG}, "never the name of a dead-letter queue"
 
 
 # --- a namespace ---

@@ -16,6 +16,7 @@ from twinbus.ledger.kinds import Kind
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.syphon.batches import Batch
 from twinbus.syphon.letters import Held, Name
+from twinbus.syphon.look import DEAD_LETTERS
 
 
 class Chronicle:
@@ -116,9 +117,7 @@ class LedgerChronicle(Chronicle):
         self._record(Event(Kind.LONG_POLL, namespace=self._secondary, queue=self._paths[queue], count=1))
 
     def peeked(self, path: str, letters: Sequence[bytes]) -> None:
-        size = sum(map(len, letters))
-        event = Event(Kind.PEEKED, namespace=self._secondary, queue=path, count=max(1, len(letters)), bytes=size)
-        self._record(event)
+        self._record(peeked_event(self._secondary, path, letters))
 
     def renewed(self, queue: int, locks: int) -> None:
         self._record(Event(Kind.LOCK_RENEWED, namespace=self._secondary, queue=self._paths[queue], count=locks))
@@ -151,6 +150,12 @@ class LedgerChronicle(Chronicle):
             by_path.setdefault(name.path, []).append(name)
         for group in by_path.values():
             self._record(_event(kind, group, self._secondary, queue=self._paths[queue], reason=reason))
+
+
+def peeked_event(namespace: str, path: str, letters: Sequence[bytes]) -> Event:
+    """A queue was looked into, or its dead letters, and this was found. Nothing costs as much as one message."""
+    size, queue = sum(map(len, letters)), path.removesuffix(DEAD_LETTERS)
+    return Event(Kind.PEEKED, namespace=namespace, queue=queue, count=max(1, len(letters)), bytes=size)
 
 
 def _event(

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from twinbus.syphon.line import Line
 
 PAGE = 250
+DEAD_LETTERS = "/$DeadLetterQueue"
+"""Behind the path of a queue: the path of its dead letters."""
 _ACTIVE = 0
 
 Wants = Callable[[str, int | None], bool]

@@ -24,7 +24,7 @@ from twinbus.pairing.envelope import Aliases, read_aliases
 from twinbus.syphon.letters import enqueued_ms
 from twinbus.syphon.line import Line
 from twinbus.syphon.linked import LineFailed
-from twinbus.syphon.look import Wants, count_wanted, pages, peek, sequence_of
+from twinbus.syphon.look import DEAD_LETTERS, Wants, count_wanted, pages, peek, sequence_of
 from twinbus.syphon.messenger import Messenger
 from twinbus.syphon.quarantine_book import QuarantineBook
 from twinbus.syphon.queue_search import chosen
@@ -34,7 +34,6 @@ from twinbus.syphon.tray import Tray
 if TYPE_CHECKING:
     from twinbus.dial import Dial
 
-DEAD_LETTERS = "/$DeadLetterQueue"
 COUNTED_MAX = 10_000
 _CREDIT = 100
 _QUIET_S = 1.0
@@ -151,7 +150,9 @@ class Quarantine:
                 yield describe(queue, letter)
 
     def _new_line(self, dial: Dial) -> Line:
-        return Line(dial, attempt_s=self._attempt_s, clock=lambda: int(time.monotonic() * 1000))
+        return Line(
+            dial, attempt_s=self._attempt_s, clock=lambda: int(time.monotonic() * 1000), peeked=self._book.peeked
+        )
 
 
 class Clearance:

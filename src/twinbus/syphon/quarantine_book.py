@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from twinbus.ledger.events import Event, NoLedger, Recorder
 from twinbus.ledger.kinds import Kind
 from twinbus.pairing.failure import Failure
+from twinbus.syphon.chronicle import peeked_event
 
 if TYPE_CHECKING:
     from twinbus.syphon.quarantine import Quarantined
@@ -17,6 +19,10 @@ class QuarantineBook:
         self._record = (ledger or NoLedger()).record
         self._primary = primary
         self._secondary = secondary
+
+    def peeked(self, path: str, letters: Sequence[bytes]) -> None:
+        """Dead letters were looked at."""
+        self._record(peeked_event(self._secondary, path, letters))
 
     def received(self, found: Quarantined, queue: str) -> None:
         self._record(self._there(Kind.RECEIVED_FROM_BACKLOG, found, queue))
