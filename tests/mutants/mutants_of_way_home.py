@@ -54,6 +54,14 @@ WAY_HOME = (
         "test_what_the_detour_did_to_order_is_measured",
     ),
     Mutant(
+        "P15",
+        "spark/transforms/ordering.py",
+        '    is_due_later = F.coalesce(F.col("due_ms") > F.coalesce("sent_ms", "first_ms"), F.lit(False))',
+        "    is_due_later = F.lit(False)",
+        "scheduled messages count as damage to order",
+        "test_messages_that_are_scheduled_for_later_do_no_damage_to_order",
+    ),
+    Mutant(
         "P16",
         "syphon/letters.py",
         "        return left_ms if left_ms < self.aliases.ttl_ms else None",

@@ -30,7 +30,7 @@ def test_a_ledger_that_was_looked_at_needs_no_patient_jvm_for_a_report_but_for_l
     monkeypatch.setattr(sessions, "LITTLE_ROWS", 10)
     assert settings_for_extent(tmp_path, None) == {}, "nobody has looked at it"
     (store.store / balances.FOLDER).mkdir()
-    balances.save(store.store, Balance(folded=store.manifest.files, steps=store.manifest.steps))
+    balances.save(store.store, Balance(folded=store.manifest.files, steps=store.manifest.steps, homes=["contoso"]))
     assert settings_for_extent(tmp_path, None) == SOON_THERE
     assert settings_for_extent(tmp_path, None, knows_balance=False) == {}
 

@@ -32,24 +32,25 @@ HORIZON_MIN = 15
 
 
 def reconciled(spark: SparkSession, compacted: Compacted) -> Reconciliation:
-    from twinbus.spark.jobs.analysis import reconcile
+    from twinbus.spark.jobs.analysis import known_of, reconcile
     from twinbus.spark.jobs.compaction import steps_in
     from twinbus.spark.transforms.accounts import accounts
     from twinbus.spark.transforms.reconciliation import fates
     from twinbus.spark.transforms.tallies import tallies, watched
 
     found = fates(accounts(steps_in(spark, compacted)))
-    return reconcile(tallies(found), watched(found), coverage_of(compacted), horizon_min=HORIZON_MIN)
+    coverage = coverage_of(compacted)
+    return reconcile(tallies(found), watched(found), coverage, known_of(compacted, coverage, HORIZON_MIN))
 
 
 def verdicts(spark: SparkSession, compacted: Compacted, dark_until_ms: int = 0) -> dict[tuple[str, str], str]:
     from twinbus.spark.jobs.compaction import steps_in
     from twinbus.spark.transforms.accounts import accounts, removals
-    from twinbus.spark.transforms.reconciliation import fates, verdicts, with_removals
+    from twinbus.spark.transforms.reconciliation import Known, fates, verdicts, with_removals
 
     steps = steps_in(spark, compacted)
     located = with_removals(accounts(steps), removals(steps))
-    judged = verdicts(fates(located), horizon_min=HORIZON_MIN, dark_until_ms=dark_until_ms)
+    judged = verdicts(fates(located), Known(HORIZON_MIN, dark_until_ms))
     return {(row["entity"], row["message_id"]): row["verdict"] for row in judged.collect()}
 
 

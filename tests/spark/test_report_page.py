@@ -106,7 +106,7 @@ def test_records_of_a_killed_namespace_are_not_missed_if_every_message_is_accoun
 
 def test_names_cannot_break_out_of_the_page(findings: Findings) -> None:
     evil = "<script>alert(1)</script>"
-    named = [{"verdict": "lost", "entity": evil, "message_id": evil, "first_ms": 1 << 62}]
+    named = [{"verdict": "lost", "entity": evil, "message_id": evil, "first_ms": 1 << 62, "why": evil}]
     outages = [{**findings.outages[0], "entity": evil}]
     reconciliation = replace(findings.reconciliation, named=named, entities={evil: {"lost": 1}})
     looked = Looked()

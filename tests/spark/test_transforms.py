@@ -30,13 +30,14 @@ def steps(spark: SparkSession, *rows: dict[str, Any]) -> DataFrame:
 
 
 def test_steps_read_from_the_segments_are_those_of_compaction(spark: SparkSession, tmp_path: Path) -> None:
-    from twinbus.spark.jobs.compaction import steps_in
+    from twinbus.spark.jobs.compaction import steps_of_files
     from twinbus.spark.transforms.steps import steps as steps_of
 
     a_story(1, 200, misfortunes=1).write(tmp_path)
     (tmp_path / "torn.jsonl").write_text('{"v":1,"process":"x","num')
     read = steps_of(spark.read.schema(SPARK_SCHEMA).json(f"{tmp_path}/*.jsonl"))
-    compacted = steps_in(spark, compact_ledger(one_by_one, tmp_path))
+    store = compact_ledger(one_by_one, tmp_path)
+    compacted = steps_of_files(spark, store.store, store.manifest.files)
     assert read.columns == compacted.columns
     assert {tuple(row) for row in read.collect()} == {tuple(row) for row in compacted.collect()}
 

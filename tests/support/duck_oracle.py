@@ -10,6 +10,18 @@ from twinbus.spark.compaction.compaction import Compacted
 
 Name = tuple[str, str]
 
+STEPS = """
+create view steps as select * replace (
+  case when queue = '' and entity <> '' and namespace <> '' and kind in (
+      'stored', 'delivered', 'duplicate', 'dead_lettered', 'expired', 'inventory', 'copied', 'unclaimed', 'forwarded',
+      'unscheduled', 'removed', 'throttled', 'long_poll'
+    ) and lower(namespace) not in (
+      select lower(namespace) from recorded where kind in ('accepted', 'sent_home', 'received', 'not_sent', 'paired'))
+  then lower(namespace) || ':' || entity else entity end as entity)
+from recorded
+"""
+"""Entities of a namespace that no client calls its primary have its name before theirs."""
+
 PER_MESSAGE = """
 with m as (
   select split_part(lower(entity), '/subscriptions/', 1) as entity, message_id, kind, queue, at_ms, until_ms,
@@ -17,14 +29,15 @@ with m as (
   from steps where message_id is not null and entity <> '' and lower(entity) not like '%/$deadletterqueue'
     and kind in ('forwarded','unclaimed','unscheduled',
                  'accepted','backlogged','in_doubt','not_sent','sent_home','completed','released','lock_lost',
-                 'redriven','discarded','cancelled','dead_lettered','expired','stored','delivered','duplicate',
+                 'redriven','discarded','received_from_backlog','cancelled','dead_lettered','expired','stored','delivered','duplicate',
                  'received')
 ), f as (
   select entity, message_id,
     count(*) filter (kind = 'accepted') as ok, count(*) filter (kind = 'backlogged') as parked,
     count(*) filter (kind = 'in_doubt') as doubt, count(*) filter (kind = 'not_sent') as refused,
     count(*) filter (kind = 'sent_home') as home, count(*) filter (kind = 'completed') as gone,
-    count(*) filter (kind in ('released', 'lock_lost')) as back, count(*) filter (kind = 'redriven') as again,
+    count(*) filter (kind in ('released', 'lock_lost', 'received_from_backlog')) as touched,
+    count(*) filter (kind = 'redriven') as again,
     count(*) filter (kind in ('discarded', 'cancelled')) as binned,
     count(*) filter (kind = 'dead_lettered' and queue = '') as dead_here,
     count(*) filter (kind = 'dead_lettered' and queue <> '') as dead_there,
@@ -38,7 +51,7 @@ with m as (
     count(*) filter (kind in ('unclaimed', 'unscheduled') and queue = '') as unwanted,
     count(distinct reader) filter (kind in ('delivered', 'received') and queue = '') as readers,
     min(at_ms) as first_ms, max(session_id) as session,
-    max(queue) filter (kind = 'backlogged') as q,
+    max(queue) filter (kind = 'backlogged') as q, count(distinct queue) filter (kind = 'backlogged') as queues,
     min(at_ms) filter (kind = 'backlogged') // 60000 as parked_min,
     min(at_ms) filter (kind in ('accepted','sent_home') or (kind = 'stored' and queue = '')) as arrived,
     max(until_ms) filter (kind in ('accepted','sent_home','backlogged','stored')) as due
@@ -48,7 +61,7 @@ with m as (
     greatest(arrived, coalesce(due, 0)) // 60000 as due_min,
     max(arrived // 60000) filter (done > 0) over (partition by entity, session) as done_to,
     max(arrived // 60000) filter (kept > 0) over (partition by entity) as kept_to,
-    max(parked_min) filter (home > 0) over (partition by entity, q) as home_to
+    max(parked_min) filter (home > 0 and queues = 1) over (partition by entity, q) as home_to
   from f
 )
 select entity, message_id, first_ms, case
@@ -71,7 +84,8 @@ select entity, message_id, first_ms, case
   when old_there > 0 then 'expired'
   when binned > 0 then 'discarded'
   when parked > 0 and gone > 0 then 'lost'
-  when parked > 0 then if(back = 0 and coalesce(parked_min + $horizon < home_to, false), 'lost', 'waiting')
+  when parked > 0 then
+    if(touched = 0 and queues = 1 and coalesce(parked_min + $horizon < home_to, false), 'lost', 'waiting')
   else 'in_doubt' end as verdict
 from g
 """
@@ -109,7 +123,8 @@ class Oracle:
     def __init__(self, compacted: Compacted) -> None:
         self._db = duckdb.connect()
         files = [str(compacted.store / file) for file in compacted.manifest.files]
-        self._db.read_parquet(files).create_view("steps")
+        self._db.read_parquet(files).create_view("recorded")
+        self._db.execute(STEPS)
 
     def verdicts(self, horizon_min: int) -> dict[Name, str]:
         rows = self._db.execute(PER_MESSAGE, {"horizon": horizon_min}).fetchall()

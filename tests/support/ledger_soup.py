@@ -7,12 +7,15 @@ import random
 from ledger_story import BASE_MS, MINUTE, Script
 
 from twinbus.ledger import Event, Kind
+from twinbus.ledger.kinds import FACTS
 
+TOLD_BY_NAMESPACES = [kind for kind, facts in FACTS.items() if facts.by == ("namespace",)]
 KINDS = [str(kind) for kind in Kind if kind not in (Kind.OPENED, Kind.CLOSED, Kind.GAP, Kind.REJECTED)]
 
 
 def a_soup(seed: int, messages: int, *, spread: int | None = None) -> list[Script]:
-    """Anything may happen to any message at any time, in batches: nothing that a sane system would do.
+    """Anything may happen to any message at any time, in batches: nothing that a sane system would do. Some of it, in
+    the words of namespaces, happens in another one than the primary.
 
     With a `spread`, what happens at a time happens to one of so many messages of that time.
     """
@@ -26,9 +29,11 @@ def a_soup(seed: int, messages: int, *, spread: int | None = None) -> list[Scrip
             ("orders", "Orders", "news/Subscriptions/a", "news/subscriptions/b", "news", "bills", "")
         )
         sessions = tuple(chance.choice(("", "", "s1")) for _ in ids) if chance.random() < 0.3 else ()
+        kind = chance.choice(KINDS)
         told = Event(
-            chance.choice(KINDS),
+            kind,
             entity,
+            "Backup" if kind in TOLD_BY_NAMESPACES and chance.random() < 0.3 else chance.choice(("contoso", "Contoso")),
             queue=chance.choice(("", "", "q/0", "q/1")),
             message_ids=ids,
             session_ids=sessions,

@@ -21,6 +21,7 @@ from twinbus.client.failures import LinkFailed, interruption
 from twinbus.client.messages import (
     PairedMessageBatch,
     Prepared,
+    due_times,
     light_id,
     room_in,
     schedulable,
@@ -167,7 +168,7 @@ class PairedServiceBusSender(AnySender):
             self._shell.succeeded(entity, epoch)
         seconds = monotonic() - started_at
         if self._chronicle is not None and ids:
-            self._chronicle.accepted(entity.path, ids, sizes, seconds)
+            self._chronicle.accepted(entity.path, ids, sizes, seconds, due_times(prepared.message))
         return SendReceipt(entity.path, ids, PRIMARY, len(ids), seconds=seconds)
 
     async def _send_straight(self, link: AioSenderLink, prepared: Prepared, timeout: float | None) -> Failure | None:

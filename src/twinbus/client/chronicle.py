@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from time import time
 
+from msgspec.structs import replace
+
 from twinbus.amqp.types import text_of
 from twinbus.client.look_cost import LookCost
 from twinbus.client.messages import Glimpse
@@ -57,31 +59,54 @@ class Chronicle:
         self._clock = clock
         self._scheduled = ScheduledIds()
 
-    def accepted(self, entity: str, message_ids: tuple[str, ...], sizes: tuple[int, ...], seconds: float) -> None:
-        """The primary took messages on the straight way. Done for every send, so what can wait is done later."""
-        weight = EVENT_WEIGHT + ACCEPTED_WEIGHT * len(message_ids)
-        self._record_later(weight, _accepted, (entity, self._primary, message_ids, sizes, seconds))
+    def accepted(
+        self,
+        entity: str,
+        message_ids: tuple[str, ...],
+        sizes: tuple[int, ...],
+        seconds: float,
+        due_ms: tuple[int, ...] = (),
+    ) -> None:
+        """The primary took messages on the straight way. Done for every send, so what can wait is done later.
+
+        `due_ms`: when each of them is to be enqueued, if one is scheduled.
+        """
+        for until_ms, which in _by_due(due_ms, slice(0, len(message_ids))) if due_ms else ():
+            event = _accepted(entity, self._primary, message_ids[which], sizes[which], seconds)
+            self._record(replace(event, until_ms=until_ms))
+        if not due_ms:
+            weight = EVENT_WEIGHT + ACCEPTED_WEIGHT * len(message_ids)
+            self._record_later(weight, _accepted, (entity, self._primary, message_ids, sizes, seconds))
 
     def sent(self, receipt: SendReceipt, parcel: SdkParcel) -> None:
         """A send that was not so simple has ended with this receipt, which may say that nothing was accepted."""
-        start, sizes = receipt.accepted, parcel.sizes
+        start, sizes, due_ms = receipt.accepted, parcel.sizes, parcel.due_ms
         if receipt.side is Side.PRIMARY:
             self._scheduled.remember(receipt.entity, receipt.sequence_numbers, receipt.message_ids)
-            self._stored(Kind.ACCEPTED, self._primary, "", receipt, slice(0, start), sizes)
+            for until_ms, which in _by_due(due_ms, slice(0, start)):
+                self._stored(Kind.ACCEPTED, self._primary, "", receipt, which, sizes, until_ms)
         else:
             in_backlog = parcel.sizes_in_backlog
             start = 0
             for queue, group in groupby(receipt.backlog_queues):
                 end = start + sum(1 for _ in group)
                 if queue:
-                    self._stored(Kind.BACKLOGGED, self._secondary, queue, receipt, slice(start, end), in_backlog)
+                    for until_ms, which in _by_due(due_ms, slice(start, end)):
+                        self._stored(Kind.BACKLOGGED, self._secondary, queue, receipt, which, in_backlog, until_ms)
                 else:
                     self._stored(Kind.NOT_SENT, self._primary, "", receipt, slice(start, end), sizes)
                 start = end
         self._stored(Kind.NOT_SENT, self._primary, "", receipt, slice(start, None), sizes)
 
     def _stored(
-        self, kind: Kind, namespace: str, queue: str, receipt: SendReceipt, which: slice, sizes: Sequence[int]
+        self,
+        kind: Kind,
+        namespace: str,
+        queue: str,
+        receipt: SendReceipt,
+        which: slice,
+        sizes: Sequence[int],
+        until_ms: int = 0,
     ) -> None:
         message_ids = receipt.message_ids[which]
         if not message_ids:
@@ -96,6 +121,7 @@ class Chronicle:
             sequence_numbers=receipt.sequence_numbers[which] if kind is Kind.ACCEPTED else (),
             attempts=receipt.attempts,
             duration_us=int(receipt.seconds * 1e6),
+            until_ms=until_ms,
         )
         self._record(event)
 
@@ -180,6 +206,18 @@ class Chronicle:
 
     def faulted(self, reason: str) -> None:
         self._record(Event(Kind.FAULTED, namespace=self._primary, reason=reason))
+
+
+def _by_due(due_ms: Sequence[int], which: slice) -> list[tuple[int, slice]]:
+    """A slice of messages cut into those that are due at the same time: an event has one `until_ms`."""
+    if not due_ms:
+        return [(0, which)]
+    found, start = [], which.start
+    for until_ms, group in groupby(due_ms[which]):
+        end = start + sum(1 for _ in group)
+        found.append((until_ms, slice(start, end)))
+        start = end
+    return found
 
 
 def _accepted(entity: str, primary: str, message_ids: tuple[str, ...], sizes: tuple[int, ...], seconds: float) -> Event:

@@ -33,6 +33,7 @@ _TRANSPORT = PyamqpTransportAsync
 _to_outgoing = _TRANSPORT.to_outgoing_amqp_message
 _DATA, _PROPERTIES_ROOM_BYTES = 5, 8 * 1024
 _DEPTH_MAX = 32
+_SCHEDULE_KEY = SCHEDULE_ANNOTATION.encode()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _RESERVED_KEYS: dict[str | bytes, str] = {name: name for name in RESERVED_NAMES} | {
     name.encode(): name for name in RESERVED_NAMES
@@ -242,8 +243,23 @@ def for_schedule(prepared: Prepared, when: datetime) -> list[bytes]:
     """
     if isinstance(prepared.message, ServiceBusMessageBatch):
         _one(prepared.message)
-    due_at = {SCHEDULE_ANNOTATION: Timestamp(_milliseconds(when))}
+    due_at = {SCHEDULE_ANNOTATION: Timestamp(milliseconds(when))}
     return [rewrite(letter, set_annotations=due_at) for letter in letters_of(prepared)]
+
+
+def due_times(message: SendableMessage) -> tuple[int, ...]:
+    """When each message is to be enqueued, as it says itself: UTC ms, 0 for at once. Empty: all of them at once, as far
+    as a glance tells; a batch is not looked into.
+    """
+    if isinstance(message, ServiceBusMessageBatch):
+        return ()
+    due = tuple([_due_ms(_raw(each)) for each in (message if isinstance(message, list) else (message,))])
+    return due if any(due) else ()
+
+
+def _due_ms(raw: AmqpAnnotatedMessage) -> int:
+    when = (raw._annotations or {}).get(_SCHEDULE_KEY)
+    return milliseconds(when) if isinstance(when, datetime) else 0
 
 
 def _check_time(when: object) -> None:
@@ -251,7 +267,8 @@ def _check_time(when: object) -> None:
         raise TypeError(f"the time to enqueue at must be a datetime, got {type(when).__name__}")
 
 
-def _milliseconds(when: datetime) -> int:
+def milliseconds(when: datetime) -> int:
+    """Since 1970; a time without a zone is UTC, as in the SDK."""
     _check_time(when)
     aware = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
     return (aware - _EPOCH) // timedelta(milliseconds=1)

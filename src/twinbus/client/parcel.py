@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from twinbus.client.messages import Prepared, for_schedule, letters_of, rough_sizes
+from twinbus.client.messages import Prepared, due_times, for_schedule, letters_of, milliseconds, rough_sizes
 from twinbus.errors import ReservedProperty
 from twinbus.pairing.envelope import address, reserved_names_in
 from twinbus.pairing.letters import pack
@@ -46,6 +46,13 @@ class SdkParcel:
             return tuple(map(len, self.letters))
         except Exception:  # a message that cannot be encoded was not sent, and its caller knows
             return rough_sizes(self.prepared.message)
+
+    @property
+    def due_ms(self) -> tuple[int, ...]:
+        """When each message is to be enqueued; empty: all of them at once."""
+        if self.when is None:
+            return due_times(self.prepared.message)
+        return (milliseconds(self.when),) * len(self.message_ids)
 
     @property
     def sizes_in_backlog(self) -> tuple[int, ...]:

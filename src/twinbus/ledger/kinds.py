@@ -95,13 +95,13 @@ class Facts(NamedTuple):
 FACTS: dict[Kind, Facts] = {
     Kind.ACCEPTED: Facts(
         ("client",),
-        "The primary has acknowledged the messages.",
+        "The primary has acknowledged the messages. Those that are scheduled are due at `until_ms`.",
         "send",
         ("entity", "namespace", "message_ids", "sizes", "attempts"),
     ),
     Kind.BACKLOGGED: Facts(
         ("client",),
-        "A backlog queue (`queue`) has acknowledged the messages.",
+        "A backlog queue (`queue`) has acknowledged the messages. Those that are scheduled are due at `until_ms`.",
         "send",
         ("entity", "namespace", "queue", "message_ids", "sizes", "attempts"),
     ),

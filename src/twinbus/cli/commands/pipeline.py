@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from twinbus.spark.jobs.findings import Findings
 
 HORIZON_MIN_MAX = 60 * 24 * 365
+NAMED_SHOWN = 20
+"""Messages to look at, in text."""
 
 LedgerDirectory = Annotated[
     Path, typer.Option("--ledger", metavar="DIR", help="The directory that the ledger is kept in.")
@@ -52,6 +56,14 @@ def report(
         str,
         typer.Option(metavar="TIME", help="Lost is what others that came so much later have overtaken."),
     ] = "15m",
+    lost_to: Annotated[
+        Path | None,
+        typer.Option(
+            "--lost-to",
+            metavar="FILE",
+            help="Write every message that is lost, unknown, duplicated or in doubt, one JSON object a line.",
+        ),
+    ] = None,
     store: Store = None,
     prices: PriceTable = None,
     master: Master = None,
@@ -60,20 +72,24 @@ def report(
 ) -> None:
     """Say what became of every message, when entities were out, whether order was kept, and what it cost.
 
-    What is new in the ledger is compacted to Parquet first; what was read before is not read again. Where records are
-    missing, damaged or of a newer schema, the verdict is "unknown" and the exit code 3. Messages that are lost: 4.
+    What is new in the ledger is compacted to Parquet first; what was read before is not read again. Exit code 0 means
+    that the records prove that nothing is lost, 4 that they prove that messages are. Where they prove neither, since
+    records are missing, damaged or of a newer schema, the verdict is "unknown" and the exit code 3.
 
     \b
     Examples:
       twinbus pipeline report --ledger ./ledger
       twinbus pipeline report --ledger ./ledger --out report.html
       twinbus pipeline report --ledger ./ledger --horizon 1h --json
+      twinbus pipeline report --ledger ./ledger --lost-to lost.jsonl
     """
     from twinbus.cost.prices import load_prices
 
     horizon_min = minutes("--horizon", horizon)
-    _refuse_directory(out)
-    found = findings(ledger, store, load_prices(prices), Where(master, archive), horizon_min)
+    _refuse_directory("--out", out)
+    _refuse_directory("--lost-to", lost_to)
+    with _names_written_to(lost_to) as name:
+        found = findings(ledger, store, load_prices(prices), Where(master, archive), horizon_min, name)
     if out is not None:
         _write(out, found)
     typer.echo(json.dumps(found.as_dict()) if as_json else report_text(found))
@@ -82,7 +98,31 @@ def report(
         raise typer.Exit(code)
 
 
-def findings(ledger: Path, store: Path | None, prices: Prices, where: Where, horizon_min: int) -> Findings:
+@contextmanager
+def _names_written_to(file: Path | None) -> Iterator[Callable[[dict[str, Any]], None] | None]:
+    """What takes a message to look at, and writes it as a line; the file is there when the block ends well."""
+    if file is None:
+        yield None
+        return
+    fresh = file.with_name(f"{file.name}.new")
+    try:
+        with fresh.open("w", encoding="utf-8") as lines:
+            yield lambda row: print(json.dumps(row), file=lines)
+        fresh.replace(file)
+    except OSError as error:
+        raise StoreError(f"{file} cannot be written: {error.strerror}") from error
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def findings(
+    ledger: Path,
+    store: Path | None,
+    prices: Prices,
+    where: Where,
+    horizon_min: int,
+    name: Callable[[dict[str, Any]], None] | None = None,
+) -> Findings:
     """Everything that the ledger says."""
     with Bar("starting") as bar:
         spark, compacted = compacted_ledger(ledger, store, where, bar)
@@ -90,7 +130,7 @@ def findings(ledger: Path, store: Path | None, prices: Prices, where: Where, hor
         from twinbus.spark.jobs.analysis import analyse
 
         with spark_gives_up_in_a_line():
-            return analyse(spark, compacted, prices, horizon_min=horizon_min, tell=bar.say)
+            return analyse(spark, compacted, prices, horizon_min=horizon_min, tell=bar.say, note=bar.note, name=name)
 
 
 def compacted_ledger(
@@ -134,16 +174,16 @@ def minutes(option: str, text: str) -> int:
 
 
 def exit_code(found: Findings) -> int:
-    """3 if the answer would be wrong, 4 if messages are lost."""
+    """0 and 4 only if the records prove that nothing, or something, is lost; else 3."""
     if found.is_empty or found.reconciliation.lost is None:
         return ExitCode.NOT_ALL
     return ExitCode.LOST if found.reconciliation.lost else ExitCode.DONE
 
 
-def _refuse_directory(out: Path | None) -> None:
+def _refuse_directory(option: str, out: Path | None) -> None:
     """A place that cannot be written is said before the work, not after it."""
     if out is not None and (out.is_dir() or not out.parent.is_dir() or not os.access(out.parent, os.W_OK)):
-        raise OptionsError(f"--out {out} cannot be written: give a file in a directory that exists")
+        raise OptionsError(f"{option} {out} cannot be written: give a file in a directory that exists")
 
 
 def _write(out: Path, found: Findings) -> None:
@@ -165,9 +205,30 @@ def report_text(found: Findings) -> str:
     shown = [each for each in ACCEPTED_CLASSES if reconciled.count(each) or each == "lost"]
     rows: list[tuple[Any, ...]] = [("entity", *(each.replace("_", " ") for each in shown))]
     rows += [(entity, *(counts.get(each, 0) for each in shown)) for entity, counts in reconciled.entities.items()]
-    lines = [summary(found), draw.table(rows) if len(rows) > 1 else "", *_missing(found), *_outages(found)]
+    lines = [summary(found), draw.table(rows) if len(rows) > 1 else "", *_held(found), *_named(found)]
+    lines += [*_missing(found), *_outages(found)]
     lines += [draw.table(bill.rows()) for bill in found.bills]
     return "\n\n".join([*filter(None, lines), f"verdict: {reconciled.verdict}"])
+
+
+def _held(found: Findings) -> list[str]:
+    from twinbus.spark.report.page import held
+
+    return list(filter(None, [held(found)]))
+
+
+def _named(found: Findings) -> list[str]:
+    """The first messages to look at, and how to see the others."""
+    from twinbus.spark.report.page import more_named
+    from twinbus.spark.report.plots import moment
+
+    rows = found.reconciliation.named[:NAMED_SHOWN]
+    lines = [
+        f"{row['verdict'].replace('_', ' ')}: {row['entity']} {row['message_id']} (first heard of "
+        f"{moment(row['first_ms'])}){': ' if row['why'] else ''}{row['why'] or ''}"
+        for row in rows
+    ]
+    return ["\n".join(filter(None, [*lines, more_named(found, len(rows))]))] if rows else []
 
 
 def _missing(found: Findings) -> list[str]:

@@ -24,7 +24,7 @@ from twinbus.spark.compaction.conflicts import Earlier, different_in
 from twinbus.spark.compaction.file_names import file_name
 from twinbus.spark.compaction.manifest import Gap, Process, Rejected, Trouble
 from twinbus.spark.compaction.number_ranges import Range, joined
-from twinbus.spark.compaction.primaries import primaries_in
+from twinbus.spark.compaction.primaries import primaries_in, secondaries_in, stores_in
 from twinbus.spark.compaction.step_files import StepFiles
 from twinbus.spark.compaction.steps import parsed, steps_of
 
@@ -277,6 +277,8 @@ def _process_in(table: Any) -> Process:
         rejected=_rejected([each for each in told if each["kind"] == Kind.REJECTED]),
         roles=_roles(table["kind"]),
         primaries=primaries_in(table),
+        stores=stores_in(table),
+        secondaries=secondaries_in(table),
         ranges=_ranges(number, at_ms),
         gaps=[_gap(each) for each in told if each["kind"] == Kind.GAP],
     )

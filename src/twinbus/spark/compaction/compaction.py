@@ -38,6 +38,8 @@ class Compacted:
     """Processes that were running when the run began."""
     bytes_read: int
     segments_read: int
+    read_ms: int = 0
+    """When the run began, by the clock of this machine."""
     expected: tuple[Writer, ...] = ()
     """Who is expected to write to the ledger."""
     pruned: dict[str, PrunedProcess] = field(default_factory=dict)
@@ -56,6 +58,7 @@ def compact_ledger(
     Raises `StoreError` if there is no such ledger, or if the store cannot be written.
     """
     store = store or ledger / FOLDER
+    read_ms = time.time_ns() // 1_000_000
     expected, pruned, found = expectations.load(ledger), notes.load(ledger).processes, segments_and_held(ledger)
     running = frozenset(name[0] for name in map(process_of, found.held) if name is not None)
     with manifests.held(store):
@@ -67,10 +70,10 @@ def compact_ledger(
             for read in reads:
                 _add(manifest, _without_repeats(read, chunks, manifest, store))
             manifests.save(store, manifest)
-        _find_ends(manifest, running, Look(found, time.time_ns() // 1_000_000))
+        _find_ends(manifest, running, Look(found, read_ms))
         manifests.save(store, manifest)  # also what was found out about segments that changed
     bytes_read = sum(chunk.stop - chunk.start for chunk in chunks)
-    return Compacted(store, manifest, running, bytes_read, len(chunks), expected=expected, pruned=pruned)
+    return Compacted(store, manifest, running, bytes_read, len(chunks), read_ms, expected, pruned)
 
 
 def new_chunks(ledger: Path, found: Found, manifest: Manifest) -> Iterator[Chunk]:

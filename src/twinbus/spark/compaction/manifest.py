@@ -84,6 +84,10 @@ class Process(msgspec.Struct):
     """Who it is, as its records tell: "client", "syphon", "namespace", ...; none: it has told too little."""
     primaries: list[str] = []
     """Which primaries its records name; a store that was made before these were kept has none."""
+    stores: list[str] = []
+    """In which namespaces it says messages were stored; a store that was made before these were kept has none."""
+    secondaries: list[str] = []
+    """In which namespaces it says backlog queues are."""
     ranges: list[Range] = []
     gaps: list[Gap] = []
 
@@ -103,6 +107,8 @@ class Process(msgspec.Struct):
         self.rejected.add(more.rejected)
         self.roles = sorted({*self.roles, *more.roles})
         self.primaries = different([*self.primaries, *more.primaries])
+        self.stores = different([*self.stores, *more.stores])
+        self.secondaries = different([*self.secondaries, *more.secondaries])
         self.ranges = joined([*self.ranges, *more.ranges])
         self.gaps = [*self.gaps, *more.gaps][:GAPS_KEPT_MAX]
 

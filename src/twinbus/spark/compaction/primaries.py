@@ -1,13 +1,14 @@
 """Whose ledger this is: the primaries that records name.
 
-A message is accounted for by its entity and its id. `orders` of one primary and `orders` of another would be one, so a
-ledger may tell of one primary only. What its secondary tells of itself has the secondary's name and does not count.
+A message is accounted for by its entity and its id; an entity of another namespace than the primary has the name of its
+namespace before it, as in `backup:orders`. `orders` of one primary and `orders` of another would be one, so a ledger
+may tell of one primary only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
@@ -15,9 +16,14 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from twinbus.ledger.kinds import Kind
 from twinbus.pairing.backlog_queues import index_of, is_backlog_path
 
+if TYPE_CHECKING:
+    from twinbus.spark.compaction.manifest import Process
+
 PRIMARIES_KEPT_MAX = 10
 UNNAMED = "unnamed"
 """What a client that needs no name for its primary writes: it may be any."""
+MARK = ":"
+"""Between the name of a namespace and an entity of it, where that is not the primary; it is in no path."""
 
 IN_NAMESPACE = (
     Kind.ACCEPTED,
@@ -38,6 +44,68 @@ IN_QUEUE = (Kind.BACKLOGGED, Kind.RECEIVED_FROM_BACKLOG)
 """Of these kinds in `queue`, which begins with the name of whose backlog it is. A namespace does not write them: one
 that is the secondary of several pairs may keep one ledger.
 """
+
+
+def stores_in(table: Any) -> list[str]:
+    """The namespaces that the records in a table say messages were stored in: each tells of itself."""
+    return different(_values(table, "namespace", (Kind.STORED,)))
+
+
+def secondaries_in(table: Any) -> list[str]:
+    """The namespaces that the records in a table say backlog queues are in."""
+    has_queue = pc.not_equal(pc.fill_null(table["queue"], ""), "")
+    return different(pc.unique(table["namespace"].filter(has_queue)).to_pylist())
+
+
+def homes(processes: Iterable[Process]) -> frozenset[str]:
+    """What the primary is called, in small letters: as clients and syphons name it, or, if none does, as the only
+    namespace without backlog queues that keeps a ledger names itself. Several names: the ledger tells of several
+    primaries. None: nobody says.
+    """
+    known = list(processes)
+    named = {name.casefold() for process in known for name in process.primaries}
+    if named:
+        return frozenset(named)
+    told = _told(known)
+    rest = told if len(told) == 1 else told - _secondaries(known)
+    return frozenset(rest if len(rest) == 1 else ())
+
+
+def _told(processes: Iterable[Process]) -> set[str]:
+    """Namespaces that keep a ledger."""
+    return {name.casefold() for process in processes for name in process.stores or _program(process)}
+
+
+def _secondaries(processes: Iterable[Process]) -> set[str]:
+    return {name.casefold() for process in processes for name in process.secondaries}
+
+
+def _program(process: Process) -> list[str]:
+    return [process.program] if "namespace" in process.roles else []
+
+
+def strangers(processes: Iterable[Process]) -> frozenset[str]:
+    """Namespaces that keep a ledger, of which nobody says whether they are the primary: it keeps none by the name that
+    clients and syphons use. Empty if the primary keeps one.
+    """
+    known = list(processes)
+    called = homes(known)
+    if any(is_kept_by_primary(process, called) for process in known):
+        return frozenset()
+    return frozenset(_told(known) - _secondaries(known) - called)
+
+
+def split_name(entity: str) -> tuple[str, str]:
+    """The namespace of an entity, empty for the primary, and its path there."""
+    namespace, mark, path = entity.partition(MARK)
+    return (namespace, path) if mark else ("", entity)
+
+
+def is_kept_by_primary(process: Process, homes: frozenset[str]) -> bool:
+    """Whether these are records of the primary itself."""
+    if process.stores:
+        return any(name.casefold() in homes for name in process.stores)
+    return process.program.casefold() in homes and set(process.roles) <= {"namespace"}
 
 
 def primaries_in(table: Any) -> list[str]:

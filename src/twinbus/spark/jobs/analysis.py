@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark import StorageLevel
@@ -15,7 +16,9 @@ from twinbus.cost.bill import Bill, Use, bills
 from twinbus.cost.prices import Prices
 from twinbus.cost.stages import Stage
 from twinbus.spark.compaction.compaction import Compacted
-from twinbus.spark.compaction.coverage import Coverage, coverage_of
+from twinbus.spark.compaction.coverage import Coverage, coverage_of, ending_of
+from twinbus.spark.compaction.primaries import split_name, strangers
+from twinbus.spark.compaction.told import silence_of
 from twinbus.spark.jobs.bookkeeping import Books, books, rows_of
 from twinbus.spark.jobs.findings import WORTH_A_LOOK, Findings, Reconciliation, Row
 from twinbus.spark.jobs.outage_hours import hours_out
@@ -23,9 +26,11 @@ from twinbus.spark.jobs.tables import AT_ONCE
 from twinbus.spark.transforms import availability as outage_times
 from twinbus.spark.transforms import ordering as order
 from twinbus.spark.transforms import reconciliation as fate
-from twinbus.spark.transforms.classes import WAITING
+from twinbus.spark.transforms.accounts import holder_number
+from twinbus.spark.transforms.classes import ACCEPTED_CLASSES, WAITING
 from twinbus.spark.transforms.cost import uses
 from twinbus.spark.transforms.flow import flow
+from twinbus.spark.transforms.reconciliation import Known
 from twinbus.spark.transforms.tallies import counts, verdicts, without_removed
 
 if TYPE_CHECKING:
@@ -36,22 +41,34 @@ NAMED_MAX, SESSIONS_MAX = 200, 50
 SKEW_HEEDED_MS = 1000
 
 
-def analyse(spark: SparkSession, compacted: Compacted, prices: Prices, *, horizon_min: int, tell: Tell) -> Findings:
-    """Everything that the store says. What earlier runs have looked at is not looked at again."""
+def analyse(
+    spark: SparkSession,
+    compacted: Compacted,
+    prices: Prices,
+    *,
+    horizon_min: int,
+    tell: Tell,
+    note: Tell | None = None,
+    name: Callable[[Row], None] | None = None,
+) -> Findings:
+    """Everything that the store says. What earlier runs have looked at is not looked at again.
+
+    `note` is given what has to be read, `name` every message to look at, also those beyond the first.
+    """
     tell("accounting for every message")
-    with books(spark, compacted) as found:
+    with books(spark, compacted, note=note or tell) as found:
         tell("looking at outages, order, flow and cost")
-        return asked(found, prices, horizon_min=horizon_min)
+        return asked(found, prices, horizon_min=horizon_min, name=name)
 
 
-def asked(books: Books, prices: Prices, *, horizon_min: int) -> Findings:
+def asked(books: Books, prices: Prices, *, horizon_min: int, name: Callable[[Row], None] | None = None) -> Findings:
     """All questions at once: most of the time that a small one takes goes into planning it."""
     coverage = coverage_of(books.compacted)
+    known = known_of(books.compacted, coverage, horizon_min)
     with ThreadPoolExecutor(AT_ONCE) as at_once:
         in_order = at_once.submit(ordered, books)
-        reconciled = at_once.submit(
-            lambda: reconcile(books.tallies, looked_at(books), coverage, horizon_min=horizon_min)
-        )
+        reconciled = at_once.submit(lambda: reconcile(books.tallies, looked_at(books), coverage, known, name))
+        strange = strangers(books.compacted.manifest.processes.values())
         out = at_once.submit(lambda: rows_of(outages(books)))
         available = at_once.submit(lambda: rows_of(outage_times.availability(outages(books), books.observed)))
         moved = at_once.submit(lambda: rows_of(flow(books.traffic)))
@@ -60,7 +77,7 @@ def asked(books: Books, prices: Prices, *, horizon_min: int) -> Findings:
     out_times, months = out.result(), paid.result()
     return Findings(
         coverage=coverage,
-        reconciliation=reconciled.result(),
+        reconciliation=_heeding(strange, reconciled.result()),
         outages=out_times,
         availability=available.result(),
         ordering=by_entity,
@@ -81,26 +98,64 @@ def looked_at(books: Books) -> DataFrame:
     return without_removed(books.watched, books.removals)
 
 
-def reconcile(tallies: DataFrame, watched: DataFrame, coverage: Coverage, *, horizon_min: int) -> Reconciliation:
-    """Where every message is. Looked at twice if clocks disagree by more than a second: then the horizon is wider."""
-    dark_until_ms, untold = coverage.dark_until_ms, coverage.untold
-    judged = verdicts(watched, tallies, horizon_min=horizon_min, dark_until_ms=dark_until_ms, untold=untold)
+def known_of(compacted: Compacted, coverage: Coverage, horizon_min: int) -> Known:
+    """What has to be known beside the messages of a store to judge them."""
+    killed = [
+        holder_number(name)
+        for name, process in compacted.manifest.processes.items()
+        if ending_of(name, process, compacted.running) == "killed"
+    ]
+    return Known(horizon_min, coverage.dark_until_ms, silence_of(compacted, coverage), tuple(killed))
+
+
+def reconcile(
+    tallies: DataFrame,
+    watched: DataFrame,
+    coverage: Coverage,
+    known: Known,
+    name: Callable[[Row], None] | None = None,
+) -> Reconciliation:
+    """Where every message is. Looked at twice if clocks disagree by more than a second: then the horizon is wider.
+
+    `name` is given every message to look at.
+    """
+    judged = verdicts(watched, tallies, known)
     rows = rows_of(counts(tallies, judged))
     backwards_ms = max((row["backwards_ms"] or 0 for row in rows), default=0)
     if backwards_ms > SKEW_HEEDED_MS:
-        horizon_min += -(-backwards_ms // 60_000)
-        dark_until_ms += backwards_ms if dark_until_ms else 0
-        judged = verdicts(watched, tallies, horizon_min=horizon_min, dark_until_ms=dark_until_ms, untold=untold)
+        dark_until_ms = known.dark_until_ms + (backwards_ms if known.dark_until_ms else 0)
+        known = known._replace(horizon_min=known.horizon_min + -(-backwards_ms // 60_000), dark_until_ms=dark_until_ms)
+        judged = verdicts(watched, tallies, known)
         rows = rows_of(counts(tallies, judged))
+    if name is not None:
+        for row in fate.named(judged, WORTH_A_LOOK).toLocalIterator():
+            name(row.asDict())
+    held = [row["held_ms"] for row in rows if row["held"]]
     return Reconciliation(
         entities=_by_entity(rows),
         overtaken=sum(row["overtaken"] for row in rows if row["verdict"] == WAITING),
         named=_named(judged, rows),
-        horizon_min=horizon_min,
+        horizon_min=known.horizon_min,
         backwards_ms=backwards_ms,
         coverage_is_complete=coverage.is_complete,
         knows_all_accepted=coverage.knows_all_accepted,
+        held=sum(row["held"] for row in rows),
+        held_since_ms=min(held, default=0),
     )
+
+
+def _heeding(strangers: Collection[str], found: Reconciliation) -> Reconciliation:
+    """The same; unknown if a namespace keeps a ledger that may be the primary's by another name."""
+    ours = {entity for entity, classes in found.entities.items() if set(classes) & set(ACCEPTED_CLASSES)}
+    theirs = [split_name(entity) for entity in found.entities]
+    unclear = sorted({namespace for namespace, path in theirs if namespace in strangers and path in ours})
+    if not unclear:
+        return found
+    text = (
+        f"{', '.join(unclear)} keeps a ledger about entities that clients send to, but they call their primary by "
+        "another name: give both the same (primary_name=, or TwinbusNamespace= in the connection string)"
+    )
+    return replace(found, unsure=(text,))
 
 
 def _by_entity(rows: list[Row]) -> dict[str, dict[str, int]]:

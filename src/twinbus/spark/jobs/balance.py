@@ -20,8 +20,10 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from twinbus.errors import StoreDamaged, StoreError
 from twinbus.spark.compaction.manifest import Manifest, sync_names, write_whole
+from twinbus.spark.compaction.primaries import homes
 
-VERSION = 5
+VERSION = 6
+"""Of what is kept. Raised when an account or another table changes: then everything is made again from the steps."""
 FOLDER, NAME, READERS = "balance", "balance.json", "readers"
 
 
@@ -53,6 +55,10 @@ class Balance(msgspec.Struct):
     """The first and the last time that a client had to do with an entity."""
     removed: dict[str, int] = {}
     """When an entity was deleted for the last time."""
+    homes: list[str] = []
+    """What the primary was called when entities were told apart from those of other namespaces."""
+    made_again: str = ""
+    """Why there is nothing to begin with although there was; empty: there was nothing, or it is here."""
 
     def files(self, table: str) -> list[str]:
         return self.tables.get(table, [])
@@ -74,25 +80,41 @@ class Balance(msgspec.Struct):
 
 
 def load(store: Path, manifest: Manifest) -> Balance:
-    """What the store has; an empty balance if there is none that fits the steps."""
+    """What the store has; an empty balance if there is none that fits the steps, with the reason."""
+    file = store / FOLDER / NAME
     try:
-        balance = msgspec.json.decode((store / FOLDER / NAME).read_bytes(), type=Balance)
-    except (OSError, msgspec.DecodeError):
+        kept = file.read_bytes()
+    except OSError:
         return Balance()
-    whole = all((store / file).exists() for files in balance.tables.values() for file in files)
-    return balance if whole and _fits(balance, store, manifest) else Balance()
+    try:
+        version = msgspec.json.decode(kept, type=_Versioned).version
+        if version != VERSION:
+            return Balance(made_again=f"it was kept in form {version} and this twinbus keeps form {VERSION}")
+        balance = msgspec.json.decode(kept, type=Balance)
+    except msgspec.DecodeError:
+        return Balance(made_again=f"{file} is damaged")
+    reason = _misfit(balance, store, manifest)
+    return Balance(made_again=reason) if reason else balance
 
 
-def _fits(balance: Balance, store: Path, manifest: Manifest) -> bool:
-    """Whether the steps that are in it are some of those in the store.
+class _Versioned(msgspec.Struct):
+    version: int = 0
+
+
+def _misfit(balance: Balance, store: Path, manifest: Manifest) -> str:
+    """Why it is not about some of the steps in the store; empty if it is.
 
     Names do not tell: a ledger that is compacted again, since somebody removed the manifest, has files of the same
     names with more in them. Numbers do: what is not in the balance has to be in the files that are not.
     """
     folded, files = set(balance.folded), set(manifest.files)
-    if balance.version != VERSION or not folded <= files:
-        return False
-    return manifest.steps - balance.steps == _rows(store, files - folded)
+    if not all((store / file).exists() for each in balance.tables.values() for file in each):
+        return "some of its files are gone"
+    if not folded <= files or manifest.steps - balance.steps != _rows(store, files - folded):
+        return "the ledger was compacted anew"
+    if balance.homes != sorted(called := homes(manifest.processes.values())):
+        return f"the primary's name is {' or '.join(sorted(called)) or 'unknown'} now"
+    return ""
 
 
 def _rows(store: Path, files: Iterable[str]) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -121,8 +121,12 @@ class Books:
 
 
 @contextmanager
-def books(spark: SparkSession, compacted: Compacted) -> Iterator[Books]:
+def books(
+    spark: SparkSession, compacted: Compacted, *, note: Callable[[str], None] = lambda _: None
+) -> Iterator[Books]:
     """The books of a store with everything in them that it has; their files stay until the block ends.
+
+    `note` is given a line if what earlier reports have kept cannot be used, and is made again.
 
     Raises `StoreInUse` if another process is at it, `StoreDamaged` if a file of the balance cannot be read, and
     `StoreError` if none can be written.
@@ -130,15 +134,17 @@ def books(spark: SparkSession, compacted: Compacted) -> Iterator[Books]:
     with same_active_session(), ExitStack() as until_read:
         with manifests.held(compacted.store), balances.trouble_in_a_line(compacted.store):
             current = replace(compacted, manifest=manifests.load(compacted.store))
-            balance = _brought_forward(spark, current)
+            balance = _brought_forward(spark, current, note)
             until_read.enter_context(balances.read(compacted.store))
             rows = sum(rows_in(current.store / file) for name in ASKED for file in balance.files(name))
         yield Books(session_for(spark, rows), spark, current, balance)
 
 
-def _brought_forward(spark: SparkSession, compacted: Compacted) -> Balance:
+def _brought_forward(spark: SparkSession, compacted: Compacted, note: Callable[[str], None]) -> Balance:
     store, manifest = compacted.store, compacted.manifest
     balance = balances.load(store, manifest)
+    if balance.made_again:
+        note(f"what earlier reports found is made again because {balance.made_again}")
     folder = balances.fresh_folder(store)
     balances.sweep(store, balance)
     if not set(manifest.files) <= set(balance.folded):

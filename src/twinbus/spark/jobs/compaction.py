@@ -12,7 +12,9 @@ import msgspec
 from twinbus.spark.compaction.chunk import Chunk, Read, compact
 from twinbus.spark.compaction.compaction import Compacted, ReadAll, one_by_one
 from twinbus.spark.compaction.manifest import STEPS
+from twinbus.spark.compaction.primaries import homes
 from twinbus.spark.compaction.steps import STEP_DDL
+from twinbus.spark.transforms.namespaces import named_by_namespace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,12 +55,15 @@ def _read_there(spark: SparkSession, chunks: list[Chunk], store: Path) -> Iterat
 
 
 def steps_in(spark: SparkSession, compacted: Compacted) -> DataFrame:
-    """The steps in a store, with the column `date` that they are partitioned by."""
-    return steps_of_files(spark, compacted.store, compacted.manifest.files)
+    """The steps in a store, with the column `date` that they are partitioned by; entities of other namespaces than the
+    primary have the name of theirs before them.
+    """
+    steps = steps_of_files(spark, compacted.store, compacted.manifest.files)
+    return named_by_namespace(steps, homes(compacted.manifest.processes.values()))
 
 
 def steps_of_files(spark: SparkSession, store: Path, files: list[str]) -> DataFrame:
-    """The steps in some of a store's files."""
+    """The steps in some of a store's files, as they were recorded."""
     schema = f"{STEP_DDL}, date DATE"
     if not files:
         return spark.createDataFrame([], schema)

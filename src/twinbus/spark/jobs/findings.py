@@ -9,6 +9,7 @@ from twinbus.cost.alternatives import Alternative
 from twinbus.cost.bill import Bill
 from twinbus.ledger.endings import FOREVER_MS
 from twinbus.spark.compaction.coverage import Coverage, Unknown
+from twinbus.spark.compaction.primaries import split_name
 from twinbus.spark.transforms.classes import (
     ACCEPTED_CLASSES,
     DUPLICATED,
@@ -38,6 +39,12 @@ class Reconciliation:
     coverage_is_complete: bool
     knows_all_accepted: bool = False
     """Whether at least everything that was accepted is told of: records are missing only of those who kept it."""
+    held: int = 0
+    """Of those that wait, how many a syphon holds under lock."""
+    held_since_ms: int = 0
+    """Since when, at the longest."""
+    unsure: tuple[str, ...] = ()
+    """Why the answer is unknown although no record is missing."""
 
     def count(self, *classes: str) -> int:
         return sum(found.get(each, 0) for found in self.entities.values() for each in classes)
@@ -45,6 +52,11 @@ class Reconciliation:
     @property
     def accepted(self) -> int:
         return self.count(*ACCEPTED_CLASSES)
+
+    @property
+    def not_named(self) -> int:
+        """How many more there are of those that somebody should look at."""
+        return max(0, self.count(*WORTH_A_LOOK) - len(self.named))
 
     @property
     def lost(self) -> int | None:
@@ -58,14 +70,23 @@ class Reconciliation:
         A namespace or syphon that was killed may have kept its last records. They do not matter if all messages come
         from clients whose records are complete, and each of them is accounted for without.
         """
-        accounted = self.accepted and not self.count(UNKNOWN, SENT_ELSEWHERE)
+        if self.unsure or self.count(UNKNOWN) or (self._is_of_others and not self.accepted):
+            return False
+        accounted = self.accepted and not self._is_of_others
         return self.coverage_is_complete or bool(self.knows_all_accepted and accounted)
+
+    @property
+    def _is_of_others(self) -> bool:
+        """Whether the primary has messages that nobody says were accepted."""
+        return any(found.get(SENT_ELSEWHERE) for entity, found in self.entities.items() if not split_name(entity)[0])
 
     @property
     def verdict(self) -> str:
         """In a few words."""
         if not self.is_certain:
-            return f"unknown: records are missing{self._of_those_on_record}"
+            if self.coverage_is_complete:
+                return f"unknown: {self._doubt}{self._at_least}"
+            return "; ".join([f"unknown: records are missing{self._of_those_on_record}", *self.unsure])
         if not self.accepted:
             return "nothing was recorded about any message"
         return f"{self.lost:,} lost" if self.lost else "nothing lost"
@@ -73,12 +94,24 @@ class Reconciliation:
     @property
     def _of_those_on_record(self) -> str:
         """What can be said of the messages that are told of, though records are missing."""
-        lost, unknown = self.count(LOST), self.count(UNKNOWN)
-        if lost:
-            return f"; at least {lost:,} lost"
+        unknown = self.count(UNKNOWN)
+        if self.count(LOST):
+            return self._at_least
         if unknown:
             return f"; {unknown:,} of {self.accepted:,} messages look lost, unless they tell otherwise"
         return f"; the {self.accepted:,} messages that are told of are all accounted for" if self.accepted else ""
+
+    @property
+    def _at_least(self) -> str:
+        return f"; at least {self.count(LOST):,} lost" if self.count(LOST) else ""
+
+    @property
+    def _doubt(self) -> str:
+        """Why nobody knows although no record is missing: the messages concerned are listed elsewhere."""
+        reasons = dict.fromkeys(row["why"] for row in self.named if row["verdict"] == UNKNOWN and row["why"])
+        unknown = [f"{self.count(UNKNOWN):,} of {self.accepted:,} messages: {'; '.join(reasons)}"] if reasons else []
+        nobody = [] if self.accepted else ["those who sent the messages keep no ledger"]
+        return "; ".join([*unknown, *self.unsure, *nobody])
 
     def as_dict(self) -> Row:
         return {
@@ -89,7 +122,10 @@ class Reconciliation:
             "classes": {each: self.count(each) for each in (*ACCEPTED_CLASSES, *OTHER_CLASSES)},
             "entities": self.entities,
             "overtaken": self.overtaken,
+            "held_by_syphon": self.held,
+            "held_since_ms": self.held_since_ms or None,
             "named": self.named,
+            "not_named": self.not_named,
             "horizon_min": self.horizon_min,
             "clocks_disagree_ms": max(0, self.backwards_ms),
         }

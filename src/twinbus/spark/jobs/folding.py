@@ -30,6 +30,7 @@ def brought_forward(run: Run) -> Balance:
     notes = noting.result()
     after = Balance(
         folded=run.compacted.manifest.files,
+        homes=sorted(run.homes),
         steps=run.compacted.manifest.steps,
         tables={"accounts": accounted.all, "stretches": sent, "mended": torn} | counted.result() | notes.tables,
         traffic=run.before.traffic,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyspark.sql import functions as F  # noqa: N812
@@ -103,9 +104,14 @@ def _stretched_here(run: Run, accounted: Accounts, old: Any) -> list[str]:
 
 def _touched(run: Run, accounted: Accounts, old: Any) -> tuple[Any, Any]:
     """The places of the stretches to look at again, and for each stretch so far whether it is one of them."""
-    sent = run.read_here("accounts", accounted.new, ["sender", "sent_place"]).drop_null()
-    stretch = sent["sent_place"].to_numpy() // (order.STRETCH_RECORDS * POSITIONS_MAX)
-    now = pa.table({"sender": sent["sender"], "stretch": stretch})
+    sent = run.read_here("accounts", accounted.new, ["sender", "sent_place", "due_ms"])
+    sent = sent.filter(sent["sender"].is_valid())
+    due = np.minimum(pc.fill_null(sent["due_ms"], 0).to_numpy(), order.DUE_MS_MAX) * POSITIONS_MAX
+    # A message is in one of two: looking at the other one again changes nothing.
+    now = pa.concat_tables(
+        pa.table({"sender": sent["sender"], "stretch": place // (order.STRETCH_RECORDS * POSITIONS_MAX)})
+        for place in (sent["sent_place"].to_numpy(), due)
+    )
     was_there = old.filter(at_hand.rows_naming(old["files"], {name_of(file) for file in accounted.replaced}))
     places = pa.concat_tables([now, was_there.select(PLACE)]).group_by(PLACE).aggregate([])
     return places, at_hand.rows_with(old, PLACE, places)

@@ -90,7 +90,7 @@ def _marked(steps: DataFrame, bucket_ms: int, sums: Sums) -> DataFrame:
         F.lower("entity").alias("entity"),
         "session_id",
         F.xxhash64("session_id").alias("session"),
-        moves.counts().alias("counts"),
+        moves.counts(steps).alias("counts"),
         is_sight().alias("is_sight"),
         is_removal().alias("is_removal"),
         is_change().alias("is_change"),

@@ -12,11 +12,13 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from twinbus.spark.compaction.compaction import Compacted
 from twinbus.spark.compaction.coverage import coverage_of
+from twinbus.spark.compaction.primaries import homes
 from twinbus.spark.jobs import at_hand
 from twinbus.spark.jobs.balance import Balance
 from twinbus.spark.jobs.compaction import steps_of_files
 from twinbus.spark.jobs.tables import arrow_schemas, read_table, rows_in, with_file
 from twinbus.spark.session import is_little, session_for
+from twinbus.spark.transforms.namespaces import named_by_namespace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -56,8 +58,14 @@ class Run:
         return sorted(set(self.compacted.manifest.files) - set(self.before.folded))
 
     def steps(self) -> DataFrame:
-        """Those that are new."""
-        return self._whole(steps_of_files(session_for(self.spark, self.new), self.store, self._fresh), self.new)
+        """Those that are new; entities of other namespaces than the primary have the name of theirs before them."""
+        fresh = steps_of_files(session_for(self.spark, self.new), self.store, self._fresh)
+        return self._whole(named_by_namespace(fresh, self.homes), self.new)
+
+    @cached_property
+    def homes(self) -> frozenset[str]:
+        """What the primary is called."""
+        return homes(self.compacted.manifest.processes.values())
 
     def rows(self, files: list[str]) -> int:
         return sum(rows_in(self.store / file) for file in files)

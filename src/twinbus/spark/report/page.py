@@ -120,16 +120,36 @@ def _messages(findings: Findings) -> str:
     rows = [(entity, *(counts.get(each, 0) for each in classes)) for entity, counts in sorted(found.entities.items())]
     total = ("all", *(found.count(each) for each in classes))
     remark = f"<p>{found.overtaken:,} wait although later ones have gone on.</p>" if found.overtaken else ""
+    remark += f"<p>{escape(held(findings))}</p>" if found.held else ""
     return f"<h2>Where they are</h2>{table(heads, [*rows, total], total=True)}{remark}" if rows else ""
 
 
 def _named(findings: Findings) -> str:
     rows = [
-        (row["entity"], row["message_id"], row["verdict"].replace("_", " "), moment(row["first_ms"]))
+        (row["entity"], row["message_id"], row["verdict"].replace("_", " "), moment(row["first_ms"]), row["why"] or "")
         for row in findings.reconciliation.named
     ]
-    shown = table(("entity", "message", "what", "first heard of"), rows, text=(1, 2))
-    return f"<h2>To look at</h2>{shown}" if rows else ""
+    shown = table(("entity", "message", "what", "first heard of", "why"), rows, text=(1, 2, 4), long=(4,))
+    more = more_named(findings, len(rows))
+    return f"<h2>To look at</h2>{shown}{f'<p>{escape(more)}</p>' if more else ''}" if rows else ""
+
+
+def more_named(findings: Findings, shown: int) -> str:
+    """How many more messages to look at there are than were shown, and how to see all of them; empty: none."""
+    found = findings.reconciliation
+    more = found.not_named + len(found.named) - shown
+    return f"And {more:,} more: --lost-to FILE writes all of them to a file." if more else ""
+
+
+def held(findings: Findings) -> str:
+    """How many messages a syphon holds under lock, and since when; empty: none."""
+    found = findings.reconciliation
+    return (
+        f"{found.held:,} of those that wait are held under lock by a syphon, the first since "
+        f"{moment(found.held_since_ms)}."
+        if found.held
+        else ""
+    )
 
 
 def _outages(findings: Findings) -> str:

@@ -6,6 +6,8 @@ order, and are what they would be of the whole.
 
 from __future__ import annotations
 
+from zlib import crc32
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -15,6 +17,8 @@ from twinbus.spark.transforms.sums import Sum, Sums, added_up, each, put_togethe
 MINUTE_MS = 60_000
 POSITIONS_MAX = 1 << 20
 """More messages than one event can have: numbers and positions fit into one whole number, in order."""
+HOLDERS, SECONDS_MAX = 1 << 30, (1 << 33) - 1
+"""A second and a number for a process fit into one whole number: the largest tells who came last."""
 
 KEY = ("entity", "message_id")
 DEAD_LETTERS, SUBSCRIPTIONS = "/$deadletterqueue", "/subscriptions/"
@@ -30,6 +34,7 @@ COUNTED: dict[str, tuple[Kind, ...]] = {
     "completed": (Kind.COMPLETED,),
     "returned": (Kind.RELEASED, Kind.LOCK_LOST),
     "redriven": (Kind.REDRIVEN,),
+    "taken": (Kind.RECEIVED_FROM_BACKLOG,),
     "discarded": (Kind.DISCARDED, Kind.CANCELLED),
 }
 """Columns that count steps, wherever they happened."""
@@ -121,7 +126,20 @@ def _slim(steps: DataFrame) -> DataFrame:
         F.xxhash64("process").alias("process"),
         (F.col("number") * POSITIONS_MAX + F.col("position")).alias("place"),
         F.xxhash64(F.lower("entity")).alias("reader"),
+        _take().alias("take"),
+        F.col("sequence_number").isNotNull().alias("is_numbered"),
     )
+
+
+def _take() -> Column:
+    """A number that grows with the second of the step, and says which process it is of (see `holder_number`)."""
+    second = F.least(F.greatest(F.floor(F.col("at_ms") / 1000), F.lit(0)), F.lit(SECONDS_MAX))
+    return second * HOLDERS + F.crc32("process") % HOLDERS
+
+
+def holder_number(process: str) -> int:
+    """The number of a process in `last_take`, modulo `HOLDERS`."""
+    return crc32(process.encode()) % HOLDERS
 
 
 def _is(*kinds: Kind) -> Column:
@@ -138,6 +156,8 @@ def _counts() -> Sums:
     happened |= {name: _is(*kinds) & at_home() for name, kinds in COUNTED_AT_HOME.items()}
     for name, kind in COUNTED_BY_SIDE.items():
         happened |= {f"{name}_home": _is(kind) & at_home(), f"{name}_backlog": _is(kind) & ~at_home()}
+    # The service gives a number to what is scheduled, and to no other send.
+    happened["numbered"] = _is(Kind.ACCEPTED) & F.col("is_numbered")
     return {name: Sum("sum", condition.cast("bigint")) for name, condition in happened.items()}
 
 
@@ -150,6 +170,9 @@ def _moments() -> Sums:
         "arrived_ms": Sum("min", F.when(_is(*ARRIVED) | (_is(Kind.STORED) & at_home()), at_ms)),
         "sent_home_ms": Sum("min", F.when(_is(Kind.SENT_HOME), at_ms)),
         "due_ms": Sum("max", F.when(_is(*ARRIVED, Kind.BACKLOGGED, Kind.STORED), F.col("until_ms"))),
+        "last_ack_ms": Sum("max", F.when(_is(*ARRIVED), at_ms)),
+        "taken_ms": Sum("max", F.when(_is(Kind.RECEIVED_FROM_BACKLOG), at_ms)),
+        "returned_ms": Sum("max", F.when(_is(*COUNTED["returned"]), at_ms)),
     }
 
 
@@ -158,8 +181,11 @@ def _places() -> Sums:
     return {
         "session": Sum("max", F.col("session")),
         "backlog_queue": Sum("max", F.when(_is(Kind.BACKLOGGED), F.coalesce("queue", F.lit(0)))),
+        "other_queue": Sum("min", F.when(_is(Kind.BACKLOGGED), F.coalesce("queue", F.lit(0)))),
         "first_reader": Sum("min", reader),
         "last_reader": Sum("max", reader),
+        "acked_by": Sum("min", F.when(_is(*ARRIVED), F.col("process"))),
+        "last_take": Sum("max", F.when(_is(Kind.RECEIVED_FROM_BACKLOG), F.col("take"))),
     }
 
 
@@ -168,6 +194,7 @@ def _order() -> Sums:
     columns: Sums = {
         "sender": Sum("min", F.when(_is(*SENT), F.col("process"))),
         "sent_place": Sum("min", F.when(_is(*SENT), F.col("place"))),
+        "sent_ms": Sum("min", F.when(_is(*SENT), F.col("at_ms"))),
     }
     for name, kinds in ARRIVALS.items():
         happened = _is(*kinds) & at_home()

@@ -4,6 +4,9 @@ What was sent is in order within one sending process only. What arrived is looke
 records: as receivers were done with it, in the namespace's words and in their own, as the namespace stored it, and as
 the primary acknowledged it.
 
+What was scheduled for later comes later by intent. It is compared only with what was scheduled too, by when it was due;
+if nobody recorded when that was, with nothing.
+
 What a process sent is cut into *stretches*. Within one of them order can be looked at once and for all. Together, only
 those are looked at again in which something came later than the first of all later stretches: they are *torn*.
 """
@@ -16,18 +19,33 @@ from pyspark.sql import functions as F  # noqa: N812
 from twinbus.spark.transforms.accounts import ARRIVALS, POSITIONS_MAX
 
 STRETCH_RECORDS = 8192
-SENT_BY = ("entity", "session", "sender")
+DUE_MS_MAX = 1 << 42
+"""In the year 2109: later ones count as due together, and fit into a whole number as a place."""
+SENT_BY = ("entity", "session", "sender", "is_scheduled")
 IN_STRETCH = (*SENT_BY, "stretch")
 
 
 def journeys(accounts: DataFrame) -> DataFrame:
-    """One row per message that was sent: `entity`, `session`, `sender`, its place in what was sent and the `stretch`
-    that it is in, and for each way of looking at arrivals the moment and the place of the first. `file` stays.
+    """One row per message that was sent: `entity`, `session`, `sender`, whether it `is_scheduled`, its place in what
+    was sent (of what is scheduled, in what is due) and the `stretch` that it is in, and for each way of looking at
+    arrivals the moment and the place of the first. `file` stays.
     """
-    keep = [name for name in ("file", *SENT_BY, "sent_place") if name in accounts.columns]
+    keep = [name for name in ("file", "entity", "session", "sender") if name in accounts.columns]
     arrivals = [f"{name}_{what}" for name in ARRIVALS for what in ("ms", "place")]
-    stretch = F.floor(F.col("sent_place") / (STRETCH_RECORDS * POSITIONS_MAX)).alias("stretch")
-    return accounts.where(F.col("sent_place").isNotNull()).select(*keep, stretch, *arrivals)
+    is_due_later = F.coalesce(F.col("due_ms") > F.coalesce("sent_ms", "first_ms"), F.lit(False))
+    has_a_place = F.col("sent_place").isNotNull() & (is_due_later | (F.col("numbered") == 0))
+    due_place = F.least(F.col("due_ms"), F.lit(DUE_MS_MAX)) * POSITIONS_MAX
+    placed = accounts.where(has_a_place).select(
+        *keep,
+        is_due_later.alias("is_scheduled"),
+        F.when(is_due_later, due_place).otherwise(F.col("sent_place")).alias("sent_place"),
+        *arrivals,
+    )
+    return placed.select(*keep, "is_scheduled", "sent_place", _stretch().alias("stretch"), *arrivals)
+
+
+def _stretch() -> Column:
+    return F.floor(F.col("sent_place") / (STRETCH_RECORDS * POSITIONS_MAX))
 
 
 def with_lateness(journeys: DataFrame, within: tuple[str, ...] = SENT_BY) -> DataFrame:

@@ -17,17 +17,28 @@ How far deliveries have gone is taken from the namespace alone, which knows all 
 what others took, and they may keep no ledger: its word makes a message delivered, and never makes another one lost.
 What came to the namespace while that kept no ledger is not judged by what it told later.
 
-All moments are whole minutes. Something that looks lost may have its other records in the dark: then it is unknown.
+A namespace records what it stores before it acknowledges it. So what was acknowledged, and is not stored according to a
+ledger of the primary that is complete for that time, is lost; likewise an id that was acknowledged for more sends than
+it was stored or dropped as a duplicate. If records of the primary may be missing for that time, it is unknown.
+
+A syphon that took a message from the backlog may hold it while others pass: it waits, until the syphon completes it or
+gives it back. If that syphon was killed, nobody knows what it did last: unknown.
+
+All other moments are whole minutes. Something that looks lost may have its other records in the dark: then it is
+unknown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from twinbus.spark.transforms.accounts import MINUTE_MS
+from twinbus.spark.compaction.told import Silence
+from twinbus.spark.compaction.untold import Stretch
+from twinbus.spark.transforms.accounts import HOLDERS, MINUTE_MS
 from twinbus.spark.transforms.classes import (
     DEAD_LETTERED,
     DELIVERED,
@@ -44,11 +55,25 @@ from twinbus.spark.transforms.classes import (
     WAITING,
 )
 
-_ACKNOWLEDGED, _IN_BACKLOG, _GONE = "acknowledged", "in_backlog", "gone"
-OPEN_STATES = (_ACKNOWLEDGED, WAITING, _IN_BACKLOG, _GONE)
+_ACKNOWLEDGED, _IN_BACKLOG, _GONE, _TOO_FEW = "acknowledged", "in_backlog", "gone", "too_few"
+OPEN_STATES = (_ACKNOWLEDGED, WAITING, _IN_BACKLOG, _GONE, _TOO_FEW)
 """States that are no verdict yet: how far others have gone decides, what is in the dark, or whether the entity is
 still there."""
-ENTITY_KEY, BACKLOG_KEY = ("entity", "session"), ("entity", "backlog_queue")
+ENTITY_KEY, BACKLOG_KEY, CLOCK_KEY = ("entity", "session"), ("entity", "backlog_queue"), ("acked_by",)
+CLOCKS_DIFFER_MS = 1000
+"""By how much, as far as nothing tells."""
+
+
+class Known(NamedTuple):
+    """What has to be known beside the messages to judge them."""
+
+    horizon_min: int
+    dark_until_ms: int = 0
+    """Records may be missing of anything that was first heard of before that."""
+    silence: Silence = Silence()
+    """What follows if the primary does not tell of a message."""
+    killed: Collection[int] = ()
+    """Numbers (`accounts.holder_number`) of processes that were killed."""
 
 
 def with_removals(accounts: DataFrame, removals: DataFrame) -> DataFrame:
@@ -59,9 +84,19 @@ def with_removals(accounts: DataFrame, removals: DataFrame) -> DataFrame:
 def with_state(accounts: DataFrame) -> DataFrame:
     """Add `state`: the class of a message as far as it can be told from its own records, and `removed_ms` if given."""
     is_known = "removed_ms" in accounts.columns
-    return accounts.withColumn(
-        "state", _state(F.col("arrived_ms") <= F.col("removed_ms") if is_known else F.lit(False))
-    )
+    was_removed = F.col("arrived_ms") <= F.col("removed_ms") if is_known else F.lit(False)
+    stated = accounts.withColumn("otherwise", _state(was_removed))
+    return stated.withColumn("state", F.when(_is_too_few(), _TOO_FEW).otherwise(F.col("otherwise")))
+
+
+def _is_too_few() -> Column:
+    """Whether the primary acknowledged more sends of this id than it says it has stored or dropped. A message that came
+    home twice is one.
+    """
+    col = F.col
+    sends = col("accepted") + F.least(col("sent_home"), F.greatest(col("backlogged"), F.lit(1)))
+    is_ours = col("accepted") + col("backlogged") > 0
+    return is_ours & (col("stored") > 0) & (sends > col("stored") + col("dropped"))
 
 
 def _state(was_removed: Column) -> Column:
@@ -98,68 +133,72 @@ def _of_others() -> Column:
 
 def fates(accounts: DataFrame) -> DataFrame:
     """One row per message: only what the verdict needs. `message_id` and `file` stay if they are there."""
-    keep = [name for name in ("file", "entity", "message_id", "session", "backlog_queue") if name in accounts.columns]
+    names = ("file", "entity", "message_id", "session", "backlog_queue", "acked_by")
+    keep = [name for name in names if name in accounts.columns]
     minute = {"arrived_ms": "arrived", "backlogged_ms": "backlogged_at", "first_ms": "first"}
     stated = with_state(accounts)
+    is_in_one_queue = F.coalesce(F.col("backlog_queue") == F.col("other_queue"), F.lit(True))
     return stated.select(
         *keep,
         "state",
+        "otherwise",
         "first_ms",
         "arrived_ms",
+        F.coalesce("last_ack_ms", "arrived_ms").alias("last_ack_ms"),
         *((F.col(ms) / MINUTE_MS).cast("bigint").alias(f"{name}_min") for ms, name in minute.items()),
         (F.greatest("arrived_ms", "due_ms") / MINUTE_MS).cast("bigint").alias("due_min"),
-        (F.col("returned") > 0).alias("was_returned"),
+        # In several queues, or given back by a syphon, it may be passed by others and be there all the same.
+        ((F.col("returned") + F.col("taken") > 0) | ~is_in_one_queue).alias("may_be_passed"),
+        F.when(F.col("taken_ms") > F.coalesce("returned_ms", F.lit(-1)), F.col("taken_ms")).alias("held_ms"),
+        (F.col("last_take") % HOLDERS).alias("holder"),
         (F.col("stored") > 0).alias("was_stored"),
-        (F.col("sent_home") > 0).alias("came_home"),
+        ((F.col("sent_home") > 0) & is_in_one_queue).alias("came_home"),
         (F.col("delivered") > 0).alias("was_delivered"),
         F.greatest(
             F.when(F.col("sent_home_ms").isNotNull(), F.col("backlogged_ms") - F.col("sent_home_ms")),
             F.col("first_ms") - F.col("delivered_ms"),
             F.col("arrived_ms") - F.col("delivered_ms"),
         ).alias("backwards_ms"),
+        F.when(
+            (F.col("accepted") + F.col("sent_home") == 1) & (F.col("stored") == 1),
+            F.abs(F.col("stored_ms") - F.col("acknowledged_ms")),
+        ).alias("apart_ms"),
     )
 
 
-def verdicts(
-    fates: DataFrame, *, horizon_min: int, dark_until_ms: int = 0, untold: Sequence[tuple[int, int]] = ()
-) -> DataFrame:
-    """The same rows with `verdict`, one of the classes, and `overtaken`.
-
-    `dark_until_ms`: records may be missing of anything that was first heard of before that.
-    `untold`: when the primary kept no ledger. What came to it then is not overtaken by what it tells of.
-    """
-    return judged(fates, frontiers(fates), horizon_min=horizon_min, dark_until_ms=dark_until_ms, untold=untold)
+def verdicts(fates: DataFrame, known: Known) -> DataFrame:
+    """The same rows with `verdict`, one of the classes, `overtaken`, and `why` (null: the verdict says it)."""
+    return judged(fates, frontiers(fates), known)
 
 
-def frontiers(fates: DataFrame) -> tuple[DataFrame, DataFrame, DataFrame]:
+Frontiers = tuple[DataFrame, DataFrame, DataFrame, DataFrame]
+
+
+def frontiers(fates: DataFrame) -> Frontiers:
     """How far things have gone. One row per entity and session: `delivered_to_min`, the latest minute of arrival of a
     message that was delivered. One row per entity: `stored_to_min`, the same of those that the namespace recorded.
-    One row per entity and backlog queue: `home_to_min`, the latest minute of entry of one that came home.
+    One row per entity and backlog queue: `home_to_min`, the latest minute of entry of one that came home. One row per
+    process that told of acknowledgements: `apart_ms`, by how much its clock and the namespace's may differ.
     """
     delivered = fates.where("was_delivered").groupBy(*ENTITY_KEY).agg(F.max("arrived_min").alias("delivered_to_min"))
     stored = fates.where("was_stored").groupBy("entity").agg(F.max("arrived_min").alias("stored_to_min"))
     home = fates.where("came_home").groupBy(*BACKLOG_KEY).agg(F.max("backlogged_at_min").alias("home_to_min"))
-    return delivered, stored, home
+    apart = fates.where("apart_ms is not null").groupBy(*CLOCK_KEY).agg(F.max("apart_ms").alias("apart_ms"))
+    return delivered, stored, home, apart
 
 
-def judged(
-    fates: DataFrame,
-    frontiers: tuple[DataFrame, DataFrame, DataFrame],
-    *,
-    horizon_min: int,
-    dark_until_ms: int,
-    untold: Sequence[tuple[int, int]],
-) -> DataFrame:
+def judged(fates: DataFrame, frontiers: Frontiers, known: Known) -> DataFrame:
     """`verdicts` of some messages; the frontiers are those of all there are."""
-    delivered, stored, home = frontiers
+    delivered, stored, home, apart = frontiers
     located = (
-        _left_join(fates, delivered, ENTITY_KEY)
+        _left_join(fates.drop("apart_ms"), delivered, ENTITY_KEY)
         .join(F.broadcast(stored), "entity", "left")
         .transform(lambda frame: _left_join(frame, home, BACKLOG_KEY))
+        .join(F.broadcast(apart), CLOCK_KEY[0], "left")
     )
-    return located.withColumn("overtaken", _overtaken(horizon_min, untold)).withColumn(
-        "verdict", _verdict(dark_until_ms)
-    )
+    overtaken = located.withColumn("overtaken", _overtaken(known.horizon_min, known.silence.untold))
+    found = overtaken.withColumn("_found", _found(known))
+    return found.withColumns({"verdict": F.col("_found.verdict"), "why": F.col("_found.why")}).drop("_found")
 
 
 def _left_join(frame: DataFrame, other: DataFrame, key: tuple[str, ...]) -> DataFrame:
@@ -169,52 +208,114 @@ def _left_join(frame: DataFrame, other: DataFrame, key: tuple[str, ...]) -> Data
     return frame.join(renamed, same, "left").drop(*(f"_{name}" for name in key))
 
 
-def _overtaken(horizon_min: int, untold: Sequence[tuple[int, int]]) -> Column:
+def _overtaken(horizon_min: int, untold: Sequence[Stretch]) -> Column:
     col = F.col
     on_primary = (col("due_min") + horizon_min < col("delivered_to_min")) | (
         ~col("was_stored") & (col("arrived_min") + horizon_min < col("stored_to_min"))
     )
-    in_backlog = ~col("was_returned") & (col("backlogged_at_min") + horizon_min < col("home_to_min"))
+    in_backlog = ~col("may_be_passed") & (col("backlogged_at_min") + horizon_min < col("home_to_min"))
     found = (
-        F.when(col("state").isin(_ACKNOWLEDGED, WAITING), on_primary & ~_arrived_in(untold))
+        F.when(col("state").isin(_ACKNOWLEDGED, WAITING), on_primary & ~_in_any(untold))
         .when(col("state") == _IN_BACKLOG, in_backlog)
         .otherwise(F.lit(False))
     )
     return F.coalesce(found, F.lit(False))
 
 
-def _arrived_in(stretches: Sequence[tuple[int, int]]) -> Column:
-    text = " or ".join(f"arrived_ms >= {since_ms} and arrived_ms < {until_ms}" for since_ms, until_ms in stretches)
+def _in_any(stretches: Sequence[Stretch], since: str = "arrived_ms", until: str = "arrived_ms") -> Column:
+    """Whether `since` to `until` lies in one of the stretches."""
+    text = " or ".join(f"{since} >= {since_ms} and {until} < {until_ms}" for since_ms, until_ms in stretches)
     return F.expr(f"coalesce({text}, false)") if text else F.lit(False)  # a text: there may be many
 
 
-def _verdict(dark_until_ms: int) -> Column:
-    col = F.col
-    lost = F.when(col("first_ms") <= dark_until_ms, UNKNOWN).otherwise(LOST)
+COMPLETED_ONLY = "completed in the backlog and never acknowledged by the primary"
+PASSED_OVER = "others that entered the same backlog queue later have come home"
+OVERTAKEN = "others that came to the primary later have gone on"
+NOT_STORED = "acknowledged by the primary, whose ledger for that time is complete and does not have it"
+STORED_TOO_FEW = "the primary acknowledged more sends of this id than its complete ledger says it stored"
+NOT_TOLD = "acknowledged by the primary, whose records for that time may be missing"
+IN_THE_DARK = "it looks lost, and records are missing that could tell"
+HELD, HELD_BY_KILLED = "held under lock by a syphon", "held under lock by a syphon that was killed"
+
+
+def _found(known: Known) -> Column:
+    """`verdict` and `why` in one."""
+    col, is_dark = F.col, F.col("first_ms") <= known.dark_until_ms
+    state, silence = col("state"), known.silence
+
+    def says(verdict: Column | str, why: str | None = None) -> Column:
+        class_ = F.lit(verdict) if isinstance(verdict, str) else verdict
+        return F.struct(class_.alias("verdict"), F.lit(why).cast("string").alias("why"))
+
+    def lost(why: str) -> Column:
+        return F.when(is_dark, says(UNKNOWN, IN_THE_DARK)).otherwise(says(LOST, why))
+
+    settled = F.when(state == _ACKNOWLEDGED, STORED).when(state == _TOO_FEW, col("otherwise")).otherwise(state)
+    is_held = col("held_ms").isNotNull()
+    backlog = (
+        F.when(is_held & _is_any("holder", known.killed), says(UNKNOWN, HELD_BY_KILLED))
+        .when(is_held, says(WAITING, HELD))
+        .when(col("overtaken"), lost(PASSED_OVER))
+        .otherwise(says(WAITING))
+    )
+    # A duplicate stays one, and one in doubt stays so: only what looks like a loss is told with the reason.
+    on_primary = (
+        F.when(_is_proven_absent(silence) & (state == _TOO_FEW), says(LOST, STORED_TOO_FEW))
+        .when(_is_proven_absent(silence), says(LOST, NOT_STORED))
+        .when(col("overtaken"), lost(OVERTAKEN))
+        .when(_may_be_untold(known), says(UNKNOWN, NOT_TOLD))
+        .otherwise(says(settled))
+    )
     return (
-        F.when(col("state") == _GONE, lost)
-        .when(col("state").isin(_ACKNOWLEDGED, _IN_BACKLOG) & col("overtaken"), lost)
-        .when(col("state") == _ACKNOWLEDGED, STORED)
-        .when(col("state") == _IN_BACKLOG, WAITING)
-        .otherwise(col("state"))
+        F.when(state == _GONE, lost(COMPLETED_ONLY))
+        .when(state == _IN_BACKLOG, backlog)
+        .when(state.isin(_ACKNOWLEDGED, _TOO_FEW), on_primary)
+        .otherwise(says(state))
     )
 
 
+def _is_any(column: str, numbers: Collection[int]) -> Column:
+    return F.expr(f"{column} in ({', '.join(map(str, numbers))})") if numbers else F.lit(False)
+
+
+def _is_proven_absent(silence: Silence) -> Column:
+    """Whether the primary would have told of it. Its clock and that of whoever was told so may differ."""
+    apart = f"coalesce(apart_ms, {CLOCKS_DIFFER_MS})"
+    return _in_any(silence.told, f"arrived_ms - {apart}", f"last_ack_ms + {apart} - 1")
+
+
+def _may_be_untold(known: Known) -> Column:
+    """Whether the primary keeps a ledger that may have had more to say; not if it kept none then, and what is young may
+    still be written down.
+    """
+    silence = known.silence
+    if not silence.is_kept:
+        return F.lit(False)
+    since_ms = silence.read_ms - known.horizon_min * MINUTE_MS if silence.is_running else 1 << 62
+    was_untold = _in_any(silence.untold) | _in_any(silence.untold, "last_ack_ms", "last_ack_ms")
+    return ~was_untold & (F.col("last_ack_ms") < since_ms)
+
+
 def reconciliation(verdicts: DataFrame) -> DataFrame:
-    """One row per entity and verdict: `messages`, how many of them were `overtaken`, and `backwards_ms`: by how much
-    clocks disagree at least, seen from messages that arrived before they left (null or not positive: not at all).
+    """One row per entity and verdict: `messages`, how many of them were `overtaken`, how many are `held` by a syphon
+    and since when at the longest (`held_ms`), and `backwards_ms`: by how much clocks disagree at least, seen from
+    messages that arrived before they left (null or not positive: not at all).
     """
     return verdicts.groupBy("entity", "verdict").agg(
         F.count("*").alias("messages"),
         F.count_if("overtaken").alias("overtaken"),
+        F.count_if(F.col("why") == HELD).alias("held"),
+        F.min(F.when(F.col("why") == HELD, F.col("held_ms"))).alias("held_ms"),
         F.max("backwards_ms").alias("backwards_ms"),
     )
 
 
 def named(verdicts: DataFrame, classes: tuple[str, ...] = (LOST, UNKNOWN, DUPLICATED, IN_DOUBT)) -> DataFrame:
-    """One row per message of these classes: `verdict`, `entity`, `message_id`, `first_ms`; worst and oldest first."""
+    """One row per message of these classes: `verdict`, `entity`, `message_id`, `first_ms`, `why`; worst and oldest
+    first.
+    """
     order = F.array_position(F.array(*map(F.lit, classes)), F.col("verdict"))
     chosen = verdicts.where(F.col("verdict").isin(*classes))
-    return chosen.select("verdict", "entity", "message_id", "first_ms").orderBy(
+    return chosen.select("verdict", "entity", "message_id", "first_ms", "why").orderBy(
         order, "first_ms", "message_id", "entity"
     )

@@ -6,13 +6,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from twinbus.ledger.events import CORRUPT_COLUMN, PER_MESSAGE_FIELDS, SCHEMA_VERSION, described_fields
+from twinbus.spark.compaction.steps import NOT_KEPT
 from twinbus.spark.transforms.traffic import DAY_MS
 
 ONCE = ("count", "bytes", "duration_us")
 PER_MESSAGE = dict(zip(PER_MESSAGE_FIELDS, ("message_id", "size", "session_id", "sequence_number"), strict=True))
-PER_EVENT = {
-    name: kind for name, (kind, _) in described_fields().items() if name not in ("v", "crc", *PER_MESSAGE_FIELDS)
-}
+PER_EVENT = {name: kind for name, (kind, _) in described_fields().items() if name not in NOT_KEPT}
 
 
 def steps(lines: DataFrame) -> DataFrame:

@@ -8,23 +8,35 @@ can be put together.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from twinbus.spark.transforms.classes import DISCARDED, DUPLICATED, IN_DOUBT, WAITING
-from twinbus.spark.transforms.reconciliation import BACKLOG_KEY, ENTITY_KEY, OPEN_STATES, judged, reconciliation
+from twinbus.spark.transforms.reconciliation import (
+    BACKLOG_KEY,
+    CLOCK_KEY,
+    ENTITY_KEY,
+    OPEN_STATES,
+    Frontiers,
+    Known,
+    judged,
+    reconciliation,
+)
 from twinbus.spark.transforms.sums import Sum, Sums, added_up
 
-KEY = ("file", "entity", "session", "backlog_queue", "state")
+KEY = ("file", "entity", "session", "backlog_queue", "acked_by", "state")
 WATCHED = (*OPEN_STATES, DUPLICATED, IN_DOUBT)
-FRONTIERS = ("delivered_to_min", "stored_to_min", "home_to_min")
+FRONTIERS = {
+    "delivered_to_min": ENTITY_KEY,
+    "stored_to_min": ("entity",),
+    "home_to_min": BACKLOG_KEY,
+    "apart_ms": CLOCK_KEY,
+}
 
 
 def tallies(fates: DataFrame) -> DataFrame:
-    """One row per entity, session, backlog queue and state (and file, if the fates have one): `messages`,
-    `backwards_ms`, and how far they have gone, as frontiers are.
+    """One row per entity, session, backlog queue, process that told of the acknowledgement, and state (and file, if the
+    fates have one): `messages`, `backwards_ms`, and how far they have gone, as frontiers are.
     """
     return added_up(fates, [name for name in KEY if name in fates.columns], sums())
 
@@ -37,6 +49,7 @@ def sums() -> Sums:
         "delivered_to_min": Sum("max", F.when(F.col("was_delivered"), F.col("arrived_min"))),
         "stored_to_min": Sum("max", F.when(F.col("was_stored"), F.col("arrived_min"))),
         "home_to_min": Sum("max", F.when(F.col("came_home"), F.col("backlogged_at_min"))),
+        "apart_ms": Sum("max", F.col("apart_ms")),
     }
 
 
@@ -49,32 +62,29 @@ def is_watched() -> Column:
     return F.col("state").isin(*WATCHED)
 
 
-def reached(tallies: DataFrame) -> tuple[DataFrame, DataFrame, DataFrame]:
+def reached(tallies: DataFrame) -> Frontiers:
     """The frontiers of all messages, as `reconciliation.frontiers` has them."""
-    delivered, stored, home = (
+    delivered, stored, home, apart = (
         tallies.where(F.col(name).isNotNull()).groupBy(*key).agg(F.max(name).alias(name))
-        for key, name in zip((ENTITY_KEY, ("entity",), BACKLOG_KEY), FRONTIERS, strict=True)
+        for name, key in FRONTIERS.items()
     )
-    return delivered, stored, home
+    return delivered, stored, home, apart
 
 
-def verdicts(
-    fates: DataFrame,
-    tallies: DataFrame,
-    *,
-    horizon_min: int,
-    dark_until_ms: int = 0,
-    untold: Sequence[tuple[int, int]] = (),
-) -> DataFrame:
+def verdicts(fates: DataFrame, tallies: DataFrame, known: Known) -> DataFrame:
     """`reconciliation.verdicts` of some messages; `tallies` are of all there are."""
-    return judged(fates, reached(tallies), horizon_min=horizon_min, dark_until_ms=dark_until_ms, untold=untold)
+    return judged(fates, reached(tallies), known)
 
 
 def without_removed(watched: DataFrame, removals: DataFrame) -> DataFrame:
     """The same, but what waited in an entity when that was deleted is discarded."""
-    gone = (F.col("state") == WAITING) & (F.col("arrived_ms") <= F.col("removed_ms"))
     located = watched.join(F.broadcast(removals), "entity", "left")
-    return located.withColumn("state", F.when(gone, DISCARDED).otherwise(F.col("state"))).drop("removed_ms")
+    instead = {name: F.when(_gone(name), DISCARDED).otherwise(F.col(name)) for name in ("state", "otherwise")}
+    return located.withColumns(instead).drop("removed_ms")
+
+
+def _gone(state: str) -> Column:
+    return (F.col(state) == WAITING) & (F.col("arrived_ms") <= F.col("removed_ms"))
 
 
 def counts(tallies: DataFrame, verdicts: DataFrame) -> DataFrame:
@@ -85,6 +95,8 @@ def counts(tallies: DataFrame, verdicts: DataFrame) -> DataFrame:
     columns = (
         F.sum("messages").alias("messages"),
         F.lit(0).cast("bigint").alias("overtaken"),
+        F.lit(0).cast("bigint").alias("held"),
+        F.lit(None).cast("bigint").alias("held_ms"),
         F.max("backwards_ms").alias("backwards_ms"),
     )
     return settled.agg(*columns).unionByName(reconciliation(verdicts))

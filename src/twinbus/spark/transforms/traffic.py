@@ -21,12 +21,13 @@ def traffic(steps: DataFrame, *, bucket_ms: int = DAY_MS) -> DataFrame:
 
     The rows of parts of a ledger can be added up. A stretch is a day or a whole part of one.
     """
-    return added_up(steps.where(counts()).withColumns(stretch(bucket_ms)), KEY, sums())
+    return added_up(steps.where(counts(steps)).withColumns(stretch(bucket_ms)), KEY, sums())
 
 
-def counts() -> Column:
-    """Whether a step is traffic, and not hearsay."""
-    return ~(F.col("kind").isin(*map(str, TOLD_TWICE)) & (F.col("queue") != "") & (F.col("entity") == ""))
+def counts(steps: DataFrame) -> Column:
+    """Whether a step is traffic of the pair, and neither hearsay nor about an entity of another namespace."""
+    is_hearsay = F.col("kind").isin(*map(str, TOLD_TWICE)) & (F.col("queue") != "") & (F.col("entity") == "")
+    return ~is_hearsay & ~F.col("is_foreign") if "is_foreign" in steps.columns else ~is_hearsay
 
 
 def stretch(bucket_ms: int) -> dict[str, Column]:

@@ -1,0 +1,154 @@
+"""*Lost* and *nothing lost* are said only where the records prove them: ledgers whose truth is known."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from known_truths import TRUTHS
+from ledger_story import BASE_MS, MINUTE
+from told_ledger import told_ledger
+
+from twinbus.cli.commands.pipeline import exit_code, report_text
+from twinbus.cli.main import run
+from twinbus.cost.prices import Prices
+from twinbus.ledger import Kind
+from twinbus.spark.compaction.compaction import compact_ledger, one_by_one
+from twinbus.spark.jobs import balance as balances
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from twinbus.spark.jobs.findings import Findings
+
+
+def report(spark: SparkSession, ledger: Path) -> Findings:
+    from twinbus.spark.jobs.analysis import analyse
+
+    compacted = compact_ledger(one_by_one, ledger)
+    return analyse(spark, compacted, Prices(), horizon_min=15, tell=lambda _: None)
+
+
+@pytest.mark.parametrize("name", TRUTHS)
+def test_a_report_says_what_the_records_prove_and_no_more(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    truth = TRUTHS[name]
+    with told_ledger(tmp_path) as told:
+        truth.tell(told)
+        found = report(spark, told.write())
+    assert found.reconciliation.entities == truth.classes
+    assert exit_code(found) == truth.code
+    assert truth.words in report_text(found)
+
+
+def due(minute: float) -> int:
+    return BASE_MS + round(minute * MINUTE)
+
+
+def test_messages_that_are_scheduled_for_later_do_no_damage_to_order(spark: SparkSession, tmp_path: Path) -> None:
+    """Compared with each other, by when they are due; of what Azure numbered nobody knows when that is."""
+    with told_ledger(tmp_path) as told:
+        client, primary = told.writer("client"), told.writer("contoso")
+        client.accepted(1, "orders", "later", sequence_numbers=(7,))
+        primary.stored(1, "orders", "later", until_ms=due(60))
+        client.accepted(2, "orders", "now")
+        primary.through(2, "orders", "now")
+        primary.delivered(60, "orders", "later")
+
+        client.accepted(1, "swapped", "third", "first", "second")
+        for name, minute, came in (("third", 30, 31), ("first", 10, 40), ("second", 20, 21)):
+            primary.stored(1, "swapped", name, until_ms=due(minute))
+            primary.delivered(came, "swapped", name)
+
+        client.accepted(1, "plain", "one", "two")
+        primary.through(5, "plain", "two")
+        primary.through(6, "plain", "one")
+
+        client.accepted(1, "azure", "later", sequence_numbers=(8,))
+        client.accepted(2, "azure", "now")
+        for minute, name in ((3, "now"), (60, "later")):
+            client.say(minute, Kind.RECEIVED, "azure", name, namespace="contoso")
+        found = report(spark, told.write())
+    order = {row["entity"]: (row["basis"], row["arrived"], row["late"]) for row in found.ordering}
+    assert order == {
+        "orders": ("delivered", 2, 0),
+        "swapped": ("delivered", 3, 1),
+        "plain": ("delivered", 2, 1),
+        "azure": ("received", 1, 0),
+    }
+
+
+def test_a_message_that_was_accepted_a_moment_ago_may_still_be_written_down(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """By a namespace that is running; from a whole horizon on its silence is unknown."""
+    with told_ledger(tmp_path, base_ms=time.time_ns() // 1_000_000 - 20 * MINUTE) as told:
+        client, primary = told.writer("client", "running"), told.writer("contoso", "running")
+        client.accepted(1, "orders", "m0")
+        primary.through(1, "orders", "m0")
+        client.accepted(2, "orders", "old")
+        client.accepted(19, "orders", "young")
+        found = report(spark, told.write()).reconciliation
+    assert found.entities == {"orders": {"delivered": 1, "unknown": 1, "stored_on_primary": 1}}
+    assert [row["message_id"] for row in found.named] == ["old"]
+
+
+def test_messages_that_are_not_named_are_counted_and_can_be_written_to_a_file(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with told_ledger(tmp_path / "ledger") as told:
+        TRUTHS["nearly_everything_is_lost"].tell(told)
+        ledger = told.write()
+    everything, page = tmp_path / "lost.jsonl", tmp_path / "report.html"
+    asked = ["pipeline", "report", "--ledger", str(ledger), "--out", str(page), "--lost-to", str(everything)]
+    assert run(asked) == 4
+    said = capsys.readouterr().out
+    assert said.count("lost: orders m") == 20
+    assert "And 975 more: --lost-to FILE writes all of them to a file." in said
+    assert "And 795 more: --lost-to FILE writes all of them to a file." in page.read_text(encoding="utf-8")
+    rows = [json.loads(line) for line in everything.read_text(encoding="utf-8").splitlines()]
+    assert {row["message_id"] for row in rows} == {f"m{number}" for number in range(5, 1000)}
+    assert {(row["verdict"], row["entity"], row["why"] != "") for row in rows} == {("lost", "orders", True)}
+    assert run([*asked[:4], "--json"]) == 4
+    reconciliation = json.loads(capsys.readouterr().out)["reconciliation"]
+    assert (len(reconciliation["named"]), reconciliation["not_named"]) == (200, 795)
+
+
+def test_what_a_report_kept_is_made_again_with_one_line_that_says_why(spark: SparkSession, tmp_path: Path) -> None:
+    """As when an older version kept less, or when it turns out later who the primary is."""
+    notes: list[str] = []
+
+    def analysed() -> Findings:
+        from twinbus.spark.jobs.analysis import analyse
+
+        compacted = compact_ledger(one_by_one, tmp_path)
+        return analyse(spark, compacted, Prices(), horizon_min=15, tell=lambda _: None, note=notes.append)
+
+    with told_ledger(tmp_path) as told:
+        for name in ("contoso", "backup"):
+            told.writer(name).through(1, "orders", "m")
+        told.write()
+    assert analysed().reconciliation.entities == {
+        "contoso:orders": {"sent_elsewhere": 1},
+        "backup:orders": {"sent_elsewhere": 1},
+    }
+    assert notes == []
+    with told_ledger(tmp_path) as told:
+        told.writer("client").accepted(1, "orders", "m")
+        told.write()
+    assert analysed().reconciliation.entities == {
+        "orders": {"delivered": 1},
+        "backup:orders": {"sent_elsewhere": 1},
+    }
+    assert notes == ["what earlier reports found is made again because the primary's name is contoso now"]
+    kept = tmp_path / "compacted" / "balance" / "balance.json"
+    kept.write_bytes(kept.read_bytes().replace(b'"version":%d' % balances.VERSION, b'"version":5'))
+    notes.clear()
+    analysed()
+    analysed()
+    form = balances.VERSION
+    assert notes == [
+        f"what earlier reports found is made again because it was kept in form 5 and this twinbus keeps form {form}"
+    ]
