@@ -72,8 +72,8 @@ PIPELINE = (
     Mutant(
         "C2",
         "cost/forecast.py",
-        "        Stage.LOOK: Use(0, 0, usage.looks * usage.queues),",
-        "        Stage.LOOK: Use(0, 0, usage.looks),",
+        "            0, 0, usage.looks * usage.queues + usage.watches,",
+        "            0, 0, usage.looks + usage.watches,",
         "the forecast has one peek for a look, however many queues there are",
         "test_every_process_looks_at_every_queue_each_hour",
     ),

@@ -17,6 +17,8 @@ from twinbus.ledger.kinds import DELIVERY_BYTES
 HOURS_A_MONTH = 720
 """Thirty days, as the documents count."""
 POLL_MIN = SEARCH_MIN = 15
+WATCH_S, WATCHED_MAX = 25, 50
+"""While messages wait, a syphon looks so often into each queue, and at no more messages than these."""
 BACKLOG_QUEUE_BYTES = 5120 << 20
 ALIAS_BYTES = 200
 """About what the detour adds to a message: its destination, session, time to live and schedule."""
@@ -74,6 +76,19 @@ class Usage:
         return (self.clients + self.syphons) * (HOURS_A_MONTH * 3600 // self.look_s)
 
     @property
+    def watched(self) -> float:
+        """Messages in a month that syphons peek at, because they look into each queue while any is failed over."""
+        failed_over_s = max(0.0, self.outage_s - self.failover_s)
+        looks = self.syphons * self.outages * (failed_over_s // WATCH_S)
+        return looks * min(self.queues * WATCHED_MAX, self.rate * failed_over_s)
+
+    @property
+    def watches(self) -> float:
+        """What these looks cost in peeks: one for each message, and one more for each queue, to see that it is all."""
+        failed_over_s = max(0.0, self.outage_s - self.failover_s)
+        return self.watched + self.syphons * self.outages * (failed_over_s // WATCH_S) * self.queues
+
+    @property
     def searches(self) -> float:
         """In a month: a syphon lists the queues every 15 minutes, for senders elsewhere may have made more of them."""
         return self.syphons * HOURS_A_MONTH * 60 / SEARCH_MIN
@@ -112,8 +127,10 @@ def uses(usage: Usage) -> dict[Stage, Use]:
         Stage.SETTLE: Use(usage.messages, 0, usage.messages),
         Stage.PING: Use(usage.pings, usage.pings, usage.pings, usage.pings * PING_BYTES),
         Stage.IDLE: Use(0, usage.idle_polls, usage.idle_polls),
-        # One peek for each queue, if it is empty or its first message alone is looked at.
-        Stage.LOOK: Use(0, 0, usage.looks * usage.queues),
+        # One peek for each queue, if it is empty or its first message alone is looked at; more while messages wait.
+        Stage.LOOK: Use(
+            0, 0, usage.looks * usage.queues + usage.watches, usage.watched * (detoured_size + DELIVERY_BYTES)
+        ),
         # One listing by each client and syphon when it starts, the queues that are made once, looks, and searches.
         Stage.MANAGE: Use(0, 0, usage.clients + usage.syphons + usage.queues + _requests(usage)),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,11 +12,11 @@ from hypothesis import strategies as st
 from twinbus.client.messages import Prepared, letters_of
 from twinbus.client.pings import ping_message
 from twinbus.cost.bill import Use, bill
-from twinbus.cost.forecast import PING_BYTES, Usage, capacity, forecast, uses
+from twinbus.cost.forecast import ALIAS_BYTES, PING_BYTES, Usage, capacity, forecast, uses
 from twinbus.cost.prices import Prices, Tier, load_prices
 from twinbus.cost.stages import CHARGES, Stage
 from twinbus.errors import OptionsError
-from twinbus.ledger.kinds import FACTS
+from twinbus.ledger.kinds import DELIVERY_BYTES, FACTS
 
 
 def test_five_entities_and_twenty_clients_ping_six_thousand_times_an_hour() -> None:
@@ -31,10 +32,21 @@ def test_an_idle_syphon_of_ten_queues_polls_as_often_as_the_documents_say() -> N
 
 def test_every_process_looks_at_every_queue_each_hour() -> None:
     """C1: two requests and a peek for each queue, 720 times in 30 days."""
-    found = uses(Usage(clients=20, syphons=1, queues=10))
+    found = uses(Usage(clients=20, syphons=1, queues=10, outages=0))
     assert found[Stage.LOOK] == Use(0, 0, 720 * 21 * 10)
     assert found[Stage.MANAGE].full == 21 + 10 + 720 * 21 * 2 + 4 * 720, "the syphon lists every 15 minutes"
-    assert uses(Usage(clients=20, syphons=1, queues=10, look_s=60))[Stage.LOOK].full == 60 * 720 * 21 * 10
+    often = uses(Usage(clients=20, syphons=1, queues=10, outages=0, look_s=60))
+    assert often[Stage.LOOK].full == 60 * 720 * 21 * 10
+
+
+def test_while_messages_wait_a_syphon_looks_into_every_queue_each_25_seconds() -> None:
+    """At no more than 50 messages of each, and once more to see whether these are all."""
+    outage: dict[str, Any] = {"queues": 10, "outages": 1, "outage_s": 3_660, "failover_s": 60, "look_s": 1e9}
+    many = uses(Usage(rate=100, size_bytes=1_000, **outage))[Stage.LOOK]
+    assert (many.documents, many.full) == (0, 144 * 10 * 51)
+    assert many.bytes == 144 * 10 * 50 * (1_000 + ALIAS_BYTES + DELIVERY_BYTES)
+    assert uses(Usage(rate=0.01, **outage))[Stage.LOOK].full == 144 * (36 + 10)
+    assert uses(Usage(rate=100, syphons=0, **outage))[Stage.LOOK].full == 0
 
 
 def test_a_forecast_knows_how_large_a_ping_is() -> None:
