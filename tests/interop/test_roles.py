@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
-from roles import MANAGER, QUEUE_COUNT, SENDER, SYPHON, Estate, emitted_rules, estate
+from roles import BACKLOG, MANAGER, QUEUE_COUNT, SENDER, SYPHON, Estate, emitted_rules, estate
 
 from twinbus import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, Side
 from twinbus.cli.main import run
 from twinbus.errors import PairingError
 from twinbus.pairing.backlog_queues import backlog_path
+from twinbus.testing import LocalNamespace
 
 COUNT = ["--count", str(QUEUE_COUNT)]
 WAIT_S = 30
@@ -196,3 +197,34 @@ def test_a_sender_sends_through_the_pair_with_its_keys(
     world.primary.faults.add("no-send", entities=["orders"])
     assert run(["send", "orders", "43", "--no-create", "--queues", str(QUEUE_COUNT)]) == 0
     assert backlog_path("contoso", 0).rpartition("/")[0] in capsys.readouterr().out
+
+
+# --- drill.md ---
+
+
+def test_a_drill_that_cannot_see_the_backlog_does_not_begin(
+    act_as: Any, world: Estate, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Canaries in the backlog would be taken for lost."""
+    act_as(SENDER)
+    monkeypatch.setenv("TWINBUS_PRIMARY", world.primary.connection_string)
+    assert run(["drill", "--entity", "orders", "--by-status", "--no-create", *COUNT, "--yes"]) == 1
+    err = capsys.readouterr().err
+    assert "which needs Listen" in err
+    assert "refuses sends" not in err, "nothing was made to fail"
+
+
+def test_a_drill_needs_send_and_listen_on_the_backlog(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with (
+        LocalNamespace("contoso", data=tmp_path / "bus", queues=["orders"]) as primary,
+        LocalNamespace("backup", rules=["drill:Send+Listen"]) as secondary,
+    ):
+        for index in range(QUEUE_COUNT):
+            secondary.create_queue(backlog_path("contoso", index), **BACKLOG)
+        monkeypatch.setenv("TWINBUS_PRIMARY", primary.connection_string)
+        monkeypatch.setenv("TWINBUS_SECONDARY", secondary.connection_string_for("drill"))
+        wishes = ["--length", "1s", "--ping-interval", "1s", "--no-create", *COUNT, "--yes"]
+        assert run(["drill", "--entity", "orders", *wishes]) == 0, capsys.readouterr()

@@ -76,6 +76,10 @@ class Homecoming:
             found = await QueueSearch(dial, plan.name, plan.options.queue_count, attempt_s=self._attempt_s).look()
         except LineFailed as error:
             raise TwinbusError(f"the backlog on {plan.secondary.host_label} cannot be read: {error}") from None
+        unread = [why for index, why in found.refused.items() if index < plan.options.queue_count]
+        if unread:  # canaries would lie there unseen, and be taken for lost
+            where = f"the backlog on {plan.secondary.host_label}"
+            raise TwinbusError(f"canaries could not be seen in {where}, which needs Listen: {unread[0]}")
         self._queues = found.queues
 
     async def check_receivers(self) -> None:
