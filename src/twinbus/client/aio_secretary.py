@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +32,7 @@ from twinbus.client.preparation import (
     prepare,
     recheck,
 )
+from twinbus.client.queue_settings import QueueSettings, settings_of
 from twinbus.client.secretary import LINKS_AT_ONCE, admin_deadline, admin_failure, asked, detection_of, list_deadline
 from twinbus.pairing.backlog_queues import BACKLOG_SETTINGS
 from twinbus.pairing.failure import Failure
@@ -105,21 +106,21 @@ class AioSecretary:
 
     # --- the secondary ---
 
-    async def _list(self, paths: Iterable[str]) -> frozenset[str] | Failure:
+    async def _list(self, paths: Iterable[str]) -> Mapping[str, QueueSettings] | Failure:
         wanted = {path.lower() for path in paths}
-        found: set[str] = set()
+        found: dict[str, QueueSettings] = {}
         pages = self._administration().list_queues().by_page()
         try:
-            while wanted - found:
+            while wanted - found.keys():
                 async with asyncio.timeout(self._list_s):
                     page = await next_page(pages)
                 if page is None:
                     break
                 self._asked(secondary=1)
-                found |= {name.lower() for name in page} & wanted
+                found |= {queue.name.lower(): settings_of(queue) for queue in page if queue.name.lower() in wanted}
         except Exception as error:
             return admin_failure(error)
-        return frozenset(found)
+        return found
 
     async def _create(self, path: str) -> Failure | None:
         admin, settings = self._administration(), dict[str, Any](BACKLOG_SETTINGS)
@@ -175,10 +176,10 @@ class AioSecretary:
         self.requests = asked(self.requests, primary, secondary)
 
 
-async def next_page(pages: Any) -> list[str] | None:
-    """The names of the queues on the next page of a list; None after the last."""
+async def next_page(pages: Any) -> list[QueueProperties] | None:
+    """The queues on the next page of a list; None after the last."""
     page = await anext(pages, None)
-    return None if page is None else [queue.name async for queue in page]
+    return None if page is None else [queue async for queue in page]
 
 
 async def _read_entity(

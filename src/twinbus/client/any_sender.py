@@ -23,7 +23,7 @@ from twinbus.pairing.entity import Entity
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.receipt import SendReceipt, Side, attach_receipt
 
-KEEPS_LINK = frozenset((FailureKind.BUSY, FailureKind.TOO_LARGE, FailureKind.REJECTED))
+KEEPS_LINK = frozenset((FailureKind.BUSY, FailureKind.TOO_LARGE, FailureKind.NOT_ALLOWED, FailureKind.REJECTED))
 """After these the link is as good as before; after others it is never used again."""
 
 REST_S = 0.1

@@ -52,6 +52,7 @@ KINDS: dict[str, FailureKind] = {
     "com.microsoft:entity-disabled": FailureKind.DISABLED,
     "amqp:resource-limit-exceeded": FailureKind.FULL,
     "amqp:resource-deleted": FailureKind.DELETED,
+    "com.microsoft:timeout": FailureKind.TIMED_OUT,
     "com.microsoft:server-busy": FailureKind.BUSY,
     "amqp:unauthorized-access": FailureKind.UNAUTHORISED,
     "com.microsoft:auth-failed": FailureKind.UNAUTHORISED,
@@ -59,7 +60,7 @@ KINDS: dict[str, FailureKind] = {
     "com.microsoft:argument-error": FailureKind.REJECTED,
     "com.microsoft:argument-out-of-range": FailureKind.REJECTED,
     "com.microsoft:message-not-found": FailureKind.REJECTED,
-    "amqp:not-allowed": FailureKind.REJECTED,
+    "amqp:not-allowed": FailureKind.NOT_ALLOWED,
     "amqp:not-implemented": FailureKind.REJECTED,
     "amqp:invalid-field": FailureKind.REJECTED,
     "amqp:decode-error": FailureKind.REJECTED,
@@ -103,6 +104,7 @@ def describe(error: BaseException, *, sending: bool, has_left: bool | None = Non
     condition = _condition(layers)
     kind = _kind(layers, condition, is_encoding=sending and not has_left)
     is_answered = _is_answered(layers, condition) or kind in (FailureKind.REJECTED, FailureKind.TOO_LARGE)
+    is_answered &= kind is not FailureKind.TIMED_OUT  # it took too long to say no as well as to say yes
     return Failure(
         kind,
         one_line(error),

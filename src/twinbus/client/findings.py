@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from twinbus.client.duration import roughly
 from twinbus.client.plan import Plan, host_of
@@ -14,10 +14,12 @@ TEXT_LENGTH_MAX = 300
 _ADVICE = {
     FailureKind.NO_ANSWER: "check its address and the network, and that it is up",
     FailureKind.UNREACHABLE: "check its address and the network, and that it is up",
+    FailureKind.TIMED_OUT: "it is in trouble of its own: try again later",
     FailureKind.INTERNAL: "it is in trouble of its own: try again later",
     FailureKind.BUSY: "it is throttled: try again later",
     FailureKind.DISABLED: "set their status to Active",
     FailureKind.FULL: "make room or raise the quota",
+    FailureKind.NOT_ALLOWED: "make them anew as backlog queues are made: without sessions, without forwarding",
     FailureKind.UNAUTHORISED: "check the credential, and give it Send on these queues",
 }
 
@@ -162,6 +164,12 @@ def _by_reason(failures: Mapping[int, Failure]) -> list[tuple[Failure, list[int]
 def _queues(plan: Plan, indexes: Iterable[int]) -> str:
     chosen = sorted(indexes)
     return f"queue{'s' if len(chosen) > 1 else ''} {_names(plan, chosen)}"
+
+
+def risky(plan: Plan, groups: Mapping[tuple[str, str], Iterable[int]]) -> Iterator[str]:
+    """One line for each setting of queues that exist which can cost messages or sends."""
+    for (setting, cost), indexes in groups.items():
+        yield f"secondary {plan.secondary}: backlog {_queues(plan, indexes)}: {setting}: {cost}"
 
 
 def _names(plan: Plan, indexes: Iterable[int]) -> str:

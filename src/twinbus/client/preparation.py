@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from twinbus.client import findings
 from twinbus.client.plan import Plan
+from twinbus.client.queue_settings import QueueSettings, by_risk
 from twinbus.errors import PairingError
 from twinbus.pairing.failure import Failure, FailureKind
 
@@ -23,7 +24,7 @@ Result = TypeVar("Result")
 BACKOFF_S = (0.2, 1.0)
 BUSY_WAIT_S = 10.0
 """Nothing is asked again earlier of a server that said it is busy."""
-PASSING = frozenset((Kind.UNREACHABLE, Kind.INTERNAL, Kind.BUSY))
+PASSING = frozenset((Kind.UNREACHABLE, Kind.TIMED_OUT, Kind.INTERNAL, Kind.BUSY))
 """Worth another attempt. Silence is not: it has cost a whole attempt already."""
 OUT_OF_REACH = frozenset((Kind.UNREACHABLE, Kind.NO_ANSWER))
 SAME_FOR_ALL = frozenset((Kind.UNAUTHORISED, Kind.FULL)) | OUT_OF_REACH
@@ -39,7 +40,7 @@ class Right(Enum):
 
 
 class ListQueues(NamedTuple):
-    """Which of these queues does the secondary have? Answer: a set of paths, or a `Failure`."""
+    """Which of these queues does the secondary have? Answer: their settings by path, or a `Failure`."""
 
     paths: tuple[str, ...]
 
@@ -112,6 +113,10 @@ class Preparation:
     """By declared entity: on, off, short (its window), missing (no such entity), or unknown."""
     requests: Requests = field(default_factory=Requests)
     """What it has cost."""
+    queue_settings: str = "unknown"
+    """Whether the backlog queues have the settings they should: good, risky (the warnings say why), or unknown."""
+    lasting: tuple[str, ...] = ()
+    """Those of the warnings about which only pairing can know more: a look later does not ask again."""
 
     @property
     def found(self) -> tuple[int, ...]:
@@ -127,6 +132,8 @@ class _Found(NamedTuple):
     created: tuple[int, ...] = ()
     absent: Mapping[int, Failure] = {}
     listing_failure: Failure | None = None
+    settings: Mapping[int, QueueSettings] | None = None
+    """Of those that were there already; None: they could not be read."""
 
 
 class _Proof(NamedTuple):
@@ -154,8 +161,15 @@ def prepare(plan: Plan, now: float) -> Flow[Preparation]:
     proof = yield from _prove(plan, found.present)
     _refuse_if_useless(plan, found, proof)
     prepared = _weigh(plan, found, proof, now)
+    risky = () if found.settings is None else tuple(findings.risky(plan, by_risk(found.settings)))
     detection, detection_warnings = yield from _look_at_detection(plan)
-    return replace(prepared, duplicate_detection=detection, warnings=prepared.warnings + detection_warnings)
+    return replace(
+        prepared,
+        duplicate_detection=detection,
+        queue_settings="unknown" if found.settings is None else "risky" if risky else "good",
+        warnings=(*prepared.warnings, *risky, *detection_warnings),
+        lasting=(*risky, *detection_warnings),
+    )
 
 
 def recheck(plan: Plan, before: Preparation, now: float) -> Flow[Preparation]:
@@ -165,7 +179,14 @@ def recheck(plan: Plan, before: Preparation, now: float) -> Flow[Preparation]:
     """
     proof = yield from _prove(plan, tuple(plan.paths))
     after = _weigh(plan, _Found(tuple(plan.paths), frozenset(before.found)), proof, now)
-    return replace(after, created=before.created, duplicate_detection=before.duplicate_detection)
+    return replace(
+        after,
+        created=before.created,
+        duplicate_detection=before.duplicate_detection,
+        queue_settings=before.queue_settings,
+        warnings=(*after.warnings, *before.lasting),
+        lasting=before.lasting,
+    )
 
 
 def _assume_all(plan: Plan) -> Flow[_Found]:
@@ -174,18 +195,19 @@ def _assume_all(plan: Plan) -> Flow[_Found]:
 
 
 def _find_or_create(plan: Plan) -> Flow[_Found]:
-    listed: frozenset[str] | Failure = yield from _persist(ListQueues(tuple(plan.paths.values())), plan)
+    listed: Mapping[str, QueueSettings] | Failure = yield from _persist(ListQueues(tuple(plan.paths.values())), plan)
     if isinstance(listed, Failure):
         if listed.kind is Kind.UNAUTHORISED:
             raise PairingError((yield from _why_unauthorised(plan, listed)))
         # Queues may well be there although their list is not to be had: the links will show.
         return _Found(tuple(plan.paths), listing_failure=listed)
-    there = {path.lower() for path in listed}
-    present = [index for index, path in plan.paths.items() if path.lower() in there]
+    there = {path.lower(): settings for path, settings in listed.items()}
+    settings = {index: there[path.lower()] for index, path in plan.paths.items() if path.lower() in there}
+    present = list(settings)
     created, absent = yield from _create(plan, [index for index in plan.paths if index not in present])
     in_doubt = [index for index, why in absent.items() if why.kind is Kind.NO_ANSWER]
     certain = frozenset((*present, *created))
-    return _Found(tuple(sorted((*certain, *in_doubt))), certain, tuple(created), absent)
+    return _Found(tuple(sorted((*certain, *in_doubt))), certain, tuple(created), absent, settings=settings)
 
 
 def _create(plan: Plan, indexes: list[int]) -> Flow[tuple[list[int], dict[int, Failure]]]:

@@ -21,7 +21,7 @@ async def queue_names(namespace: Namespace, attempt_s: float) -> list[list[str]]
                     page = await next_page(listing)
                 if page is None:
                     return pages
-                pages.append(page)
+                pages.append([queue.name for queue in page])
     except Exception as error:
         failure = admin_failure(error)
         kind = PermissionError if failure.kind is FailureKind.UNAUTHORISED else OSError

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -40,6 +40,7 @@ from twinbus.client.preparation import (
     prepare,
     recheck,
 )
+from twinbus.client.queue_settings import QueueSettings, settings_of
 from twinbus.client.watchdog import Watchdog
 from twinbus.client.within import within
 from twinbus.pairing.backlog_queues import BACKLOG_SETTINGS
@@ -136,19 +137,19 @@ class Secretary:
 
     # --- the secondary ---
 
-    def _list(self, paths: Iterable[str]) -> frozenset[str] | Failure:
+    def _list(self, paths: Iterable[str]) -> Mapping[str, QueueSettings] | Failure:
         wanted = {path.lower() for path in paths}
-        found: set[str] = set()
+        found: dict[str, QueueSettings] = {}
         queues = self._administration().list_queues()  # asks for nothing yet
         try:
             for page in every_page(self._list_s, queues):
                 self._asked(secondary=1)
-                found |= {queue.name.lower() for queue in page} & wanted
-                if found == wanted:
+                found |= {queue.name.lower(): settings_of(queue) for queue in page if queue.name.lower() in wanted}
+                if found.keys() == wanted:
                     break
         except Exception as error:
             return admin_failure(error)
-        return frozenset(found)
+        return found
 
     def _create(self, path: str) -> Failure | None:
         admin, settings = self._administration(), dict[str, Any](BACKLOG_SETTINGS)

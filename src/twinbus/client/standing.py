@@ -286,6 +286,7 @@ class Standing:
         status = SecondaryStatus(
             checked_at=datetime.fromtimestamp(found.checked_at or time(), UTC),
             warnings=found.warnings,
+            queue_settings=found.queue_settings,
             capacity_hours=None if looked is None else looked.capacity_hours,
             syphon_seen=None if looked is None else looked.syphon_seen,
         )

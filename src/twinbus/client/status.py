@@ -95,6 +95,9 @@ class SecondaryStatus:
     checked_at: datetime | None = None
     warnings: tuple[str, ...] = ()
     """What was noticed about the pairing, one line each."""
+    queue_settings: str = "unknown"
+    """Whether backlog queues that existed have the settings they should: good, risky (see the warnings), or unknown,
+    as where the credential may not list them."""
     looked_at: datetime | None = None
     """When somebody here last looked into the backlog; what follows is as of then. None: nobody has."""
     waiting_messages: int | None = None
@@ -242,6 +245,8 @@ def _lines(status: Status) -> Iterator[str]:
     if status.secondary_status.unreachable_since is not None:
         yield _unreachable_line(status.secondary_status, status.at)
     yield _secondary_line(status.secondary_status, status.at)
+    if status.secondary_status.checked_at is not None:
+        yield f"backlog: queue settings {status.secondary_status.queue_settings}"
     if status.sent_to_backlog.messages:
         yield _sent_line(status.sent_to_backlog, status.at)
     if status.syphon is not None:

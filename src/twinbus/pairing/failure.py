@@ -10,6 +10,8 @@ class FailureKind(Enum):
     NO_ANSWER = "no answer in time"
     UNREACHABLE = "unreachable"
     """Connection refused, reset, lost or closed by force."""
+    TIMED_OUT = "timed out"
+    """The service answered that it took too long."""
     INTERNAL = "internal error"
     """The service's own trouble, and every condition nobody knows."""
     DISABLED = "disabled"
@@ -19,8 +21,10 @@ class FailureKind(Enum):
     BUSY = "busy"
     UNAUTHORISED = "unauthorised"
     TOO_LARGE = "too large"
+    NOT_ALLOWED = "not allowed"
+    """The entity does not take such messages, or no messages at all: one that demands sessions, for example."""
     REJECTED = "rejected"
-    """The message or the request itself is wrong: argument error, not allowed, cannot be decoded."""
+    """The message or the request itself is wrong: argument error, cannot be decoded."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,9 +33,6 @@ class Role(Enum):
 Classifier = Callable[[Failure], Verdict | None]
 """An application's own opinion on a failed send to the primary; None: as in the table."""
 
-OUTAGE = frozenset(
-    (Kind.NO_ANSWER, Kind.UNREACHABLE, Kind.INTERNAL, Kind.DISABLED, Kind.FULL, Kind.DELETED, Kind.NOT_FOUND)
-)
 CALLERS_FAULT = frozenset((Kind.TOO_LARGE, Kind.REJECTED))
 
 
@@ -48,6 +45,8 @@ def verdict(failure: Failure, role: Role, *, is_known: bool = True) -> Verdict:
         return Verdict.BUSY
     if kind in CALLERS_FAULT:
         return Verdict.RAISE
+    if kind is Kind.NOT_ALLOWED:
+        return Verdict.DOWN if role is Role.BACKLOG else Verdict.RAISE  # other queues may allow it
     if kind is Kind.UNAUTHORISED:
         return Verdict.RAISE if role is Role.PRIMARY else Verdict.DOWN
     if kind is Kind.NOT_FOUND and role is Role.PRIMARY and not is_known:
@@ -58,7 +57,8 @@ def verdict(failure: Failure, role: Role, *, is_known: bool = True) -> Verdict:
 def documented(failure: Failure) -> Verdict | None:
     """The literal rule of the documents: time-outs and errors that are not transient count; transient ones are raised.
 
-    A connection that is lost and an internal error are transient there, so they never fail over by themselves.
+    A connection that is lost and an internal error are transient there, so they never fail over by themselves. A
+    time-out counts, whether nobody answered or the service says that it took too long.
     """
     return Verdict.RAISE if failure.kind in (Kind.UNREACHABLE, Kind.INTERNAL) else None
 

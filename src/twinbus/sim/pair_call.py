@@ -41,7 +41,7 @@ def expected(failure: Failure, *, is_backlog: bool, is_known: bool) -> Expected:
             return Expected.BUSY
         case Kind.TOO_LARGE | Kind.REJECTED:
             return Expected.RAISE
-        case Kind.UNAUTHORISED:
+        case Kind.UNAUTHORISED | Kind.NOT_ALLOWED:
             return Expected.DOWN if is_backlog else Expected.RAISE
         case Kind.NOT_FOUND:
             return Expected.DOWN if is_backlog or is_known else Expected.RAISE

@@ -16,6 +16,7 @@ CONDITIONS = (
     "amqp:link:detach-forced",
     "com.example:never-heard-of",
     "com.microsoft:argument-error",
+    "amqp:not-allowed",
     "amqp:link:message-size-exceeded",
 )
 DISK_FAILS_EVERY_S = 0.3

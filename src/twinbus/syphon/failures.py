@@ -16,7 +16,7 @@ _KINDS: dict[str, FailureKind] = {
     "amqp:link:message-size-exceeded": FailureKind.TOO_LARGE,
     "com.microsoft:argument-error": FailureKind.REJECTED,
     "com.microsoft:argument-out-of-range": FailureKind.REJECTED,
-    "amqp:not-allowed": FailureKind.REJECTED,
+    "amqp:not-allowed": FailureKind.NOT_ALLOWED,
     "amqp:decode-error": FailureKind.REJECTED,
     "amqp:invalid-field": FailureKind.REJECTED,
     "amqp:not-implemented": FailureKind.REJECTED,

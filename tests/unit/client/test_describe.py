@@ -158,7 +158,8 @@ def test_a_time_out_that_the_server_told_is_told_from_one_that_nobody_did() -> N
         message="late", condition=b"com.microsoft:timeout", error=MessageSendFailed(b"com.microsoft:timeout")
     )
     failure = describe(told, sending=True)
-    assert (failure.kind, failure.condition, failure.in_doubt) == (FailureKind.INTERNAL, "com.microsoft:timeout", False)
+    assert (failure.kind, failure.condition, failure.in_doubt) == (FailureKind.TIMED_OUT, "com.microsoft:timeout", True)
+    assert not describe(told, sending=True, has_left=False).in_doubt
     failure = describe(OperationTimeoutError(message="late"), sending=True)
     assert (failure.kind, failure.condition, failure.in_doubt) == (FailureKind.NO_ANSWER, None, True)
 

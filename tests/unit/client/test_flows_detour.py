@@ -77,7 +77,18 @@ def test_a_lost_queue_is_tried_again_after_its_probation_and_not_before() -> Non
     assert bus.told("backlog_queue_back")
 
 
-@pytest.mark.parametrize("kind", [Kind.UNAUTHORISED, Kind.NOT_FOUND, Kind.DISABLED, Kind.DELETED, Kind.INTERNAL])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        Kind.UNAUTHORISED,
+        Kind.NOT_ALLOWED,
+        Kind.NOT_FOUND,
+        Kind.DISABLED,
+        Kind.DELETED,
+        Kind.INTERNAL,
+        Kind.TIMED_OUT,
+    ],
+)
 def test_whatever_is_wrong_with_a_queue_is_reported_and_another_one_is_used(kind: Kind) -> None:
     bus = failed_over()
     bus.backlog[1].always = fails(kind)

@@ -27,6 +27,7 @@ from twinbus.client.preparation import (
     prepare,
     recheck,
 )
+from twinbus.client.queue_settings import LONG_S, SIZE_MB, QueueSettings
 from twinbus.errors import PairingError
 from twinbus.pairing.failure import Failure, FailureKind
 
@@ -51,6 +52,8 @@ class Town:
 
     def __init__(self, queues: Iterable[str] = ()) -> None:
         self.queues = set(queues)
+        self.settings = QueueSettings()
+        """Of every queue that is there."""
         self.list_failures: list[Failure] = []
         self.create_failures: dict[str, list[Failure]] = {}
         self.link_failures: dict[LinkTry, list[Failure]] = {}
@@ -61,7 +64,7 @@ class Town:
         self.asked.append(ask)
         match ask:
             case ListQueues():
-                return self.list_failures.pop(0) if self.list_failures else frozenset(self.queues)
+                return self.list_failures.pop(0) if self.list_failures else dict.fromkeys(self.queues, self.settings)
             case CreateQueue(path):
                 return self._create(path)
             case TryLinks(tries):
@@ -159,7 +162,7 @@ def test_a_creation_without_an_answer_is_believed_if_the_queue_is_there() -> Non
     town.create_failures[QUEUES[2]] = [failure(Kind.NO_ANSWER)]
     flow = prepare(PLAN, NOW)
     assert isinstance(next(flow), ListQueues)
-    assert flow.send(frozenset(QUEUES[:2])) == CreateQueue(QUEUES[2])
+    assert flow.send(dict.fromkeys(QUEUES[:2], QueueSettings())) == CreateQueue(QUEUES[2])
     tried = flow.send(failure(Kind.NO_ANSWER))
     assert tried == TryLinks(tuple(send(path) for path in QUEUES))
     with pytest.raises(StopIteration) as done:
@@ -432,3 +435,48 @@ def test_pairing_ends_with_something_to_use_or_with_a_reason(
     assert set(prepared.queues) == {0, 1, 2} or prepared.warnings
     after = town.run(recheck(plan, prepared, NOW))
     assert set(after.found) >= set(prepared.found)
+
+
+# --- settings of queues that are there ---
+
+RISKS = [
+    (QueueSettings(requires_session=True), "sessions are required", "without sessions"),
+    (QueueSettings(time_to_live_s=LONG_S - 1), "messages live for", "dead-lettered: set the time to live"),
+    (QueueSettings(time_to_live_s=99 * LONG_S, dead_letters_expired=False), "messages live for", "are deleted"),
+    (QueueSettings(max_delivery_count=10), "delivery count is limited to 10", "set it to 2147483647"),
+    (QueueSettings(max_size_mb=SIZE_MB - 1), "the size is 5119 MB", "set it to 5120 MB"),
+    (QueueSettings(forwards_to="elsewhere"), "forwards to elsewhere", "remove the forwarding"),
+    (QueueSettings(forwards_dead_letters_to="bin"), "dead letters to bin", "remove the forwarding"),
+    (QueueSettings(auto_delete_s=LONG_S - 1), "of idleness", "set auto-delete on idle to the maximum"),
+    (QueueSettings(drops_duplicates=True), "duplicate detection is on", "without duplicate detection"),
+    (QueueSettings(status="ReceiveDisabled"), "receiving is disabled", "set the status to Active"),
+]
+
+
+@pytest.mark.parametrize(("settings", "what", "right"), RISKS, ids=[what for _, what, _ in RISKS])
+def test_a_setting_that_can_cost_messages_or_sends_is_warned_about(
+    settings: QueueSettings, what: str, right: str
+) -> None:
+    town = Town(QUEUES)
+    town.settings = settings
+    prepared = town.run(prepare(PLAN, NOW))
+    (warning,) = [each for each in prepared.warnings if what in each]
+    assert "contoso/x-servicebus-transfer/0..2" in warning
+    assert right in warning
+    assert (prepared.queues, prepared.queue_settings) == ((0, 1, 2), "risky"), "the queue is accepted as it is"
+    assert warning in town.run(recheck(PLAN, prepared, NOW)).warnings, "a look later does not make it right"
+
+
+def test_queues_as_they_should_be_and_queues_made_now_are_no_reason_to_warn() -> None:
+    for town in (Town(QUEUES), Town()):
+        town.settings = QueueSettings(max_size_mb=81_920, dead_letters_expired=False)
+        prepared = town.run(prepare(PLAN, NOW))
+        assert prepared.queue_settings == "good"
+        assert not prepared.lasting
+
+
+def test_settings_that_could_not_be_read_are_unknown() -> None:
+    assert Town(QUEUES).run(prepare(replace(PLAN, creates=False), NOW)).queue_settings == "unknown"
+    town = Town(QUEUES)
+    town.list_failures = [failure(Kind.NO_ANSWER)]
+    assert town.run(prepare(PLAN, NOW)).queue_settings == "unknown"

@@ -22,6 +22,7 @@ contoso/x-servicebus-transfer/0  in rotation               340
 contoso/x-servicebus-transfer/1  lost, tried again in 9 s  0     quota exceeded
 
 backlog: waiting 340, oldest 1 min 39 s, full in 1 h 30 min, syphon not seen, looked at 2 min ago
+backlog: queue settings unknown
 backlog: this client put 340 messages there, the first 5 min ago, the last 1 s ago; some may be home by now
 syphon: running, 12 messages are home, 0/s, 1 in quarantine, orders down
 order: sessions that go through the backlog 1, messages not home 3

@@ -15,6 +15,7 @@ TABLE = """
 | what happened             | primary send | ping | backlog send | syphon send |
 | no answer in time         | down         | down | down         | down        |
 | unreachable               | down         | down | down         | down        |
+| timed out                 | down         | down | down         | down        |
 | internal error            | down         | down | down         | down        |
 | disabled                  | down         | down | down         | down        |
 | quota exceeded            | down         | down | down         | down        |
@@ -23,6 +24,7 @@ TABLE = """
 | not found, never seen     | raise        | down | down         | down        |
 | busy                      | busy         | down | busy         | busy        |
 | unauthorised              | raise        | down | down         | down        |
+| not allowed               | raise        | down | down         | raise       |
 | too large                 | raise        | down | raise        | raise       |
 | rejected                  | raise        | down | raise        | raise       |
 """

@@ -34,6 +34,7 @@ BATCH_BYTES_MAX = 1024 * 1024
 BATCH_LIMIT = "com.microsoft:max-message-batch-size"
 FOR_GOOD = {
     FailureKind.TOO_LARGE,
+    FailureKind.NOT_ALLOWED,
     FailureKind.REJECTED,
     FailureKind.UNAUTHORISED,
     FailureKind.NOT_FOUND,
