@@ -46,7 +46,7 @@ class Case(NamedTuple):
 
 REFUSED = {
     "amqp:internal-error": FailureKind.INTERNAL,
-    "com.microsoft:timeout": FailureKind.INTERNAL,
+    "com.microsoft:timeout": FailureKind.TIMED_OUT,
     "amqp:link:detach-forced": FailureKind.INTERNAL,
     "com.microsoft:operation-cancelled": FailureKind.INTERNAL,
     "com.microsoft:container-close": FailureKind.INTERNAL,
@@ -62,7 +62,7 @@ REFUSED = {
     "amqp:link:message-size-exceeded": FailureKind.TOO_LARGE,
     "com.microsoft:argument-error": FailureKind.REJECTED,
     "com.microsoft:argument-out-of-range": FailureKind.REJECTED,
-    "amqp:not-allowed": FailureKind.REJECTED,
+    "amqp:not-allowed": FailureKind.NOT_ALLOWED,
     "amqp:decode-error": FailureKind.REJECTED,
 }
 
@@ -89,7 +89,10 @@ CASES = {
     "restart": Case("restart", {"length": timedelta(minutes=1), **ORDERS}, DOWN, DOWN),
 } | {
     condition: Case(
-        "refuse", {"condition": condition, "on": "sends", **ORDERS}, Seen(kind, condition), Seen(kind, condition)
+        "refuse",
+        {"condition": condition, "on": "sends", **ORDERS},
+        Seen(kind, condition, in_doubt=kind is FailureKind.TIMED_OUT),
+        Seen(kind, condition),
     )
     for condition, kind in REFUSED.items()
 }

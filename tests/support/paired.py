@@ -116,6 +116,7 @@ class Stage:
             "retry": Retry(attempts=1),
             "backlog_queue_count": 2,
             "primary_name": self.name,
+            "probe": "ping",
         }
         return quick | wishes
 

@@ -65,12 +65,14 @@ class Connection:
         limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008 - frozen
         idle_timeout_ms: int = 240_000,
         properties: Fields | None = None,
+        offered_capabilities: tuple[str, ...] = (),
     ) -> None:
         self.role = role
         self.container_id = container_id
         self.hostname = hostname
         self.limits = limits
         self.properties = properties
+        self.offered_capabilities = offered_capabilities
         self.closed = False
         """Both directions are done or failed: flush the output, then close the socket."""
         self.remote_open: Open | None = None
@@ -309,6 +311,7 @@ class Connection:
                 max_frame_size=self.limits.frame_bytes_max,
                 channel_max=self.limits.sessions_max - 1,
                 idle_time_out=self._idle_timeout_ms or None,
+                offered_capabilities=self.offered_capabilities or None,
                 properties=self.properties,
             ),
         )

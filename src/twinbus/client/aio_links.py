@@ -28,7 +28,7 @@ from twinbus.client.failures import (
 )
 from twinbus.client.links import CLOSE_S, KEEP_ALIVE_S, NO_KEEP_ALIVE
 from twinbus.client.watchdog import GRACE_S
-from twinbus.client.wires import AioWire, LastTransfer
+from twinbus.client.wires import AioWire, Heard, LastTransfer
 from twinbus.pairing.failure import Failure
 
 __all__ = ["AioReceiverProbe", "AioSenderLink", "LinkFailed", "all_closed"]
@@ -126,14 +126,20 @@ class AioSenderLink:
 
     @classmethod
     async def open(
-        cls, client: ServiceBusClient, entity: str, *, deadline_s: float, name: str | None = None
+        cls,
+        client: ServiceBusClient,
+        entity: str,
+        *,
+        deadline_s: float,
+        name: str | None = None,
+        heard: Heard | None = None,
     ) -> AioSenderLink:
         """A link that is ready to send, within this time; raises `LinkFailed`.
 
-        `name` is what the SDK calls a client identifier.
+        `name` is what the SDK calls a client identifier; `heard` is called with what the peer offers.
         """
         sender = client.get_queue_sender(entity, client_identifier=name, keep_alive=NO_KEEP_ALIVE)
-        return cls(entity, sender, await _open_within(sender, entity, deadline_s))
+        return cls(entity, sender, await _open_within(sender, entity, deadline_s, heard))
 
     @property
     def is_usable(self) -> bool:
@@ -244,9 +250,9 @@ async def all_closed() -> None:
         await asyncio.wait(mine)
 
 
-async def _open_within(handler: Any, entity: str, deadline_s: float) -> AioWire:
+async def _open_within(handler: Any, entity: str, deadline_s: float, heard: Heard | None = None) -> AioWire:
     """Open a sender or receiver of the SDK; raises `LinkFailed` when the time is over."""
-    wire = AioWire(handler)
+    wire = AioWire(handler, heard)
     opening = asyncio.ensure_future(handler.__aenter__())
     try:
         await asyncio.wait({opening}, timeout=deadline_s)

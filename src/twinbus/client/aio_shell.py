@@ -203,7 +203,8 @@ class TaskShell:
     async def open_primary(self, path: str, deadline_s: float, name: str | None = None) -> AioSenderLink:
         assert self._primary is not None, "senders are used only after pairing"
         self.standing.check_side("primary")
-        return await AioSenderLink.open(self._primary, path, deadline_s=deadline_s, name=name)
+        heard = self.standing.primary_offers
+        return await AioSenderLink.open(self._primary, path, deadline_s=deadline_s, name=name, heard=heard)
 
     async def to_backlog(self, ask: ToBacklog) -> Answer:
         if self._closing.is_set():
@@ -338,11 +339,11 @@ class TaskShell:
     async def _probe(self, ask: Ask, entity: Entity) -> Answer:
         assert isinstance(ask, Probe)
         until = monotonic() + ask.timeout_s
-        size, failure, probe = 0, None, self.rules.probe
+        size, failure = 0, None
         try:
             link = await self.open_primary(ask.path, ask.timeout_s)
             try:
-                if probe == "ping":
+                if ask.sends_ping:
                     await link.send(ping_message(), max(0.001, until - monotonic()))
             finally:
                 size = sum(link.sent_sizes())
@@ -351,7 +352,7 @@ class TaskShell:
             failure = problem.failure
         except Exception as error:  # whatever it was: a ping that is not reported would be the last one
             failure = describe(error, sending=False)
-        self.standing.probed(entity, probe, size, failure)
+        self.standing.probed(entity, "ping" if ask.sends_ping else "link", size, failure)
         return answers.stored() if failure is None else answers.failed(failure)
 
     def _sweep(self) -> None:

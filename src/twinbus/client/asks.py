@@ -50,10 +50,11 @@ class OpenBacklog:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Ping the entity on the primary, or open a link to it."""
+    """Ping the entity on the primary, or only open a link to it."""
 
     path: str
     timeout_s: float
+    sends_ping: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -468,8 +468,9 @@ def ping(pair: Pair, entity: Entity) -> Flow[None]:
     if entity.side is not Side.BACKLOG:
         return
     epoch = entity.epoch
-    pair.order(entity, Tell("ping_sent", f"by {pair.rules.probe}"))
-    answer = yield Probe(entity.path, pair.rules.attempt_s)
+    probe = pair.probe
+    pair.order(entity, Tell("ping_sent", f"by {probe}"))
+    answer = yield Probe(entity.path, pair.rules.attempt_s, sends_ping=probe == "ping")
     if isinstance(answer, Stored):
         pair.feed(entity, PingSucceeded(answer.at, epoch, answer.chance))
     elif isinstance(answer, Failed):

@@ -27,7 +27,7 @@ from twinbus.client.failures import (
     overdue,
 )
 from twinbus.client.watchdog import Watchdog
-from twinbus.client.wires import LastTransfer, Wire
+from twinbus.client.wires import Heard, LastTransfer, Wire
 from twinbus.pairing.failure import Failure
 
 __all__ = ["LinkFailed", "ReceiverProbe", "SenderLink"]
@@ -77,13 +77,14 @@ class SenderLink:
         deadline_s: float,
         watchdog: Watchdog,
         name: str | None = None,
+        heard: Heard | None = None,
     ) -> SenderLink:
         """A link that is ready to send, within this time or a little more; raises `LinkFailed`.
 
-        `name` is what the SDK calls a client identifier.
+        `name` is what the SDK calls a client identifier; `heard` is called with what the peer offers.
         """
         sender = client.get_queue_sender(entity, client_identifier=name, keep_alive=NO_KEEP_ALIVE)
-        wire = _open_within(sender, entity, deadline_s, watchdog)
+        wire = _open_within(sender, entity, deadline_s, watchdog, heard)
         return cls(entity, sender, wire, watchdog)
 
     @property
@@ -162,8 +163,8 @@ class ReceiverProbe:
 class _Opening:
     """A sender or receiver that is being opened on a thread of its own, which may be left behind."""
 
-    def __init__(self, handler: Any, deadline_s: float, watchdog: Watchdog) -> None:
-        self.wire = Wire(handler)
+    def __init__(self, handler: Any, deadline_s: float, watchdog: Watchdog, heard: Heard | None) -> None:
+        self.wire = Wire(handler, heard)
         self.busy_until: float | None = monotonic() + deadline_s
         self.error: BaseException | None = None
         self.ended = threading.Event()
@@ -211,9 +212,9 @@ class _Opening:
             self.is_overdue, self.was_connected = True, self.wire.is_connected
 
 
-def _open_within(handler: Any, entity: str, deadline_s: float, watchdog: Watchdog) -> Wire:
+def _open_within(handler: Any, entity: str, deadline_s: float, watchdog: Watchdog, heard: Heard | None = None) -> Wire:
     """Open a sender or receiver of the SDK; raises `LinkFailed` when the time is over, even if the SDK does not end."""
-    opening = _Opening(handler, deadline_s, watchdog)
+    opening = _Opening(handler, deadline_s, watchdog, heard)
     watchdog.watch(opening)
     try:
         threading.Thread(target=opening.run, name=f"twinbus-open-{entity}", daemon=True).start()

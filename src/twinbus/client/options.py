@@ -46,7 +46,7 @@ NUMBERS: Mapping[str, NumberRange] = {
     "failover_error_sends_min": (1, 100_000),
 }
 CHOICES: Mapping[str, tuple[str | None, ...]] = {
-    "probe": ("ping", "link"),
+    "probe": ("auto", "ping", "link"),
     "ttl": ("remaining", "restart"),
     "order": (None, "session"),
 }
@@ -126,9 +126,10 @@ class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
     """How often an attempt is repeated before the failure counts."""
     probation: timedelta = timedelta(minutes=1)
     """How long a backlog queue that failed is left alone before it is tried again."""
-    probe: Literal["ping", "link"] = "ping"
+    probe: Literal["auto", "ping", "link"] = "auto"
     """How the primary is asked whether it is back: "ping" sends a message that the service drops; "link" only opens a
-    sender, for servers that would deliver pings."""
+    sender, for servers that would deliver pings; "auto" pings if the primary has announced that it drops pings, else
+    opens a link, also while this client has not connected to it yet."""
     pings_to_return: int = 1
     """How many pings in a row must succeed before an entity goes back to the primary."""
     ttl: Literal["remaining", "restart"] = "remaining"

@@ -194,7 +194,10 @@ class ThreadShell:
 
     def open_primary(self, path: str, deadline_s: float, name: str | None = None) -> SenderLink:
         self.standing.check_side("primary")
-        link = SenderLink.open(self.primary, path, deadline_s=deadline_s, watchdog=self.watchdog, name=name)
+        heard = self.standing.primary_offers
+        link = SenderLink.open(
+            self.primary, path, deadline_s=deadline_s, watchdog=self.watchdog, name=name, heard=heard
+        )
         self._primary_links.add(link)
         return link
 
@@ -350,11 +353,11 @@ class ThreadShell:
     def _probe(self, ask: Ask, entity: Entity) -> Answer:
         assert isinstance(ask, Probe)
         until = monotonic() + ask.timeout_s
-        size, failure, probe = 0, None, self.rules.probe
+        size, failure = 0, None
         try:
             link = self.open_primary(ask.path, ask.timeout_s)
             try:
-                if probe == "ping":
+                if ask.sends_ping:
                     link.send(ping_message(), max(0.001, until - monotonic()))
             finally:
                 size = sum(link.sent_sizes())
@@ -363,7 +366,7 @@ class ThreadShell:
             failure = problem.failure
         except Exception as error:  # whatever it was: a ping that is not reported would be the last one
             failure = describe(error, sending=False)
-        self.standing.probed(entity, probe, size, failure)
+        self.standing.probed(entity, "ping" if ask.sends_ping else "link", size, failure)
         return answers.stored() if failure is None else answers.failed(failure)
 
     def _sweep(self) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from time import time
 
+from twinbus.amqp.capabilities import DROPS_PINGS
 from twinbus.client.chronicle import Chronicle
 from twinbus.client.credentials import is_async
 from twinbus.client.homecoming import Homecoming, Look, with_look
@@ -146,6 +147,10 @@ class Standing:
             queue = news.details.get("queue")
             self.chronicle.told(entity, news, self.queue_path(queue) if isinstance(queue, int) else "")
 
+    def primary_offers(self, capabilities: frozenset[str]) -> None:
+        """What the primary offers, said as it opened a connection. One word, so it may be said on any thread."""
+        self.pair.drops_pings = DROPS_PINGS in capabilities
+
     def probed(self, entity: Entity, probe: str, size: int, failure: Failure | None) -> None:
         """Have it in the record that the primary was asked whether it is back."""
         if self.chronicle is not None:
@@ -251,7 +256,20 @@ class Standing:
             syphon=None if self.homecoming is None else self.homecoming.status(),
             order=None if self.pair.fences is None else order_status(self.pair.fences, self.queue_path),
             news_dropped=news_dropped,
+            probe=self.pair.probe,
+            probe_reason=self._probe_reason(),
         )
+
+    def _probe_reason(self) -> str:
+        if self.pair.rules.probe != "auto":
+            return f'probe="{self.pair.rules.probe}"'
+        match self.pair.drops_pings:
+            case None:
+                return "not connected to the primary yet"
+            case True:
+                return "the primary drops pings"
+            case False:
+                return "the primary may deliver pings"
 
     def _queue_status(
         self, queue: int, at: float, when: Callable[[float | None], datetime | None]

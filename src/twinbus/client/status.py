@@ -181,6 +181,10 @@ class Status:
     """What keeps sessions in the backlog, with `order="session"`; None without it."""
     news_dropped: int = 0
     """Callbacks that were not called because too many news were waiting."""
+    probe: str = "link"
+    """How entities that are failed over are asked whether they are back: ping or link."""
+    probe_reason: str = ""
+    """Why so."""
 
     @property
     def is_healthy(self) -> bool:
@@ -245,10 +249,15 @@ def _lines(status: Status) -> Iterator[str]:
     if status.secondary_status.unreachable_since is not None:
         yield _unreachable_line(status.secondary_status, status.at)
     yield _secondary_line(status.secondary_status, status.at)
+<<<<<<< HEAD
     if status.secondary_status.checked_at is not None:
         yield f"backlog: queue settings {status.secondary_status.queue_settings}"
     if status.sent_to_backlog.messages:
         yield _sent_line(status.sent_to_backlog, status.at)
+=======
+    if status.probe_reason:
+        yield f"probe: {status.probe} ({status.probe_reason})"
+>>>>>>> 1598eed (pairing: probe="auto" pings only a primary that has announced that it drops pings)
     if status.syphon is not None:
         yield from _syphon_lines(status.syphon)
     if status.order is not None:

@@ -15,16 +15,24 @@ from typing import Any
 from azure.servicebus._pyamqp.constants import MessageDeliveryState
 from azure.servicebus._pyamqp.message import BatchMessage
 
+from twinbus.amqp.values import text_of
+
 ATTACHED = 3
 """The SDK's number for the state of a link that can be used."""
+OFFERED_CAPABILITIES = 7
+"""Where they are in an open frame."""
 FRAMES_AT_ONCE = 20
 """How many frames an opening link may read before the SDK has a look whether it is time to give up."""
+
+
+Heard = Callable[[frozenset[str]], None]
+"""Called with the capabilities that a peer offers, when it opens a connection; on whatever thread that is."""
 
 
 class Wire:
     """The connections that one sender or receiver of the sync SDK makes."""
 
-    def __init__(self, handler: Any) -> None:
+    def __init__(self, handler: Any, heard: Heard | None = None) -> None:
         """`handler` must not be open yet: what it makes from now on is noted."""
         self._clients: list[Any] = []
         create = handler._create_handler
@@ -32,7 +40,7 @@ class Wire:
         def create_and_note(auth: Any) -> None:
             create(auth)
             client = handler._handler
-            client.client_ready = _eager(client.client_ready)
+            client.client_ready = _eager(client, client.client_ready, heard)
             client.close = _thorough(client, client.close)
             self._clients.append(client)
 
@@ -69,7 +77,7 @@ class Wire:
 class AioWire:
     """The connections that one sender or receiver of the asyncio SDK makes."""
 
-    def __init__(self, handler: Any) -> None:
+    def __init__(self, handler: Any, heard: Heard | None = None) -> None:
         """`handler` must not be open yet: what it makes from now on is noted."""
         self._clients: list[Any] = []
         create = handler._create_handler
@@ -77,7 +85,7 @@ class AioWire:
         def create_and_note(auth: Any) -> None:
             create(auth)
             client = handler._handler
-            client.client_ready_async = _eager_async(client.client_ready_async)
+            client.client_ready_async = _eager_async(client, client.client_ready_async, heard)
             client.close_async = _thorough_async(client, client.close_async)
             self._clients.append(client)
 
@@ -180,13 +188,45 @@ class LastTransfer:
         return bool(message_delivery.state != MessageDeliveryState.Ok)
 
 
-def _eager(is_ready: Callable[[], bool]) -> Callable[[], bool]:
+def _eager(client: Any, is_ready: Callable[[], bool], heard: Heard | None) -> Callable[[], bool]:
     """Reads frames as they come: the SDK sleeps 50 ms after each, which makes half a second until a link is open."""
-    return lambda: any(is_ready() for _ in range(FRAMES_AT_ONCE))
+
+    def is_ready_soon() -> bool:
+        _hear_open(client, heard)
+        return any(is_ready() for _ in range(FRAMES_AT_ONCE))
+
+    return is_ready_soon
 
 
-def _eager_async(is_ready: Callable[[], Awaitable[bool]]) -> Callable[[], Awaitable[bool]]:
+def _hear_open(client: Any, heard: Heard | None) -> None:
+    """Have the open frame of the peer looked at when it comes; the SDK keeps nothing of what is offered in it.
+
+    For both kinds of the SDK: what the one returns, and the other awaits, is passed on.
+    """
+    connection = getattr(client, "_connection", None)
+    if heard is None or connection is None or "_incoming_open" in vars(connection):
+        return
+    incoming = connection._incoming_open
+
+    def look_and_go_on(channel: int, frame: Any) -> Any:
+        heard(_offered(frame))
+        return incoming(channel, frame)
+
+    connection._incoming_open = look_and_go_on
+
+
+def _offered(frame: Any) -> frozenset[str]:
+    """The offered capabilities in an open frame: nothing, one symbol, or an array of them."""
+    found = frame[OFFERED_CAPABILITIES] if len(frame) > OFFERED_CAPABILITIES else None
+    each = found if isinstance(found, list | tuple) else () if found is None else (found,)
+    return frozenset(text_of(one) for one in each)
+
+
+def _eager_async(
+    client: Any, is_ready: Callable[[], Awaitable[bool]], heard: Heard | None
+) -> Callable[[], Awaitable[bool]]:
     async def is_ready_soon() -> bool:
+        _hear_open(client, heard)
         for _ in range(FRAMES_AT_ONCE):
             if await is_ready():
                 return True

@@ -16,6 +16,7 @@ from types import TracebackType
 
 from aiohttp.web import Application
 
+from twinbus.amqp.capabilities import DROPS_PINGS
 from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.performatives import Error
 from twinbus.amqp.sasl import ANONYMOUS, PLAIN, ServerSasl
@@ -336,7 +337,13 @@ class NamespaceServer:
         sasl = ServerSasl((ANONYMOUS, PLAIN), check_plain=self.reception.authority.knows)
         container_id = f"twinbus-{self.options.name}"
         limits = self.server_limits.of_a_connection()
-        return Connection(role=Role.SERVER, container_id=container_id, sasl=sasl, limits=limits)
+        return Connection(
+            role=Role.SERVER,
+            container_id=container_id,
+            sasl=sasl,
+            limits=limits,
+            offered_capabilities=(DROPS_PINGS,),
+        )
 
     def _http_app(self) -> Application:
         app = make_admin_app(self._admin)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
+from typing import Literal
 
 from twinbus.pairing.effects import Effect, PingPrimary, Rouse, StopPings, Tell
 from twinbus.pairing.entity import Entity
@@ -34,6 +35,8 @@ class Pair:
         self.rotation = Rotation((), rules.probation_s)
         self.secondary = Secondary(rules.attempt_s)
         self._classifier = classifier
+        self.drops_pings: bool | None = None
+        """Whether the primary has announced that it does; None: nobody has connected to it yet."""
         self._tickets = count(1)
         self._awaited: set[int] = set()
         self.fences = Fences() if rules.keeps_order else None
@@ -92,6 +95,13 @@ class Pair:
         self.order(entity, *entity.feed(event))
         if was is Side.BACKLOG and entity.side is Side.PRIMARY:
             self.order(None, *self.secondary.rouse(entity.path))
+
+    @property
+    def probe(self) -> Literal["ping", "link"]:
+        """How the primary is asked whether it is back (P7): one that is not known to drop pings might deliver them."""
+        if self.rules.probe != "auto":
+            return self.rules.probe
+        return "ping" if self.drops_pings else "link"
 
     # --- sends ---
 

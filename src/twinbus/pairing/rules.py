@@ -28,6 +28,6 @@ class Rules:
     """Share of failed sends within the window at which an entity is failed over; None: only silence counts."""
     error_window_s: float = 60.0
     error_sends_min: int = 20
-    probe: Literal["ping", "link"] = "ping"
+    probe: Literal["auto", "ping", "link"] = "auto"
     keeps_order: bool = False
     """Whether messages of a session come home in the order in which they were sent."""

@@ -27,7 +27,7 @@ def draw_rules(random: Random) -> Rules:
         error_rate=random.choice((None, None, 0.3, 0.7)),
         error_window_s=random.choice((5.0, 60.0)),
         error_sends_min=random.choice((1, 3, 6)),
-        probe=random.choice(("ping", "link")),
+        probe=random.choice(("ping", "link", "auto")),
     )
 
 

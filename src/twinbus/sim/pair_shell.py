@@ -98,7 +98,10 @@ class SimulatedShell:
             case ToPrimary() | ToBacklog() if self.is_closing:
                 return self._woke()
             case ToPrimary(timeout_s):
-                return await self._send(self._primary, call.entity.path, call.parcel.letters, timeout_s)
+                answer = await self._send(self._primary, call.entity.path, call.parcel.letters, timeout_s)
+                if not isinstance(answer, Failed) or answer.failure.condition is not None:
+                    self.pair.drops_pings = True  # it answered, and our namespaces say so when they do
+                return answer
             case ToBacklog(queue, letters, timeout_s):
                 path = backlog_path(self.pair.name, queue)
                 return await self._send(self._secondary, path, letters, timeout_s)
@@ -245,7 +248,7 @@ class SimulatedShell:
 
     @property
     def _sends_pings(self) -> bool:
-        return self.pair.rules.probe == "ping"
+        return self.pair.probe == "ping"
 
     def _check_ping_time(self, entity: Entity, seconds: float) -> None:
         interval_s = self.pair.rules.ping_interval_s

@@ -123,7 +123,7 @@ def test_all_problems_are_in_one_message() -> None:
         ({"probation": 0.5}, "probation must be a timedelta, got 0.5: write timedelta(seconds=0.5)"),
         ({"attempt_timeout": None}, "attempt_timeout must be a timedelta, got None"),
         ({"ttl": "reset"}, 'ttl must be "remaining" or "restart", got \'reset\''),
-        ({"probe": None}, 'probe must be "ping" or "link", got None'),
+        ({"probe": None}, 'probe must be "auto" or "ping" or "link", got None'),
         ({"order": "strict"}, "order must be None or \"session\", got 'strict'"),
         (
             {"order": "session"},

@@ -1,0 +1,67 @@
+"""`probe="auto"`: pings where the primary says that it drops them, a link where it does not (P7)."""
+
+from __future__ import annotations
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from engine_client import EngineClient
+from paired import Heard, Stage, wait_until
+
+from twinbus import Side
+from twinbus.amqp.capabilities import DROPS_PINGS
+from twinbus.client import standing
+
+
+def test_our_namespaces_say_that_they_drop_pings_and_are_pinged(both: Stage) -> None:
+    with both.bus(probe="auto") as bus:
+        heard = Heard(bus)
+        assert (bus.status().probe, bus.status().probe_reason) == ("link", "not connected to the primary yet")
+        sender = bus.get_queue_sender(both.orders)
+        sender.send_messages(ServiceBusMessage("1"))
+        assert (bus.status().probe, bus.status().probe_reason) == ("ping", "the primary drops pings")
+        assert "probe: ping (the primary drops pings)" in str(bus.status())
+        fault = both.primary.break_("no-send", both.orders)
+        assert sender.send_messages(ServiceBusMessage("2")).side is Side.BACKLOG
+        heard.wait_for("ping_failed")
+        both.primary.clear(fault)
+        heard.wait_for("recovered")
+        assert {news.text for news in heard.named("ping_sent")} == {"by ping"}
+    assert both.primary.texts(both.orders) == ["1"], "and no receiver sees a ping"
+
+
+def test_a_primary_that_says_nothing_of_pings_gets_none(both: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standing, "DROPS_PINGS", "com.example:never-offered")
+    with both.bus(probe="auto") as bus:
+        heard = Heard(bus)
+        sender = bus.get_queue_sender(both.orders)
+        sender.send_messages(ServiceBusMessage("1"))
+        assert (bus.status().probe, bus.status().probe_reason) == ("link", "the primary may deliver pings")
+        before = both.primary.operations(both.orders).get("send", 0)
+        both.primary.kill()
+        assert sender.send_messages(ServiceBusMessage("2")).side is Side.BACKLOG
+        both.primary.start()
+        heard.wait_for("recovered")
+        assert {news.text for news in heard.named("ping_sent")} == {"by link"}
+        assert both.primary.operations(both.orders).get("send", 0) <= before, "a link is no operation"
+
+
+def test_a_primary_that_was_down_from_the_beginning_is_asked_by_link_first(both: Stage) -> None:
+    both.primary.kill()
+    with both.bus(probe="auto", entities=[both.orders]) as bus:
+        heard = Heard(bus)
+        sender = bus.get_queue_sender(both.orders)
+        assert sender.send_messages(ServiceBusMessage("1")).side is Side.BACKLOG
+        assert bus.status().probe == "link"
+        heard.wait_for("ping_sent")
+        both.primary.start()
+        heard.wait_for("recovered")
+        assert {news.text for news in heard.named("ping_sent")} == {"by link"}
+        wait_until(lambda: bus.status().probe == "ping")
+
+
+def test_the_capability_is_in_the_open_frame(stage: Stage) -> None:
+    with EngineClient(stage.primary.port) as client:
+        assert client.wait_open()
+        opened = client._connection.remote_open
+        assert opened is not None
+        assert opened.offered_capabilities == (DROPS_PINGS,)
