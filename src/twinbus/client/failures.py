@@ -25,14 +25,6 @@ from azure.core.exceptions import (
     ServiceRequestTimeoutError,
     ServiceResponseTimeoutError,
 )
-from azure.servicebus._pyamqp.error import (
-    AMQPConnectionError,
-    AMQPLinkError,
-    AuthenticationException,
-    MessageException,
-    TokenAuthFailure,
-    TokenExpired,
-)
 from azure.servicebus.exceptions import (
     MessageSizeExceededError,
     OperationTimeoutError,
@@ -44,6 +36,14 @@ from azure.servicebus.exceptions import (
 )
 
 from twinbus.client.credentials import NoToken
+from twinbus.client.sdk_parts import (
+    AMQPConnectionError,
+    AMQPLinkError,
+    AuthenticationException,
+    MessageException,
+    TokenAuthFailure,
+    TokenExpired,
+)
 from twinbus.errors import TwinbusError
 from twinbus.pairing.failure import Failure, FailureKind
 

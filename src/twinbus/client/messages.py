@@ -14,14 +14,17 @@ from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch, ServiceBusReceivedMessage
-from azure.servicebus._common.tracing import is_tracing_enabled, trace_message
-from azure.servicebus._common.utils import _convert_to_single_service_bus_message
-from azure.servicebus._pyamqp._encode import encode_payload
-from azure.servicebus.aio._transport._pyamqp_transport_async import PyamqpTransportAsync
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 
 from twinbus.amqp.sections import PropertyField, read_application_properties, read_property, rewrite, walk
 from twinbus.amqp.types import Timestamp, Value, text_of
+from twinbus.client.sdk_parts import (
+    PyamqpTransportAsync,
+    _convert_to_single_service_bus_message,
+    encode_payload,
+    is_tracing_enabled,
+    trace_message,
+)
 from twinbus.pairing.envelope import RESERVED_NAMES, SCHEDULE_ANNOTATION, reserved_names_in
 from twinbus.pairing.letters import size_in_batch, stamp_of
 

@@ -85,7 +85,7 @@ class ThreadShell:
                 self.standing.prepared(found, monotonic())
             if self.standing.chronicle is not None:
                 self.standing.chronicle.paired(found)
-            for warning in (*self.standing.options.warnings(), *found.warnings):
+            for warning in (*self.standing.warnings(), *found.warnings):
                 self.news.tell("pairing_warning", warning, namespace=self.standing.secondary.name)
             self._warm_queue = self._pick_queue(None)
             self._warm_up(self._warm_queue)

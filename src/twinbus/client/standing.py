@@ -19,6 +19,7 @@ from twinbus.client.own_backlog import OwnBacklog
 from twinbus.client.plan import Plan
 from twinbus.client.preparation import Preparation
 from twinbus.client.reports import Inspection
+from twinbus.client.sdk_parts import check_sdk, version_warning
 from twinbus.client.status import (
     BacklogQueueStatus,
     EntityState,
@@ -53,6 +54,7 @@ class Standing:
         if not isinstance(options, SendAvailabilityPairedNamespaceOptions):
             wanted = "SendAvailabilityPairedNamespaceOptions(secondary, ...)"
             raise OptionsError(f"options must be {wanted}, got {type(options).__name__}")
+        check_sdk()
         self.primary = primary
         self.options = options
         self.phase = Phase.NEW
@@ -74,6 +76,11 @@ class Standing:
         self.inspection: Inspection | None = None
         self.chronicle: Chronicle | None = None
         self._ledger: Ledger | None = None
+
+    def warnings(self) -> tuple[str, ...]:
+        """What is worth a warning before anything was asked: the options, and the SDK that is installed."""
+        untested = version_warning()
+        return (*self.options.warnings(), *(() if untested is None else (untested,)))
 
     @property
     def secondary(self) -> Namespace:

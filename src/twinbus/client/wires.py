@@ -12,10 +12,8 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from azure.servicebus._pyamqp.constants import MessageDeliveryState
-from azure.servicebus._pyamqp.message import BatchMessage
-
 from twinbus.amqp.values import text_of
+from twinbus.client.sdk_parts import BatchMessage, MessageDeliveryState
 
 ATTACHED = 3
 """The SDK's number for the state of a link that can be used."""
