@@ -70,7 +70,8 @@ def away(stage: Stage, how: str, seconds: float = AWAY_S) -> float:
 
 @pytest.mark.parametrize("how", ["refuse", "drop", "silent", "killed"])
 def test_a_secondary_away_for_a_second_fails_no_send_and_is_used_soon_after(both: Stage, how: str) -> None:
-    with both.bus(backlog_queue_count=4, entities=[both.orders]) as bus:
+    wishes = {"backlog_queue_count": 4, "entities": [both.orders], "attempt_timeout": timedelta(seconds=60)}
+    with both.bus(**wishes) as bus:
         heard = Heard(bus)
         bus.force_failover(both.orders, stay=True)
         crowd, latencies = Crowd(both, bus), []

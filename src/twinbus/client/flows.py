@@ -483,7 +483,11 @@ def try_secondary(pair: Pair) -> Flow[None]:
     if queue is None:
         return
     generation = pair.secondary.generation
-    answer = yield OpenBacklog(queue, timeout_s)
+    try:
+        answer = yield OpenBacklog(queue, timeout_s)
+    except BaseException:  # cut short: whoever waits next has another one made
+        pair.secondary.is_trying = False
+        raise
     if not isinstance(answer, Failed):
         pair.trial_connected(answer.at)
     elif is_about_the_secondary(answer.failure):

@@ -8,7 +8,7 @@ import pytest
 from scripted_bus import NOBODY_THERE, OK, REFUSED, SILENT, ScriptedBus, fails
 
 from twinbus.client.asks import OpenBacklog, ToBacklog
-from twinbus.client.flows import DOUBTS_MAX, Choice
+from twinbus.client.flows import DOUBTS_MAX, Choice, try_secondary
 from twinbus.errors import BothNamespacesUnavailable, NotSent
 from twinbus.pairing.failure import FailureKind
 from twinbus.pairing.receipt import Side
@@ -206,3 +206,14 @@ def test_held_sends_wait_for_the_secondary_in_their_order() -> None:
     bus.run()
     assert [call.receipt.side for call in calls] == [Side.BACKLOG] * 3
     assert [each for _, each in bus.stored] == ["a", "b", "c"]
+
+
+def test_a_trial_that_is_cut_short_does_not_keep_others_from_trying() -> None:
+    bus = failed_over()
+    bus.unplug_secondary()
+    bus.send("a")
+    bus.run_until(0.1)  # it was refused, and waits
+    trial = try_secondary(bus.pair)
+    next(trial)
+    trial.close()
+    assert bus.pair.begin_trial()[0] is not None

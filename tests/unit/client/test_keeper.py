@@ -208,3 +208,20 @@ def test_a_short_job_may_order_another_one() -> None:
         assert done.wait(SOON_S)
     finally:
         keeper.stop(SOON_S)
+
+
+def test_a_job_apart_waits_for_no_worker_and_its_thread_is_gone_at_the_end(keeper: Keeper) -> None:
+    is_over, done = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        is_over.wait(SOON_S)
+
+    for _ in range(WORKERS_MAX):
+        keeper.call_soon(hang)
+    keeper.call_apart(done.set, "apart")
+    assert done.wait(SOON_S)
+    is_over.set()
+    keeper.stop(SOON_S)
+    assert threads() == []
+    keeper.call_apart(done.clear, "too-late")
+    assert done.is_set(), "after the end nothing is done"
