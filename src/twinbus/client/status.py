@@ -249,15 +249,12 @@ def _lines(status: Status) -> Iterator[str]:
     if status.secondary_status.unreachable_since is not None:
         yield _unreachable_line(status.secondary_status, status.at)
     yield _secondary_line(status.secondary_status, status.at)
-<<<<<<< HEAD
     if status.secondary_status.checked_at is not None:
         yield f"backlog: queue settings {status.secondary_status.queue_settings}"
     if status.sent_to_backlog.messages:
         yield _sent_line(status.sent_to_backlog, status.at)
-=======
     if status.probe_reason:
         yield f"probe: {status.probe} ({status.probe_reason})"
->>>>>>> 1598eed (pairing: probe="auto" pings only a primary that has announced that it drops pings)
     if status.syphon is not None:
         yield from _syphon_lines(status.syphon)
     if status.order is not None:
