@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from azure.servicebus import ServiceBusMessage
@@ -70,7 +70,11 @@ def away(stage: Stage, how: str, seconds: float = AWAY_S) -> float:
 
 @pytest.mark.parametrize("how", ["refuse", "drop", "silent", "killed"])
 def test_a_secondary_away_for_a_second_fails_no_send_and_is_used_soon_after(both: Stage, how: str) -> None:
-    wishes = {"backlog_queue_count": 4, "entities": [both.orders], "attempt_timeout": timedelta(seconds=60)}
+    wishes: dict[str, Any] = {
+        "backlog_queue_count": 4,
+        "entities": [both.orders],
+        "attempt_timeout": timedelta(seconds=60),
+    }
     with both.bus(**wishes) as bus:
         heard = Heard(bus)
         bus.force_failover(both.orders, stay=True)
