@@ -15,6 +15,7 @@ from twinbus.errors import StoreTooNew
 from twinbus.spark.compaction import manifest as manifests
 from twinbus.spark.compaction.compaction import Compacted, compact_ledger, one_by_one
 from twinbus.spark.jobs.analysis import analyse
+from twinbus.spark.jobs.balance import VERSION
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,6 +40,16 @@ def test_a_report_on_an_old_store_finds_what_one_on_the_segments_finds(spark: Sp
     found = [_findings(spark, compact_ledger(one_by_one, each)) for each in (old, fresh)]
     assert found[0].as_dict() == found[1].as_dict()
     assert found[0].reconciliation.accepted == 15
+
+
+def test_what_has_to_be_made_again_is_said_once(spark: SparkSession, tmp_path: Path) -> None:
+    ledger = copied("ledger", tmp_path)
+    said: list[list[str]] = [[], []]
+    for lines in said:
+        compacted = compact_ledger(one_by_one, ledger)
+        analyse(spark, compacted, Prices(), horizon_min=15, tell=lambda _: None, note=lines.append)
+    why = f"it was kept in form 5 and this twinbus keeps form {VERSION}"
+    assert said == [[f"what earlier reports found is made again because {why}"], []]
 
 
 def test_a_store_of_a_later_version_is_refused_untouched(tmp_path: Path) -> None:
