@@ -235,7 +235,8 @@ def _missing(found: Findings) -> list[str]:
     unknown = found.coverage.unknown
     lines = [f"missing: {each.program} {each.process}: {each.reason}" for each in unknown[:10]]
     more = [f"and {len(unknown) - 10:,} more"] if len(unknown) > 10 else []
-    return ["\n".join([*lines, *more])] if lines else []
+    clocks = [f"put right: {line}" for line in found.coverage.clocks[:10]]
+    return ["\n".join([*lines, *more, *clocks])] if lines or clocks else []
 
 
 def _outages(found: Findings) -> list[str]:

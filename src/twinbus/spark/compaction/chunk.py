@@ -6,6 +6,7 @@ files with the same content.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,9 +21,10 @@ from twinbus.ledger.events import SCHEMA_VERSION
 from twinbus.ledger.kinds import FACTS, Kind
 from twinbus.ledger.lines import CRC_MARK, LINE_BYTES_MAX, NUMBER_MAX, Flaw, read_line
 from twinbus.ledger.reader import conflict_text
+from twinbus.spark.compaction.clocks import AHEAD_MS, put_right
 from twinbus.spark.compaction.conflicts import Earlier, different_in
 from twinbus.spark.compaction.file_names import file_name
-from twinbus.spark.compaction.manifest import Gap, Process, Rejected, Trouble
+from twinbus.spark.compaction.manifest import Clock, Gap, Process, Rejected, Trouble
 from twinbus.spark.compaction.number_ranges import Range, joined
 from twinbus.spark.compaction.primaries import primaries_in, secondaries_in, stores_in
 from twinbus.spark.compaction.step_files import StepFiles
@@ -91,6 +93,7 @@ class _Reading:
         self._chunk = chunk
         self._store = store
         self._earlier = Earlier()
+        self._now_ms = time.time_ns() // 1_000_000
         self._seen: dict[str, list[Range]] = {name: list(ranges) for name, ranges in chunk.known.items()}
         self._troubles: dict[str, Trouble] = {}
         self.result = Read(chunk.segment)
@@ -229,7 +232,9 @@ class _Reading:
         if new.num_rows == 0:
             return None
         self._earlier.add(process, new)
+        new, wrong = put_right(new)
         found = _process_in(new)
+        found.clock = Clock(*wrong, ahead_ms=max(0, found.last_ms - self._now_ms - AHEAD_MS))
         self._seen[process] = joined([*self._seen.get(process, []), *found.ranges])
         self.result.processes.setdefault(process, Process()).add(found)
         return new

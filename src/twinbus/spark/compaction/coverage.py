@@ -10,6 +10,7 @@ from twinbus.ledger.endings import FOREVER_MS, Ending
 from twinbus.ledger.expected import Presence, Writer, absent, why_absent
 from twinbus.ledger.pruned import PrunedProcess, without
 from twinbus.ledger.segment import process_of
+from twinbus.spark.compaction.clocks import FIRST_PLAUSIBLE_MS
 from twinbus.spark.compaction.compaction import Compacted
 from twinbus.spark.compaction.manifest import Process, Trouble
 from twinbus.spark.compaction.number_ranges import Hole, Range, holes, joined
@@ -45,6 +46,8 @@ class Coverage:
     troubles: tuple[Trouble, ...]
     untold: tuple[Stretch, ...] = ()
     """When the primary kept no ledger."""
+    clocks: tuple[str, ...] = ()
+    """Clocks that were wrong for a while and were put right: a line each."""
 
     @property
     def is_complete(self) -> bool:
@@ -71,15 +74,40 @@ def coverage_of(compacted: Compacted) -> Coverage:
     unknown += [_of_trouble(each) for each in compacted.manifest.troubles if not _is_explained(each, compacted)]
     unknown += _of_several_pairs(processes.values())
     unknown += _of_absent(compacted.expected, processes.values())
+    unknown += [_of_clock(name, each) for name, each in processes.items() if _is_lost_in_time(each)]
+    in_time = [each for each in processes.values() if not _is_lost_in_time(each)] or list(processes.values())
     return Coverage(
         processes=len(processes),
         records=compacted.manifest.records,
-        first_ms=min((each.first_ms for each in processes.values() if each.first_ms), default=0),
-        last_ms=max((each.last_ms for each in processes.values()), default=0),
+        first_ms=min((each.first_ms for each in in_time if each.first_ms), default=0),
+        last_ms=max((each.last_ms for each in in_time), default=0),
         running=len(compacted.running & set(processes)),
         unknown=tuple(unknown),
         troubles=tuple(compacted.manifest.troubles),
         untold=untold(processes.values()),
+        clocks=tuple(_clock_line(each) for each in processes.values() if each.clock.count),
+    )
+
+
+def _is_lost_in_time(process: Process) -> bool:
+    """Whether its clock was never set, or is ahead of that of whoever reads."""
+    return bool(process.clock.ahead_ms) or (process.last_ms != 0 and process.first_ms < FIRST_PLAUSIBLE_MS)
+
+
+def _of_clock(name: str, process: Process) -> Unknown:
+    ahead_ms = process.clock.ahead_ms
+    how = f"is ahead, by {ahead_ms / 1000:,.0f} s at least" if ahead_ms else "was not set when it began"
+    text = f"the clock of {process.host} {how}: when its messages were sent, and who has overtaken whom, is unclear"
+    until_ms = FOREVER_MS if ahead_ms else process.last_ms + 1
+    return Unknown(name, process.program, None, process.first_ms, until_ms, text)
+
+
+def _clock_line(process: Process) -> str:
+    clock = process.clock
+    side = "ahead" if clock.most_ms > 0 else "behind"
+    return (
+        f"the clock of {process.host} was wrong by {abs(clock.most_ms) / 1000:,.0f} s ({side}) for {clock.count:,} "
+        f"records of {process.program or 'a process'}: they have the time of its other clock"
     )
 
 

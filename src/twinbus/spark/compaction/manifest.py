@@ -64,6 +64,22 @@ class Rejected(msgspec.Struct):
         self.reason = self.reason or more.reason
 
 
+class Clock(msgspec.Struct):
+    """What was wrong with the clock of a process."""
+
+    count: int = 0
+    """Records that were put right: the clock was wrong for a while."""
+    most_ms: int = 0
+    """By how much, at most; negative: behind."""
+    ahead_ms: int = 0
+    """By how much its records were later than the moment at which they were read, at most."""
+
+    def add(self, more: Clock) -> None:
+        self.count += more.count
+        self.most_ms = max(self.most_ms, more.most_ms, key=abs)
+        self.ahead_ms = max(self.ahead_ms, more.ahead_ms)
+
+
 class Process(msgspec.Struct):
     """What has been read of one process."""
 
@@ -75,6 +91,7 @@ class Process(msgspec.Struct):
     wait_us: int = 0
     sync_us: int = 0
     boot: str = ""
+    clock: Clock = msgspec.field(default_factory=Clock)
     closed: bool = False
     end: End | None = None
     """How it ended without closing its ledger, found out when nobody held a file of it any more."""
@@ -101,6 +118,7 @@ class Process(msgspec.Struct):
         self.wait_us = max(self.wait_us, more.wait_us)
         self.sync_us = self.sync_us or more.sync_us
         self.boot = self.boot or more.boot
+        self.clock.add(more.clock)
         self.end = None
         self.closed = self.closed or more.closed
         self.not_understood += more.not_understood

@@ -19,6 +19,7 @@ from twinbus.spark.compaction.compaction import Compacted
 from twinbus.spark.compaction.coverage import Coverage, coverage_of, ending_of
 from twinbus.spark.compaction.primaries import split_name, strangers
 from twinbus.spark.compaction.told import silence_of
+from twinbus.spark.jobs import skew
 from twinbus.spark.jobs.bookkeeping import Books, books, rows_of
 from twinbus.spark.jobs.findings import WORTH_A_LOOK, Findings, Reconciliation, Row
 from twinbus.spark.jobs.outage_hours import hours_out
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
 Tell = Callable[[str], None]
 NAMED_MAX, SESSIONS_MAX = 200, 50
-SKEW_HEEDED_MS = 1000
 
 
 def analyse(
@@ -76,7 +76,7 @@ def asked(books: Books, prices: Prices, *, horizon_min: int, name: Callable[[Row
     by_entity, sessions_hurt = in_order.result()
     out_times, months = out.result(), paid.result()
     return Findings(
-        coverage=coverage,
+        coverage=skew.told(coverage, reconciled.result().backwards_ms),
         reconciliation=_heeding(strange, reconciled.result()),
         outages=out_times,
         availability=available.result(),
@@ -115,16 +115,16 @@ def reconcile(
     known: Known,
     name: Callable[[Row], None] | None = None,
 ) -> Reconciliation:
-    """Where every message is. Looked at twice if clocks disagree by more than a second: then the horizon is wider.
+    """Where every message is. Looked at twice if clocks disagree by more than a second.
 
     `name` is given every message to look at.
     """
     judged = verdicts(watched, tallies, known)
     rows = rows_of(counts(tallies, judged))
     backwards_ms = max((row["backwards_ms"] or 0 for row in rows), default=0)
-    if backwards_ms > SKEW_HEEDED_MS:
-        dark_until_ms = known.dark_until_ms + (backwards_ms if known.dark_until_ms else 0)
-        known = known._replace(horizon_min=known.horizon_min + -(-backwards_ms // 60_000), dark_until_ms=dark_until_ms)
+    if backwards_ms > skew.HEEDED_MS:
+        heeded = skew.heeded(skew.Heeded(known.horizon_min, known.dark_until_ms), backwards_ms)
+        known = known._replace(horizon_min=heeded.horizon_min, dark_until_ms=heeded.dark_until_ms)
         judged = verdicts(watched, tallies, known)
         rows = rows_of(counts(tallies, judged))
     if name is not None:
@@ -137,8 +137,8 @@ def reconcile(
         named=_named(judged, rows),
         horizon_min=known.horizon_min,
         backwards_ms=backwards_ms,
-        coverage_is_complete=coverage.is_complete,
-        knows_all_accepted=coverage.knows_all_accepted,
+        coverage_is_complete=coverage.is_complete and not skew.is_wrong(backwards_ms),
+        knows_all_accepted=coverage.knows_all_accepted and not skew.is_wrong(backwards_ms),
         held=sum(row["held"] for row in rows),
         held_since_ms=min(held, default=0),
     )

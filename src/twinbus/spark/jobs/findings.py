@@ -181,6 +181,7 @@ def coverage_dict(coverage: Coverage) -> Row:
         "first_ms": coverage.first_ms,
         "last_ms": coverage.last_ms,
         "unknown": [_unknown_dict(each) for each in coverage.unknown],
+        "clocks": list(coverage.clocks),
         "skipped": [
             {
                 "segment": each.segment,

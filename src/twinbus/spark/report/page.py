@@ -10,6 +10,7 @@ from twinbus.cost.bill import Bill
 from twinbus.ledger.endings import FOREVER_MS
 from twinbus.spark.compaction.coverage import Unknown
 from twinbus.spark.jobs.findings import Findings, Row
+from twinbus.spark.jobs.skew import HEEDED_MS, is_wrong
 from twinbus.spark.report.plots import Bar, columns, line, moment, shares, timeline
 from twinbus.spark.report.style import STYLE
 from twinbus.spark.report.table import length, table
@@ -63,7 +64,7 @@ def summary(findings: Findings) -> str:
         f"UTC, as {coverage.records:,} records of {coverage.processes:,} processes say. A message counts as lost when "
         f"others that came {found.horizon_min} min later have gone on."
     )
-    if found.backwards_ms > 1000:
+    if found.backwards_ms > HEEDED_MS and not is_wrong(found.backwards_ms):
         text += f" Clocks disagree by at least {found.backwards_ms / 1000:,.1f} s; that was added to the horizon."
     return text
 
@@ -80,7 +81,8 @@ def _coverage(findings: Findings) -> str:
         ("records are missing", "no" if coverage.is_complete else f"yes, in {len(coverage.unknown):,} places"),
     ]
     head = f"<h2>What was read</h2>{table(('', ''), facts)}" if not findings.is_empty else ""
-    return head + _missing(findings) + _skipped(findings)
+    clocks = "".join(f"<p>Put right: {escape(line)}.</p>" for line in coverage.clocks[:UNKNOWN_SHOWN])
+    return head + clocks + _missing(findings) + _skipped(findings)
 
 
 def _missing(findings: Findings) -> str:
