@@ -10,7 +10,6 @@ from twinbus.ledger.endings import FOREVER_MS, Ending
 from twinbus.ledger.expected import Presence, Writer, absent, why_absent
 from twinbus.ledger.pruned import PrunedProcess, without
 from twinbus.ledger.segment import process_of
-from twinbus.spark.compaction.clocks import FIRST_PLAUSIBLE_MS
 from twinbus.spark.compaction.compaction import Compacted
 from twinbus.spark.compaction.manifest import Process, Trouble
 from twinbus.spark.compaction.number_ranges import Hole, Range, holes, joined
@@ -91,7 +90,7 @@ def coverage_of(compacted: Compacted) -> Coverage:
 
 def _is_lost_in_time(process: Process) -> bool:
     """Whether its clock was never set, or is ahead of that of whoever reads."""
-    return bool(process.clock.ahead_ms) or (process.last_ms != 0 and process.first_ms < FIRST_PLAUSIBLE_MS)
+    return bool(process.clock.ahead_ms) or process.clock.is_unset
 
 
 def _of_clock(name: str, process: Process) -> Unknown:

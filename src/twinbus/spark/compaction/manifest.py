@@ -73,11 +73,14 @@ class Clock(msgspec.Struct):
     """By how much, at most; negative: behind."""
     ahead_ms: int = 0
     """By how much its records were later than the moment at which they were read, at most."""
+    is_unset: bool = False
+    """Whether it had not been set: records are older than any can be."""
 
     def add(self, more: Clock) -> None:
         self.count += more.count
         self.most_ms = max(self.most_ms, more.most_ms, key=abs)
         self.ahead_ms = max(self.ahead_ms, more.ahead_ms)
+        self.is_unset = self.is_unset or more.is_unset
 
 
 class Process(msgspec.Struct):
