@@ -267,7 +267,7 @@ PIPELINE = (
         "        notes.save(directory, known)\n",
         "",
         "what was pruned shows as missing",
-        "test_what_a_report_has_read_is_deleted_and_does_not_show_as_missing",
+        "test_some_segments_of_a_process_are_pruned_and_the_rest_is_complete",
     ),
     Mutant(
         "D4",
