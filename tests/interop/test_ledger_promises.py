@@ -125,6 +125,23 @@ def test_whatever_a_client_records_has_what_the_page_promises(both: Stage, tmp_p
     assert broken_promises(records) == []
 
 
+def test_a_backlog_queue_that_is_busy_is_told_of_and_recorded_with_namespace_and_queue(
+    both: Stage, tmp_path: Path
+) -> None:
+    with both.bus(ledger=tmp_path) as bus, bus.get_queue_sender(both.orders) as sender:
+        heard = Heard(bus)
+        bus.force_failover(both.orders, stay=True)
+        both.secondary.break_("busy", per_second=0)
+        with pytest.raises(BothNamespacesUnavailable):
+            sender.send_messages(named("one too many"))
+        busy = heard.wait_for("busy")
+        assert (busy.entity, busy.namespace) == (both.orders, both.secondary.name)
+    told = of_kind(records_of(tmp_path), Kind.THROTTLED)
+    assert {(each.namespace, each.entity) for each in told} == {(both.secondary.name, both.orders)}
+    assert all(each.queue.startswith(f"{both.name}/x-servicebus-transfer/") for each in told)
+    assert all(8_000 < each.until_ms - each.at_ms <= 10_100 for each in told)
+
+
 def test_who_cancels_what_this_client_has_scheduled_is_told_with_ids_and_others_by_number(
     both: Stage, tmp_path: Path
 ) -> None:

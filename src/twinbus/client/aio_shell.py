@@ -294,7 +294,7 @@ class TaskShell:
     def _carry_out(self, entity: Entity | None, effect: Effect) -> None:
         match effect:
             case Tell(name, text, details):
-                whose = self.standing.secondary.name if entity is None else self.pair.name
+                whose = self.standing.namespace_of(entity, effect)
                 path = None if entity is None else entity.path
                 self.standing.told(entity, effect)
                 self.news.tell(name, text, entity=path, namespace=whose, details=details)

@@ -111,6 +111,7 @@ class Sending:
         self._hold_until = 0.0
         self._was_crowded = False
         self._queues: list[str] = []
+        self._failed_side = Side.PRIMARY
 
     @property
     def tickets(self) -> tuple[int, ...]:
@@ -327,10 +328,16 @@ class Sending:
             search.failed &= self._pair.rotation.lost.keys()  # others were not to blame
             if queue not in search.failed:
                 self._check_doubts(failure, search.doubts)
-        elif search.busy is None:
+            return
+        self._tell_busy(queue, failure)
+        if search.busy is None:
             search.busy = queue  # one other queue at once
         else:
             yield from self._wait_while_busy(search)
+
+    def _tell_busy(self, queue: int, failure: Failure) -> None:
+        details = {"wait_s": self._rules.busy_wait_s, "queue": queue, "side": Side.BACKLOG.value}
+        self._pair.order(self._entity, Tell("busy", failure.text, details))
 
     def _wait_while_busy(self, search: Search) -> Flow[None]:
         pause_s = self._tries.pause_when_busy(self._at)
@@ -409,6 +416,7 @@ class Sending:
     def _note(self, failure: Failure, side: Side, messages: int | None = None, queue: int | None = None) -> None:
         """An attempt has failed that was about all messages, or about so many of them and this backlog queue."""
         self._tries.note(failure, len(self._parcel.message_ids) if messages is None else messages)
+        self._failed_side = side
         if failure.in_doubt:
             which = slice(None) if messages is None else self._next(messages)
             sizes = self._parcel.sizes if side is Side.PRIMARY else self._parcel.sizes_in_backlog
@@ -449,7 +457,8 @@ class Sending:
         self._entity.tally.raised += 1
         receipt = self._unsent()
         what = "in doubt (it may be stored)" if receipt.in_doubt else "not sent"
-        reason = f"; the primary's reason: {self._tries.last}" if self._tries.failures else ""
+        whose = "primary" if self._failed_side is Side.PRIMARY else "secondary"
+        reason = f"; the {whose}'s reason: {self._tries.last}" if self._tries.failures else ""
         raise NotSent(f"{what}: {why}{reason}", receipt)
 
 

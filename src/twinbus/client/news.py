@@ -51,7 +51,7 @@ class NewsName(StrEnum):
     IN_DOUBT = "in_doubt"
     """An attempt ended without an answer: the messages may be stored, and may be stored twice."""
     BUSY = "busy"
-    """The server is busy; the send waits before it tries again."""
+    """A namespace is busy: what it refused is not sent there again for a while; another backlog queue may take it."""
     TOO_LARGE_FOR_DETOUR = "too_large_for_detour"
     """A message fits the primary and would not fit a backlog queue. Told once an entity."""
     RESERVED_PROPERTY = "reserved_property"

@@ -183,6 +183,7 @@ class OrderedSending(Sending):
         if opinion is Verdict.RAISE:
             self._raise(failure)
         if opinion is Verdict.BUSY:
+            self._tell_busy(queue, failure)
             pause_s = self._tries.pause_when_busy(self._at)
             if pause_s is None:
                 self._raise_both(str(failure))

@@ -301,7 +301,7 @@ class ThreadShell:
         match effect:
             case Tell(name, text, details):
                 # Told here and not later, so that news, log and ledger have the order of the events.
-                whose = self.standing.secondary.name if entity is None else self.pair.name
+                whose = self.standing.namespace_of(entity, effect)
                 path = None if entity is None else entity.path
                 self.standing.told(entity, effect)
                 self.news.tell(name, text, entity=path, namespace=whose, details=details)

@@ -37,6 +37,7 @@ from twinbus.pairing.entity import Entity, name_of
 from twinbus.pairing.failure import Failure
 from twinbus.pairing.machine import FailedOver, Healthy
 from twinbus.pairing.pair import Pair
+from twinbus.pairing.receipt import Side
 from twinbus.pairing.secondary import Open
 from twinbus.pairing.verdict import classifier_for
 from twinbus.syphon import backlog_look
@@ -147,6 +148,11 @@ class Standing:
         """End the record, when nothing more can happen; takes some seconds if the disk does not answer."""
         if self._ledger is not None:
             self._ledger.close()
+
+    def namespace_of(self, entity: Entity | None, news: Tell) -> str | None:
+        """The name of the namespace that news of the core are about."""
+        is_elsewhere = entity is None or news.details.get("side") == Side.BACKLOG.value
+        return self.secondary.name if is_elsewhere else self.pair.name
 
     def told(self, entity: Entity | None, news: Tell) -> None:
         """Have news of the core in the record too."""

@@ -159,6 +159,15 @@ def test_busy_queues_are_waited_for_no_longer_than_the_caller_waits() -> None:
     assert bus.at == 0
 
 
+def test_each_busy_answer_of_a_queue_is_told_with_the_queue_and_how_long_it_is_left_alone() -> None:
+    bus = failed_over(2)
+    for queue in bus.backlog:
+        queue.says(BUSY)
+    bus.sent("a")
+    told = [(heard.at, heard.details) for heard in bus.told("busy")]
+    assert told == [(0, {"wait_s": 10, "queue": queue, "side": "backlog"}) for queue in (1, 0)]
+
+
 # --- none left ---
 
 

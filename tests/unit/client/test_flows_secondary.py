@@ -151,6 +151,7 @@ def test_a_closed_client_does_not_wait() -> None:
     bus.later(0.1, bus.close)
     bus.run()
     assert isinstance(call.error, NotSent)
+    assert str(call.error).startswith("not sent: the client was closed; the secondary's reason: unreachable")
     assert call.ended_at == 0.1
     assert not bus.pair.secondary.waiting
 

@@ -12,7 +12,7 @@ from twinbus.client.asks import Answer, Ask, Failed, Pack, Packed, Pause, Stored
 from twinbus.client.flows import Choice, Sending
 from twinbus.client.ordered_sending import HAND_OVER_S, OrderedSending, sending_of
 from twinbus.errors import BothNamespacesUnavailable, NotSent
-from twinbus.pairing.effects import Rouse
+from twinbus.pairing.effects import Rouse, Tell
 from twinbus.pairing.envelope import address
 from twinbus.pairing.events import FailoverForced, MarkedHealthy
 from twinbus.pairing.failure import Failure, FailureKind
@@ -124,6 +124,17 @@ def backlogged(pair: Pair, *named: tuple[str, str | None]) -> Messages:
         talk.stored()
     recover(pair)
     return talk.messages
+
+
+def test_a_queue_that_is_busy_is_told_of() -> None:
+    pair = pair_with()
+    fail_over(pair)
+    talk = Talk(pair, ("m", "a"))
+    queue = talk.ask.queue
+    with pytest.raises(BothNamespacesUnavailable):
+        talk.failed(Failure(FailureKind.BUSY, "too many requests"))
+    told = [effect.details for _, effect in pair.take_orders() if isinstance(effect, Tell) and effect.name == "busy"]
+    assert told == [{"wait_s": 10, "queue": queue, "side": "backlog"}]
 
 
 def test_while_all_is_well_a_message_goes_to_the_primary() -> None:
