@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +41,7 @@ def act_as(world: Estate, monkeypatch: pytest.MonkeyPatch) -> Any:
     return take
 
 
-def send_to_backlog(world: Estate, texts: list[str]) -> None:
+def send_to_backlog(world: Estate, texts: list[str], time_to_live: timedelta | None = None) -> None:
     """As an application with the keys of a sender does while the primary is down."""
     options = SendAvailabilityPairedNamespaceOptions(
         world.reach(SENDER)[1], backlog_queue_count=QUEUE_COUNT, create_backlog=False
@@ -48,7 +50,7 @@ def send_to_backlog(world: Estate, texts: list[str]) -> None:
         sender = bus.get_queue_sender("orders")
         bus.force_failover("orders", stay=True)
         for text in texts:
-            assert sender.send_messages(ServiceBusMessage(text)).side is Side.BACKLOG
+            assert sender.send_messages(ServiceBusMessage(text, time_to_live=time_to_live)).side is Side.BACKLOG
 
 
 def at_home(world: Estate, number: int) -> list[str]:
@@ -146,6 +148,21 @@ def test_status_works_for_every_role_and_shows_what_it_may_know(
     assert (said["oldest_age_s"] is None) == (role == SENDER)
 
 
+def test_a_key_that_may_only_listen_learns_which_queues_do_not_exist(
+    act_as: Any, world: Estate, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What does not exist holds nothing: the number of waiting messages is known."""
+    world.fill(1, *[ServiceBusMessage("x") for _ in range(3)])
+    act_as(SYPHON)
+    assert run(["status", "--count", str(QUEUE_COUNT + 2), "--json"]) == 1
+    out, err = capsys.readouterr()
+    said = json.loads(out)
+    assert [queue["exists"] for queue in said["queues"]] == [True] * QUEUE_COUNT + [False] * 2
+    assert all(queue["problem"].startswith("not found") for queue in said["queues"][QUEUE_COUNT:])
+    assert (said["waiting_messages"], said["unread_queues"]) == (3, 0)
+    assert "2 of 5 backlog queues can be neither sent to nor read (not found" in err
+
+
 def test_a_key_that_may_do_nothing_with_the_backlog_is_trouble(
     act_as: Any, world: Estate, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,6 +200,26 @@ def test_the_syphon_looks_after_its_quarantine_with_its_two_keys(
     assert run(["syphon", "quarantine", "list", *COUNT]) == 0
     assert "TwinbusMalformed" in capsys.readouterr().out
     assert run(["syphon", "quarantine", "show", "0/1", *COUNT]) == 0
+
+
+def test_the_syphon_sends_home_and_throws_away_what_is_in_quarantine_with_its_two_keys(
+    act_as: Any, world: Estate, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lost: dict[Any, Any] = {"x-ms-path": "orders", "x-ms-timetolive": "not a number"}
+    world.fill(0, ServiceBusMessage("1", application_properties=lost), ServiceBusMessage("2"))
+    world.fill(2, ServiceBusMessage("3"))
+    send_to_backlog(world, ["short"], time_to_live=timedelta(seconds=1))
+    time.sleep(1.5)
+    act_as(SYPHON)
+    assert run(["syphon", *COUNT, "--until-empty", "--text"]) == 3
+    assert "4 messages are in quarantine" in capsys.readouterr().out
+    assert run(["syphon", "quarantine", "redrive", "--reason", "TwinbusExpired", *COUNT]) == 0
+    assert "1 sent home" in capsys.readouterr().out
+    assert run(["syphon", "quarantine", "redrive", "0/1", *COUNT]) == 3
+    assert run(["syphon", "quarantine", "discard", "0/1", *COUNT]) == 0
+    assert run(["syphon", "quarantine", "discard", "--all", "--yes", *COUNT]) == 0
+    capsys.readouterr()
+    assert run(["syphon", *COUNT, "--until-empty", "--text"]) == 0, "nothing is left there"
 
 
 # --- send-and-receive.md ---
@@ -226,5 +263,6 @@ def test_a_drill_needs_send_and_listen_on_the_backlog(
             secondary.create_queue(backlog_path("contoso", index), **BACKLOG)
         monkeypatch.setenv("TWINBUS_PRIMARY", primary.connection_string)
         monkeypatch.setenv("TWINBUS_SECONDARY", secondary.connection_string_for("drill"))
-        wishes = ["--length", "1s", "--ping-interval", "1s", "--no-create", *COUNT, "--yes"]
+        times = ["--length", "5s", "--ping-interval", "1s", "--timeout", "30s"]
+        wishes = [*times, "--no-create", *COUNT, "--yes"]
         assert run(["drill", "--entity", "orders", *wishes]) == 0, capsys.readouterr()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from backlog_letters import fill, letter, letters_for, stranger
+from roles import QUEUE_COUNT, SYPHON, estate
 from spark_backlog import SparkBacklog, ids_in
 from token_makers import scoped_to
 
@@ -17,8 +18,10 @@ from twinbus.amqp.sections import PropertyField, encode_message
 from twinbus.cli.commands.drain import _once
 from twinbus.cli.draining import Lines
 from twinbus.errors import TwinbusError
+from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.pairing.envelope import address
 from twinbus.pairing.order import key_of, queue_for
+from twinbus.spark.access import Access
 from twinbus.spark.drain import drain as drain_module
 from twinbus.spark.drain.drain import Drained, drain
 from twinbus.spark.drain.options import DrainOptions
@@ -63,6 +66,37 @@ def once(backlog: SparkBacklog, **wishes: Any) -> int:
 
 def put(backlog: SparkBacklog, index: int, letters: Sequence[bytes]) -> None:
     fill(backlog.secondary.connection_string, backlog.path(index), letters)
+
+
+# --- the keys that the page asks for ---
+
+
+def test_a_drain_needs_no_more_than_the_two_keys_of_a_syphon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], keeps_signals: None
+) -> None:
+    monkeypatch.setattr(drain_module, "run_round", here)
+    with estate() as world:
+        secrets = {}
+        for side, text in world.strings(SYPHON).items():
+            (tmp_path / side).write_text(text)
+            secrets[side] = Access(f"file:{tmp_path / side}")
+        options = DrainOptions(
+            primary=secrets["TWINBUS_PRIMARY"],
+            secondary=secrets["TWINBUS_SECONDARY"],
+            primary_name="contoso",
+            queue_count=QUEUE_COUNT - 1,
+            ledger=str(tmp_path / "ledger"),
+            attempt_s=30.0,
+            tasks=2,
+        )
+        for index in range(QUEUE_COUNT):
+            letters = [letter("orders", f"{index}-{number}") for number in range(10)]
+            fill(world.secondary.connection_string, backlog_path("contoso", index), letters)
+        assert _once(NO_SPARK, options, Lines()) == 0, capsys.readouterr()
+        assert ids_in(world.primary, "orders").total() == 10 * QUEUE_COUNT
+        fill(world.secondary.connection_string, backlog_path("contoso", 0), [stranger()])
+        assert _once(NO_SPARK, options, Lines()) == 3
+        assert "1 message is in quarantine" in capsys.readouterr().out
 
 
 # --- queues beyond the count ---

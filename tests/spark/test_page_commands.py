@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from doc_blocks import Block, to_run
-from doc_stage import Pair, commands_for_spark, served_pair
+from doc_stage import MALFORMED, Pair, commands_for_spark, served_pair
 
+from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.main import run
 
 if TYPE_CHECKING:
@@ -31,7 +32,11 @@ def test_every_command_ends_well(
         for line in sorted(COMMANDS, key=lambda line: "drain" not in line):  # first what the others report about
             words = [str(tmp_path / word) if word in PATHS else word for word in shlex.split(line)[1:]]
             words += secrets if "drain" in words else []
-            assert run(words) == 0, f"{line}: {capsys.readouterr()}"
+            ends = run(words)
+            said = capsys.readouterr()
+            # The backlog of the stage has messages that never come home: a drain has to say so.
+            assert ends == (ExitCode.NOT_ALL if "drain" in words else ExitCode.DONE), f"{line}: {said}"
+            assert "drain" not in words or f"{MALFORMED} messages are in quarantine" in said.out
     assert (tmp_path / "report.html").exists()
 
 

@@ -102,6 +102,7 @@ class _Inspector:
             # Numbers are listed where that is allowed; elsewhere they are counted by peeking, up to a limit.
             most = self._messages_max if found.failure is not None else 1
             depths = list(pool.map(lambda path, why: self._depth(there, path, why, most), paths, tried))
+            tried = [_surest(why, depth) for why, depth in zip(tried, depths, strict=True)]
             further, doubt = pool.submit(self._further, found, depths).result()
             others = list(pool.map(lambda path: self._depth(there, path, None, most), further))
         problems = [_problem(why, depth) for why, depth in zip(tried, depths, strict=True)]
@@ -184,6 +185,13 @@ def _side(name: str | None, namespace: Namespace, answers: Iterable[Failure | No
         is_reachable=not silent,
         problem=findings.brief(told[0]) if told else None,
     )
+
+
+def _surest(why: Failure | None, depth: Depth | Failure) -> Failure | None:
+    """Why a queue takes nothing. Who may not send is not told whether it exists; who may listen is."""
+    if why is not None and why.kind is FailureKind.UNAUTHORISED and isinstance(depth, Failure):
+        return depth if depth.kind is FailureKind.NOT_FOUND else why
+    return why
 
 
 def _problem(why: Failure | None, depth: Depth | Failure) -> Failure | None:
