@@ -19,6 +19,7 @@ from twinbus.pairing.effects import Effect, ForgetWake, PingPrimary, StopPings, 
 from twinbus.pairing.events import (
     Event,
     FailoverForced,
+    LinkOpened,
     MarkedHealthy,
     PingFailed,
     PingSucceeded,
@@ -26,8 +27,10 @@ from twinbus.pairing.events import (
     SendSucceeded,
     TimeCame,
     TooManyFailed,
+    TrialBegan,
+    TrialProvedNothing,
 )
-from twinbus.pairing.machine import JITTER, FailedOver, Healthy, State, Suspect, step
+from twinbus.pairing.machine import JITTER, FailedOver, Healthy, State, Suspect, may_try, step
 from twinbus.pairing.rules import Rules
 
 EPOCH = 4
@@ -37,11 +40,15 @@ STATES: list[State] = [
     FailedOver(EPOCH, 100.0, "refused"),
     FailedOver(EPOCH, 100.0, "refused", pings_needed=3, pings_good=1),
     FailedOver(EPOCH, 100.0, "drill", stays=True),
+    FailedOver(EPOCH, 100.0, "refused", pings_good=1),
+    FailedOver(EPOCH, 100.0, "refused", pings_good=1, is_tried=True),
+    FailedOver(EPOCH, 100.0, "drill", pings_good=1, is_tried=True, stays=True),
 ]
 RULES = [
-    Rules(failover_interval_s=interval_s, ping_interval_s=30, pings_to_return=pings)
+    Rules(failover_interval_s=interval_s, ping_interval_s=30, pings_to_return=pings, keeps_order=keeps_order)
     for interval_s in (0, 10)
     for pings in (1, 2)
+    for keeps_order in (False, True)
 ]
 
 
@@ -63,6 +70,10 @@ KINDS = [
     Telling(TimeCame, TimeCame),
     Telling(PingSucceeded, PingSucceeded),
     Telling(PingFailed, lambda at, epoch: PingFailed(at, epoch, "still down")),
+    Telling(LinkOpened, LinkOpened),
+    Telling(TrialBegan, TrialBegan),
+    Telling(TrialProvedNothing, TrialProvedNothing),
+    Telling(TrialProvedNothing, lambda at, epoch: TrialProvedNothing(at, epoch, 10.0), is_variant=True),
     Telling(FailoverForced, lambda at, epoch: FailoverForced(at, epoch, "drill")),
     Telling(FailoverForced, lambda at, epoch: FailoverForced(at, epoch, "drill", stays=True), is_variant=True),
     Telling(MarkedHealthy, MarkedHealthy),
@@ -112,6 +123,26 @@ def test_whoever_changes_sides_is_told_of_it(state: State, kind: Telling) -> Non
         assert ("recovered" in told) == (was_over and not is_over)
 
 
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("state", STATES, ids=lambda state: type(state).__name__)
+def test_nothing_but_a_way_back_touches_when_and_why_an_entity_failed_over(state: State, kind: Telling) -> None:
+    for rules in RULES:
+        after, _ = step(state, kind.at(200.0, EPOCH), rules)
+        if isinstance(state, FailedOver) and isinstance(after, FailedOver):
+            assert (after.epoch, after.since, after.reason) == (state.epoch, state.since, state.reason)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("state", STATES, ids=lambda state: type(state).__name__)
+def test_a_trial_begins_only_where_a_message_may_try(state: State, kind: Telling) -> None:
+    for rules in RULES:
+        after, _ = step(state, kind.at(200.0, EPOCH), rules)
+        was_tried = isinstance(state, FailedOver) and state.is_tried
+        if isinstance(after, FailedOver) and after.is_tried and not was_tried:
+            assert kind.kind is TrialBegan
+            assert may_try(state, 200.0)
+
+
 # --- stories ---
 
 
@@ -145,7 +176,7 @@ class Clerk:
 
     def happens(self, kind: Telling, *, late: bool) -> None:
         """A ping's outcome uses up the ping that was ordered, a wake in time uses up the order to be woken."""
-        if not late and kind.kind in (PingSucceeded, PingFailed):
+        if not late and kind.kind in (PingSucceeded, PingFailed, LinkOpened):
             self.ping_at = None
         if not late and kind.kind is TimeCame and self.wake_at is not None and self.at >= self.wake_at:
             self.wake_at = None
@@ -195,6 +226,9 @@ class EntityBesideModel(RuleBasedStateMachine):
         self.pings_in_a_row = 0
         self.pings_needed = 1
         self.last_ping_at = 0.0
+        self.by_link = False
+        self.is_tried = False
+        self.rests_until = 0.0
 
     # what happens
 
@@ -218,6 +252,36 @@ class EntityBesideModel(RuleBasedStateMachine):
             self.failing_since = at if self.failing_since is None else self.failing_since
             if self.terms.failover_interval_s == 0:
                 self._leaves(stays=False, pings_needed=1)
+
+    @rule(by_link=st.booleans())
+    def the_primary_says_how_it_is_to_be_asked(self, by_link: bool) -> None:
+        self.by_link = by_link
+
+    @precondition(lambda self: self.is_over)
+    @rule()
+    def somebody_would_try_the_primary(self) -> None:
+        """A send of a failed over entity: it tries if it may, else it takes the detour."""
+        may = self._may_try()
+        assert may_try(self.clerk.state, self.clerk.at) == may
+        self.clerk.feed(TrialBegan(self.clerk.at, self.clerk.state.epoch))
+        self.is_tried |= may
+
+    @precondition(lambda self: self.is_tried)
+    @rule(outcome=st.sampled_from(["answer", "answer", "busy", "nothing"]), chance=CHANCES)
+    def a_trial_ends(self, outcome: str, chance: float) -> None:
+        at, epoch = self.clerk.at, self.clerk.state.epoch
+        self.is_tried = False
+        if outcome != "answer":
+            self.rests_until = at + (10.0 if outcome == "busy" else 0.0)
+            self.clerk.feed(TrialProvedNothing(at, epoch, self.rests_until - at))
+            self.pings_in_a_row = min(self.pings_in_a_row, self.pings_needed - 1)
+        elif self.primary_is_up:
+            self.clerk.feed(SendSucceeded(at, epoch))
+            if not self.stays:
+                self._is_well()
+        else:
+            self.clerk.feed(SendFailed(at, epoch, "down", chance))
+            self.pings_in_a_row = 0
 
     @precondition(lambda self: self.clerk.history and self.clerk.history[0].epoch < self.clerk.state.epoch)
     @rule(data=st.data())
@@ -278,9 +342,14 @@ class EntityBesideModel(RuleBasedStateMachine):
         self.is_over, self.stays, self.failing_since, self.pings_in_a_row = True, stays, None, 0
         self.pings_needed = max(pings_needed, self.terms.pings_to_return)
         self.last_ping_at = self.clerk.at if at is None else at
+        self.is_tried, self.rests_until = False, 0.0
+
+    def _may_try(self) -> bool:
+        is_ready = self.is_over and not self.stays and self.pings_in_a_row >= self.pings_needed
+        return is_ready and not self.is_tried and self.clerk.at >= self.rests_until
 
     def _is_well(self) -> None:
-        self.is_over, self.stays, self.failing_since = False, False, None
+        self.is_over, self.stays, self.failing_since, self.is_tried = False, False, None, False
 
     def _pings(self, at: float, chance: float) -> None:
         assert self.is_over, "only a failed over entity is pinged"
@@ -289,10 +358,16 @@ class EntityBesideModel(RuleBasedStateMachine):
         assert shortest - 1e-6 <= at - self.last_ping_at <= longest + 1e-6
         self.last_ping_at, self.clerk.ping_at = at, None
         epoch = self.clerk.state.epoch
-        if self.primary_is_up:
+        if self.primary_is_up and self.by_link:
+            is_enough = self.terms.keeps_order and self._may_try()
+            self.clerk.feed(LinkOpened(at, epoch, chance))
+            self.pings_in_a_row = min(self.pings_in_a_row + 1, self.pings_needed)
+            if is_enough:
+                self._is_well()
+        elif self.primary_is_up:
             self.clerk.feed(PingSucceeded(at, epoch, chance))
             self.pings_in_a_row += 1
-            if self.pings_in_a_row == self.pings_needed:
+            if self.pings_in_a_row >= self.pings_needed:
                 self._is_well()
         else:
             self.clerk.feed(PingFailed(at, epoch, "down", chance))
@@ -312,6 +387,11 @@ class EntityBesideModel(RuleBasedStateMachine):
     def orders_are_pending_exactly_while_they_are_needed(self) -> None:
         assert (self.clerk.wake_at is not None) == (self.failing_since is not None)
         assert (self.clerk.ping_at is not None) == (self.is_over and not self.stays)
+
+    @invariant()
+    def there_is_a_trial_exactly_while_a_message_is_on_its_way(self) -> None:
+        assert (isinstance(self.clerk.state, FailedOver) and self.clerk.state.is_tried) == self.is_tried
+        assert may_try(self.clerk.state, self.clerk.at) == self._may_try()
 
     @invariant()
     def epochs_never_go_back(self) -> None:

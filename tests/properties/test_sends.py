@@ -1,7 +1,8 @@
 """Sends through any outage, in virtual time: every call ends, and its receipt tells the truth.
 
 Whatever two namespaces answer, and whatever people do meanwhile: a message is where its receipt says and nowhere else,
-nothing but pings goes to an entity that is failed over, no lost or busy queue is bothered, held sends keep their order.
+nothing but pings (or, after a link, one message at a time that tries it) goes to an entity that is failed over, no lost
+or busy queue is bothered, held sends keep their order.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ RULES = [
     replace(BASE, failover_interval_s=interval_s, attempts=attempts, hold_sends=holds, error_rate=rate)
     for interval_s, attempts, holds, rate in product((0, 6), (1, 3), (False, True), (None, 0.5))
 ]
+RULES = [replace(rules, probe="ping") for rules in RULES] + [replace(rules, probe="link") for rules in RULES]
 DEEDS = [
     "send",
     "send",
@@ -54,6 +56,8 @@ class Watched(ScriptedBus):
         self.tickets: dict[str, int] = {}
         self.began: dict[str, tuple[float, float | None]] = {}
         self.busy_at: dict[tuple[str, int | str], float] = {}
+        self.trial: Call | None = None
+        self.trial_epoch = 0
 
     def begin(self, messages: int = 1, timeout_s: float | None = None) -> None:
         names = [str(next(self.names)) for _ in range(messages)]
@@ -66,7 +70,8 @@ class Watched(ScriptedBus):
             case WaitTurn(ticket, _) if ticket in self.orders.line:
                 self.tickets[name] = ticket
             case ToPrimary():
-                assert call.entity.side is Side.PRIMARY, "nothing but pings goes to an entity that is failed over"
+                if call.entity.side is Side.BACKLOG:
+                    self._check_trial(call)
                 self._bother(name, "primary", self.primary)
             case ToBacklog(queue, letters, _):
                 assert self.pair.secondary.is_open, "nobody sends to a secondary that cannot be connected to"
@@ -74,6 +79,13 @@ class Watched(ScriptedBus):
                 self._bother(letters[0].decode(), queue, self.backlog[queue])
         assert not isinstance(ask, ToPrimary | ToBacklog | Probe) or ask.timeout_s > 0
         super()._perform(call, ask)
+
+    def _check_trial(self, call: Call) -> None:
+        """The one message that may try the primary of an entity that is failed over."""
+        assert self.rules.probe == "link", "nothing but pings goes to an entity that is failed over"
+        under_way = self.trial is not None and not self.trial.is_done and isinstance(self.trial.waits_for, ToPrimary)
+        assert not under_way or self.trial_epoch != self.orders.epoch, "one message at a time tries"
+        self.trial, self.trial_epoch = call, self.orders.epoch
 
     def _bother(self, name: str, where: int | str, place: Place) -> None:
         assert self.at >= self.busy_at.get((name, where), -BUSY_S) + BUSY_S, "a busy server rests from this message"
@@ -172,3 +184,4 @@ def check_truth(bus: Watched) -> None:
     assert waited == sorted(waited), "held sends keep their order"
     assert (len(bus.orders.line), bus.orders.line.bytes) == (0, 0)
     assert not bus.pair.secondary.waiting
+    assert not (isinstance(bus.orders.state, FailedOver) and bus.orders.state.is_tried), "every trial ends"

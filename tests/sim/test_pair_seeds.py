@@ -13,7 +13,7 @@ import pytest
 
 from twinbus.client import flows, parcel
 from twinbus.client.asks import Answer, Flow
-from twinbus.client.flows import Search, Sending
+from twinbus.client.flows import Sending
 from twinbus.pairing import entity as entity_module
 from twinbus.pairing import envelope, machine
 from twinbus.pairing.backlog_queues import backlog_path
@@ -27,7 +27,7 @@ from twinbus.pairing.machine import FailedOver, Healthy, State, Suspect, step
 from twinbus.pairing.pair import Pair
 from twinbus.pairing.receipt import SendReceipt, Side
 from twinbus.pairing.retry import Tries
-from twinbus.pairing.rotation import Rotation
+from twinbus.pairing.rotation import Rotation, Search
 from twinbus.pairing.rules import Rules
 from twinbus.pairing.secondary import Secondary
 from twinbus.pairing.verdict import Verdict

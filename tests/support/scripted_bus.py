@@ -34,7 +34,8 @@ from twinbus.client.asks import (
     WaitTurn,
     Woke,
 )
-from twinbus.client.flows import Choice, Sending, ping, try_secondary
+from twinbus.client.flows import Choice, Sending
+from twinbus.client.probing import ping, try_secondary
 from twinbus.pairing.effects import ForgetWake, PingPrimary, Rouse, StopPings, Tell, TrySecondary, WakeMe
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.events import FailoverForced, MarkedHealthy, TimeCame

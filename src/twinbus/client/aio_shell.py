@@ -13,7 +13,7 @@ from typing import Any
 
 from azure.servicebus.aio import ServiceBusClient
 
-from twinbus.client import answers, drive, flows
+from twinbus.client import answers, drive, flows, probing
 from twinbus.client.aio_backlog_pool import AioBacklogPool
 from twinbus.client.aio_links import AioSenderLink, all_closed
 from twinbus.client.aio_receivers import receiving
@@ -313,7 +313,7 @@ class TaskShell:
                 self._cancel(("ping", entity.path))
 
     async def _try_secondary(self) -> None:
-        await self.run(flows.try_secondary(self.pair), self._open_backlog)
+        await self.run(probing.try_secondary(self.pair), self._open_backlog)
 
     async def _open_backlog(self, ask: Ask) -> Answer:
         assert isinstance(ask, OpenBacklog)
@@ -334,7 +334,7 @@ class TaskShell:
         if self.standing.has_side_ended("primary"):
             return
         async with self._ping_room:
-            await self.run(flows.ping(self.pair, entity), lambda ask: self._probe(ask, entity))
+            await self.run(probing.ping(self.pair, entity), lambda ask: self._probe(ask, entity))
 
     async def _probe(self, ask: Ask, entity: Entity) -> Answer:
         assert isinstance(ask, Probe)

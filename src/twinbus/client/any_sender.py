@@ -14,7 +14,7 @@ from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnect
 from twinbus.client import answers
 from twinbus.client.asks import Answer, Crowded, Woke
 from twinbus.client.chronicle import Chronicle
-from twinbus.client.flows import Choice, kept_back_s
+from twinbus.client.flows import Choice
 from twinbus.client.messages import Prepared, can_take_detour, might_not_fit, prepare, prepare_light, reserved_names
 from twinbus.client.parcel import SdkParcel
 from twinbus.client.standing import Standing
@@ -22,6 +22,7 @@ from twinbus.errors import PairClosed, SendError
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.receipt import SendReceipt, Side, attach_receipt
+from twinbus.pairing.retry import kept_back_s
 
 KEEPS_LINK = frozenset((FailureKind.BUSY, FailureKind.TOO_LARGE, FailureKind.NOT_ALLOWED, FailureKind.REJECTED))
 """After these the link is as good as before; after others it is never used again."""

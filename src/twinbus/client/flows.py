@@ -12,11 +12,9 @@ from twinbus.client.asks import (
     Crowded,
     Failed,
     Flow,
-    OpenBacklog,
     Pack,
     Packed,
     Pause,
-    Probe,
     Stored,
     ToBacklog,
     ToPrimary,
@@ -27,13 +25,12 @@ from twinbus.errors import BothNamespacesUnavailable, NotSent, PairClosed
 from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.pairing.effects import Tell
 from twinbus.pairing.entity import Entity
-from twinbus.pairing.events import PingFailed, PingSucceeded
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.machine import Suspect
 from twinbus.pairing.pair import Pair
 from twinbus.pairing.receipt import SendReceipt, Side, attach_receipt, with_receipt
-from twinbus.pairing.retry import Tries, longest_s
-from twinbus.pairing.rules import Rules
+from twinbus.pairing.retry import Tries, kept_back_s, longest_s, time_for_detour_s
+from twinbus.pairing.rotation import Search
 from twinbus.pairing.secondary import is_about_the_secondary
 from twinbus.pairing.verdict import Role, Verdict, verdict
 
@@ -70,22 +67,6 @@ class Choice:
         self.queue: int | None = None
 
 
-class Search:
-    """What one batch has met on its way to a backlog queue."""
-
-    __slots__ = ("busy", "doubts", "failed", "unreachable")
-
-    def __init__(self) -> None:
-        self.busy: int | None = None
-        """It asked to be left alone for ten seconds, so another one is wanted."""
-        self.failed: set[int] = set()
-        """Not tried again by this batch, however short their probation is: every send has an end."""
-        self.unreachable: set[int] = set()
-        """No connection could be made or kept for these; that is not their fault, but another one is tried first."""
-        self.doubts = 0
-        """Attempts that ended without an answer: so many copies may be stored."""
-
-
 class Sending:
     """One call of a sender: on the right side, with retries, held if need be, and never without an answer."""
 
@@ -105,6 +86,8 @@ class Sending:
         self._chance = 0.5
         self._tries = Tries(pair.rules, None if timeout_s is None else started_at + timeout_s)
         self._keep_back_s = kept_back_s(pair.rules, timeout_s)
+        self._has_tried = False
+        self._primary_rests_until = 0.0
         self.ticket: int | None = None
         self._trial_ticket: int | None = None
         self._secondary_until = 0.0
@@ -132,7 +115,9 @@ class Sending:
             yield from self._hold(pause_s=0.0)  # behind those who wait already
         while True:
             if first is None and self._is_detoured():
-                receipt = yield from self._detour()
+                receipt = (yield from self._trial()) if self._may_try else None
+                if receipt is None and self._is_detoured():
+                    receipt = yield from self._detour()
                 is_used_up = False
             else:
                 receipt = yield from self._round(first)
@@ -153,6 +138,8 @@ class Sending:
     def _round(self, first: tuple[Answer, int] | None) -> Flow[SendReceipt | None]:
         """One round of the retry schedule; None if it was used up, or the entity's side changed meanwhile."""
         self._tries.new_round()
+        if self._at < self._primary_rests_until:
+            yield from self._rest()
         while first is not None or not self._is_detoured():
             if first is not None:
                 (answer, epoch), first = first, None
@@ -221,6 +208,55 @@ class Sending:
             self._pair.send_failed(self._entity, self._at, epoch, failure, self._chance)
             return None
         return pause_s
+
+    # --- the primary, while the entity is failed over ---
+
+    @property
+    def _may_try(self) -> bool:
+        """Whether these messages may try the primary now: once in a call, so that every call has an end."""
+        return not self._has_tried and not self._queues and self._entity.may_try(self._at)
+
+    def _trial(self) -> Flow[SendReceipt | None]:
+        """One attempt at the primary, for everybody; None if it was in vain: the messages belong into the backlog.
+
+        Others are sent to the backlog meanwhile. A busy primary is not waited for: it proves nothing, and the detour
+        is open. What is the caller's fault is raised as ever. Whatever happens, the trial ends.
+        """
+        pair, entity, epoch, wait_s = self._pair, self._entity, self._entity.epoch, 0.0
+        self._has_tried, is_over = True, False
+        pair.begin_primary_trial(entity, self._at)
+        try:
+            left_s = None if self._tries.deadline is None else self._tries.deadline - self._at
+            timeout_s = self._tries.attempt_s(self._at, keep_back_s=time_for_detour_s(self._rules, left_s))
+            answer = yield from self._attempt(ToPrimary(max(timeout_s, TIMEOUT_LEAST_S), False), Side.PRIMARY)
+            self._heard(answer)
+            if isinstance(answer, Stored):
+                is_over = True
+                return self._stored_on_primary(answer, epoch)
+            if isinstance(answer, Crowded):
+                return None
+            failure = _failure_in(answer)
+            self._note(failure, Side.PRIMARY)
+            match pair.judge(entity, failure):
+                case Verdict.RAISE:
+                    self._raise(failure)
+                case Verdict.BUSY:
+                    wait_s = self._rules.busy_wait_s
+                    self._primary_rests_until = self._at + wait_s
+                case Verdict.DOWN:
+                    is_over = True
+                    pair.primary_trial_failed(entity, self._at, epoch, failure, self._chance)
+            return None
+        finally:
+            if not is_over:
+                pair.primary_trial_proved_nothing(entity, self._at, epoch, wait_s=wait_s)
+
+    def _rest(self) -> Flow[None]:
+        """The primary was busy when these messages tried it, and now they belong there: they wait as ever."""
+        pause_s = self._primary_rests_until - self._at
+        if not self._tries.has_time_for(pause_s, self._at):
+            self._raise(self._tries.last)
+        yield from self._pause(pause_s)
 
     # --- the backlog ---
 
@@ -295,8 +331,8 @@ class Sending:
 
     @property
     def _is_home_again(self) -> bool:
-        """The messages belong on the primary again, and none of them lies in the backlog."""
-        return not self._is_detoured() and not self._queues
+        """The messages belong on the primary again, or may try it, and none of them lies in the backlog."""
+        return not self._queues and (not self._is_detoured() or self._may_try)
 
     def _pick(self, search: Search) -> int | None:
         rotation, current = self._pair.rotation, self._choice.queue
@@ -460,52 +496,6 @@ class Sending:
         whose = "primary" if self._failed_side is Side.PRIMARY else "secondary"
         reason = f"; the {whose}'s reason: {self._tries.last}" if self._tries.failures else ""
         raise NotSent(f"{what}: {why}{reason}", receipt)
-
-
-def kept_back_s(rules: Rules, timeout_s: float | None) -> float:
-    """How much of an impatient caller's time does not go to the primary.
-
-    Without a failover interval the very message is to be saved, and the detour takes time too.
-    """
-    if timeout_s is None or rules.failover_interval_s > 0:
-        return 0.0
-    return min(rules.attempt_s, timeout_s / 3)
-
-
-def ping(pair: Pair, entity: Entity) -> Flow[None]:
-    """One ping, if one is still due."""
-    if entity.side is not Side.BACKLOG:
-        return
-    epoch = entity.epoch
-    probe = pair.probe
-    pair.order(entity, Tell("ping_sent", f"by {probe}"))
-    answer = yield Probe(entity.path, pair.rules.attempt_s, sends_ping=probe == "ping")
-    if isinstance(answer, Stored):
-        pair.feed(entity, PingSucceeded(answer.at, epoch, answer.chance))
-    elif isinstance(answer, Failed):
-        pair.feed(entity, PingFailed(answer.at, epoch, str(answer.failure), answer.chance))
-
-
-def try_secondary(pair: Pair) -> Flow[None]:
-    """One trial whether the secondary can be connected to, if one is still due."""
-    queue, timeout_s = pair.begin_trial()
-    if queue is None:
-        return
-    generation = pair.secondary.generation
-    try:
-        answer = yield OpenBacklog(queue, timeout_s)
-    except BaseException:  # cut short: whoever waits next has another one made
-        pair.secondary.is_trying = False
-        raise
-    if not isinstance(answer, Failed):
-        pair.trial_connected(answer.at)
-    elif is_about_the_secondary(answer.failure):
-        pair.trial_failed(answer.at, generation, answer.failure, answer.chance)
-    else:
-        pair.trial_connected(answer.at)  # somebody answered, if only about this queue
-        is_fair = answer.failure.kind is not FailureKind.NO_ANSWER  # a queue has a whole attempt to answer
-        if is_fair and verdict(answer.failure, Role.BACKLOG) is Verdict.DOWN:
-            pair.queue_failed(queue, answer.at, answer.failure)
 
 
 def _failure_in(answer: Answer) -> Failure:

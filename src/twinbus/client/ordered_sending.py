@@ -82,6 +82,11 @@ class OrderedSending(Sending):
     def _is_fenced(self) -> bool:
         return not self._fences.is_clear(self._entity.path) and any(map(self._fences.stands_before, self._keys))
 
+    @property
+    def _may_try(self) -> bool:
+        """Not behind a fence: there it would overtake what lies in the backlog."""
+        return super()._may_try and not self._is_fenced
+
     # --- the backlog ---
 
     def _detour(self) -> Flow[SendReceipt | None]:
@@ -122,7 +127,7 @@ class OrderedSending(Sending):
         self._begin_batch()
         doubts = 0
         while True:
-            if not self._queues and not self._is_detoured():
+            if self._is_home_again:
                 return False
             is_available = self._pair.rotation.is_available(queue, self._at)
             if self._must_wait_for_secondary(queue if is_available else None):

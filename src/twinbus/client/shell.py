@@ -12,7 +12,7 @@ from time import monotonic
 
 from azure.servicebus import ServiceBusClient
 
-from twinbus.client import answers, drive, flows
+from twinbus.client import answers, drive, flows, probing
 from twinbus.client.asks import Answer, Ask, Flow, OpenBacklog, Pause, Probe, Result, ToBacklog, WaitTurn, Woke
 from twinbus.client.backlog_pool import BacklogPool, NoFreeLink
 from twinbus.client.failures import LinkFailed, describe
@@ -329,7 +329,7 @@ class ThreadShell:
 
     def _try_secondary(self) -> None:
         if not self._closing.is_set():
-            self.run(flows.try_secondary(self.pair), self._open_backlog)
+            self.run(probing.try_secondary(self.pair), self._open_backlog)
 
     def _open_backlog(self, ask: Ask) -> Answer:
         assert isinstance(ask, OpenBacklog)
@@ -348,7 +348,7 @@ class ThreadShell:
 
     def _ping(self, entity: Entity) -> None:
         if not self.standing.has_side_ended("primary"):
-            self.run(flows.ping(self.pair, entity), lambda ask: self._probe(ask, entity))
+            self.run(probing.ping(self.pair, entity), lambda ask: self._probe(ask, entity))
 
     def _probe(self, ask: Ask, entity: Entity) -> Answer:
         assert isinstance(ask, Probe)

@@ -343,6 +343,7 @@ def _entity_status(
         reason=entity.reason,
         epoch=entity.epoch,
         stays=isinstance(state, FailedOver) and state.stays,
+        waits_for_message=entity.is_ready,
         next_ping_at=when(entity.next_ping_at),
         pings_sent=tally.pings,
         pings_failed=tally.pings_failed,

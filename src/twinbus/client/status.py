@@ -47,6 +47,8 @@ class EntityStatus:
     """How often the side on which its sends belong has changed."""
     stays: bool = False
     """Failed over by a person, until a person brings it back: no ping will."""
+    waits_for_message: bool = False
+    """Links to the primary open: the next message that is sent tries it, and brings the entity back if it is stored."""
     next_ping_at: datetime | None = None
     pings_sent: int = 0
     pings_failed: int = 0
@@ -266,7 +268,7 @@ def _lines(status: Status) -> Iterator[str]:
 def _entity_row(entity: EntityStatus, now: datetime) -> Sequence[str]:
     return (
         entity.entity,
-        entity.state.value + (" (stays)" if entity.stays else ""),
+        entity.state.value + _what_it_waits_for(entity),
         "" if entity.since is None else roughly((now - entity.since).total_seconds()),
         str(entity.sent_to_primary),
         str(entity.sent_to_backlog),
@@ -276,6 +278,12 @@ def _entity_row(entity: EntityStatus, now: datetime) -> Sequence[str]:
         _until(entity.next_ping_at, now),
         entity.reason,
     )
+
+
+def _what_it_waits_for(entity: EntityStatus) -> str:
+    if entity.stays:
+        return " (stays)"
+    return " (waits for a message to prove the primary)" if entity.waits_for_message else ""
 
 
 def _queue_row(queue: BacklogQueueStatus, now: datetime) -> Sequence[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from inspect import getdoc
 from itertools import product
 from pathlib import Path
@@ -36,8 +37,13 @@ STATES: Sequence[State] = (
     Healthy(0),
     Suspect(0, SINCE, "refused"),
     FailedOver(1, SINCE, "refused"),
+    FailedOver(1, SINCE, "refused", pings_good=1),
+    FailedOver(1, SINCE, "refused", pings_good=1, is_tried=True),
     FailedOver(1, SINCE, "refused", stays=True),
 )
+READY = "Links to the primary open: the next message tries it."
+TRIED = "One message tries the primary meanwhile."
+STAYS = "Only a person brings it back."
 
 
 class Circumstances(NamedTuple):
@@ -46,12 +52,14 @@ class Circumstances(NamedTuple):
     interval: str
     time: str
     pings: str
+    order: str
 
 
 INTERVALS = ("with a failover interval", "without a failover interval")
 TIMES = ("the interval has passed", "too early")
 PINGS = ("no other ping is needed", "more pings are needed")
-ALL = tuple(Circumstances(*each) for each in product(INTERVALS, TIMES, PINGS))
+ORDERS = ("in the default order", 'with order="session"')
+ALL = tuple(Circumstances(*each) for each in product(INTERVALS, TIMES, PINGS, ORDERS))
 
 Maker = Callable[[float, int], Event]
 EVENTS: Mapping[str, Maker] = {
@@ -61,6 +69,9 @@ EVENTS: Mapping[str, Maker] = {
     "TimeCame": events.TimeCame,
     "PingSucceeded": events.PingSucceeded,
     "PingFailed": lambda at, epoch: events.PingFailed(at, epoch, "refused"),
+    "LinkOpened": events.LinkOpened,
+    "TrialBegan": events.TrialBegan,
+    "TrialProvedNothing": events.TrialProvedNothing,
     "FailoverForced": lambda at, epoch: FailoverForced(at, epoch, "forced"),
     "FailoverForced, to stay": lambda at, epoch: FailoverForced(at, epoch, "forced", stays=True),
     "MarkedHealthy": events.MarkedHealthy,
@@ -95,7 +106,14 @@ def transitions() -> Iterator[Transition]:
 
 
 def shown(state: State) -> str:
-    return name_of(state) + (", stays" if isinstance(state, FailedOver) and state.stays else "")
+    return name_of(state) + (f", {_part(state)}" if _part(state) else "")
+
+
+def _part(state: State) -> str:
+    """What is to be said of an entity that is failed over beside that."""
+    if not isinstance(state, FailedOver):
+        return ""
+    return "stays" if state.stays else "tried" if state.is_tried else "ready" if state.is_ready else ""
 
 
 def _is_possible(state: State, each: Circumstances) -> bool:
@@ -106,9 +124,14 @@ def _ask(state: State, make: Maker, each: Circumstances) -> Outcome | None:
     """What `step` answers; None if nothing comes of it."""
     needed = 1 + PINGS.index(each.pings)
     if isinstance(state, FailedOver):
-        state = FailedOver(state.epoch, state.since, state.reason, pings_needed=needed, stays=state.stays)
+        state = replace(state, pings_needed=needed, pings_good=needed if state.pings_good else 0)
     interval_s = INTERVAL_S if each.interval == INTERVALS[0] else 0.0
-    rules = Rules(failover_interval_s=interval_s, ping_interval_s=PING_S, pings_to_return=needed)
+    rules = Rules(
+        failover_interval_s=interval_s,
+        ping_interval_s=PING_S,
+        pings_to_return=needed,
+        keeps_order=each.order == ORDERS[1],
+    )
     at = SINCE + (interval_s if each.time == TIMES[0] else interval_s / 2)
     after, ordered = step(state, make(at, state.epoch), rules)
     outcome = Outcome(shown(after), after.epoch > state.epoch, *_told_apart(ordered))
@@ -201,7 +224,8 @@ def _ordered(found: Iterable[Transition]) -> Sequence[str]:
 
 def _words(described: type, state: State | None = None) -> str:
     words = " ".join((getdoc(described) or "").split())
-    return f"{words} Only a person brings it back." if isinstance(state, FailedOver) and state.stays else words
+    more = {"stays": STAYS, "tried": TRIED, "ready": READY}.get("" if state is None else _part(state))
+    return f"{words} {more}" if more else words
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

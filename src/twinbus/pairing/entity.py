@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from twinbus.pairing.effects import Effect, Rouse, Tell
 from twinbus.pairing.error_rate import ErrorRate
-from twinbus.pairing.events import Event, PingFailed, PingSucceeded, TooManyFailed
+from twinbus.pairing.events import Event, LinkOpened, PingFailed, PingSucceeded, SendFailed, TooManyFailed
 from twinbus.pairing.line import Line
-from twinbus.pairing.machine import FailedOver, Healthy, State, Suspect, step
+from twinbus.pairing.machine import FailedOver, Healthy, State, Suspect, may_try, step
 from twinbus.pairing.order import Fences
 from twinbus.pairing.receipt import Side
 from twinbus.pairing.rules import Rules
@@ -81,6 +81,15 @@ class Entity:
         """Why it is not healthy; empty if it is."""
         return "" if isinstance(self._state, Healthy) else self._state.reason
 
+    @property
+    def is_ready(self) -> bool:
+        """It is failed over, and waits for a message to prove that the primary takes messages again."""
+        return isinstance(self._state, FailedOver) and self._state.is_ready
+
+    def may_try(self, at: float) -> bool:
+        """Whether a message that is sent now may try the primary though the entity is failed over."""
+        return may_try(self._state, at)
+
     def feed(self, event: Event) -> tuple[Effect, ...]:
         """Take note of what happened; what is to do now."""
         before = self._state
@@ -111,10 +120,14 @@ class Entity:
         return () if head is None else (Rouse(head),)
 
     def _count_ping(self, before: State, event: Event) -> None:
-        if isinstance(event, PingSucceeded | PingFailed) and event.epoch == before.epoch:
+        if event.epoch != before.epoch:
+            return
+        if isinstance(event, PingSucceeded | LinkOpened | PingFailed):
             self.tally.pings += 1
             self.tally.pings_failed += isinstance(event, PingFailed)
             self.last_ping_failure = event.reason if isinstance(event, PingFailed) else None
+        elif isinstance(event, SendFailed) and isinstance(before, FailedOver) and before.is_tried:
+            self.last_ping_failure = event.reason
 
     def _count_side(self, before: State, at: float) -> tuple[Effect, ...]:
         was_over, is_over = isinstance(before, FailedOver), isinstance(self._state, FailedOver)

@@ -19,7 +19,7 @@ class SendSucceeded:
 
 @dataclass(frozen=True, slots=True)
 class SendFailed:
-    """A send used up its retry schedule and the verdict was *down*."""
+    """A send used up its retry schedule, or tried the primary once for a failed over entity; the verdict was *down*."""
 
     at: float
     epoch: int
@@ -67,6 +67,33 @@ class PingFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class LinkOpened:
+    """The primary was asked by a link only, and the link opened: whether it takes messages is still to be shown."""
+
+    at: float
+    epoch: int
+    chance: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class TrialBegan:
+    """One message of a failed over entity is sent to the primary, to see whether it is taken."""
+
+    at: float
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrialProvedNothing:
+    """The primary said nothing about itself: it was busy, the message was at fault, or the caller did not wait."""
+
+    at: float
+    epoch: int
+    wait_s: float = 0.0
+    """For so long no other message tries."""
+
+
+@dataclass(frozen=True, slots=True)
 class FailoverForced:
     """Somebody wants this entity failed over. With `stays` no ping brings it back."""
 
@@ -86,5 +113,15 @@ class MarkedHealthy:
 
 
 Event = (
-    SendSucceeded | SendFailed | TooManyFailed | TimeCame | PingSucceeded | PingFailed | FailoverForced | MarkedHealthy
+    SendSucceeded
+    | SendFailed
+    | TooManyFailed
+    | TimeCame
+    | PingSucceeded
+    | PingFailed
+    | LinkOpened
+    | TrialBegan
+    | TrialProvedNothing
+    | FailoverForced
+    | MarkedHealthy
 )

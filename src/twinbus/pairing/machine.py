@@ -2,6 +2,10 @@
 
     healthy ──a send failed──> suspect ──no success for the whole interval──> failed over ──a ping succeeded──> healthy
 
+Where the primary is asked by links (P7) a link alone proves little: a queue that is disabled or full opens links too.
+So links only make an entity *ready*; then one message at a time may try the primary, and the first one that is stored
+brings everybody back. One that fails takes the detour, and the next one tries after another link.
+
 No clock, no sockets, no chance here: time arrives inside events and orders leave as effects. That is why every path can
 be tested without waiting and why the sync and the async client cannot disagree. An epoch begins whenever the side on
 which sends belong changes, or a person says that all is well; what was begun in an older one is history.
@@ -15,6 +19,7 @@ from twinbus.pairing.effects import Effect, ForgetWake, PingPrimary, StopPings, 
 from twinbus.pairing.events import (
     Event,
     FailoverForced,
+    LinkOpened,
     MarkedHealthy,
     PingFailed,
     PingSucceeded,
@@ -22,6 +27,8 @@ from twinbus.pairing.events import (
     SendSucceeded,
     TimeCame,
     TooManyFailed,
+    TrialBegan,
+    TrialProvedNothing,
 )
 from twinbus.pairing.rules import Rules
 
@@ -53,11 +60,20 @@ class FailedOver:
     since: float
     reason: str
     pings_needed: int = 1
-    """So many pings must succeed, one after the other."""
+    """So many pings must succeed, or links open, one after the other."""
     pings_good: int = 0
     """So many have, since the last one that failed."""
     stays: bool = False
     """Only a person brings it back."""
+    is_tried: bool = False
+    """A message is on its way to the primary, to see whether it is taken; there is never a second one."""
+    no_trial_before: float = 0.0
+    """The primary said that it is busy: until then no message tries it."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Links open: a message may try the primary."""
+        return not self.stays and self.pings_good >= self.pings_needed
 
 
 State = Healthy | Suspect | FailedOver
@@ -86,6 +102,24 @@ def step(state: State, event: Event, rules: Rules) -> Answer:
             return replace(state, pings_good=state.pings_good + 1), _next_ping(state, event, rules)
         case FailedOver(), PingSucceeded():
             return _recover(state, event, "a ping succeeded")
+        case FailedOver(), LinkOpened() if rules.keeps_order and may_try(state, event.at):
+            # All who sent since the last link stand behind a fence. They stay in the backlog until the syphon has
+            # brought home what is before them, and that is proof enough; waiting for a message could take for ever.
+            return _recover(state, event, "a link was opened")
+        case FailedOver(), LinkOpened():
+            opened = replace(state, pings_good=min(state.pings_good + 1, state.pings_needed))
+            return opened, _next_ping(state, event, rules)
+        case FailedOver(), TrialBegan() if may_try(state, event.at):
+            return replace(state, is_tried=True), ()
+        case FailedOver(is_tried=True), SendSucceeded() if not state.stays:
+            return _recover(state, event, "a message was stored")
+        case FailedOver(is_tried=True), SendFailed():
+            failed = Tell("ping_failed", f"a message tried it: {event.reason}", {"since_s": event.at - state.since})
+            return replace(state, is_tried=False, pings_good=0), (failed,)
+        case FailedOver(is_tried=True), SendSucceeded():
+            return replace(state, is_tried=False), ()
+        case FailedOver(is_tried=True), TrialProvedNothing():
+            return _not_proven(state, event), ()
         case FailedOver(), MarkedHealthy():
             return _recover(state, event, "marked as healthy")
         case FailedOver(), FailoverForced() if event.stays != state.stays:
@@ -93,6 +127,11 @@ def step(state: State, event: Event, rules: Rules) -> Answer:
             return after, (StopPings(),) if event.stays else _next_ping(after, event, rules)
         case _:
             return state, ()
+
+
+def may_try(state: State, at: float) -> bool:
+    """Whether a message that is sent now may try the primary of a failed over entity."""
+    return isinstance(state, FailedOver) and state.is_ready and not state.is_tried and at >= state.no_trial_before
 
 
 def _is_decisive(event: Event, rules: Rules) -> bool:
@@ -116,7 +155,7 @@ def _fail_over(
 
 def _next_ping(
     state: FailedOver,
-    event: SendFailed | TooManyFailed | TimeCame | FailoverForced | PingFailed | PingSucceeded,
+    event: SendFailed | TooManyFailed | TimeCame | FailoverForced | PingFailed | PingSucceeded | LinkOpened,
     rules: Rules,
 ) -> tuple[Effect, ...]:
     if state.stays:
@@ -124,6 +163,12 @@ def _next_ping(
     return (PingPrimary(event.at + rules.ping_interval_s * (1 + JITTER * (2 * event.chance - 1))),)
 
 
-def _recover(state: FailedOver, event: PingSucceeded | MarkedHealthy, why: str) -> Answer:
+def _not_proven(state: FailedOver, event: TrialProvedNothing) -> FailedOver:
+    """The next link makes it ready again, not the next message: else every caller could meet what this one met."""
+    good = min(state.pings_good, state.pings_needed - 1)
+    return replace(state, is_tried=False, pings_good=good, no_trial_before=event.at + event.wait_s)
+
+
+def _recover(state: FailedOver, event: PingSucceeded | LinkOpened | SendSucceeded | MarkedHealthy, why: str) -> Answer:
     news = Tell("recovered", why, {"epoch": state.epoch + 1, "after_s": event.at - state.since})
     return Healthy(state.epoch + 1), (StopPings(), news)

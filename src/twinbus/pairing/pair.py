@@ -12,7 +12,7 @@ from typing import Literal
 
 from twinbus.pairing.effects import Effect, PingPrimary, Rouse, StopPings, Tell
 from twinbus.pairing.entity import Entity
-from twinbus.pairing.events import Event, SendFailed, SendSucceeded
+from twinbus.pairing.events import Event, LinkOpened, SendFailed, SendSucceeded, TrialBegan, TrialProvedNothing
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.line import Line
 from twinbus.pairing.order import Came, Crossing, Fences, Key, Mark
@@ -95,6 +95,8 @@ class Pair:
         self.order(entity, *entity.feed(event))
         if was is Side.BACKLOG and entity.side is Side.PRIMARY:
             self.order(None, *self.secondary.rouse(entity.path))
+        elif isinstance(event, LinkOpened) and entity.may_try(event.at):
+            self.order(None, *self.secondary.rouse(entity.path))  # who waits for the secondary may try the primary
 
     @property
     def probe(self) -> Literal["ping", "link"]:
@@ -134,6 +136,17 @@ class Pair:
         """A send to the primary used up its schedule, and the verdict was *down*."""
         self.feed(entity, SendFailed(at, epoch, str(failure), chance))
         self.order(entity, *entity.count_send(at, epoch, chance, failed=True))
+
+    def begin_primary_trial(self, entity: Entity, at: float) -> None:
+        """A message of a failed over entity is about to be sent to the primary, to see whether it is taken."""
+        self.feed(entity, TrialBegan(at, entity.epoch))
+
+    def primary_trial_failed(self, entity: Entity, at: float, epoch: int, failure: Failure, chance: float) -> None:
+        """The verdict on it was *down*. No share of failed sends grows by it: those sends are in the backlog."""
+        self.feed(entity, SendFailed(at, epoch, str(failure), chance))
+
+    def primary_trial_proved_nothing(self, entity: Entity, at: float, epoch: int, *, wait_s: float = 0.0) -> None:
+        self.feed(entity, TrialProvedNothing(at, epoch, wait_s))
 
     def doubted(
         self,

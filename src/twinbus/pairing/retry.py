@@ -70,3 +70,16 @@ def backoff_s(rules: Rules, number: int) -> float:
 def longest_s(rules: Rules) -> float:
     """The most that one round of the schedule can take: attempts and the pauses between them."""
     return rules.attempts * rules.attempt_s + sum(backoff_s(rules, number) for number in range(rules.attempts - 1))
+
+
+def kept_back_s(rules: Rules, timeout_s: float | None) -> float:
+    """How much of an impatient caller's time does not go to the primary.
+
+    Without a failover interval the very message is to be saved, and the detour takes time too.
+    """
+    return 0.0 if rules.failover_interval_s > 0 else time_for_detour_s(rules, timeout_s)
+
+
+def time_for_detour_s(rules: Rules, left_s: float | None) -> float:
+    """How much of the time that a caller still has is left to the detour; 0 for a patient one."""
+    return 0.0 if left_s is None else min(rules.attempt_s, left_s / 3)

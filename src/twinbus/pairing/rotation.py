@@ -94,3 +94,19 @@ class Rotation:
             return "there is no backlog queue"
         reasons = dict.fromkeys(str(lost.failure) for lost in self._lost.values())
         return "; ".join(reasons) or "no backlog queue is left to try"
+
+
+class Search:
+    """What one batch has met on its way to a backlog queue."""
+
+    __slots__ = ("busy", "doubts", "failed", "unreachable")
+
+    def __init__(self) -> None:
+        self.busy: int | None = None
+        """It asked to be left alone for ten seconds, so another one is wanted."""
+        self.failed: set[int] = set()
+        """Not tried again by this batch, however short their probation is: every send has an end."""
+        self.unreachable: set[int] = set()
+        """No connection could be made or kept for these; that is not their fault, but another one is tried first."""
+        self.doubts = 0
+        """Attempts that ended without an answer: so many copies may be stored."""

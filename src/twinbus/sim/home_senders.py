@@ -7,7 +7,7 @@ from random import Random
 
 from twinbus.amqp.message_builder import Header, PropertyField, encode_message
 from twinbus.amqp.types import Value
-from twinbus.client import drive, flows
+from twinbus.client import drive, probing
 from twinbus.client.asks import Answer, Ask, OpenBacklog, Probe, Stored, ToPrimary
 from twinbus.client.flows import Choice
 from twinbus.client.ordered_sending import sending_of
@@ -50,15 +50,15 @@ class HomeShell(SimulatedShell):
             assert isinstance(ask, OpenBacklog)
             return self._answer(await self._open_link(ask))
 
-        await drive.run_async(flows.try_secondary(self.pair), open_link, self.settle)
+        await drive.run_async(probing.try_secondary(self.pair), open_link, self.settle)
 
     async def _ping_once(self, entity: Entity) -> None:
         async def probe(ask: Ask) -> Answer:
             assert isinstance(ask, Probe)
-            command = Send(ask.path, (read_arrival(ping(), str),)) if self._sends_pings else OpenSender(ask.path)
+            command = Send(ask.path, (read_arrival(ping(), str),)) if ask.sends_ping else OpenSender(ask.path)
             return self._answer(await self._primary.attempt(command, ask.timeout_s))
 
-        await drive.run_async(flows.ping(self.pair, entity), probe, self.settle)
+        await drive.run_async(probing.ping(self.pair, entity), probe, self.settle)
 
 
 class HomeCall(Call):

@@ -80,6 +80,8 @@ class Call:
         self.is_to_join = watch.rules.hold_sends and len(self._line) > 0
         self._first_period = self._period = self._entity_watch.period
         self._in_round = 0
+        self.has_tried = self._is_trial = False
+        """It tried the primary of a failed over entity; it does so now."""
         self._is_away = False
         """The last attempt was one on a backlog queue."""
         self._tried: list[Failure] = []
@@ -117,7 +119,12 @@ class Call:
 
     def asked(self, ask: Ask) -> None:
         """The flow wants something: it fits what happened before, and it may be done now."""
+        is_trial = isinstance(ask, ToPrimary) and self._entity_watch.is_failed_over
+        if is_trial:
+            check(not self.has_tried, f"{self} tries the primary a second time")
+            self._period = self._entity_watch.trial_begins()
         self._judge_last(ask)
+        self._is_trial, self.has_tried = is_trial, self.has_tried or is_trial
         self._note_joining()
         check(not self.must_end, f"{self} goes on with {ask} though its caller was to be told {self.last_failure}")
         if self._ask is None:
@@ -143,12 +150,12 @@ class Call:
         if self.is_to_join:
             check(isinstance(ask, WaitTurn), f"{self} begins with {ask} though others wait before it")
         elif self._entity_watch.is_failed_over:
-            check(isinstance(ask, Pack), f"{self} begins with {ask} though the entity is failed over")
+            is_right = isinstance(ask, Pack) or self._is_trial
+            check(is_right, f"{self} begins with {ask} though the entity is failed over")
         else:
             check(isinstance(ask, ToPrimary), f"{self} begins with {ask} though the entity is not failed over")
 
     def _to_primary(self, timeout_s: float) -> None:
-        check(not self._entity_watch.is_failed_over, f"{self} goes to the primary while the entity is failed over")
         self._line_is_behind()
         self._check_time(timeout_s)
         self._period, self._is_away = self._entity_watch.period, False
@@ -277,7 +284,9 @@ class Call:
         """The last answer is known, and what the flow did next: did the core make of it what it should have?"""
         ask, answer, watch = self._ask, self._answer, self._entity_watch
         self._watch.check_others(self.entity)
-        if isinstance(ask, ToPrimary) and isinstance(answer, Stored):
+        if isinstance(ask, ToPrimary) and self._is_trial:
+            self._judge_trial(answer, then)
+        elif isinstance(ask, ToPrimary) and isinstance(answer, Stored):
             watch.succeeded(self._period, answer.at)
         elif isinstance(ask, ToPrimary) and isinstance(answer, Failed):
             self._judge_failure(answer, then)
@@ -285,6 +294,17 @@ class Call:
             watch.unchanged(f"{self} heard {answer}")
         if isinstance(then, Pack | WaitTurn) or (self._is_away and isinstance(then, ToPrimary)):
             self._in_round = 0
+
+    def _judge_trial(self, answer: Answer | None, then: Ask | None) -> None:
+        """One attempt, and then the backlog; only what is the caller's fault is raised."""
+        self._is_trial = False
+        outcome = "stored" if isinstance(answer, Stored) else "nothing"
+        if isinstance(answer, Failed):
+            verdict = self._expected(answer.failure)
+            outcome = "nothing" if verdict is Expected.RAISE else verdict.value
+            is_open = self._entity_watch.is_failed_over and then is None and not self.must_end
+            check(not is_open, f"{self} is raised after it tried the primary: {answer.failure}")
+        self._entity_watch.trial_ended(self._period, outcome)
 
     def _judge_failure(self, answer: Failed, then: Ask | None) -> None:
         verdict = self._expected(answer.failure)
@@ -340,7 +360,8 @@ class Call:
         tries = self._watch.queues.count + 3 * rules.attempts + DOUBTS_MAX + 1
         detour_s = self.batches * (tries * rules.attempt_s + rules.attempts * BUSY_WAIT_S)
         rounds = 2 + self._entity_watch.period - self._first_period
-        return (rules.hold_time_max_s if self.held_at is not None else 0) + rounds * (round_s + detour_s)
+        trial_s = rules.attempt_s + BUSY_WAIT_S + detour_s if self.has_tried else 0
+        return (rules.hold_time_max_s if self.held_at is not None else 0) + rounds * (round_s + detour_s) + trial_s
 
     def check_all_tried(self) -> None:
         """No queue was left that could have been tried, unless there was a reason to stop earlier."""

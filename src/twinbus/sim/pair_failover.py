@@ -15,6 +15,7 @@ from twinbus.pairing.rules import Rules
 from twinbus.sim.invariants import check
 from twinbus.sim.pair_loop import VirtualLoop
 
+BUSY_S = 10.0
 LAG_S = 0.02
 """So much later than ordered a timer may do its work."""
 PINGS_WANTED_MAX = 8
@@ -38,6 +39,8 @@ class EntityWatch:
         self._pings_in_row = 0
         self._pings_wanted = 1
         self._stays = False
+        self._has_trial = False
+        self._rests_until = 0.0
         self.changed_at = 0.0
 
     @property
@@ -106,6 +109,48 @@ class EntityWatch:
         self._must_be("healthy" if is_back else "failed over", after=f"{self._pings_in_row} pings succeeded")
         self._enter()
 
+    def linked(self, period: int, *, succeeded: bool) -> None:
+        """A link was opened, or could not be: that alone brings nobody back."""
+        if period != self.period:
+            self._seen["late pings"] += 1
+            self.unchanged("of a link from before its sends changed sides")
+            return
+        self._pings_in_row = min(self._pings_in_row + 1, self._pings_wanted) if succeeded else 0
+        self._must_be("failed over", after="a link was opened")
+        self._enter()
+
+    @property
+    def waits_for_message(self) -> bool:
+        return self.wants_pings and self._pings_in_row >= self._pings_wanted
+
+    def trial_begins(self) -> int:
+        """A message is sent to the primary though the entity is failed over; in which period."""
+        path = self.entity.path
+        check(self.waits_for_message, f"a message tries {path} though too few links were opened")
+        check(not self._has_trial, f"two messages try {path}")
+        check(self._loop.now >= self._rests_until, f"a message tries {path} soon after that was busy")
+        self._has_trial = True
+        self._seen["trials"] += 1
+        self._enter()
+        return self.period
+
+    def trial_ended(self, period: int, outcome: str) -> None:
+        """A message that tried was "stored", found the primary "down" or "busy", or proved "nothing"."""
+        self._seen[f"trials: {outcome}"] += 1
+        self.is_known |= outcome == "stored"
+        if period != self.period:
+            self.unchanged("of a trial from before its sends changed sides")
+            return
+        self._has_trial = False
+        is_back = outcome == "stored" and not self._stays
+        self._must_be("healthy" if is_back else "failed over", after=f"a trial: {outcome}")
+        if outcome == "down":
+            self._pings_in_row = 0
+        elif outcome != "stored":
+            self._pings_in_row = min(self._pings_in_row, self._pings_wanted - 1)
+            self._rests_until = self._loop.now + BUSY_S if outcome == "busy" else 0.0
+        self._enter()
+
     def forced(self, *, stays: bool) -> None:
         self._must_be("failed over", after="a failover was forced")
         if self._stays is not stays:
@@ -153,11 +198,15 @@ class EntityWatch:
             self._seen["failovers" if self.is_failed_over else "returns"] += 1
             check(self._state.epoch == before.epoch + 1, f"{self.entity.path} has epoch {self._state.epoch}")
             self._failing_since, self._pings_in_row = None, 0
+            self._has_trial, self._rests_until = False, 0.0
             if not is_new:
                 self._sends.clear()
             self._begin_period(self._state, by_rate=by_rate)
         elif isinstance(self._state, Suspect):
             check(self._state.since == self._failing_since, f"{self.entity.path} counts from another failure")
+        elif isinstance(before, FailedOver) and isinstance(self._state, FailedOver):
+            is_same = (before.epoch, before.since) == (self._state.epoch, self._state.since)
+            check(is_same, f"{self.entity.path} is failed over since {self._state.since}, not {before.since}")
 
     def _begin_period(self, state: object, *, by_rate: bool) -> None:
         if not isinstance(state, FailedOver):

@@ -7,10 +7,11 @@ from itertools import count
 from random import Random
 
 from twinbus.client.asks import Answer, Failed, Stored, ToPrimary
-from twinbus.client.flows import Choice, Sending, kept_back_s
+from twinbus.client.flows import Choice, Sending
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.events import SendSucceeded
 from twinbus.pairing.receipt import SendReceipt, Side
+from twinbus.pairing.retry import kept_back_s
 from twinbus.sim.pair_call import Call
 from twinbus.sim.pair_letters import SimulatedParcel, Writer
 from twinbus.sim.pair_loop import Cancelled, Task

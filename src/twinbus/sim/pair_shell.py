@@ -10,7 +10,7 @@ from collections.abc import Callable
 from itertools import count
 from random import Random
 
-from twinbus.client import drive, flows
+from twinbus.client import drive, probing
 from twinbus.client.asks import (
     Answer,
     Ask,
@@ -214,7 +214,7 @@ class SimulatedShell:
             self.watch.trial_ends(ask.queue, outcome if isinstance(outcome, Failure) else None)
             return self._answer(outcome)
 
-        await drive.run_async(flows.try_secondary(self.pair), open_link, self.settle)
+        await drive.run_async(probing.try_secondary(self.pair), open_link, self.settle)
         self.check_order()
 
     def _open_link(self, ask: OpenBacklog) -> Signal[Outcome]:
@@ -227,28 +227,26 @@ class SimulatedShell:
             Task(self._ping_once(entity))
 
     async def _ping_once(self, entity: Entity) -> None:
-        watch, outcomes = self.watch.entity(entity), []
+        watch, outcomes, ended = self.watch.entity(entity), [], self.watch.entity(entity).pinged
         period = watch.period
 
         async def probe(ask: Ask) -> Answer:
+            nonlocal ended
             assert isinstance(ask, Probe)
+            ended = watch.pinged if ask.sends_ping else watch.linked
             check(watch.is_failed_over, f"{entity.path} is pinged and not failed over")
             check(ask.path == entity.path, f"{ask.path} is pinged for {entity.path}")
-            command = Send(ask.path, (read_arrival(ping(), _no_id),)) if self._sends_pings else OpenSender(ask.path)
+            command = Send(ask.path, (read_arrival(ping(), _no_id),)) if ask.sends_ping else OpenSender(ask.path)
             outcome = await self._primary.attempt(command, ask.timeout_s)
             outcomes.append(outcome)
             return self._answer(outcome)
 
-        await drive.run_async(flows.ping(self.pair, entity), probe, self.settle)
+        await drive.run_async(probing.ping(self.pair, entity), probe, self.settle)
         self._pings[entity] -= 1
         if outcomes:
             self._seen["pings: failed" if isinstance(outcomes[0], Failure) else "pings: succeeded"] += 1
-            watch.pinged(period, succeeded=not isinstance(outcomes[0], Failure))
+            ended(period, succeeded=not isinstance(outcomes[0], Failure))
         self.check_order()
-
-    @property
-    def _sends_pings(self) -> bool:
-        return self.pair.probe == "ping"
 
     def _check_ping_time(self, entity: Entity, seconds: float) -> None:
         interval_s = self.pair.rules.ping_interval_s

@@ -18,6 +18,7 @@ from twinbus.pairing.pair import Pair
 from twinbus.pairing.receipt import Side
 from twinbus.sim.invariants import check
 from twinbus.sim.pair_call import PRIMARY
+from twinbus.sim.pair_failover import EntityWatch
 from twinbus.sim.pair_faults import Faults
 from twinbus.sim.pair_loop import VirtualLoop
 from twinbus.sim.pair_namespace import SimulatedNamespace
@@ -33,6 +34,8 @@ ENTITIES = ("orders", "Invoices/2024", "audit")
 PATIENCE_S = 5_000.0
 """By then everything that was begun has ended."""
 SMALL_MESSAGE_KB = 3
+MESSAGES_MAX = 30
+"""So many are sent to bring an entity back: some are too large for it."""
 
 
 class PairWorld:
@@ -179,7 +182,17 @@ class PairWorld:
         periods = {watch: (watch.period, watch.back_by()) for watch in self.watch.entities if watch.is_failed_over}
         for watch, (period, at) in sorted(periods.items(), key=lambda item: item[1][1]):
             self.loop.run(until=at)
+            for _ in range(MESSAGES_MAX):
+                if watch.period > period:
+                    break
+                self._prove(watch)
             check(watch.period > period, f"{watch.entity.path} did not come back though all is well")
+
+    def _prove(self, watch: EntityWatch) -> None:
+        """Links open now, so it takes a message to bring the entity back: one that the primary does not refuse."""
+        if watch.waits_for_message:
+            self.applications.last_call(watch.entity.path)
+        self.loop.run(until=self.loop.now + 1.2 * self.rules.ping_interval_s + self.rules.attempt_s)
 
     def _check_all_well(self) -> None:
         """When everything begun in bad times has ended, sends go where they would without pairing."""

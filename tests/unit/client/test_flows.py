@@ -8,7 +8,8 @@ import pytest
 from scripted_bus import BUSY, OK, REFUSED, SILENT, Reply, ScriptedBus, fails
 
 from twinbus.client.asks import Failed, Pause, Probe, Stored, ToBacklog, ToPrimary, WaitTurn, Woke
-from twinbus.client.flows import Choice, ping
+from twinbus.client.flows import Choice
+from twinbus.client.probing import ping
 from twinbus.errors import SendError
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.machine import FailedOver, Healthy, Suspect
@@ -19,12 +20,12 @@ from twinbus.pairing.rules import Rules
 from twinbus.pairing.verdict import Verdict, documented
 
 Kind = FailureKind
-AT_ONCE = Rules(failover_interval_s=0, ping_interval_s=60)
-MINUTE = Rules(failover_interval_s=60, ping_interval_s=60)
+AT_ONCE = Rules(failover_interval_s=0, ping_interval_s=60, probe="ping")
+MINUTE = Rules(failover_interval_s=60, ping_interval_s=60, probe="ping")
 
 
 def one_try(**rules: float) -> Rules:
-    return Rules(attempts=1, **rules)  # type: ignore[arg-type]
+    return Rules(attempts=1, probe="ping", **rules)  # type: ignore[arg-type]
 
 
 # --- the primary ---

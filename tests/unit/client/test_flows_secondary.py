@@ -8,7 +8,8 @@ import pytest
 from scripted_bus import NOBODY_THERE, OK, REFUSED, SILENT, ScriptedBus, fails
 
 from twinbus.client.asks import OpenBacklog, ToBacklog
-from twinbus.client.flows import DOUBTS_MAX, Choice, try_secondary
+from twinbus.client.flows import DOUBTS_MAX, Choice
+from twinbus.client.probing import try_secondary
 from twinbus.errors import BothNamespacesUnavailable, NotSent
 from twinbus.pairing.failure import FailureKind
 from twinbus.pairing.receipt import Side
