@@ -103,6 +103,8 @@ def ask_by_link(stage: Stage, folder: Path) -> None:
         heard = Heard(bus)
         sender.send_messages(named("third"))
         bus.force_failover(stage.orders)
+        wait_until(lambda: bus.status().entities[0].waits_for_message)
+        sender.send_messages(named("fourth"))
         heard.wait_for("recovered")
 
 

@@ -123,15 +123,16 @@ def test_without_an_outage_there_is_no_ping(both: Stage) -> None:
         assert pings(both) == 0
 
 
-def test_a_link_can_be_probe_enough(both: Stage) -> None:
+def test_after_a_link_one_message_brings_the_entity_back(both: Stage) -> None:
     with both.bus(probe="link") as bus:
         heard = Heard(bus)
         fault = both.primary.break_("refuse", both.orders, condition="com.microsoft:entity-disabled", on="sends")
         assert bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("1")).side is Side.BACKLOG
         both.primary.clear(fault)
-        heard.wait_for("recovered")
+        wait_until(lambda: bus.status().entities[0].waits_for_message)
         assert pings(both) == 0
         assert bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("2")).side is Side.PRIMARY
+        heard.wait_for("recovered")
 
 
 @pytest.mark.parametrize(

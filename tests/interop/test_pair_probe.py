@@ -40,9 +40,11 @@ def test_a_primary_that_says_nothing_of_pings_gets_none(both: Stage, monkeypatch
         both.primary.kill()
         assert sender.send_messages(ServiceBusMessage("2")).side is Side.BACKLOG
         both.primary.start()
-        heard.wait_for("recovered")
+        wait_until(lambda: bus.status().entities[0].waits_for_message)
         assert {news.text for news in heard.named("ping_sent")} == {"by link"}
         assert both.primary.operations(both.orders).get("send", 0) <= before, "a link is no operation"
+        assert sender.send_messages(ServiceBusMessage("3")).side is Side.PRIMARY
+        heard.wait_for("recovered")
 
 
 def test_a_primary_that_was_down_from_the_beginning_is_asked_by_link_first(both: Stage) -> None:
@@ -55,8 +57,10 @@ def test_a_primary_that_was_down_from_the_beginning_is_asked_by_link_first(both:
         heard.wait_for("ping_sent")
         both.primary.start()
         heard.wait_for("recovered")
-        assert {news.text for news in heard.named("ping_sent")} == {"by link"}
-        wait_until(lambda: bus.status().probe == "ping")
+        asked = [news.text for news in heard.named("ping_sent")]
+        assert asked[0] == "by link"
+        assert asked[-1] == "by ping", "a link has shown that it drops pings, and no message had to try it"
+        assert bus.status().probe == "ping"
 
 
 def test_the_capability_is_in_the_open_frame(stage: Stage) -> None:

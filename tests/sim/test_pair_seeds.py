@@ -20,7 +20,15 @@ from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.pairing.effects import Effect, PingPrimary
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.envelope import Aliases, address
-from twinbus.pairing.events import Event, MarkedHealthy, PingSucceeded, SendSucceeded
+from twinbus.pairing.events import (
+    Event,
+    LinkOpened,
+    MarkedHealthy,
+    PingSucceeded,
+    SendFailed,
+    SendSucceeded,
+    TrialProvedNothing,
+)
 from twinbus.pairing.failure import Failure
 from twinbus.pairing.line import Line
 from twinbus.pairing.machine import FailedOver, Healthy, State, Suspect, step
@@ -53,6 +61,7 @@ def test_a_seed_of_a_pair_always_tells_the_same_story() -> None:
 EXPECTED = {
     "failovers", "returns", "failed over by error rate", "forced", "marked healthy", "queues checked again",
     "crashes", "jumps", "closed", "closed with sends held", "sent straight", "pings: failed", "pings: succeeded",
+    "trials: stored", "trials: down", "trials: nothing",
     "late failures", "late successes", "secondary: away", "secondary: back", "secondary: trials",
     "calls: accepted by primary", "calls: accepted by backlog", "calls: accepted, with copies in doubt",
     "calls: accepted in part", "calls: raised, in doubt", "calls: cancelled", "calls: NotSent", "calls: SimulatedError",
@@ -104,6 +113,26 @@ def return_at_the_first_ping(state: State, event: Event, rules: Rules) -> machin
     if isinstance(state, FailedOver) and isinstance(event, PingSucceeded):
         state = replace(state, pings_needed=1)
     return step(state, event, rules)
+
+
+def return_with_a_link(state: State, event: Event, rules: Rules) -> machine.Answer:
+    if isinstance(event, LinkOpened):
+        return step(state, PingSucceeded(event.at, event.epoch), rules)
+    return step(state, event, rules)
+
+
+def forget_that_a_trial_failed(state: State, event: Event, rules: Rules) -> machine.Answer:
+    if isinstance(state, FailedOver) and isinstance(event, SendFailed) and event.epoch == state.epoch:
+        return replace(state, is_tried=False), ()
+    return step(state, event, rules)
+
+
+def never_end_a_trial(state: State, event: Event, rules: Rules) -> machine.Answer:
+    return (state, ()) if isinstance(event, TrialProvedNothing) else step(state, event, rules)
+
+
+def let_everybody_try(state: State, at: float) -> bool:
+    return isinstance(state, FailedOver) and state.is_ready
 
 
 def forget_the_time(state: Healthy, event: Any, rules: Rules) -> machine.Answer:
@@ -262,6 +291,10 @@ BUGS: list[tuple[object, str, object]] = [
     (entity_module, "step", trust_a_late_success),
     (entity_module, "step", never_trust_again),
     (entity_module, "step", return_at_the_first_ping),
+    (entity_module, "step", return_with_a_link),
+    (entity_module, "step", forget_that_a_trial_failed),
+    (entity_module, "step", never_end_a_trial),
+    (entity_module, "may_try", let_everybody_try),
     (machine, "_suspect", forget_the_time),
     (machine, "_recover", go_on_pinging),
     (machine, "_next_ping", ping_no_more),

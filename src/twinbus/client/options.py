@@ -127,11 +127,13 @@ class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
     probation: timedelta = timedelta(minutes=1)
     """How long a backlog queue that failed is left alone before it is tried again."""
     probe: Literal["auto", "ping", "link"] = "auto"
-    """How the primary is asked whether it is back: "ping" sends a message that the service drops; "link" only opens a
-    sender, for servers that would deliver pings; "auto" pings if the primary has announced that it drops pings, else
+    """How the primary is asked whether it is back: "ping" sends a message that the service drops; "link" opens a
+    sender and lets the next message try the primary (if it fails it goes to the backlog, unseen by its caller), for
+    servers that would deliver pings; "auto" pings if the primary has announced that it drops pings, else
     opens a link, also while this client has not connected to it yet."""
     pings_to_return: int = 1
-    """How many pings in a row must succeed before an entity goes back to the primary."""
+    """How many pings in a row must succeed before an entity goes back to the primary, or links open before a message
+    tries it."""
     ttl: Literal["remaining", "restart"] = "remaining"
     """Whether time to live goes on running in the backlog, or starts anew when a message comes home."""
     order: Literal["session"] | None = None

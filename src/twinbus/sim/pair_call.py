@@ -367,7 +367,8 @@ class Call:
         """No queue was left that could have been tried, unless there was a reason to stop earlier."""
         is_busy = any(each.kind is Kind.BUSY for each in self._tried)
         is_lost = sum(each.in_doubt for each in self._tried) >= DOUBTS_MAX
-        is_over = self.now >= self._waits_until - 1e-6 and (self.deadline is not None or self._watch.secondary.is_away)
+        has_waited = self._watch.secondary.is_away or isinstance(self._ask, WaitTurn)
+        is_over = self.now >= self._waits_until - 1e-6 and (self.deadline is not None or has_waited)
         left = self._watch.queues.usable(self.now) - self._tried_queues
         has_reason = is_busy or is_lost or is_over
         check(has_reason or not left, f"{self} was given up though queues {sorted(left)} were left")

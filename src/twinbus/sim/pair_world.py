@@ -34,6 +34,7 @@ ENTITIES = ("orders", "Invoices/2024", "audit")
 PATIENCE_S = 5_000.0
 """By then everything that was begun has ended."""
 SMALL_MESSAGE_KB = 3
+PARTS = 50
 MESSAGES_MAX = 30
 """So many are sent to bring an entity back: some are too large for it."""
 
@@ -182,27 +183,31 @@ class PairWorld:
         periods = {watch: (watch.period, watch.back_by()) for watch in self.watch.entities if watch.is_failed_over}
         for watch, (period, at) in sorted(periods.items(), key=lambda item: item[1][1]):
             self.loop.run(until=at)
-            for _ in range(MESSAGES_MAX):
-                if watch.period > period:
-                    break
+            if watch.period == period:
                 self._prove(watch)
             check(watch.period > period, f"{watch.entity.path} did not come back though all is well")
 
     def _prove(self, watch: EntityWatch) -> None:
-        """Links open now, so it takes a message to bring the entity back: one that the primary does not refuse."""
-        if watch.waits_for_message:
-            self.applications.last_call(watch.entity.path)
-        self.loop.run(until=self.loop.now + 1.2 * self.rules.ping_interval_s + self.rules.attempt_s)
+        """Where links open it takes a message to bring an entity back: one that the primary does not refuse."""
+        for _ in range(MESSAGES_MAX):
+            if watch.waits_for_message:
+                self.applications.last_call(watch.entity.path)
+                self.loop.run(until=self.loop.now + 1.2 * self.rules.ping_interval_s + self.rules.attempt_s)
 
     def _check_all_well(self) -> None:
         """When everything begun in bad times has ended, sends go where they would without pairing."""
-        self.loop.run(until=self.loop.now + PATIENCE_S)
+        for _ in range(PARTS):  # somebody sends now and then: else links would be opened for ever
+            self.loop.run(until=self.loop.now + PATIENCE_S / PARTS)
+            for watch in self.watch.entities:
+                if watch.waits_for_message and not self.shell.is_closing:
+                    self.applications.last_call(watch.entity.path)
         open_calls = [call for call in self.applications.calls if not call.is_over]
         check(not open_calls, f"{open_calls[:3]} never end")
         if self.shell.is_closing:
             return
         for path in self._paths:
             entity = self.pair.entity(path)
+            self._prove(self.watch.entity(entity))  # it may have failed over when the last call ended
             check(entity.side is Side.PRIMARY, f"{path} is still failed over ({entity.reason})")
             call = self.applications.last_call(path)
             self.loop.run(until=self.loop.now + PATIENCE_S)

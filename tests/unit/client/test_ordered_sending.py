@@ -14,7 +14,7 @@ from twinbus.client.ordered_sending import HAND_OVER_S, OrderedSending, sending_
 from twinbus.errors import BothNamespacesUnavailable, NotSent
 from twinbus.pairing.effects import Rouse, Tell
 from twinbus.pairing.envelope import address
-from twinbus.pairing.events import FailoverForced, MarkedHealthy
+from twinbus.pairing.events import FailoverForced, LinkOpened, MarkedHealthy
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.order import Came, key_of, mark_of, queue_for
 from twinbus.pairing.pair import Pair
@@ -378,3 +378,41 @@ def test_a_fenced_send_waits_for_the_secondary_though_the_primary_is_up() -> Non
         talk.woken(HAND_OVER_S)  # the fence did not fall
     assert isinstance(talk.ask, WaitTurn)
     assert talk.ask.ticket in pair.secondary.waiting
+
+
+# --- the way back after links (P7) ---
+
+
+def open_link(pair: Pair, at: float) -> None:
+    pair.feed(pair.entity("orders"), LinkOpened(at, pair.entity("orders").epoch))
+
+
+def test_a_message_behind_a_fence_does_not_try_the_primary() -> None:
+    pair = pair_with(probe="link")
+    fail_over(pair)
+    Talk(pair, ("1", "a")).stored()
+    open_link(pair, 60.0)
+    assert isinstance(Talk(pair, ("2", "a"), at=60.0).ask, ToBacklog)
+    trial = Talk(pair, ("3", "b"), at=60.0)
+    assert isinstance(trial.ask, ToPrimary), "another session overtakes nobody"
+    trial.failed(DOWN)
+    assert isinstance(trial.ask, ToBacklog)
+    trial.stored()
+    assert trial.receipt is not None
+    assert trial.receipt.side is Side.BACKLOG
+    assert isinstance(Talk(pair, ("4", "c"), at=61.0).ask, ToBacklog), "one trial for each link"
+
+
+def test_if_all_who_send_stand_behind_a_fence_the_second_link_is_enough_and_they_stay_behind_it() -> None:
+    pair = pair_with(probe="link")
+    fail_over(pair)
+    Talk(pair, ("1", "a")).stored()
+    open_link(pair, 60.0)
+    Talk(pair, ("2", "a"), at=61.0).stored()
+    assert pair.entity("orders").side is Side.BACKLOG
+    open_link(pair, 120.0)
+    assert pair.entity("orders").side is Side.PRIMARY
+    follower = Talk(pair, ("3", "a"), at=121.0)
+    while isinstance(follower.ask, WaitTurn):
+        follower.woken(HAND_OVER_S)
+    assert isinstance(follower.ask, ToBacklog)
