@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,7 +26,7 @@ from twinbus.amqp.sections import Header
 from twinbus.client.namespace import Namespace
 from twinbus.dial import Dial
 from twinbus.errors import BothNamespacesUnavailable
-from twinbus.ledger import Event, Kind, Ledger
+from twinbus.ledger import Event, Kind, Ledger, verify
 from twinbus.ledger.options import LedgerOptions
 from twinbus.syphon import Syphon, SyphonOptions
 from twinbus.syphon.quarantine import Quarantine
@@ -142,6 +143,32 @@ def test_a_backlog_queue_that_is_busy_is_told_of_and_recorded_with_namespace_and
     assert {(each.namespace, each.entity) for each in told} == {(both.secondary.name, both.orders)}
     assert all(each.queue.startswith(f"{both.name}/x-servicebus-transfer/") for each in told)
     assert all(8_000 < each.until_ms - each.at_ms <= 10_100 for each in told)
+
+
+@pytest.mark.parametrize("side", ["primary", "backlog"])
+def test_what_becomes_of_sends_that_closing_cuts_off_is_in_the_ledger(both: Stage, tmp_path: Path, side: str) -> None:
+    names = {f"m{number}" for number in range(8)}
+    with (
+        both.bus(ledger=tmp_path, attempt_timeout=timedelta(seconds=60), backlog_queue_count=4) as bus,
+        ExitStack() as sends,
+    ):
+        senders = {name: bus.get_queue_sender(both.orders) for name in names}
+        if side == "backlog":
+            bus.force_failover(both.orders, stay=True)
+        for name, sender in senders.items():
+            sender.send_messages(named(f"before {name}"))
+        there = both.primary if side == "primary" else both.secondary
+        there.break_("unanswered")
+        before = sum(one["operations"] for one in there.readings() if one["kind"] == "send")
+        for name, sender in senders.items():
+            sends.enter_context(meanwhile(partial(sender.send_messages, named(name))))
+        wait_until(lambda: sum(one["operations"] for one in there.readings() if one["kind"] == "send") == before + 8)
+        bus.close()
+    there.clear()
+    records = records_of(tmp_path)
+    told = [name for each in of_kind(records, Kind.IN_DOUBT) for name in each.message_ids]
+    assert sorted(told) == sorted(names)
+    assert verify(tmp_path).is_complete
 
 
 def test_who_cancels_what_this_client_has_scheduled_is_told_with_ids_and_others_by_number(

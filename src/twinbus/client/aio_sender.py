@@ -238,6 +238,8 @@ class PairedServiceBusSender(AnySender):
         if first is None:
             self._standing.check_usable()
         sending = sending_of(parcel, self._shell.pair, self.entity, self.choice, started_at, timeout)
+        me = asyncio.current_task()
+        self._standing.sending.append(me)
         try:
             receipt = await self._shell.run(sending.run(first), lambda ask: self._perform(ask, parcel))
         except BaseException as error:
@@ -247,6 +249,7 @@ class PairedServiceBusSender(AnySender):
             self._record(receipt, parcel)
             return receipt
         finally:
+            self._standing.sending.remove(me)
             for ticket in sending.tickets:
                 self._shell.forget_turn(ticket)
 

@@ -26,7 +26,7 @@ from twinbus.client.keeper import LOGGER, WORKERS_MAX
 from twinbus.client.news_desk import AioNewsDesk
 from twinbus.client.order_witness import OrderWitness
 from twinbus.client.pings import ping_message
-from twinbus.client.shell import CLOSE_PATIENCE_S, SWEEP_S
+from twinbus.client.shell import CLOSE_LOOK_S, CLOSE_PATIENCE_S, SWEEP_S
 from twinbus.client.side import AioSides
 from twinbus.client.standing import FIRST_RECHECK_S, RECHECK_S, Standing
 from twinbus.client.status import Phase
@@ -177,6 +177,7 @@ class TaskShell:
             for side in SIDES:
                 await self.let_go(side)
             await self._end_tasks()
+            await self._await_sends()
             await self.news.close()
             for client in (self._primary, self._secondary, getattr(self, "receiving", None)):
                 if client is not None:
@@ -184,6 +185,12 @@ class TaskShell:
         finally:
             await all_closed()
             await asyncio.to_thread(self.standing.close_ledger)
+
+    async def _await_sends(self) -> None:
+        """Sends that were cut off tell what became of them before the ledger ends: a moment each, so this is short."""
+        me, until = asyncio.current_task(), monotonic() + CLOSE_PATIENCE_S
+        while any(other is not me for other in self.standing.sending) and monotonic() < until:
+            await asyncio.sleep(CLOSE_LOOK_S)
 
     async def _end_tasks(self) -> None:
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]

@@ -224,6 +224,8 @@ class PairedServiceBusSender(AnySender):
         if first is None:
             self._standing.check_usable()
         sending = sending_of(parcel, self._shell.pair, self.entity, self.choice, started_at, timeout)
+        me = threading.get_ident()
+        self._standing.sending.append(me)
         try:
             receipt = self._shell.run(sending.run(first), lambda ask: self._perform(ask, parcel))
         except BaseException as error:
@@ -233,6 +235,7 @@ class PairedServiceBusSender(AnySender):
             self._record(receipt, parcel)
             return receipt
         finally:
+            self._standing.sending.remove(me)
             for ticket in sending.tickets:
                 self._shell.forget_turn(ticket)
 

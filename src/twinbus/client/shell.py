@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from time import monotonic
+from time import monotonic, sleep
 
 from azure.servicebus import ServiceBusClient
 
@@ -39,6 +39,7 @@ from twinbus.syphon import Alert
 
 SWEEP_S = 30.0
 CLOSE_PATIENCE_S = 2.0
+CLOSE_LOOK_S = 0.005
 
 
 class ThreadShell:
@@ -177,8 +178,15 @@ class ThreadShell:
         for link in self._primary_links.all():  # of senders that were forgotten instead of closed
             link.discard()
         self.watchdog.stop()
+        self._await_sends()
         self.news.close()
         self.standing.close_ledger()
+
+    def _await_sends(self) -> None:
+        """Sends that were cut off tell what became of them before the ledger ends: a moment each, so this is short."""
+        me, until = threading.get_ident(), monotonic() + CLOSE_PATIENCE_S
+        while any(other != me for other in tuple(self.standing.sending)) and monotonic() < until:
+            sleep(CLOSE_LOOK_S)
 
     # --- what senders need ---
 

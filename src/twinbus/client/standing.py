@@ -72,6 +72,8 @@ class Standing:
         self.sides: closing.State = closing.BothOpen()
         self.homecoming: Homecoming | None = None
         """The syphon of this client; None: it runs none, or has not begun."""
+        self.sending: list[object] = []
+        """The thread or task of each send that is under way by a flow: closing waits for their records."""
         self.queue_sent: dict[int, int] = {}
         self.own_backlog = OwnBacklog()
         self.inspection: Inspection | None = None
