@@ -255,7 +255,8 @@ async def _bring_home(ends: Ends, options: SyphonOptions, wishes: Wishes) -> int
         typer.echo(json.dumps(said))
     else:
         notes = notes_of(aftermath.quarantined, aftermath.extra_queues, aftermath.doubts)
-        typer.echo(result_text(ending, progress, notes))
+        is_choice = options.entities is not None or options.enqueued_before is not None
+        typer.echo(result_text(ending, progress, notes, is_choice=is_choice))
     if homecoming.problem is not None:
         raise not_in_order(homecoming.problem)
     raise_if_unknown(names if options.until_empty else None, ends.names.primary)
