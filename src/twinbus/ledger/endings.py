@@ -8,6 +8,7 @@ have been quiet for hours before it did what nobody knows of. So what is dark la
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterable
 from contextlib import suppress
@@ -72,8 +73,8 @@ class Look:
             return End(False, FOREVER_MS, text)
         is_same_start = bool(last.boot) and last.boot == boot_id()
         if is_same_start:
-            owner = self._owners.get(last.process)
-            return self._end_here(last, None if owner is None else read_mark(last.process, owner))
+            owner = self._owners.get(last.process, os.getuid())  # of one whose segments were pruned: as likely as any
+            return self._end_here(last, read_mark(last.process, owner))
         if last.host != socket.gethostname():
             text = (
                 f"it did not close its ledger, and it ran on {last.host}: from here nobody can tell whether it still "

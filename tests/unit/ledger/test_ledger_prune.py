@@ -129,6 +129,19 @@ def test_a_process_that_was_stopped_stays_complete_when_its_beginning_is_pruned(
     assert verify(tmp_path).is_complete
 
 
+def test_a_process_that_was_stopped_after_the_report_stays_complete_when_all_of_it_is_pruned(tmp_path: Path) -> None:
+    """The report saw it running, and everything that it wrote; its mark still says that nothing waited."""
+    ledger = Ledger.at(tmp_path, "shop")
+    ledger.record(Event(Kind.ACCEPTED, "orders", "contoso", message_ids=("one",)))
+    assert ledger.flush(60.0)
+    assert coverage_of(compact_ledger(one_by_one, tmp_path)).running == 1
+    let_go(ledger)
+    made = plan(tmp_path, tmp_path / FOLDER, bytes_max=0)
+    prune(tmp_path, made.chosen, now_ms=1, tell=lambda _: None)
+    assert not segments_in(tmp_path)
+    assert coverage_of(compact_ledger(one_by_one, tmp_path)).is_complete
+
+
 def test_a_dry_run_says_what_would_go_and_deletes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tell(tmp_path)
     made_old(tmp_path)
