@@ -288,6 +288,22 @@ PIPELINE = (
     Mutant(
         "D4",
         "spark/transforms/reconciliation.py",
+        '        .when((col("in_queue") == NEVER_STORED) & would_tell, lost(NEVER_IN_QUEUE))',
+        "        .when(F.lit(False), lost(NEVER_IN_QUEUE))",
+        "a message that a backlog queue acknowledged and never stored is not called lost",
+        "test_a_report_says_what_the_records_prove_and_no_more",
+    ),
+    Mutant(
+        "D4",
+        "cli/commands/pipeline.py",
+        "    if found.reconciliation.lost_at_least:",
+        "    if found.reconciliation.lost:",
+        "a loss that is proven has the exit code of unknown if records are missing elsewhere",
+        "test_a_report_says_what_the_records_prove_and_no_more",
+    ),
+    Mutant(
+        "D4",
+        "spark/transforms/reconciliation.py",
         "        .when(is_held, says(WAITING, HELD))",
         "        .when(is_held, lost(PASSED_OVER))",
         "a message that a running syphon holds under lock is called lost",

@@ -79,7 +79,7 @@ def test_what_is_missing_and_what_was_skipped_is_on_the_page(findings: Findings)
     looked.feed(page(replace(findings, coverage=coverage, reconciliation=reconciliation)))
     for said in ("What is missing", "the disk was full", "And 10 more.", "some.jsonl", "not what was written"):
         assert said in looked.text
-    assert "Unknown: records are missing; at least 9 lost" in looked.text
+    assert "At least 9 lost; whether more is unknown: records are missing" in looked.text
 
 
 def test_records_of_a_killed_namespace_are_not_missed_if_every_message_is_accounted_for(findings: Findings) -> None:

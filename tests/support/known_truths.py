@@ -7,9 +7,9 @@ prove that nothing is lost, 4 where they prove that something is, 3 where they p
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from told_ledger import PRIMARY, QUEUE, SECONDARY, ToldLedger
+from told_ledger import PRIMARY, QUEUE, SECONDARY, ToldLedger, Writer
 
 from twinbus.ledger import Kind
 
@@ -357,6 +357,87 @@ def an_id_was_accepted_twice_and_the_namespace_was_killed_at_the_second_time(tol
     primary.through(1, "orders", "a")
     primary.through(HOUR - 0.03, "orders", "b")
     client.accepted(HOUR, "orders", "a")
+
+
+# --- some of it is dark ---
+
+
+@truth(4, "at least 1 lost; whether more is unknown", orders={"delivered": 10, "lost": 1})
+def a_client_was_killed_long_before_the_primary_lost_a_message(told: ToldLedger) -> None:
+    """What that client did not tell is not about the message that is lost."""
+    killed, client, primary = told.writer("client", "killed"), told.writer("client"), told.writer(PRIMARY)
+    killed.accepted(1, "orders", "old")
+    primary.through(1, "orders", "old")
+    client.accepted(24 * HOUR, "orders", *ids(10))
+    primary.through(24 * HOUR, "orders", *ids(9))
+    primary.say(25 * HOUR, Kind.LONG_POLL, "bills", namespace=PRIMARY, count=1)
+
+
+# --- a client that does not name its primary ---
+
+
+@truth(3, "acknowledged by the primary, whose records", orders={"delivered": 9, "unknown": 1})
+def the_only_namespace_with_a_ledger_does_not_have_what_an_unnamed_one_accepted(told: ToldLedger) -> None:
+    client, primary = told.writer("client"), told.writer(PRIMARY, closed_at=HOUR)
+    client.accepted(1, "orders", *ids(10), namespace="unnamed")
+    primary.say(0, Kind.INVENTORY, "bills", namespace=PRIMARY, count=1)
+    primary.through(1, "orders", *ids(9))
+
+
+# --- in the backlog, as the secondary tells ---
+
+
+def _in_queue(secondary: Writer, minute: float, kind: Kind, *names: str, **more: Any) -> None:
+    secondary.say(minute, kind, "", *names, namespace=SECONDARY, queue=QUEUE, **more)
+
+
+@truth(4, "does not have it", orders={"waiting": 9, "lost": 1})
+def a_backlog_queue_acknowledged_a_message_and_never_stored_it(told: ToldLedger) -> None:
+    client, secondary = told.writer("client"), told.writer(SECONDARY)
+    client.backlogged(HOUR, "orders", *ids(10))
+    _in_queue(secondary, 1, Kind.STORED, "before")
+    _in_queue(secondary, HOUR, Kind.STORED, *ids(9))
+    _in_queue(secondary, 2 * HOUR, Kind.STORED, "after")
+
+
+@truth(3, "the secondary", orders={"waiting": 9, "unknown": 1})
+def the_secondary_was_killed_before_it_told_of_a_message(told: ToldLedger) -> None:
+    client, secondary = told.writer("client"), told.writer(SECONDARY, "killed")
+    client.backlogged(HOUR, "orders", *ids(10))
+    _in_queue(secondary, 1, Kind.STORED, "before")
+    _in_queue(secondary, HOUR - 0.01, Kind.STORED, *ids(9))
+
+
+@truth(0, orders={"waiting": 10})
+def the_secondary_kept_no_ledger_when_messages_came(told: ToldLedger) -> None:
+    client, secondary = told.writer("client"), told.writer(SECONDARY)
+    client.backlogged(1, "orders", *ids(10))
+    _in_queue(secondary, HOUR, Kind.INVENTORY, count=10)
+
+
+@truth(3, "the secondary", orders={"waiting": 9, "unknown": 1})
+def somebody_without_a_ledger_took_a_message_from_the_backlog(told: ToldLedger) -> None:
+    client, secondary = told.writer("client"), told.writer(SECONDARY)
+    client.backlogged(1, "orders", *ids(10))
+    _in_queue(secondary, 1, Kind.STORED, *ids(10))
+    _in_queue(secondary, 5, Kind.DELIVERED, "m3")
+
+
+@truth(3, "the secondary", orders={"unknown": 3})
+def a_backlog_queue_was_deleted_with_what_was_in_it(told: ToldLedger) -> None:
+    client, secondary = told.writer("client"), told.writer(SECONDARY)
+    client.backlogged(1, "orders", *ids(3))
+    _in_queue(secondary, 1, Kind.STORED, *ids(3))
+    _in_queue(secondary, 5, Kind.REMOVED, count=3)
+
+
+@truth(3, "the secondary", orders={"unknown": 1}, bills={"unknown": 1})
+def two_entities_share_an_id_and_a_backlog_queue_stored_one_of_them(told: ToldLedger) -> None:
+    client, secondary = told.writer("client"), told.writer(SECONDARY, closed_at=2 * HOUR)
+    client.backlogged(HOUR, "orders", "1")
+    client.backlogged(HOUR, "bills", "1")
+    _in_queue(secondary, 1, Kind.STORED, "before")
+    _in_queue(secondary, HOUR, Kind.STORED, "1")
 
 
 # --- many ---

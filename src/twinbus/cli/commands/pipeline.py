@@ -73,8 +73,9 @@ def report(
     """Say what became of every message, when entities were out, whether order was kept, and what it cost.
 
     What is new in the ledger is compacted to Parquet first; what was read before is not read again. Exit code 0 means
-    that the records prove that nothing is lost, 4 that they prove that messages are. Where they prove neither, since
-    records are missing, damaged or of a newer schema, the verdict is "unknown" and the exit code 3.
+    that the records prove that nothing is lost, 4 that they prove that messages are: exactly so many, or at least.
+    Where they prove neither, since records are missing, damaged or of a newer schema, the verdict is "unknown" and the
+    exit code 3.
 
     \b
     Examples:
@@ -175,9 +176,9 @@ def minutes(option: str, text: str) -> int:
 
 def exit_code(found: Findings) -> int:
     """0 and 4 only if the records prove that nothing, or something, is lost; else 3."""
-    if found.is_empty or found.reconciliation.lost is None:
-        return ExitCode.NOT_ALL
-    return ExitCode.LOST if found.reconciliation.lost else ExitCode.DONE
+    if found.reconciliation.lost_at_least:
+        return ExitCode.LOST
+    return ExitCode.NOT_ALL if found.is_empty or found.reconciliation.lost is None else ExitCode.DONE
 
 
 def _refuse_directory(option: str, out: Path | None) -> None:

@@ -80,6 +80,14 @@ def _secondaries(processes: Iterable[Process]) -> set[str]:
     return {name.casefold() for process in processes for name in process.secondaries}
 
 
+def is_kept_by_secondary(process: Process, processes: Iterable[Process]) -> bool:
+    """Whether these are records of a namespace that has backlog queues, as itself or others say."""
+    if "namespace" not in process.roles:
+        return False
+    names = {name.casefold() for name in process.stores or _program(process)}
+    return bool(process.secondaries or names & _secondaries(processes))
+
+
 def _program(process: Process) -> list[str]:
     return [process.program] if "namespace" in process.roles else []
 

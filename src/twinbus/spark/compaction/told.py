@@ -14,8 +14,8 @@ from twinbus.ledger.endings import FOREVER_MS
 from twinbus.spark.compaction.compaction import Compacted
 from twinbus.spark.compaction.coverage import Coverage, ending_of
 from twinbus.spark.compaction.manifest import Process
-from twinbus.spark.compaction.primaries import homes, is_kept_by_primary
-from twinbus.spark.compaction.untold import SHORT_MS, Stretch
+from twinbus.spark.compaction.primaries import homes, is_kept_by_primary, is_kept_by_secondary
+from twinbus.spark.compaction.untold import SHORT_MS, Stretch, when_not_kept
 
 
 class Silence(NamedTuple):
@@ -36,16 +36,37 @@ class Silence(NamedTuple):
 def silence_of(compacted: Compacted, coverage: Coverage) -> Silence:
     """What follows from the silence of the primary in this store."""
     processes = compacted.manifest.processes
-    called = homes(processes.values()) if any(each.primaries for each in processes.values()) else frozenset[str]()
-    kept = {name: each for name, each in processes.items() if is_kept_by_primary(each, called) and each.first_ms}
+    known, called = processes.values(), homes(processes.values())
+    is_named = any(each.primaries for each in known)
+    kept = {
+        name: each
+        for name, each in processes.items()
+        if is_kept_by_primary(each, called) and each.first_ms and (is_named or each.stores)
+    }
+    found = _silence(kept, coverage.untold, compacted, coverage)
+    # If no client names its primary, nobody says that it is this one: what it does not tell of proves nothing.
+    return found if is_named else found._replace(told=())
+
+
+def silence_of_secondary(compacted: Compacted, coverage: Coverage) -> Silence:
+    """What follows from the silence of the secondary about its backlog queues."""
+    processes = compacted.manifest.processes
+    known = list(processes.values())
+    kept = {name: each for name, each in processes.items() if is_kept_by_secondary(each, known) and each.first_ms}
+    return _silence(kept, when_not_kept(kept.values()), compacted, coverage)
+
+
+def _silence(
+    kept: dict[str, Process], untold: tuple[Stretch, ...], compacted: Compacted, coverage: Coverage
+) -> Silence:
     if not kept:
-        return Silence(untold=coverage.untold)
+        return Silence(untold=untold)
     last = max(kept.values(), key=lambda each: each.last_ms)
     over = [Stretch(last.last_ms + 1, FOREVER_MS)] if last.closed else []
     return Silence(
         is_kept=True,
         told=tuple(_told(kept, coverage)),
-        untold=(*coverage.untold, *over),
+        untold=(*untold, *over),
         is_running=any(ending_of(name, each, compacted.running) == "running" for name, each in kept.items()),
         read_ms=compacted.read_ms,
     )

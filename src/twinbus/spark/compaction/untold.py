@@ -25,7 +25,12 @@ def untold(processes: Iterable[Process]) -> tuple[Stretch, ...]:
     """When messages may have come to the primary that it was not asked to tell of."""
     known = list(processes)
     primaries = {name.casefold() for name in different(name for process in known for name in process.primaries)}
-    kept = sorted((each for each in known if _tells(each, primaries)), key=lambda each: each.first_ms)
+    return when_not_kept(each for each in known if _tells(each, primaries))
+
+
+def when_not_kept(processes: Iterable[Process]) -> tuple[Stretch, ...]:
+    """When a namespace kept no ledger, by the processes in which it kept one: before the first, and between them."""
+    kept = sorted(processes, key=lambda each: each.first_ms)
     if not kept:
         return ()  # it never told of anything: nothing follows from its silence anyway
     found, last = [Stretch(0, kept[0].first_ms)], kept[0]

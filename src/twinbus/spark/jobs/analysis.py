@@ -18,9 +18,10 @@ from twinbus.cost.stages import Stage
 from twinbus.spark.compaction.compaction import Compacted
 from twinbus.spark.compaction.coverage import Coverage, coverage_of, ending_of
 from twinbus.spark.compaction.primaries import split_name, strangers
-from twinbus.spark.compaction.told import silence_of
+from twinbus.spark.compaction.told import silence_of, silence_of_secondary
 from twinbus.spark.jobs import skew
 from twinbus.spark.jobs.bookkeeping import Books, books, rows_of
+from twinbus.spark.jobs.compaction import steps_of_files
 from twinbus.spark.jobs.findings import WORTH_A_LOOK, Findings, Reconciliation, Row
 from twinbus.spark.jobs.outage_hours import hours_out
 from twinbus.spark.jobs.tables import AT_ONCE
@@ -31,6 +32,7 @@ from twinbus.spark.transforms.accounts import holder_number
 from twinbus.spark.transforms.classes import ACCEPTED_CLASSES, WAITING
 from twinbus.spark.transforms.cost import uses
 from twinbus.spark.transforms.flow import flow
+from twinbus.spark.transforms.in_queues import with_place
 from twinbus.spark.transforms.reconciliation import Known
 from twinbus.spark.transforms.tallies import counts, verdicts, without_removed
 
@@ -67,7 +69,7 @@ def asked(books: Books, prices: Prices, *, horizon_min: int, name: Callable[[Row
     known = known_of(books.compacted, coverage, horizon_min)
     with ThreadPoolExecutor(AT_ONCE) as at_once:
         in_order = at_once.submit(ordered, books)
-        reconciled = at_once.submit(lambda: reconcile(books.tallies, looked_at(books), coverage, known, name))
+        reconciled = at_once.submit(lambda: reconcile(books.tallies, looked_at(books, known), coverage, known, name))
         strange = strangers(books.compacted.manifest.processes.values())
         out = at_once.submit(lambda: rows_of(outages(books)))
         available = at_once.submit(lambda: rows_of(outage_times.availability(outages(books), books.observed)))
@@ -94,8 +96,12 @@ def outages(books: Books) -> DataFrame:
     return outage_times.outages(outage_times.detours(books.changes))
 
 
-def looked_at(books: Books) -> DataFrame:
-    return without_removed(books.watched, books.removals)
+def looked_at(books: Books, known: Known) -> DataFrame:
+    watched = without_removed(books.watched, books.removals)
+    if not known.backlog.is_kept:
+        return watched
+    steps = steps_of_files(books.spark, books.compacted.store, books.compacted.manifest.files)
+    return with_place(watched, fate.IN_BACKLOG, steps)
 
 
 def known_of(compacted: Compacted, coverage: Coverage, horizon_min: int) -> Known:
@@ -105,7 +111,13 @@ def known_of(compacted: Compacted, coverage: Coverage, horizon_min: int) -> Know
         for name, process in compacted.manifest.processes.items()
         if ending_of(name, process, compacted.running) == "killed"
     ]
-    return Known(horizon_min, coverage.dark_until_ms, silence_of(compacted, coverage), tuple(killed))
+    return Known(
+        horizon_min,
+        coverage.dark_until_ms,
+        silence_of(compacted, coverage),
+        tuple(killed),
+        silence_of_secondary(compacted, coverage),
+    )
 
 
 def reconcile(

@@ -22,7 +22,7 @@ from twinbus.errors import StoreDamaged, StoreError
 from twinbus.spark.compaction.manifest import Manifest, sync_names, write_whole
 from twinbus.spark.compaction.primaries import homes
 
-VERSION = 6
+VERSION = 7
 """Of what is kept. Raised when an account or another table changes: then everything is made again from the steps."""
 FOLDER, NAME, READERS = "balance", "balance.json", "readers"
 

@@ -59,6 +59,11 @@ class Reconciliation:
         return max(0, self.count(*WORTH_A_LOOK) - len(self.named))
 
     @property
+    def lost_at_least(self) -> int:
+        """How many are proven to be lost, whatever else is unknown: no record that is missing could tell otherwise."""
+        return self.count(LOST)
+
+    @property
     def lost(self) -> int | None:
         """How many were lost; None: unknown, because records are missing."""
         return self.count(LOST) if self.is_certain else None
@@ -85,8 +90,9 @@ class Reconciliation:
         """In a few words."""
         if not self.is_certain:
             if self.coverage_is_complete:
-                return f"unknown: {self._doubt}{self._at_least}"
-            return "; ".join([f"unknown: records are missing{self._of_those_on_record}", *self.unsure])
+                return f"{self._at_least}unknown: {self._doubt}"
+            text = f"{self._at_least}unknown: records are missing{self._of_those_on_record}"
+            return "; ".join([text, *self.unsure])
         if not self.accepted:
             return "nothing was recorded about any message"
         return f"{self.lost:,} lost" if self.lost else "nothing lost"
@@ -95,15 +101,16 @@ class Reconciliation:
     def _of_those_on_record(self) -> str:
         """What can be said of the messages that are told of, though records are missing."""
         unknown = self.count(UNKNOWN)
-        if self.count(LOST):
-            return self._at_least
         if unknown:
             return f"; {unknown:,} of {self.accepted:,} messages look lost, unless they tell otherwise"
+        if self.count(LOST):
+            return ""
         return f"; the {self.accepted:,} messages that are told of are all accounted for" if self.accepted else ""
 
     @property
     def _at_least(self) -> str:
-        return f"; at least {self.count(LOST):,} lost" if self.count(LOST) else ""
+        """What is certain although more is unknown."""
+        return f"at least {self.count(LOST):,} lost; whether more is " if self.count(LOST) else ""
 
     @property
     def _doubt(self) -> str:
@@ -118,7 +125,7 @@ class Reconciliation:
             "verdict": self.verdict,
             "accepted": self.accepted,
             "lost": self.lost,
-            "lost_at_least": self.count(LOST),
+            "lost_at_least": self.lost_at_least,
             "classes": {each: self.count(each) for each in (*ACCEPTED_CLASSES, *OTHER_CLASSES)},
             "entities": self.entities,
             "overtaken": self.overtaken,

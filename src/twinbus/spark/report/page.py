@@ -45,9 +45,9 @@ def page(findings: Findings) -> str:
 
 def mood_of(findings: Findings) -> str:
     """good: nothing is lost; bad: something is; unsure: nobody can tell."""
-    if findings.is_empty or findings.reconciliation.lost is None:
-        return "unsure"
-    return "bad" if findings.reconciliation.lost else "good"
+    if findings.reconciliation.lost_at_least:
+        return "bad"
+    return "unsure" if findings.is_empty or findings.reconciliation.lost is None else "good"
 
 
 def _headline(findings: Findings) -> str:

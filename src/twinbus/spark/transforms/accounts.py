@@ -121,7 +121,7 @@ def _slim(steps: DataFrame) -> DataFrame:
         "kind",
         "at_ms",
         "until_ms",
-        F.when(F.col("queue") != "", F.xxhash64("queue")).alias("queue"),
+        F.when(F.col("queue") != "", queue_number()).alias("queue"),
         F.when(F.col("session_id").isNotNull(), F.xxhash64("session_id")).alias("session"),
         F.xxhash64("process").alias("process"),
         (F.col("number") * POSITIONS_MAX + F.col("position")).alias("place"),
@@ -129,6 +129,11 @@ def _slim(steps: DataFrame) -> DataFrame:
         _take().alias("take"),
         F.col("sequence_number").isNotNull().alias("is_numbered"),
     )
+
+
+def queue_number() -> Column:
+    """What a backlog queue is called in accounts."""
+    return F.xxhash64(F.lower("queue"))
 
 
 def _take() -> Column:

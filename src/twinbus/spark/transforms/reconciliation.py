@@ -24,6 +24,10 @@ it was stored or dropped as a duplicate. If records of the primary may be missin
 A syphon that took a message from the backlog may hold it while others pass: it waits, until the syphon completes it or
 gives it back. If that syphon was killed, nobody knows what it did last: unknown.
 
+A secondary that keeps a ledger tells what its backlog queues have. A message that it has waits, whoever passed it; one
+that was acknowledged there, and is not in a ledger that is complete for that time, is lost; one that is gone from its
+queue, or of which records may be missing, is unknown if nobody says that it is home.
+
 All other moments are whole minutes. Something that looks lost may have its other records in the dark: then it is
 unknown.
 """
@@ -31,6 +35,8 @@ unknown.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import reduce
+from operator import or_
 from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame
@@ -54,9 +60,10 @@ from twinbus.spark.transforms.classes import (
     UNKNOWN,
     WAITING,
 )
+from twinbus.spark.transforms.in_queues import NEVER_STORED, THERE
 
-_ACKNOWLEDGED, _IN_BACKLOG, _GONE, _TOO_FEW = "acknowledged", "in_backlog", "gone", "too_few"
-OPEN_STATES = (_ACKNOWLEDGED, WAITING, _IN_BACKLOG, _GONE, _TOO_FEW)
+_ACKNOWLEDGED, IN_BACKLOG, _GONE, _TOO_FEW = "acknowledged", "in_backlog", "gone", "too_few"
+OPEN_STATES = (_ACKNOWLEDGED, WAITING, IN_BACKLOG, _GONE, _TOO_FEW)
 """States that are no verdict yet: how far others have gone decides, what is in the dark, or whether the entity is
 still there."""
 ENTITY_KEY, BACKLOG_KEY, CLOCK_KEY = ("entity", "session"), ("entity", "backlog_queue"), ("acked_by",)
@@ -74,6 +81,8 @@ class Known(NamedTuple):
     """What follows if the primary does not tell of a message."""
     killed: Collection[int] = ()
     """Numbers (`accounts.holder_number`) of processes that were killed."""
+    backlog: Silence = Silence()
+    """What follows if the secondary does not tell that a message is in its backlog queue."""
 
 
 def with_removals(accounts: DataFrame, removals: DataFrame) -> DataFrame:
@@ -121,7 +130,7 @@ def _state(was_removed: Column) -> Column:
         .when(left_dead, DEAD_LETTERED)
         .when(col("expired_backlog") > 0, EXPIRED)
         .when(col("discarded") > 0, DISCARDED)
-        .when((col("backlogged") > 0) & (col("completed") == 0), _IN_BACKLOG)
+        .when((col("backlogged") > 0) & (col("completed") == 0), IN_BACKLOG)
         .when(col("backlogged") > 0, _GONE)
         .otherwise(IN_DOUBT)
     )
@@ -144,6 +153,7 @@ def fates(accounts: DataFrame) -> DataFrame:
         "otherwise",
         "first_ms",
         "arrived_ms",
+        "backlogged_ms",
         F.coalesce("last_ack_ms", "arrived_ms").alias("last_ack_ms"),
         *((F.col(ms) / MINUTE_MS).cast("bigint").alias(f"{name}_min") for ms, name in minute.items()),
         (F.greatest("arrived_ms", "due_ms") / MINUTE_MS).cast("bigint").alias("due_min"),
@@ -196,6 +206,8 @@ def judged(fates: DataFrame, frontiers: Frontiers, known: Known) -> DataFrame:
         .transform(lambda frame: _left_join(frame, home, BACKLOG_KEY))
         .join(F.broadcast(apart), CLOCK_KEY[0], "left")
     )
+    if "in_queue" not in located.columns:  # the secondary keeps no ledger
+        located = located.withColumn("in_queue", F.lit(None).cast("string"))
     overtaken = located.withColumn("overtaken", _overtaken(known.horizon_min, known.silence.untold))
     found = overtaken.withColumn("_found", _found(known))
     return found.withColumns({"verdict": F.col("_found.verdict"), "why": F.col("_found.why")}).drop("_found")
@@ -216,7 +228,7 @@ def _overtaken(horizon_min: int, untold: Sequence[Stretch]) -> Column:
     in_backlog = ~col("may_be_passed") & (col("backlogged_at_min") + horizon_min < col("home_to_min"))
     found = (
         F.when(col("state").isin(_ACKNOWLEDGED, WAITING), on_primary & ~_in_any(untold))
-        .when(col("state") == _IN_BACKLOG, in_backlog)
+        .when(col("state") == IN_BACKLOG, in_backlog)
         .otherwise(F.lit(False))
     )
     return F.coalesce(found, F.lit(False))
@@ -235,6 +247,10 @@ NOT_STORED = "acknowledged by the primary, whose ledger for that time is complet
 STORED_TOO_FEW = "the primary acknowledged more sends of this id than its complete ledger says it stored"
 NOT_TOLD = "acknowledged by the primary, whose records for that time may be missing"
 IN_THE_DARK = "it looks lost, and records are missing that could tell"
+NEVER_IN_QUEUE = (
+    "acknowledged by a backlog queue; the ledger of the secondary is complete for that time and does not have it"
+)
+NOT_IN_QUEUE = "nobody brought it home, and the secondary does not tell that it is in its backlog queue"
 HELD, HELD_BY_KILLED = "held under lock by a syphon", "held under lock by a syphon that was killed"
 
 
@@ -252,9 +268,17 @@ def _found(known: Known) -> Column:
 
     settled = F.when(state == _ACKNOWLEDGED, STORED).when(state == _TOO_FEW, col("otherwise")).otherwise(state)
     is_held = col("held_ms").isNotNull()
+    # The secondary's clock is compared with nobody's: it may be as wrong as is ordinary.
+    would_tell = _in_any(known.backlog.told, f"backlogged_ms - {MINUTE_MS}", f"backlogged_ms + {MINUTE_MS}")
     backlog = (
         F.when(is_held & _is_any("holder", known.killed), says(UNKNOWN, HELD_BY_KILLED))
         .when(is_held, says(WAITING, HELD))
+        .when(col("in_queue") == THERE, says(WAITING))
+        .when((col("in_queue") == NEVER_STORED) & would_tell, lost(NEVER_IN_QUEUE))
+        .when(
+            col("in_queue").isNotNull() & _may_be_untold(known.backlog, known, "backlogged_ms"),
+            says(UNKNOWN, NOT_IN_QUEUE),
+        )
         .when(col("overtaken"), lost(PASSED_OVER))
         .otherwise(says(WAITING))
     )
@@ -263,12 +287,12 @@ def _found(known: Known) -> Column:
         F.when(_is_proven_absent(silence) & (state == _TOO_FEW), says(LOST, STORED_TOO_FEW))
         .when(_is_proven_absent(silence), says(LOST, NOT_STORED))
         .when(col("overtaken"), lost(OVERTAKEN))
-        .when(_may_be_untold(known), says(UNKNOWN, NOT_TOLD))
+        .when(_may_be_untold(silence, known, "arrived_ms", "last_ack_ms"), says(UNKNOWN, NOT_TOLD))
         .otherwise(says(settled))
     )
     return (
         F.when(state == _GONE, lost(COMPLETED_ONLY))
-        .when(state == _IN_BACKLOG, backlog)
+        .when(state == IN_BACKLOG, backlog)
         .when(state.isin(_ACKNOWLEDGED, _TOO_FEW), on_primary)
         .otherwise(says(state))
     )
@@ -284,16 +308,15 @@ def _is_proven_absent(silence: Silence) -> Column:
     return _in_any(silence.told, f"arrived_ms - {apart}", f"last_ack_ms + {apart} - 1")
 
 
-def _may_be_untold(known: Known) -> Column:
-    """Whether the primary keeps a ledger that may have had more to say; not if it kept none then, and what is young may
-    still be written down.
+def _may_be_untold(silence: Silence, known: Known, *moments: str) -> Column:
+    """Whether a namespace keeps a ledger that may have had more to say about these moments; not if it kept none then,
+    and what is young may still be written down.
     """
-    silence = known.silence
     if not silence.is_kept:
         return F.lit(False)
     since_ms = silence.read_ms - known.horizon_min * MINUTE_MS if silence.is_running else 1 << 62
-    was_untold = _in_any(silence.untold) | _in_any(silence.untold, "last_ack_ms", "last_ack_ms")
-    return ~was_untold & (F.col("last_ack_ms") < since_ms)
+    was_untold = reduce(or_, (_in_any(silence.untold, moment, moment) for moment in moments))
+    return ~was_untold & (F.col(moments[-1]) < since_ms)
 
 
 def reconciliation(verdicts: DataFrame) -> DataFrame:

@@ -1,0 +1,50 @@
+"""Whether a message is still in its backlog queue, where the secondary keeps a ledger and tells of its queues.
+
+A namespace does not know for which entity a message in a backlog queue is. So what it tells is found by the queue and
+the id. It is looked up in the steps for the few messages that nobody has brought home, and kept nowhere.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from twinbus.ledger.kinds import Kind
+from twinbus.spark.transforms.accounts import queue_number
+
+THERE, GONE, NEVER_STORED = "there", "gone", "never_stored"
+KEY = ("backlog_queue", "message_id")
+
+
+def with_place(watched: DataFrame, state: str, steps: DataFrame) -> DataFrame:
+    """Add `in_queue` to messages of this state: what the secondary tells of it, as the words above; null for others.
+
+    Two entities may use the same id: the queue has to have as many as are waited for.
+    """
+    waited_for = watched.where(F.col("state") == state).groupBy(*KEY).agg(F.count("*").alias("_waited_for"))
+    told = steps.where((F.col("entity") == "") & (F.col("queue") != "")).withColumn("backlog_queue", queue_number())
+    removed = told.where(_is(Kind.REMOVED)).groupBy("backlog_queue").agg(F.max("at_ms").alias("_removed_ms"))
+    stored = _is(Kind.STORED)
+    counts = (
+        told.join(F.broadcast(removed), "backlog_queue", "left")
+        .where(_is(Kind.STORED, Kind.DELIVERED, Kind.EXPIRED))
+        .join(F.broadcast(waited_for), [*KEY], "right")
+        .groupBy(*KEY, "_waited_for")
+        .agg(
+            F.count_if(stored).alias("_stored"),
+            F.count_if(stored & (F.col("at_ms") > F.coalesce("_removed_ms", F.lit(0)))).alias("_since"),
+            F.count_if(~stored & (F.col("at_ms") > F.coalesce("_removed_ms", F.lit(0)))).alias("_left"),
+        )
+    )
+    place = (
+        F.when(F.col("_since") - F.col("_left") >= F.col("_waited_for"), THERE)
+        .when(F.col("_stored") > 0, GONE)
+        .otherwise(NEVER_STORED)
+    )
+    found = counts.select(*KEY, place.alias("_place"))
+    located = watched.join(F.broadcast(found), [*KEY], "left")
+    return located.withColumn("in_queue", F.when(F.col("state") == state, F.col("_place"))).drop("_place")
+
+
+def _is(*kinds: Kind) -> Column:
+    return F.col("kind").isin(*map(str, kinds))
