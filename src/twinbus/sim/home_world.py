@@ -48,7 +48,13 @@ class CalmFaults(Faults):
         return spell
 
 
-_FOR_GOOD = ("com.microsoft:argument-error", "amqp:link:message-size-exceeded", "amqp:resource-deleted")
+_FOR_GOOD = (
+    "com.microsoft:argument-error",
+    "amqp:link:message-size-exceeded",
+    "amqp:not-allowed",
+    "amqp:resource-deleted",
+)
+"""What the syphon takes as an answer for good (P17): such messages are put aside, and do not come home."""
 
 
 class HomeWorld:
