@@ -72,7 +72,7 @@ def test_a_clean_close_leaves_no_thread_and_no_socket(stage: Stage, outage: str)
             assert len(receiver.receive_messages(1, max_wait_time=30)) == 1
             bring_down(stage, outage)
             for sender in senders:
-                sender.send_messages(ServiceBusMessage("2"))
+                sender.send_messages(ServiceBusMessage("2"), timeout=WAIT_S)
 
     leaves_nothing(live_and_close)
 
@@ -91,7 +91,8 @@ async def test_a_clean_close_leaves_no_task_and_no_socket(stage: Stage, outage: 
         assert len(await receiver.receive_messages(1, max_wait_time=30)) == 1
         bring_down(stage, outage)
         for sender in senders:
-            assert (await sender.send_messages(ServiceBusMessage("2"))).side is Side.BACKLOG
+            receipt = await sender.send_messages(ServiceBusMessage("2"), timeout=WAIT_S)
+            assert receipt.side is Side.BACKLOG
     assert asyncio.all_tasks() == tasks_before
     deadline = time.monotonic() + WAIT_S
     while sockets() > before:

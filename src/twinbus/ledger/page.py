@@ -23,7 +23,7 @@ share a directory, those of one pair: messages are known by entity and id, so ea
 twinbus ledger tail ./ledger
 twinbus ledger stats ./ledger
 twinbus ledger verify ./ledger
-twinbus ledger prune ./ledger --older-than 30d
+twinbus ledger prune ./ledger --older-than 30d --dry-run
 ```
 
 ```python
