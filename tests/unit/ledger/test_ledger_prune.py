@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -262,7 +262,8 @@ def test_a_ledger_that_is_nearly_full_is_warned_about(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     options = LedgerOptions(directory=tmp_path, directory_bytes_max=4096, segment_bytes_max=1024, free_bytes_min=0)
-    with caplog.at_level(logging.WARNING), Ledger(options, monotonic_ns=lambda: time.monotonic_ns() * 10_000) as ledger:
+    minutes = count(60_000_000_000, 60_000_000_000)  # room is looked for again after some time
+    with caplog.at_level(logging.WARNING), Ledger(options, monotonic_ns=lambda: next(minutes)) as ledger:
         for number in range(17):
             ledger.record(Event(Kind.ACCEPTED, "orders", message_ids=(f"{number}",)))
             ledger.flush()
