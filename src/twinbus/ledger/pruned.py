@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from twinbus.errors import StoreDamaged, StoreError, StoreTooNew
+from twinbus.ledger.disk import Disk
 
 FILE = "pruned.json"
 VERSION = 1
@@ -98,16 +99,7 @@ def save(directory: Path, pruned: Pruned) -> None:
         opened.flush()
         os.fsync(opened.fileno())
     fresh.replace(file)
-    sync_folder(directory)
-
-
-def sync_folder(directory: Path) -> None:
-    """New, renamed and deleted files are so after a power cut, too."""
-    opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
+    Disk().sync_names(directory)
 
 
 def joined(ranges: Iterable[Numbers]) -> list[Numbers]:

@@ -17,6 +17,7 @@ import msgspec
 
 from twinbus.errors import StoreDamaged, StoreError, StoreInUse
 from twinbus.ledger import pruned as notes
+from twinbus.ledger.disk import Disk
 from twinbus.ledger.finding import STORE_FILE, name_in, segments_and_held
 from twinbus.ledger.kinds import Kind
 from twinbus.ledger.lines import Flaw, read_line
@@ -140,7 +141,7 @@ def prune(directory: Path, chosen: list[Candidate], now_ms: int, tell: Callable[
             each.path.unlink(missing_ok=True)
             tell(each)
         for folder in {each.path.parent for each in chosen}:
-            notes.sync_folder(folder)
+            Disk().sync_names(folder)
     return known
 
 
