@@ -94,7 +94,8 @@ def save(directory: Path, pruned: Pruned) -> None:
     """From now on, and after a power cut too, this is what was pruned. Raises `OSError` if it is as before."""
     file = directory / FILE
     fresh = file.with_name(f".{FILE}.new")
-    with fresh.open("wb") as opened:
+    fresh.unlink(missing_ok=True)  # of somebody who was interrupted; or a link, which must not be written through
+    with fresh.open("xb") as opened:
         opened.write(msgspec.json.encode(pruned))
         opened.flush()
         os.fsync(opened.fileno())

@@ -1,7 +1,8 @@
 """Makes room in a ledger: deletes old segments, and keeps a note of what they had.
 
 Never one that a process still writes to, and never one that no report has read, unless somebody insists. What a report
-has read is in its store; the manifest of the store says how far.
+has read is in its store; the manifest of the store says how far. Reports follow links; nothing is deleted behind one
+that leads out of the folder, because nobody has named that place.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from twinbus.ledger.pruned import Pruned, PrunedProcess
 
 LOCK = "lock"
 NOT_READ = ("changed", "unreadable")
-Kept = Literal["written", "without locks", "unread"]
+Kept = Literal["written", "without locks", "linked", "unread"]
 
 
 class _Segment(msgspec.Struct):
@@ -80,11 +81,12 @@ def plan(
     unread: bool = False,
 ) -> Plan:
     """What to prune: segments that were last written to before `before_ms`, and the oldest ones until no more than
-    `bytes_max` are left. `unread`: also what no report has read. Raises `StoreError` if ledger or store cannot be read.
+    `bytes_max` are left; what a link leads to takes up no room here. `unread`: also what no report has read. Raises
+    `StoreError` if ledger or store cannot be read.
     """
     found = list(_candidates(directory, store, unread=unread))
     result = Plan(segments=len(found), bytes=sum(each.bytes for each in found))
-    left = result.bytes
+    left = sum(each.bytes for each in found if each.kept != "linked")
     for each in sorted(found, key=lambda each: (each.modified_ms, each.name)):
         is_old = before_ms is not None and each.modified_ms < before_ms
         is_too_much = bytes_max is not None and left > bytes_max
@@ -105,13 +107,20 @@ def _candidates(directory: Path, store: Path, *, unread: bool) -> Iterator[Candi
             known = manifest.segments.get(name, _Segment())
             is_read = known.bytes + known.torn_bytes >= facts.st_size and name not in doubted
             kept: Kept | None = None
-            if path in found.held:
+            if is_outside(directory, path):
+                kept = "linked"
+            elif path in found.held:
                 kept = "written"
             elif path in found.without_locks:
                 kept = "without locks"
             elif not (is_read or unread):
                 kept = "unread"
             yield Candidate(path, name, facts.st_size, facts.st_mtime_ns // 1_000_000, is_read, kept)
+
+
+def is_outside(directory: Path, segment: Path) -> bool:
+    """Whether a link leads from the folder to this segment, which is somewhere else. The folder itself may be one."""
+    return segment.is_symlink() or not segment.parent.resolve().is_relative_to(directory.resolve())
 
 
 def _read_manifest(store: Path) -> _Manifest:
@@ -129,8 +138,12 @@ def _read_manifest(store: Path) -> _Manifest:
 def prune(directory: Path, chosen: list[Candidate], now_ms: int, tell: Callable[[Candidate], None]) -> Pruned:
     """Delete these segments; first, what they had is noted on the disk. `tell` is called for each one that is gone.
 
-    Raises `StoreError` if the note cannot be written (then all of them are there) or one cannot be deleted.
+    Raises `StoreError` if the note cannot be written, or a folder has become a link since somebody looked (then all of
+    them are there), or one cannot be deleted.
     """
+    for each in chosen:
+        if is_outside(directory, each.path):
+            raise StoreError(f"{each.path} is not pruned: a link leads to it now, out of {directory}; look again")
     with _said_in_a_line(directory):
         known = notes.load(directory)
         for each in chosen:

@@ -16,7 +16,7 @@ from ledger_ends import let_go
 
 from twinbus.cli.commands.ledger_upkeep import age_s, size_bytes
 from twinbus.cli.main import run
-from twinbus.errors import OptionsError
+from twinbus.errors import OptionsError, StoreError
 from twinbus.ledger import Event, Kind, Ledger, LedgerOptions, crowd, verify
 from twinbus.ledger import pruned as notes
 from twinbus.ledger.finding import segments_in
@@ -298,3 +298,81 @@ def test_what_is_no_size_or_time_is_refused() -> None:
         size_bytes("--keep", "much")
     with pytest.raises(OptionsError, match="--older-than"):
         age_s("--older-than", "long")
+
+
+# --- links ---
+
+
+@pytest.fixture
+def linked(tmp_path: Path) -> tuple[Path, Path]:
+    """A ledger with a link to the folder of another one, which a report has read; the folder of the other."""
+    ledger, other = tmp_path / "ledger", tmp_path / "other"
+    tell(ledger, 3)
+    tell(other, 3)
+    (ledger / "linked").symlink_to(other, target_is_directory=True)
+    made_old(ledger)
+    compact_ledger(one_by_one, ledger)
+    return ledger, other
+
+
+def test_nothing_behind_a_link_that_leads_out_of_the_folder_is_deleted_and_that_is_said(
+    linked: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    ledger, other = linked
+    theirs = segments_in(other)
+    assert pruned(ledger, "--older-than", "30d", "--unread", "--yes") == 3
+    assert segments_in(other) == theirs
+    assert [path.parent.name for path in segments_in(ledger)] == ["linked"] * len(theirs), "its own are gone"
+    said = capsys.readouterr().out.splitlines()[0]
+    assert said.startswith("linked/")
+    assert said.endswith(f": stays: a link leads to it, out of {ledger}: nothing is deleted there")
+    assert verify(ledger).is_complete
+
+
+def test_a_segment_that_is_a_link_stays_and_so_does_what_it_leads_to(tmp_path: Path) -> None:
+    ledger, other = tmp_path / "ledger", tmp_path / "other"
+    tell(other, 1)
+    ledger.mkdir()
+    [segment] = segments_in(other)
+    (ledger / segment.name).symlink_to(segment)
+    made_old(ledger)
+    [kept] = plan(ledger, ledger / FOLDER, before_ms=10**12, unread=True).kept
+    assert (kept.kept, pruned(ledger, "--older-than", "30d", "--unread", "--yes")) == ("linked", 3)
+    assert (segment.exists(), (ledger / segment.name).is_symlink()) == (True, True)
+
+
+def test_what_lies_behind_a_link_costs_no_segment_of_the_folder_its_place(linked: tuple[Path, Path]) -> None:
+    ledger, other = linked
+    own = [path for path in segments_in(ledger) if path.parent == ledger]
+    os.utime(own[0], (1, 1))
+    assert pruned(ledger, "--keep", f"{sum(path.stat().st_size for path in own)}", "--yes") == 0
+    assert len(segments_in(ledger)) == len(own) + len(segments_in(other))
+
+
+def test_the_folder_itself_may_be_a_link_and_links_within_it_lead_nowhere_else(tmp_path: Path) -> None:
+    tell(tmp_path / "real" / "web-1", 3)
+    (tmp_path / "real" / "again").symlink_to(tmp_path / "real" / "web-1", target_is_directory=True)
+    (tmp_path / "ledger").symlink_to(tmp_path / "real", target_is_directory=True)
+    made_old(tmp_path / "ledger")
+    assert pruned(tmp_path / "ledger", "--older-than", "30d", "--unread", "--yes") == 0
+    assert segments_in(tmp_path / "real") == []
+
+
+def test_a_folder_that_became_a_link_since_it_was_looked_at_is_left_alone(tmp_path: Path) -> None:
+    ledger, other = tmp_path / "ledger", tmp_path / "other"
+    tell(ledger / "web-1", 3)
+    made = plan(ledger, ledger / FOLDER, bytes_max=0, unread=True)
+    (ledger / "web-1").rename(other)
+    (ledger / "web-1").symlink_to(other, target_is_directory=True)
+    with pytest.raises(StoreError, match="a link leads to it"):
+        prune(ledger, made.chosen, now_ms=1, tell=lambda _: None)
+    assert len(segments_in(other)) == len(made.chosen)
+
+
+def test_the_note_is_never_written_through_a_link(linked: tuple[Path, Path]) -> None:
+    ledger, other = linked
+    theirs = other / "precious"
+    theirs.write_text("theirs")
+    (ledger / ".pruned.json.new").symlink_to(theirs)
+    assert pruned(ledger, "--older-than", "30d", "--yes") == 3
+    assert (theirs.read_text(), (ledger / notes.FILE).is_symlink()) == ("theirs", False)

@@ -81,11 +81,12 @@ def prune(
     """Delete old segments to make room, after a question.
 
     Only what a report has read is deleted, unless you say --unread: what it had is in the store of the report, and the
-    next one gives the same answer. Never a segment that a process still writes to. What was deleted is noted in
-    pruned.json beside the segments, on the disk before the first of them goes: it does not show as missing.
+    next one gives the same answer. Never a segment that a process still writes to, and nothing outside of DIR that a
+    link leads to. What was deleted is noted in pruned.json beside the segments, on the disk before the first of them
+    goes: it does not show as missing.
 
-    Ends with 3 if segments stay that are old enough, or too much, because no report has read them or somebody writes
-    to them.
+    Ends with 3 if segments stay that are old enough, or too much, because no report has read them, somebody writes to
+    them, or a link leads to them.
 
     \b
     Examples:
@@ -109,7 +110,7 @@ def prune(
             _ask_first(made)
         if not dry_run:
             _delete(directory, made)
-    typer.echo(json.dumps(_document(made, dry_run=dry_run)) if as_json else _text(made, dry_run=dry_run))
+    typer.echo(json.dumps(_document(made, dry_run=dry_run)) if as_json else _text(directory, made, dry_run=dry_run))
     if made.kept:
         raise typer.Exit(ExitCode.NOT_ALL)
 
@@ -174,8 +175,9 @@ WHY = {
 }
 
 
-def _text(made: Plan, *, dry_run: bool) -> str:
-    lines = [f"{each.name}: stays: {WHY[each.kept]}" for each in made.kept[:SHOWN_MAX] if each.kept]
+def _text(directory: Path, made: Plan, *, dry_run: bool) -> str:
+    reasons = WHY | {"linked": f"a link leads to it, out of {directory}: nothing is deleted there"}
+    lines = [f"{each.name}: stays: {reasons[each.kept]}" for each in made.kept[:SHOWN_MAX] if each.kept]
     lines += [f"and {len(made.kept) - SHOWN_MAX:,} more"] if len(made.kept) > SHOWN_MAX else []
     lines += [f"{each.name}: {each.bytes:,} bytes" for each in made.chosen] if dry_run else []
     verb = "would be deleted" if dry_run else "were deleted"
