@@ -12,7 +12,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from paired import Heard, Stage, wait_until
 
-from twinbus import PairedServiceBusClient, Side
+from twinbus import PairedServiceBusClient, Retry, Side
 from twinbus.errors import BothNamespacesUnavailable, NotSent, PairClosed
 
 AWAY_S = 1.0
@@ -109,6 +109,28 @@ def test_a_send_waits_as_long_as_its_caller_says_and_then_tells_both_reasons(bot
         assert 2.9 < time.monotonic() - began < 60
         assert raised.value.primary_reason == "drill"
         assert raised.value.secondary_reason
+
+
+def test_a_send_whose_only_attempt_nobody_answered_still_waits_for_a_trial(both: Stage) -> None:
+    wishes: dict[str, Any] = {"retry": Retry(attempts=1), "attempt_timeout": timedelta(seconds=8)}
+    with both.bus(**wishes) as bus:
+        sender = bus.get_queue_sender(both.orders)
+        bus.force_failover(both.orders, stay=True)
+        both.secondary.break_("unreachable", how="silent")
+        ended: list[object] = []
+
+        def send() -> None:
+            try:
+                ended.append(sender.send_messages(ServiceBusMessage("1")).side)
+            except BaseException as error:
+                ended.append(error)
+
+        thread = threading.Thread(target=send)
+        thread.start()
+        wait_until(lambda: ended or bus.status().secondary_status.waiting_sends)
+        both.secondary.clear()
+        thread.join(60)
+        assert ended == [Side.BACKLOG]
 
 
 def test_status_and_events_say_that_the_secondary_is_away_and_that_it_is_back(both: Stage) -> None:

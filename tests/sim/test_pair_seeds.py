@@ -216,7 +216,7 @@ def try_without_a_pause(self: Secondary, chance: float) -> float:
     return 0.0
 
 
-def knock_for_everybody(self: Secondary, *, can_try: bool) -> float | None:
+def knock_for_everybody(self: Secondary, at: float, *, can_try: bool) -> float | None:
     self.trial_at = None
     return 1.0 if can_try else None
 
@@ -229,12 +229,16 @@ def wait_for_nobody(self: Sending, queue: int | None) -> bool:
     return False
 
 
-def wait_for_ever(self: Sending) -> None:
+def wait_for_ever(self: Sending) -> float:
+    return END_OF_WAIT(self) + 60
+
+
+def wait_from_the_first_attempt_on(self: Sending) -> None:
     BEGIN_BATCH(self)
-    self._secondary_until += 60
+    self._secondary_until = self._end_of_wait()
 
 
-BEGIN_BATCH = Sending._begin_batch
+BEGIN_BATCH, END_OF_WAIT = Sending._begin_batch, Sending._end_of_wait
 
 
 def send_home_to_another(letter: bytes, path: str) -> bytes:
@@ -316,7 +320,8 @@ BUGS: list[tuple[object, str, object]] = [
     (Secondary, "begin_trial", knock_for_everybody),
     (Rotation, "forgive_silence", forgive_nothing),
     (Sending, "_must_wait_for_secondary", wait_for_nobody),
-    (Sending, "_begin_batch", wait_for_ever),
+    (Sending, "_end_of_wait", wait_for_ever),
+    (Sending, "_begin_batch", wait_from_the_first_attempt_on),
     (parcel, "address", send_home_to_another),
     (envelope, "_moving", leave_the_session_where_it_is),
     (envelope, "_moving", leave_the_time_to_live_where_it_is),

@@ -404,7 +404,7 @@ class ScriptedBus:
         self._settle()
 
     def _try_secondary(self) -> None:
-        self._advance(Call(try_secondary(self.pair), Messages(()), self.orders), None)
+        self._advance(Call(try_secondary(self.pair, self.at), Messages(()), self.orders), None)
 
     def _ping(self, entity: Entity) -> None:
         self._advance(Call(ping(self.pair, entity), Messages(()), entity), None)

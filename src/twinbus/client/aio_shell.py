@@ -320,7 +320,7 @@ class TaskShell:
                 self._cancel(("ping", entity.path))
 
     async def _try_secondary(self) -> None:
-        await self.run(probing.try_secondary(self.pair), self._open_backlog)
+        await self.run(probing.try_secondary(self.pair, monotonic()), self._open_backlog)
 
     async def _open_backlog(self, ask: Ask) -> Answer:
         assert isinstance(ask, OpenBacklog)

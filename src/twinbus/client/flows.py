@@ -5,6 +5,7 @@ Threads, tasks and the simulator run the same flows; they differ only in how the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NoReturn, Protocol
 
 from twinbus.client.asks import (
@@ -90,7 +91,7 @@ class Sending:
         self._primary_rests_until = 0.0
         self.ticket: int | None = None
         self._trial_ticket: int | None = None
-        self._secondary_until = 0.0
+        self._secondary_until: float | None = None
         self._hold_until = 0.0
         self._was_crowded = False
         self._queues: list[str] = []
@@ -287,7 +288,7 @@ class Sending:
         while True:
             queue = self._pick(search)
             if self._must_wait_for_secondary(queue):
-                yield from self._wait_for_secondary(queue)
+                yield from self._wait_for_secondary(lambda: self._pick(search))
                 search.failed &= self._pair.rotation.lost.keys()  # others were not to blame
                 if self._is_home_again:
                     return None
@@ -325,9 +326,7 @@ class Sending:
 
     def _begin_batch(self) -> None:
         self._tries.new_round()
-        deadline = self._tries.deadline
-        patience_s = self._rules.attempts * self._rules.attempt_s
-        self._secondary_until = self._at + patience_s if deadline is None else deadline
+        self._secondary_until = None
 
     @property
     def _is_home_again(self) -> bool:
@@ -391,19 +390,30 @@ class Sending:
             return secondary.is_doubted or (not secondary.is_open and bool(self._pair.rotation.available(self._at)))
         return not secondary.is_open
 
-    def _wait_for_secondary(self, queue: int | None) -> Flow[None]:
-        """Until a trial has shown how the secondary is, or the entity is back on the primary; raises after its time."""
-        pair, secondary = self._pair, self._pair.secondary
+    def _wait_for_secondary(self, find: Callable[[], int | None]) -> Flow[None]:
+        """Until a trial has shown how the secondary is, or the entity is back on the primary; raises after its time.
+
+        `find` says what there is to send to: a queue may be lost or come back meanwhile.
+        """
+        pair, secondary, queue = self._pair, self._pair.secondary, find()
         self._trial_ticket = ticket = pair.take_ticket(self._trial_ticket)
+        if self._secondary_until is None:  # an attempt that nobody answered has taken time before; that is not waiting
+            self._secondary_until = self._end_of_wait()
         try:
             pair.wait_for_secondary(ticket, self._entity, queue, self._at)
             while self._must_wait_for_secondary(queue) and not self._is_home_again:
                 if self._at >= self._secondary_until:
                     self._raise_both(secondary.reason or pair.rotation.why_none())
                 self._heard((yield WaitTurn(ticket, self._secondary_until - self._at)))
+                queue = find()
         finally:
             secondary.leave(ticket)
             pair.give_back(ticket)
+
+    def _end_of_wait(self) -> float:
+        """Until when a batch that begins to wait for the secondary now goes on with that."""
+        patience_s = self._rules.attempts * self._rules.attempt_s
+        return self._at + patience_s if self._tries.deadline is None else self._tries.deadline
 
     def _pause(self, seconds: float) -> Flow[None]:
         self._heard((yield Pause(seconds)))

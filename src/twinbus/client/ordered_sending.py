@@ -6,6 +6,7 @@ to fall it is worth a moment's wait: otherwise somebody who sends all the time w
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import NoReturn, Protocol
 
@@ -129,11 +130,10 @@ class OrderedSending(Sending):
         while True:
             if self._is_home_again:
                 return False
-            is_available = self._pair.rotation.is_available(queue, self._at)
-            if self._must_wait_for_secondary(queue if is_available else None):
-                yield from self._wait_for_secondary(queue if is_available else None)
+            if self._must_wait_for_secondary(self._if_available(queue)):
+                yield from self._wait_for_secondary(lambda: self._if_available(queue))
                 continue
-            if not is_available:
+            if self._if_available(queue) is None:
                 yield from self._wait_for_queue(queue)
                 continue
             timeout_s = self._tries.attempt_s(self._at)
@@ -158,6 +158,9 @@ class OrderedSending(Sending):
                 yield from self._after_crossing_failed(queue, failure, generation)
                 if queue not in self._pair.rotation.lost:
                     self._check_doubts(failure, doubts)
+
+    def _if_available(self, queue: int) -> int | None:
+        return queue if self._pair.rotation.is_available(queue, self._at) else None
 
     def _cross(self, queue: int, letters: list[bytes], timeout_s: float) -> Flow[Answer]:
         """One attempt, of which the fences know."""
@@ -221,16 +224,20 @@ class OrderedSending(Sending):
             self._fences.leave(keys, ticket)
             self._pair.give_back(ticket)
 
-    def _wait_for_secondary(self, queue: int | None) -> Flow[None]:
-        """Held, where sends are: for as long as for a queue that no other can stand in for."""
+    def _wait_for_secondary(self, find: Callable[[], int | None]) -> Flow[None]:
+        """Held, where sends are."""
         if not self._rules.hold_sends:
-            return (yield from super()._wait_for_secondary(queue))
-        self._secondary_until = max(self._secondary_until, self._hold_end)
+            return (yield from super()._wait_for_secondary(find))
         seat = self._take_seat(self._pair.secondary.reason)
         try:
-            yield from super()._wait_for_secondary(queue)
+            yield from super()._wait_for_secondary(find)
         finally:
             self._pair.kept.leave(seat)
+
+    def _end_of_wait(self) -> float:
+        """Where sends are held: as late as for a queue that no other can stand in for."""
+        usual = super()._end_of_wait()
+        return max(usual, self._hold_end) if self._rules.hold_sends else usual
 
     def _wait_for_queue(self, queue: int) -> Flow[None]:
         """The queue is lost: hold the send until it may be tried again, or say why it cannot go."""

@@ -28,9 +28,9 @@ def ping(pair: Pair, entity: Entity) -> Flow[None]:
         pair.feed(entity, PingFailed(answer.at, epoch, str(answer.failure), answer.chance))
 
 
-def try_secondary(pair: Pair) -> Flow[None]:
-    """One trial whether the secondary can be connected to, if one is still due."""
-    queue, timeout_s = pair.begin_trial()
+def try_secondary(pair: Pair, at: float) -> Flow[None]:
+    """One trial whether the secondary can be connected to, if one is due; `at`: now."""
+    queue, timeout_s = pair.begin_trial(at)
     if queue is None:
         return
     generation = pair.secondary.generation

@@ -337,7 +337,7 @@ class ThreadShell:
 
     def _try_secondary(self) -> None:
         if not self._closing.is_set():
-            self.run(probing.try_secondary(self.pair), self._open_backlog)
+            self.run(probing.try_secondary(self.pair, monotonic()), self._open_backlog)
 
     def _open_backlog(self, ask: Ask) -> Answer:
         assert isinstance(ask, OpenBacklog)

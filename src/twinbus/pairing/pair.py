@@ -211,7 +211,7 @@ class Pair:
     def trial_connected(self, at: float) -> None:
         self.order(None, *self.secondary.trial_connected(at))
 
-    def begin_trial(self) -> tuple[int | None, float]:
+    def begin_trial(self, at: float) -> tuple[int | None, float]:
         """To which queue the trial that is due opens a link, and how long it may take; no queue: none is due.
 
         It is the choice of whoever waits longest, then another one each time: no queue can keep the others waiting.
@@ -219,8 +219,11 @@ class Pair:
         wanted = [waiter.queue for waiter in self.secondary.waiting.values()]
         queues = self.rotation.queues
         usable = list(dict.fromkeys(queue for queue in (*wanted, *queues) if queue in queues))
-        timeout_s = self.secondary.begin_trial(can_try=bool(usable))
-        return (None, 0.0) if timeout_s is None else (usable[self.secondary.trials % len(usable)], timeout_s)
+        timeout_s = self.secondary.begin_trial(at, can_try=bool(usable))
+        if timeout_s is None:
+            self.order(None, *self.secondary.put_off(at))
+            return None, 0.0
+        return usable[self.secondary.trials % len(usable)], timeout_s
 
     def look_at_secondary(self, at: float) -> None:
         """Nobody may be waiting for it, but whether it is back is worth knowing."""

@@ -155,14 +155,24 @@ class Secondary:
         is_due = isinstance(self.state, BackingOff) and at >= self.state.until
         return self._order(at) if is_due else ()
 
-    def begin_trial(self, *, can_try: bool) -> float | None:
-        """How long the trial that is due may take; None: there is nothing to try any more, or nothing to try it on."""
+    def begin_trial(self, at: float, *, can_try: bool) -> float | None:
+        """How long the trial that is due may take; None: there is nothing to try any more, or nothing to try it on.
+
+        It may also be too early: ordered out of doubt, and the secondary has begun to back off since.
+        """
         self.trial_at = None
-        if not can_try or self.is_trying or (self.is_open and not self._is_doubted):
+        if not can_try or self.is_trying or self._is_early(at) or (self.is_open and not self._is_doubted):
             return None
         self.is_trying = True
         is_patient = isinstance(self.state, BackingOff) and self.state.silent_trials >= SHORT_TRIALS_MAX
         return self._attempt_s if is_patient else min(TRIAL_S, self._attempt_s)
+
+    def put_off(self, at: float) -> tuple[Effect, ...]:
+        """If a trial was not begun because it is too early: have one made in time."""
+        return self._order_trial(at) if self._is_early(at) else ()
+
+    def _is_early(self, at: float) -> bool:
+        return isinstance(self.state, BackingOff) and at < self.state.until
 
     def trial_failed(self, at: float, generation: int, failure: Failure, chance: float) -> tuple[Effect, ...]:
         """A trial that began in this generation could not connect."""

@@ -50,7 +50,7 @@ class HomeShell(SimulatedShell):
             assert isinstance(ask, OpenBacklog)
             return self._answer(await self._open_link(ask))
 
-        await drive.run_async(probing.try_secondary(self.pair), open_link, self.settle)
+        await drive.run_async(probing.try_secondary(self.pair, self.loop.now), open_link, self.settle)
 
     async def _ping_once(self, entity: Entity) -> None:
         async def probe(ask: Ask) -> Answer:

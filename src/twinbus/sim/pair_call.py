@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from enum import Enum
+from math import inf
 
 from twinbus.client.asks import Answer, Ask, Failed, Pack, Packed, Pause, Stored, ToBacklog, ToPrimary, WaitTurn
 from twinbus.client.flows import DOUBTS_MAX, TIMEOUT_LEAST_S, Sending
@@ -87,7 +88,8 @@ class Call:
         self._tried: list[Failure] = []
         self._tried_queues: set[int] = set()
         """By the present batch."""
-        self._search_began = self.started_at
+        self._waits_since: float | None = None
+        """When the present batch began to wait for the secondary."""
         self._secondary_period = 0
         self._busy_at: dict[tuple[str, str], float] = {}
         self._ask: Ask | None = None
@@ -122,7 +124,7 @@ class Call:
         is_trial = isinstance(ask, ToPrimary) and self._entity_watch.is_failed_over
         if is_trial:
             check(not self.has_tried, f"{self} tries the primary a second time")
-            self._period = self._entity_watch.trial_begins()
+            self._entity_watch.trial_begins()  # the last answer is still to be judged by the period of its attempt
         self._judge_last(ask)
         self._is_trial, self.has_tried = is_trial, self.has_tried or is_trial
         self._note_joining()
@@ -195,13 +197,16 @@ class Call:
         check(self.now + seconds <= until + 1e-6, f"{self} is held for longer than it may")
 
     def _check_patience(self, seconds: float) -> None:
+        if self._waits_since is None:
+            self._waits_since = self.now
         check(self.now + seconds <= self._waits_until + 1e-6, f"{self} waits for the secondary for {seconds} s")
 
     @property
     def _waits_until(self) -> float:
-        """How long it waits for the secondary."""
-        patience_s = self.rules.attempts * self.rules.attempt_s
-        return self._search_began + patience_s if self.deadline is None else self.deadline
+        """Until when it waits for the secondary: as long as its caller, or a time that begins with the first wait."""
+        if self.deadline is not None:
+            return self.deadline
+        return inf if self._waits_since is None else self._waits_since + self.rules.attempts * self.rules.attempt_s
 
     def _note_joining(self) -> None:
         if self.held_at is None and self.sending is not None and self.sending.ticket is not None:
@@ -241,7 +246,7 @@ class Call:
             self._watch.secondary.stored()
 
     def _begin_search(self) -> None:
-        self._search_began = self.now
+        self._waits_since = None
         self._tried.clear()
         self._tried_queues.clear()
 
@@ -367,8 +372,7 @@ class Call:
         """No queue was left that could have been tried, unless there was a reason to stop earlier."""
         is_busy = any(each.kind is Kind.BUSY for each in self._tried)
         is_lost = sum(each.in_doubt for each in self._tried) >= DOUBTS_MAX
-        has_waited = self._watch.secondary.is_away or isinstance(self._ask, WaitTurn)
-        is_over = self.now >= self._waits_until - 1e-6 and (self.deadline is not None or has_waited)
+        is_over = self.now >= self._waits_until - 1e-6 and (self.deadline is not None or self._watch.secondary.is_away)
         left = self._watch.queues.usable(self.now) - self._tried_queues
         has_reason = is_busy or is_lost or is_over
         check(has_reason or not left, f"{self} was given up though queues {sorted(left)} were left")

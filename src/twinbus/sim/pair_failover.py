@@ -123,8 +123,8 @@ class EntityWatch:
     def waits_for_message(self) -> bool:
         return self.wants_pings and self._pings_in_row >= self._pings_wanted
 
-    def trial_begins(self) -> int:
-        """A message is sent to the primary though the entity is failed over; in which period."""
+    def trial_begins(self) -> None:
+        """A message is sent to the primary though the entity is failed over."""
         path = self.entity.path
         check(self.waits_for_message, f"a message tries {path} though too few links were opened")
         check(not self._has_trial, f"two messages try {path}")
@@ -132,7 +132,6 @@ class EntityWatch:
         self._has_trial = True
         self._seen["trials"] += 1
         self._enter()
-        return self.period
 
     def trial_ended(self, period: int, outcome: str) -> None:
         """A message that tried was "stored", found the primary "down" or "busy", or proved "nothing"."""

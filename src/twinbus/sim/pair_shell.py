@@ -214,7 +214,7 @@ class SimulatedShell:
             self.watch.trial_ends(ask.queue, outcome if isinstance(outcome, Failure) else None)
             return self._answer(outcome)
 
-        await drive.run_async(probing.try_secondary(self.pair), open_link, self.settle)
+        await drive.run_async(probing.try_secondary(self.pair, self.loop.now), open_link, self.settle)
         self.check_order()
 
     def _open_link(self, ask: OpenBacklog) -> Signal[Outcome]:

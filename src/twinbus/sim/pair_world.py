@@ -192,7 +192,10 @@ class PairWorld:
         for _ in range(MESSAGES_MAX):
             if watch.waits_for_message:
                 self.applications.last_call(watch.entity.path)
-                self.loop.run(until=self.loop.now + 1.2 * self.rules.ping_interval_s + self.rules.attempt_s)
+            elif not watch.wants_pings or self.pair.probe == "ping":
+                return
+            # Else somebody else's message has just tried in vain: it was too large. The next one comes after a link.
+            self.loop.run(until=self.loop.now + 1.2 * self.rules.ping_interval_s + self.rules.attempt_s)
 
     def _check_all_well(self) -> None:
         """When everything begun in bad times has ended, sends go where they would without pairing."""

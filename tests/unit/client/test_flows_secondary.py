@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -11,12 +12,13 @@ from twinbus.client.asks import OpenBacklog, ToBacklog
 from twinbus.client.flows import DOUBTS_MAX, Choice
 from twinbus.client.probing import try_secondary
 from twinbus.errors import BothNamespacesUnavailable, NotSent
-from twinbus.pairing.failure import FailureKind
+from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.receipt import Side
 from twinbus.pairing.rules import Rules
 
 Kind = FailureKind
 RULES = Rules(failover_interval_s=0, ping_interval_s=1_000, probation_s=60)
+HASTY = replace(RULES, attempts=1, attempt_s=4)
 LOST = fails(Kind.UNREACHABLE, "connection lost", in_doubt=True)
 
 
@@ -102,6 +104,48 @@ def test_without_a_timeout_it_waits_as_long_as_the_attempts_of_the_schedule() ->
     call = bus.sent("a")
     assert isinstance(call.error, BothNamespacesUnavailable)
     assert call.ended_at == 2 * 4
+
+
+@pytest.mark.parametrize("is_link_open", [False, True], ids=["no-link-yet", "link-was-open"])
+def test_the_wait_is_counted_from_its_beginning_and_not_from_that_of_the_send(is_link_open: bool) -> None:
+    """A first attempt that nobody answers takes all its time; that is not time in which trials were waited for."""
+    bus = failed_over(1, HASTY)
+    bus.unplug_secondary(NOBODY_THERE)
+    if is_link_open:
+        bus.backlog[0].always = SILENT
+    call = bus.send("a")
+    bus.later(HASTY.attempt_s + 0.5, bus.plug_in_secondary)
+    bus.run()
+    assert call.receipt.side is Side.BACKLOG
+    assert bus.asks(OpenBacklog)
+
+
+def test_a_wait_that_began_after_a_silent_attempt_ends_after_its_own_time() -> None:
+    bus = failed_over(1, HASTY)
+    bus.unplug_secondary(NOBODY_THERE)
+    call = bus.sent("a")
+    assert isinstance(call.error, BothNamespacesUnavailable)
+    assert call.ended_at == 2 * HASTY.attempt_s, "one attempt, and one attempt's time of waiting"
+
+
+def test_the_timeout_of_the_caller_counts_from_the_beginning_of_the_send() -> None:
+    bus = failed_over(1, HASTY)
+    bus.unplug_secondary(NOBODY_THERE)
+    call = bus.sent("a", timeout_s=6)
+    assert isinstance(call.error, BothNamespacesUnavailable)
+    assert call.ended_at == 6
+
+
+def test_a_queue_that_may_be_used_again_by_the_end_of_the_wait_is_tried() -> None:
+    """It was lost to somebody else, and the trial that is waited for is not over yet."""
+    bus = failed_over(2, replace(HASTY, attempt_s=0.5, probation_s=0.7))
+    for place in (bus.backlog[0], *bus.links):
+        place.always = SILENT
+    call = bus.send("a", choice=_choice(0))
+    bus.later(0.2, lambda: bus.pair.queue_failed(1, 0.2, Failure(Kind.FULL, "5 GB")))
+    bus.run()
+    assert call.receipt.places == ("contoso/x-servicebus-transfer/1",)
+    assert call.ended_at == 1.0
 
 
 def test_a_send_that_comes_later_waits_too_and_needs_no_second_outage() -> None:
@@ -215,7 +259,7 @@ def test_a_trial_that_is_cut_short_does_not_keep_others_from_trying() -> None:
     bus.unplug_secondary()
     bus.send("a")
     bus.run_until(0.1)  # it was refused, and waits
-    trial = try_secondary(bus.pair)
+    trial = try_secondary(bus.pair, 0.5)
     next(trial)
     trial.close()
-    assert bus.pair.begin_trial()[0] is not None
+    assert bus.pair.begin_trial(0.5)[0] is not None

@@ -23,6 +23,7 @@ from twinbus.pairing.rules import Rules
 
 DOWN = Failure(FailureKind.DISABLED, "switched off")
 UNREACHABLE = Failure(FailureKind.UNREACHABLE, "refused", is_connection=True)
+NOBODY_THERE = Failure(FailureKind.NO_ANSWER, "nobody answered", is_connection=True)
 DOUBT = Failure(FailureKind.NO_ANSWER, "silence", in_doubt=True)
 QUEUES = range(3)
 
@@ -295,7 +296,7 @@ def test_a_copy_in_doubt_is_a_reason_to_follow_it() -> None:
     talk = Talk(pair, ("m0", "a"))
     talk.failed(DOUBT)
     assert isinstance(talk.ask, WaitTurn), "a trial is to show whether only this queue is silent"
-    assert pair.begin_trial() != (None, 0.0)
+    assert pair.begin_trial(1.0) != (None, 0.0)
     pair.trial_connected(0.5)
     with pytest.raises(BothNamespacesUnavailable):
         talk.woken(0.5)
@@ -338,7 +339,7 @@ def test_a_secondary_that_is_away_costs_no_queue_and_the_message_waits_for_it() 
     talk.failed(UNREACHABLE)
     assert isinstance(talk.ask, WaitTurn)
     assert pair.rotation.available(0.0) == list(QUEUES)
-    assert pair.begin_trial()[0] == queue
+    assert pair.begin_trial(1.0)[0] == queue
     pair.trial_connected(0.3)
     assert Rouse(talk.ask.ticket) in [effect for _, effect in pair.take_orders()]
     talk.woken(0.3)
@@ -355,6 +356,25 @@ def test_without_holding_it_waits_for_the_secondary_as_long_as_the_schedule_last
     assert talk.ask.seconds == 5.0
     with pytest.raises(BothNamespacesUnavailable, match="unreachable: refused"):
         talk.woken(5.0)
+
+
+def test_it_waits_for_the_secondary_from_the_end_of_an_attempt_that_nobody_answered() -> None:
+    pair = pair_with(attempt_s=5.0)
+    fail_over(pair)
+    talk = Talk(pair, ("m0", "a"))
+    talk.at = 5.0
+    talk.failed(NOBODY_THERE)
+    assert isinstance(talk.ask, WaitTurn)
+    assert talk.ask.seconds == 5.0
+
+
+def test_the_timeout_of_its_caller_ends_the_wait_for_the_secondary() -> None:
+    pair = pair_with(attempt_s=5.0)
+    fail_over(pair)
+    talk = Talk(pair, ("m0", "a"), timeout_s=7.0)
+    talk.at = 5.0
+    talk.failed(NOBODY_THERE)
+    assert talk.ask.seconds == 2.0
 
 
 def test_a_held_send_waits_for_the_secondary_as_long_as_it_may_be_held() -> None:

@@ -43,7 +43,7 @@ def away(at: float = 0.0) -> Secondary:
 
 def try_again(secondary: Secondary, at: float, failure: Failure = REFUSED) -> list[float]:
     """A trial that fails at once; when the next one is ordered for."""
-    assert secondary.begin_trial(can_try=True) is not None
+    assert secondary.begin_trial(at, can_try=True) is not None
     return trials(secondary.trial_failed(at, secondary.generation, failure, 0.0))
 
 
@@ -85,36 +85,36 @@ def test_chance_brings_a_trial_forward_and_never_back() -> None:
 
 
 def test_a_trial_lasts_a_second_or_less_if_an_attempt_does() -> None:
-    assert away().begin_trial(can_try=True) == 1.0
+    assert away().begin_trial(0.2, can_try=True) == 1.0
     hasty = Secondary(attempt_s=0.3)
     hasty.failed(0.0, 0, REFUSED, 0.0)
-    assert hasty.begin_trial(can_try=True) == 0.3
+    assert hasty.begin_trial(0.2, can_try=True) == 0.3
 
 
 def test_after_many_trials_that_nobody_answered_they_last_a_whole_attempt() -> None:
     secondary, at = away(), 0.0
     for _ in range(SHORT_TRIALS_MAX):
-        assert secondary.begin_trial(can_try=True) == 1.0
+        assert secondary.begin_trial(at + 2.0, can_try=True) == 1.0
         at += 3.0
         secondary.trial_failed(at, 0, NOBODY, 0.0)
-    assert secondary.begin_trial(can_try=True) == 5.0
+    assert secondary.begin_trial(at + 2.0, can_try=True) == 5.0
     secondary.trial_failed(at, 0, REFUSED, 0.0)
-    assert secondary.begin_trial(can_try=True) == 1.0, "who refuses is quick to do so"
+    assert secondary.begin_trial(at + 2.0, can_try=True) == 1.0, "who refuses is quick to do so"
 
 
 def test_there_is_one_trial_at_a_time_however_many_wait() -> None:
     secondary = away()
     ordered = [trials(secondary.wait(ticket, WAITER, 0.01 * ticket)) for ticket in range(50)]
     assert ordered == [[]] * 50, "the first who waited has ordered it"
-    assert secondary.begin_trial(can_try=True) == 1.0
-    assert secondary.begin_trial(can_try=True) is None
+    assert secondary.begin_trial(0.2, can_try=True) == 1.0
+    assert secondary.begin_trial(0.2, can_try=True) is None
     assert trials(secondary.wait(99, WAITER, 3.0)) == []
 
 
 def test_a_trial_that_connects_wakes_everybody_at_once() -> None:
     secondary = away()
     secondary.wait(8, WAITER, 0.1)
-    secondary.begin_trial(can_try=True)
+    secondary.begin_trial(0.2, can_try=True)
     effects = secondary.trial_connected(0.3)
     assert named(effects) == ["secondary_back"]
     assert [effect for effect in effects if isinstance(effect, Rouse)] == [Rouse(7), Rouse(8)]
@@ -125,9 +125,9 @@ def test_a_trial_that_connects_wakes_everybody_at_once() -> None:
 def test_it_is_told_once_when_it_goes_and_once_when_it_is_back() -> None:
     secondary = Secondary(attempt_s=5.0)
     told = [*named(secondary.failed(0.0, 0, REFUSED, 0.0)), *named(secondary.failed(0.1, 0, REFUSED, 0.0))]
-    secondary.begin_trial(can_try=True)
+    secondary.begin_trial(0.2, can_try=True)
     told += named(secondary.trial_failed(0.3, 0, REFUSED, 0.0))
-    secondary.begin_trial(can_try=True)
+    secondary.begin_trial(0.7, can_try=True)
     told += named(secondary.trial_connected(0.7))
     assert told == ["secondary_unreachable", "secondary_back"]
 
@@ -143,7 +143,7 @@ def test_nobody_waits_nobody_tries_until_somebody_comes_or_looks() -> None:
 
 def test_failures_of_attempts_that_began_before_it_was_back_are_history() -> None:
     secondary = away()
-    secondary.begin_trial(can_try=True)
+    secondary.begin_trial(0.2, can_try=True)
     secondary.trial_connected(0.3)
     assert secondary.failed(0.4, 0, REFUSED, 0.0) == ()
     assert secondary.is_open
@@ -153,7 +153,7 @@ def test_failures_of_attempts_that_began_before_it_was_back_are_history() -> Non
 
 def test_a_late_trial_cannot_close_what_a_send_has_opened() -> None:
     secondary = away()
-    secondary.begin_trial(can_try=True)
+    secondary.begin_trial(0.2, can_try=True)
     assert Rouse(7) in secondary.stored(0.4)
     secondary.trial_failed(1.2, 0, NOBODY, 0.0)
     assert secondary.is_open
@@ -162,7 +162,7 @@ def test_a_late_trial_cannot_close_what_a_send_has_opened() -> None:
 def test_pauses_are_short_again_only_after_something_was_stored_or_a_calm_time() -> None:
     def pause_after(at: float, *, stored: bool) -> float:
         secondary = away()
-        secondary.begin_trial(can_try=True)
+        secondary.begin_trial(0.2, can_try=True)
         secondary.trial_connected(0.3)
         if stored:
             secondary.stored(0.4)
@@ -200,17 +200,28 @@ def test_a_silent_queue_leaves_the_rotation_and_a_trial_shows_whether_it_is_alon
     assert trials(tuple(effect for _, effect in core.take_orders())) == [5.0]
     assert core.secondary.is_open
     assert core.secondary.is_doubted
-    core.begin_trial()
+    core.begin_trial(6.0)
     core.trial_connected(5.1)
     assert core.rotation.available(5.1) == [0, 2]
     assert not core.secondary.is_doubted
+
+
+def test_a_trial_ordered_out_of_doubt_comes_no_earlier_than_the_back_off_that_began_meanwhile() -> None:
+    core = pair()
+    core.wait_for_secondary(core.take_ticket(), core.entity("orders"), 0, 5.0)
+    core.queue_failed(1, 5.0, SILENT_QUEUE)
+    core.secondary_failed(5.0, 0, REFUSED, 0.0)
+    core.take_orders()
+    assert core.begin_trial(5.1) == (None, 0.0), "it was due at once, and is late enough to be too early"
+    assert trials(tuple(effect for _, effect in core.take_orders())) == [pytest.approx(5.2)]
+    assert core.begin_trial(5.2) == (0, 1.0)
 
 
 def test_if_nobody_answers_the_trial_either_no_queue_is_charged() -> None:
     core = pair()
     for queue in range(3):
         core.queue_failed(queue, 5.0 + queue / 10, SILENT_QUEUE)
-    assert core.begin_trial() == (0, 1.0)
+    assert core.begin_trial(6.0) == (0, 1.0)
     core.trial_failed(6.0, 0, NOBODY, 0.0)
     assert not core.secondary.is_open
     assert core.rotation.available(6.0) == [0, 1, 2]
