@@ -9,10 +9,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from time import sleep
 from typing import Any, cast
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiver
+from azure.servicebus import ServiceBusSender as SdkSender
+from azure.servicebus.aio import ServiceBusSender as SdkAioSender
 from azure.servicebus.exceptions import ServiceBusError
 from azure.servicebus.management import EntityStatus
 from backlog_letters import letter, put, stranger
@@ -24,6 +27,7 @@ from promises import broken_promises, kinds_by, kinds_in, of_kind, records_of
 from twinbus import PairedServiceBusClient, Retry
 from twinbus.amqp.sections import Header
 from twinbus.client.namespace import Namespace
+from twinbus.client.sender import PairedServiceBusSender
 from twinbus.dial import Dial
 from twinbus.errors import BothNamespacesUnavailable
 from twinbus.ledger import Event, Kind, Ledger, verify
@@ -32,6 +36,7 @@ from twinbus.syphon import Syphon, SyphonOptions
 from twinbus.syphon.quarantine import Quarantine
 from twinbus.testing import LocalNamespace, NamespacePair
 
+LATE_S = 0.5
 BACKLOG = "contoso/x-servicebus-transfer/0"
 
 
@@ -169,6 +174,56 @@ def test_what_becomes_of_sends_that_closing_cuts_off_is_in_the_ledger(both: Stag
     told = [name for each in of_kind(records, Kind.IN_DOUBT) for name in each.message_ids]
     assert sorted(told) == sorted(names)
     assert verify(tmp_path).is_complete
+
+
+def dawdle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is cut off in the SDK needs a while to notice, as on a machine that is short of processors."""
+    send, send_async = SdkSender.send_messages, SdkAioSender.send_messages
+
+    def late(self: SdkSender, *args: Any, **kwargs: Any) -> None:
+        try:
+            send(self, *args, **kwargs)
+        except Exception:
+            sleep(LATE_S)
+            raise
+
+    async def late_async(self: SdkAioSender, *args: Any, **kwargs: Any) -> None:
+        try:
+            await send_async(self, *args, **kwargs)
+        except Exception:
+            await asyncio.sleep(LATE_S)
+            raise
+
+    monkeypatch.setattr(SdkSender, "send_messages", late)
+    monkeypatch.setattr(SdkAioSender, "send_messages", late_async)
+
+
+def dawdle_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same for what a thread does next, after it has given its turn to others; a task does that in one go."""
+    anew = PairedServiceBusSender._send_anew
+
+    def late(self: PairedServiceBusSender, *args: Any) -> Any:
+        sleep(LATE_S)
+        return anew(self, *args)
+
+    monkeypatch.setattr(PairedServiceBusSender, "_send_anew", late)
+
+
+@pytest.mark.parametrize("slow", [dawdle, dawdle_afterwards])
+def test_closing_waits_for_the_record_of_a_send_that_is_slow_to_notice_its_end(
+    both: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: Callable[[pytest.MonkeyPatch], None]
+) -> None:
+    with both.bus(ledger=tmp_path, attempt_timeout=timedelta(seconds=60)) as bus, ExitStack() as sends:
+        sender = bus.get_queue_sender(both.orders)
+        sender.send_messages(named("before"))
+        both.primary.break_("unanswered")
+        slow(monkeypatch)
+        sends.enter_context(meanwhile(partial(sender.send_messages, named("cut off"))))
+        wait_until(lambda: both.primary.operations(both.orders).get("send") == 2)
+        bus.close()
+    both.primary.clear()
+    told = [each.message_ids for each in of_kind(records_of(tmp_path), Kind.IN_DOUBT)]
+    assert told == [("cut off",)]
 
 
 def test_who_cancels_what_this_client_has_scheduled_is_told_with_ids_and_others_by_number(

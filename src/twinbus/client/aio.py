@@ -86,13 +86,14 @@ class PairedServiceBusClient:
 
     async def _end(self, phase: Phase, reason: str | None = None) -> None:
         self._shell.end(phase, reason)
-        for sender in self._senders.all():
+        senders = self._senders.all()
+        for sender in senders:
             await sender.close()
         for receiver in self._receivers.all():
             with contextlib.suppress(Exception):  # whatever it is about, the others have to be closed too
                 await receiver.close()
         self._watch.stop()
-        await self._shell.finish()
+        await self._shell.finish(lambda: any(each.is_busy for each in senders))
 
     # --- senders and receivers ---
 

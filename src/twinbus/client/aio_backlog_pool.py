@@ -9,7 +9,7 @@ from time import monotonic
 
 from azure.servicebus.aio import ServiceBusClient
 
-from twinbus.client.aio_links import AioSenderLink
+from twinbus.client.aio_links import AioOpenings, AioSenderLink
 from twinbus.client.backlog_pool import IDLE_S, LINKS_MAX, NoFreeLink, fair_end, is_silence
 from twinbus.client.failures import LinkFailed
 from twinbus.client.messages import batch_of
@@ -26,6 +26,8 @@ class AioBacklogPool:
         self._idle: dict[int, list[tuple[float, AioSenderLink]]] = {}
         self._room: dict[int, asyncio.Semaphore] = {}
         self._open: dict[int, int] = {}
+        self._openings = AioOpenings()
+        self._lent: set[AioSenderLink] = set()
         self._is_closed = False
         self._stored_at = 0.0
         self.batch_bytes = STANDARD_BATCH_BYTES
@@ -44,12 +46,15 @@ class AioBacklogPool:
                 self._give_back(queue, link)
                 raise NoFreeLink(self._path_of(queue), is_moving=self._stored_at >= since)
             try:
+                self._lent.add(link)
                 await link.send(batch_of(letters), max(0.001, until - monotonic()))
             except BaseException as error:
                 self._drop(queue, link)
                 if is_silence(error):
                     self._distrust(since)
                 raise
+            finally:
+                self._lent.discard(link)
             self._stored_at = monotonic()
             self._give_back(queue, link)
 
@@ -80,7 +85,11 @@ class AioBacklogPool:
             self._discard_old(queue, keep_one=queue == keep)
 
     def close(self) -> None:
+        """Whoever opens or uses a link is told that it ended."""
         self._is_closed = True
+        self._openings.end()
+        for link in tuple(self._lent):
+            link.discard()
         for links in self._idle.values():
             for _, link in links:
                 link.discard()
@@ -111,7 +120,8 @@ class AioBacklogPool:
         self._open[queue] = self._open.get(queue, 0) + 1
         try:
             deadline_s = max(0.001, until - monotonic())
-            link = await AioSenderLink.open(self._client, self._path_of(queue), deadline_s=deadline_s)
+            opening = AioSenderLink.open(self._client, self._path_of(queue), deadline_s=deadline_s)
+            link = await self._openings.open(opening)
         except BaseException:
             self._open[queue] -= 1
             raise

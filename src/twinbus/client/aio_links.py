@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime
 from time import monotonic
 from typing import Any, TypeVar
@@ -29,7 +29,7 @@ from twinbus.client.failures import (
 from twinbus.client.links import CLOSE_S, KEEP_ALIVE_S, NO_KEEP_ALIVE
 from twinbus.client.watchdog import GRACE_S
 from twinbus.client.wires import AioWire, Heard, LastTransfer
-from twinbus.pairing.failure import Failure
+from twinbus.pairing.failure import Failure, FailureKind
 
 __all__ = ["AioReceiverProbe", "AioSenderLink", "LinkFailed", "all_closed"]
 
@@ -219,6 +219,32 @@ class AioSenderLink:
     def _tear(self) -> None:
         self._is_torn = True
         self._wire.cut()
+
+
+class AioOpenings:
+    """Links that are being opened: who closes ends that at once, however silent the other side is."""
+
+    def __init__(self) -> None:
+        self._under_way: set[asyncio.Future[AioSenderLink]] = set()
+        self._has_ended = False
+
+    async def open(self, link: Coroutine[Any, Any, AioSenderLink]) -> AioSenderLink:
+        """What `AioSenderLink.open` returns or raises; `LinkFailed` if it is ended meanwhile."""
+        opening = asyncio.ensure_future(link)
+        self._under_way.add(opening)
+        try:
+            return await opening
+        except asyncio.CancelledError:
+            if not self._has_ended or cancellations()():
+                raise
+            raise LinkFailed(Failure(FailureKind.UNREACHABLE, "the client is closed")) from None
+        finally:
+            self._under_way.discard(opening)
+
+    def end(self) -> None:
+        self._has_ended = True
+        for opening in tuple(self._under_way):
+            opening.cancel()
 
 
 class AioReceiverProbe:

@@ -130,6 +130,11 @@ class PairedServiceBusSender(AnySender):
 
     # --- life ---
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether an attempt to send to the primary is under way."""
+        return self._lock.locked()
+
     async def close(self) -> None:
         """End its link. The paired client stays open."""
         self._is_closed = True

@@ -15,7 +15,7 @@ from azure.servicebus.aio import ServiceBusClient
 
 from twinbus.client import answers, drive, flows, probing
 from twinbus.client.aio_backlog_pool import AioBacklogPool
-from twinbus.client.aio_links import AioSenderLink, all_closed
+from twinbus.client.aio_links import AioOpenings, AioSenderLink, all_closed
 from twinbus.client.aio_receivers import receiving
 from twinbus.client.aio_secretary import AioSecretary
 from twinbus.client.asks import Answer, Ask, Flow, OpenBacklog, Pause, Probe, Result, ToBacklog, WaitTurn, Woke
@@ -26,7 +26,7 @@ from twinbus.client.keeper import LOGGER, WORKERS_MAX
 from twinbus.client.news_desk import AioNewsDesk
 from twinbus.client.order_witness import OrderWitness
 from twinbus.client.pings import ping_message
-from twinbus.client.shell import CLOSE_LOOK_S, CLOSE_PATIENCE_S, SWEEP_S
+from twinbus.client.shell import CLOSE_LOOK_S, CLOSE_PATIENCE_S, RECORD_PATIENCE_S, SWEEP_S
 from twinbus.client.side import AioSides
 from twinbus.client.standing import FIRST_RECHECK_S, RECHECK_S, Standing
 from twinbus.client.status import Phase
@@ -46,6 +46,7 @@ class TaskShell:
         self.news = AioNewsDesk()
         self._pairing = asyncio.Lock()
         self._closing = asyncio.Event()
+        self._openings = AioOpenings()
         self._turns: dict[int, asyncio.Event] = {}
         self._timers: dict[Hashable, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -144,6 +145,7 @@ class TaskShell:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
+        self._openings.end()
         if self._pool is not None:
             self._pool.close()
         self.settle()
@@ -171,13 +173,16 @@ class TaskShell:
         """Run something beside."""
         self._begin(work)
 
-    async def finish(self) -> None:
-        """What is left to do when all senders are closed: nothing stays behind on the loop."""
+    async def finish(self, is_any_busy: Callable[[], bool]) -> None:
+        """What is left to do when all senders are closed: nothing stays behind on the loop.
+
+        `is_any_busy`: whether one of them is still in a send.
+        """
         try:
             for side in SIDES:
                 await self.let_go(side)
             await self._end_tasks()
-            await self._await_sends()
+            await self._await_sends(is_any_busy)
             await self.news.close()
             for client in (self._primary, self._secondary, getattr(self, "receiving", None)):
                 if client is not None:
@@ -186,10 +191,10 @@ class TaskShell:
             await all_closed()
             await asyncio.to_thread(self.standing.close_ledger)
 
-    async def _await_sends(self) -> None:
-        """Sends that were cut off tell what became of them before the ledger ends: a moment each, so this is short."""
-        me, until = asyncio.current_task(), monotonic() + CLOSE_PATIENCE_S
-        while any(other is not me for other in self.standing.sending) and monotonic() < until:
+    async def _await_sends(self, is_any_busy: Callable[[], bool]) -> None:
+        """Sends that were cut off tell what became of them before the ledger ends."""
+        me, until = asyncio.current_task(), monotonic() + RECORD_PATIENCE_S
+        while self.standing.is_sending(me, is_any_busy) and monotonic() < until:
             await asyncio.sleep(CLOSE_LOOK_S)
 
     async def _end_tasks(self) -> None:
@@ -211,7 +216,8 @@ class TaskShell:
         assert self._primary is not None, "senders are used only after pairing"
         self.standing.check_side("primary")
         heard = self.standing.primary_offers
-        return await AioSenderLink.open(self._primary, path, deadline_s=deadline_s, name=name, heard=heard)
+        link = AioSenderLink.open(self._primary, path, deadline_s=deadline_s, name=name, heard=heard)
+        return await self._openings.open(link)
 
     async def to_backlog(self, ask: ToBacklog) -> Answer:
         if self._closing.is_set():

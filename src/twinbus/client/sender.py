@@ -82,15 +82,15 @@ class PairedServiceBusSender(AnySender):
                             sizes = link.sent_sizes()
             except BaseException as error:
                 failure = self._failure_on(link, error, (message_id,) if message_id else (), started_at)
+            seconds = monotonic() - started_at
+            if self._chronicle is not None and message_id is not None and failure is None:
+                self._chronicle.accepted(entity.path, (message_id,), sizes, seconds)  # locked: closing waits for it
         if message_id is None:
             return self._send(self._prepare(message, timeout, kwargs), timeout)
         if failure is not None:
             return self._send_anew(Prepared(message, (message_id,)), failure, epoch, started_at, timeout)
         if entity.plain_epoch != epoch:
             self._shell.succeeded(entity, epoch)  # somebody began to doubt meanwhile
-        seconds = monotonic() - started_at
-        if self._chronicle is not None:
-            self._chronicle.accepted(entity.path, (message_id,), sizes, seconds)
         return new(SendReceipt, (entity.path, (message_id,), PRIMARY, 1, (), 1, 0, seconds, ()))
 
     def schedule_messages(
@@ -129,6 +129,11 @@ class PairedServiceBusSender(AnySender):
 
     # --- life ---
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether an attempt to send to the primary is under way."""
+        return self._lock.locked()
+
     def close(self) -> None:
         """End its link. The paired client stays open."""
         self._is_closed = True
@@ -157,19 +162,17 @@ class PairedServiceBusSender(AnySender):
         started_at, link, entity, ids = monotonic(), self._link, self.entity, prepared.ids
         epoch = entity.plain_epoch
         failure: Failure | None = NOT_TRIED
-        sizes: tuple[int, ...] = ()
         if link is not None and epoch == self._link_epoch and not self._lock.locked():
             with self._lock:
                 failure = self._send_straight(link, prepared, timeout)
-                sizes = () if self._chronicle is None or failure is not None else link.sent_sizes()
+                if self._chronicle is not None and failure is None and ids:
+                    seconds, due_ms = monotonic() - started_at, due_times(prepared.message)
+                    self._chronicle.accepted(entity.path, ids, link.sent_sizes(), seconds, due_ms)
         if failure is not None:
             return self._send_anew(prepared, failure, epoch, started_at, timeout)
         if entity.plain_epoch != epoch:
             self._shell.succeeded(entity, epoch)
-        seconds = monotonic() - started_at
-        if self._chronicle is not None and ids:
-            self._chronicle.accepted(entity.path, ids, sizes, seconds, due_times(prepared.message))
-        return SendReceipt(entity.path, ids, PRIMARY, len(ids), seconds=seconds)
+        return SendReceipt(entity.path, ids, PRIMARY, len(ids), seconds=monotonic() - started_at)
 
     def _send_straight(self, link: SenderLink, prepared: Prepared, timeout: float | None) -> Failure | None:
         """The SDK's own send; called with the lock held."""
@@ -202,6 +205,7 @@ class PairedServiceBusSender(AnySender):
             raise given_up from None
         failure = link.failure_of(error)
         self._after_failure(link, failure)
+        self._standing.sending.append(threading.get_ident())  # while it has the lock: closing sees one or the other
         return failure
 
     def _send_anew(
@@ -209,12 +213,16 @@ class PairedServiceBusSender(AnySender):
     ) -> SendReceipt:
         """By a flow, after the straight way was tried, or could not be."""
         first: tuple[Answer, int] | None = None
-        if failure is not NOT_TRIED:
-            first = self._came_to(failure), epoch
-            self._shell.expect_detour(self.choice)
-        if not prepared.ids:
-            return SendReceipt(self.entity.path, (), self.entity.side, 0, attempts=0)
-        return self._send_by_flow(SdkParcel(prepared, self.entity.path), started_at, timeout, first)
+        try:
+            if failure is not NOT_TRIED:
+                first = self._came_to(failure), epoch
+                self._shell.expect_detour(self.choice)
+            if not prepared.ids:
+                return SendReceipt(self.entity.path, (), self.entity.side, 0, attempts=0)
+            return self._send_by_flow(SdkParcel(prepared, self.entity.path), started_at, timeout, first)
+        finally:
+            if failure is not NOT_TRIED:
+                self._standing.sending.remove(threading.get_ident())  # put there by `_failure_on`
 
     # --- flows ---
 

@@ -39,6 +39,8 @@ from twinbus.syphon import Alert
 
 SWEEP_S = 30.0
 CLOSE_PATIENCE_S = 2.0
+RECORD_PATIENCE_S = 10.0
+"""How long closing waits for the records of sends that it cut off: a moment each, unless the machine stands still."""
 CLOSE_LOOK_S = 0.005
 
 
@@ -173,19 +175,19 @@ class ThreadShell:
     def cancel(self, key: str) -> None:
         self._keeper.cancel(key)
 
-    def finish(self) -> None:
-        """What is left to do when all senders are closed."""
+    def finish(self, is_any_busy: Callable[[], bool]) -> None:
+        """What is left to do when all senders are closed; `is_any_busy`: whether one of them is still in a send."""
         for link in self._primary_links.all():  # of senders that were forgotten instead of closed
             link.discard()
         self.watchdog.stop()
-        self._await_sends()
+        self._await_sends(is_any_busy)
         self.news.close()
         self.standing.close_ledger()
 
-    def _await_sends(self) -> None:
-        """Sends that were cut off tell what became of them before the ledger ends: a moment each, so this is short."""
-        me, until = threading.get_ident(), monotonic() + CLOSE_PATIENCE_S
-        while any(other != me for other in tuple(self.standing.sending)) and monotonic() < until:
+    def _await_sends(self, is_any_busy: Callable[[], bool]) -> None:
+        """Sends that were cut off tell what became of them before the ledger ends."""
+        until = monotonic() + RECORD_PATIENCE_S
+        while self.standing.is_sending(threading.get_ident(), is_any_busy) and monotonic() < until:
             sleep(CLOSE_LOOK_S)
 
     # --- what senders need ---

@@ -73,7 +73,7 @@ class Standing:
         self.homecoming: Homecoming | None = None
         """The syphon of this client; None: it runs none, or has not begun."""
         self.sending: list[object] = []
-        """The thread or task of each send that is under way by a flow: closing waits for their records."""
+        """The thread or task of each send that goes, or is about to go, by a flow: closing waits for their records."""
         self.queue_sent: dict[int, int] = {}
         self.own_backlog = OwnBacklog()
         self.inspection: Inspection | None = None
@@ -150,6 +150,14 @@ class Standing:
         """End the record, when nothing more can happen; takes some seconds if the disk does not answer."""
         if self._ledger is not None:
             self._ledger.close()
+
+    def is_sending(self, but: object, is_any_busy: Callable[[], bool]) -> bool:
+        """Whether anybody but this thread or task is in the middle of a send, or has yet to record one.
+
+        A send on the straight way keeps its sender busy until it is recorded, or is in `sending`: so that is asked
+        first.
+        """
+        return is_any_busy() or any(each != but for each in tuple(self.sending))
 
     def namespace_of(self, entity: Entity | None, news: Tell) -> str | None:
         """The name of the namespace that news of the core are about."""

@@ -85,7 +85,8 @@ class PairedServiceBusClient:
 
     def _end(self, phase: Phase, reason: str | None = None) -> None:
         self._shell.end(phase, reason)
-        for sender in self._senders.all():
+        senders = self._senders.all()
+        for sender in senders:
             sender.close()
         for receiver in self._receivers.all():
             with contextlib.suppress(Exception):  # whatever it is about, the others have to be closed too
@@ -95,7 +96,7 @@ class PairedServiceBusClient:
             with contextlib.suppress(Exception):
                 receiving.close()  # and with it lists of sessions that nobody read to their end
         self._watch.stop()
-        self._shell.finish()
+        self._shell.finish(lambda: any(each.is_busy for each in senders))
 
     # --- senders and receivers ---
 
