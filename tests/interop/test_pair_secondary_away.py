@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -10,9 +12,13 @@ from typing import Any, NamedTuple
 
 import pytest
 from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import OperationTimeoutError
 from paired import Heard, Stage, wait_until
 
+import twinbus.aio
 from twinbus import PairedServiceBusClient, Retry, Side
+from twinbus import SendAvailabilityPairedNamespaceOptions as Options
+from twinbus.aio import PairedServiceBusSender
 from twinbus.errors import BothNamespacesUnavailable, NotSent, PairClosed
 
 AWAY_S = 1.0
@@ -20,7 +26,7 @@ RETURN_S = 2.0
 """So long after its return the secondary is used again, says the specification."""
 ROUNDS = 3
 """A busy machine may need longer once; not each time."""
-SENDERS = 6
+SENDERS, TASKS = 6, 20
 
 
 class Sent(NamedTuple):
@@ -95,6 +101,41 @@ def test_a_secondary_away_for_a_second_fails_no_send_and_is_used_soon_after(both
         status = bus.status()
         assert all(queue.in_rotation for queue in status.backlog_queues)
         assert status.secondary_status.unreachable_since is None
+
+
+async def test_many_tasks_with_little_time_use_it_soon_after_its_return(stage: Stage) -> None:
+    """All of them wake at once and connect, with what is left of two seconds each: that must not look like silence."""
+    wishes: dict[str, Any] = {"backlog_queue_count": 10, "attempt_timeout": timedelta(seconds=5)}
+    options = Options(stage.secondary.namespace, **stage.options(entities=[stage.orders], **wishes))
+    stored: list[float] = []
+    latencies: list[float] = []
+
+    async def send_on(sender: PairedServiceBusSender) -> None:
+        while True:
+            with contextlib.suppress(BothNamespacesUnavailable, OperationTimeoutError):
+                await sender.send_messages(ServiceBusMessage("1"), timeout=2)
+                stored.append(time.monotonic())
+            await asyncio.sleep(0.01)
+
+    async with twinbus.aio.PairedServiceBusClient(stage.primary.namespace, options) as bus:
+        bus.force_failover(stage.orders, stay=True)
+        tasks = [asyncio.create_task(send_on(bus.get_queue_sender(stage.orders))) for _ in range(TASKS)]
+        for _ in range(ROUNDS):
+            before = len(stored)
+            async with asyncio.timeout(60):
+                while len(stored) < before + 10 * TASKS:
+                    await asyncio.sleep(0.01)
+            back_at = await asyncio.to_thread(away, stage, "refuse")
+            async with asyncio.timeout(60):
+                while not stored or stored[-1] < back_at:
+                    await asyncio.sleep(0.01)
+            latencies.append(next(at for at in stored if at >= back_at) - back_at)
+            if latencies[-1] < RETURN_S:
+                break
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    assert min(latencies) < RETURN_S, f"used again after {latencies} s"
 
 
 @pytest.mark.parametrize("how", ["refuse", "silent"])

@@ -288,6 +288,14 @@ FAILOVER = (
         "test_a_trial_ordered_out_of_doubt_comes_no_earlier_than_the_back_off_that_began_meanwhile",
     ),
     Mutant(
+        "P6",
+        "pairing/secondary.py",
+        "        return failure.kind is FailureKind.NO_ANSWER and had_s < min(TRIAL_S, self._attempt_s)",
+        "        return False",
+        "sends that wake with little time left declare the secondary silent that has just come back",
+        "test_an_attempt_with_hardly_any_time_left_is_no_proof_against_secondary_or_queue",
+    ),
+    Mutant(
         "P7",
         "client/probing.py",
         'event = PingSucceeded if probe == "ping" else LinkOpened',

@@ -221,6 +221,10 @@ def knock_for_everybody(self: Secondary, at: float, *, can_try: bool) -> float |
     return 1.0 if can_try else None
 
 
+def believe_the_hasty(self: Secondary, failure: Failure, had_s: float) -> bool:
+    return False
+
+
 def forgive_nothing(self: Rotation, since: float) -> list[int]:
     return []
 
@@ -318,6 +322,7 @@ BUGS: list[tuple[object, str, object]] = [
     (Secondary, "_rouse_all", let_them_sleep),
     (Secondary, "_next_pause_s", try_without_a_pause),
     (Secondary, "begin_trial", knock_for_everybody),
+    (Secondary, "proves_nothing", believe_the_hasty),
     (Rotation, "forgive_silence", forgive_nothing),
     (Sending, "_must_wait_for_secondary", wait_for_nobody),
     (Sending, "_end_of_wait", wait_for_ever),

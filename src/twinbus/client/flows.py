@@ -302,7 +302,7 @@ class Sending:
                 continue
             timeout_s = self._tries.attempt_s(self._at)
             if timeout_s <= 0:
-                self._raise_both("the time that the caller gave is over")
+                self._raise_out_of_time()
             generation = self._pair.secondary.generation
             ask = ToBacklog(queue, batch, timeout_s, self._tries.deadline is None)
             answer = yield from self._attempt(ask, Side.BACKLOG)
@@ -318,7 +318,10 @@ class Sending:
             failure = _failure_in(answer)
             self._note(failure, Side.BACKLOG, len(batch), queue)
             search.doubts += failure.in_doubt
-            if is_about_the_secondary(failure):
+            if self._pair.secondary.proves_nothing(failure, timeout_s):
+                search.unreachable.add(queue)
+                self._after_too_little_time(failure, generation, search.doubts)
+            elif is_about_the_secondary(failure):
                 search.unreachable.add(queue)
                 self._after_lost_connection(failure, generation, search.doubts)
             else:
@@ -347,6 +350,11 @@ class Sending:
     def _after_lost_connection(self, failure: Failure, generation: int, doubts: int) -> None:
         """One fact about the secondary: no queue is charged, and everybody waits for a trial."""
         self._pair.secondary_failed(self._at, generation, failure, self._chance)
+        self._check_doubts(failure, doubts)
+
+    def _after_too_little_time(self, failure: Failure, generation: int, doubts: int) -> None:
+        """That says nothing of queue or secondary, but a trial will."""
+        self._pair.doubt_secondary(self._at, generation)
         self._check_doubts(failure, doubts)
 
     def _check_doubts(self, failure: Failure, doubts: int) -> None:
@@ -498,6 +506,11 @@ class Sending:
     def _raise_both(self, secondary_reason: str) -> NoReturn:
         self._entity.tally.raised += 1
         raise BothNamespacesUnavailable(self._entity.reason or "it is back", secondary_reason, self._unsent())
+
+    def _raise_out_of_time(self) -> NoReturn:
+        has_failed = self._failed_side is Side.BACKLOG and bool(self._tries.failures)
+        reason = f"; {self._tries.last}" if has_failed else ""
+        self._raise_both(f"the time that the caller gave is over{reason}")
 
     def _raise_not_sent(self, why: str) -> NoReturn:
         self._entity.tally.raised += 1

@@ -155,10 +155,13 @@ class Namespace:
         return ServiceBusClient(self._amqp_host, for_sync(self.credential, attempt_s), **options)
 
     def aio_client(self, attempt_s: float = ATTEMPT_S) -> AioServiceBusClient:
-        """Its twin for asyncio."""
+        """Its twin for asyncio.
+
+        Without a context that SDK reads all certificates of the machine for each connection, also for a plain one, and
+        nothing else goes on meanwhile. So it gets an empty one, of which it makes no use.
+        """
         options = self._amqp_options()
-        if not self.is_plain:
-            options["ssl_context"] = self._tls()
+        options["ssl_context"] = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if self.is_plain else self._tls()
         return AioServiceBusClient(self._amqp_host, for_aio(self.credential, attempt_s), **options)
 
     def admin_client(self, attempt_s: float = ATTEMPT_S) -> ServiceBusAdministrationClient:

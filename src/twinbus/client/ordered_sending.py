@@ -138,7 +138,7 @@ class OrderedSending(Sending):
                 continue
             timeout_s = self._tries.attempt_s(self._at)
             if timeout_s <= 0:
-                self._raise_both("the time that the caller gave is over")
+                self._raise_out_of_time()
             generation = self._pair.secondary.generation
             answer = yield from self._cross(queue, letters, timeout_s)
             if isinstance(answer, Stored):
@@ -152,7 +152,9 @@ class OrderedSending(Sending):
             failure = answer.failure
             self._note(failure, Side.BACKLOG, len(letters), queue)
             doubts += failure.in_doubt
-            if is_about_the_secondary(failure):
+            if self._pair.secondary.proves_nothing(failure, timeout_s):
+                self._after_too_little_time(failure, generation, doubts)
+            elif is_about_the_secondary(failure):
                 self._after_lost_connection(failure, generation, doubts)
             else:
                 yield from self._after_crossing_failed(queue, failure, generation)

@@ -202,6 +202,11 @@ class Pair:
         self.order(None, *self.secondary.failed(at, generation, failure, chance))
         self._forgive_silence(at, was_open=was_open)
 
+    def doubt_secondary(self, at: float, generation: int) -> None:
+        """An attempt that began in this generation got no answer, but had too little time for one."""
+        if generation == self.secondary.generation:
+            self.order(None, *self.secondary.doubt(at))
+
     def trial_failed(self, at: float, generation: int, failure: Failure, chance: float) -> None:
         """A trial that began in this generation could not connect."""
         was_open = self.secondary.is_open

@@ -6,7 +6,9 @@ While it backs off nobody sends to it. Sends that need it wait, and one trial at
 after pauses that double up to 2 s. The first trial that connects wakes everybody who waits. Nobody waits: no trial.
 
 A queue that gives no answer on an open connection leaves the rotation. Whether only the queue is silent is not known
-then, so a trial is made at once; if that cannot connect either, the silence was the secondary's.
+then, so a trial is made at once; if that cannot connect either, the silence was the secondary's. An attempt that had
+less time than a trial proves nothing, and only leads to one: when the secondary is back, whoever has waited for that
+has little time left, and all of them connect at once.
 """
 
 from __future__ import annotations
@@ -83,7 +85,7 @@ class Secondary:
 
     @property
     def is_doubted(self) -> bool:
-        """A queue gave no answer, and a trial is to show whether the secondary still does."""
+        """There was no answer, and a trial is to show whether the secondary still gives any."""
         return self.is_open and self._is_doubted
 
     @property
@@ -125,8 +127,12 @@ class Secondary:
         self._pauses = 0
         return () if self.is_open and not self._is_doubted else self.reached(at, "a backlog queue took messages")
 
+    def proves_nothing(self, failure: Failure, had_s: float) -> bool:
+        """No answer in less time than a trial has: a caller who had no more of it left is no proof against anybody."""
+        return failure.kind is FailureKind.NO_ANSWER and had_s < min(TRIAL_S, self._attempt_s)
+
     def doubt(self, at: float) -> tuple[Effect, ...]:
-        """A queue gave no answer on an open connection: have a trial show whether anybody else would."""
+        """There was no answer, be it from one queue or in too little time: have a trial show whether there is one."""
         if not self.is_open or self._is_doubted:
             return ()
         self._is_doubted = True

@@ -18,7 +18,7 @@ from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.secondary import is_about_the_secondary
 from twinbus.sim.invariants import check
 from twinbus.sim.pair_letters import SimulatedParcel
-from twinbus.sim.pair_watch import Watch
+from twinbus.sim.pair_watch import TRIAL_S, Watch
 
 BUSY_WAIT_S = 10.0
 SLACK_S = 0.1
@@ -259,13 +259,16 @@ class Call:
         if verdict is Expected.BUSY:
             self._busy_at |= {(self._place, message_id): self.now for message_id in self._on_the_way}
         elif isinstance(self._ask, ToBacklog) and verdict is Expected.DOWN:
-            self._charge(self._ask.queue, failure)
+            self._charge(self._ask.queue, failure, self._ask.timeout_s)
         self.must_end = verdict is Expected.RAISE
 
-    def _charge(self, queue: int, failure: Failure) -> None:
-        """Somebody is to blame: the secondary as a whole, or the queue."""
+    def _charge(self, queue: int, failure: Failure, had_s: float) -> None:
+        """Somebody is to blame: the secondary as a whole, or the queue; or nobody, if there was too little time."""
         secondary, is_silent = self._watch.secondary, failure.kind is Kind.NO_ANSWER
-        if is_about_the_secondary(failure):
+        if is_silent and had_s < min(TRIAL_S, self.rules.attempt_s):
+            if not secondary.is_away and secondary.period == self._secondary_period:
+                secondary.doubted()
+        elif is_about_the_secondary(failure):
             self._tried_queues.discard(queue)
             self._watch.connection_lost(self._secondary_period)
         elif is_silent and (secondary.is_away or secondary.period != self._secondary_period):

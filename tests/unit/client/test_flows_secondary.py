@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from scripted_bus import NOBODY_THERE, OK, REFUSED, SILENT, ScriptedBus, fails
+from scripted_bus import NOBODY_THERE, OK, REFUSED, SILENT, Reply, ScriptedBus, fails
 
 from twinbus.client.asks import OpenBacklog, ToBacklog
 from twinbus.client.flows import DOUBTS_MAX, Choice
@@ -241,6 +241,37 @@ def test_a_trial_that_is_refused_by_a_queue_shows_that_somebody_is_there() -> No
     bus.run()
     assert call.receipt.places == ("contoso/x-servicebus-transfer/0",)
     assert [heard.details["queue"] for heard in bus.told("backlog_queue_lost")] == [1]
+
+
+@pytest.mark.parametrize("how", [NOBODY_THERE, SILENT], ids=["no-link-yet", "link-was-open"])
+def test_an_attempt_with_hardly_any_time_left_is_no_proof_against_secondary_or_queue(how: Reply) -> None:
+    """Who waited for a trial may have too little time left for a connection; a trial has a second."""
+    bus = failed_over(2)
+    bus.backlog[0].says(how)
+    late, choice = bus.send("a", choice=_choice(0), timeout_s=0.3), _choice(0)
+    bus.run()
+    assert isinstance(late.error, BothNamespacesUnavailable)
+    assert "nobody answered" in late.error.secondary_reason
+    assert (late.ended_at, bus.told("secondary_unreachable", "backlog_queue_lost")) == (0.3, [])
+    assert bus.sent("b", choice=choice).receipt.side is Side.BACKLOG
+    assert [asked.at for asked in bus.asks(OpenBacklog)] == [0.3], "a trial shows whether anybody is there"
+
+
+def test_if_a_trial_finds_nobody_either_the_secondary_is_away() -> None:
+    bus = failed_over(2)
+    bus.unplug_secondary(NOBODY_THERE)
+    bus.sent("a", timeout_s=0.3)
+    bus.run_until(2.0)
+    assert bus.told("secondary_unreachable")[0].at == 1.3
+    assert bus.pair.rotation.lost == {}
+
+
+def test_a_sender_that_has_little_time_goes_to_another_queue_after_one_that_was_silent() -> None:
+    bus = failed_over(2)
+    bus.backlog[0].always = SILENT
+    choice = _choice(0)
+    assert bus.sent("a", choice=choice, timeout_s=0.3).error is not None
+    assert bus.sent("b", choice=choice, timeout_s=0.3).receipt.places == ("contoso/x-servicebus-transfer/1",)
 
 
 def test_held_sends_wait_for_the_secondary_in_their_order() -> None:

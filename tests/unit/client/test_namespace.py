@@ -185,6 +185,13 @@ def test_the_emulators_string_means_plain_amqp_on_its_port() -> None:
     assert client.fully_qualified_namespace == "localhost:5673"
 
 
+def test_plain_connections_of_asyncio_do_not_read_the_certificates_of_the_machine_each_time() -> None:
+    """It takes 20 ms, in which the event loop does nothing else: half a second for 25 senders."""
+    context = Namespace.from_connection_string(EMBEDDED).aio_client()._config.ssl_context
+    assert context is not None
+    assert context.get_ca_certs() == []
+
+
 def test_a_gateway_of_the_users_own_is_left_as_it_is() -> None:
     namespace = Namespace("contoso.servicebus.windows.net", KEY, custom_endpoint_address="sb://gateway:6000")
     assert namespace.sync_client()._custom_endpoint_address == "sb://gateway:6000"

@@ -377,6 +377,18 @@ def test_the_timeout_of_its_caller_ends_the_wait_for_the_secondary() -> None:
     assert talk.ask.seconds == 2.0
 
 
+@pytest.mark.parametrize("silence", [NOBODY_THERE, DOUBT], ids=["no-link-yet", "link-was-open"])
+def test_an_attempt_with_hardly_any_time_left_is_no_proof_against_secondary_or_queue(silence: Failure) -> None:
+    pair = pair_with(attempt_s=5.0)
+    fail_over(pair)
+    talk = Talk(pair, ("m0", "a"), timeout_s=0.3)
+    talk.at = 0.3
+    with pytest.raises(BothNamespacesUnavailable, match=silence.text):
+        talk.failed(silence)
+    assert pair.secondary.is_doubted, "a trial is to show whether anybody is there"
+    assert pair.rotation.lost == {}
+
+
 def test_a_held_send_waits_for_the_secondary_as_long_as_it_may_be_held() -> None:
     pair = pair_with(hold_sends=True, hold_time_max_s=100.0, attempt_s=5.0)
     fail_over(pair)
