@@ -209,7 +209,7 @@ FAILOVER = (
     ),
     Mutant(
         "P6",
-        "client/flows.py",
+        "client/send_record.py",
         'raise BothNamespacesUnavailable(self._entity.reason or "it is back", secondary_reason, self._unsent())',
         'raise BothNamespacesUnavailable("", secondary_reason, self._unsent())',
         "with both namespaces down the error does not say why the primary is",
@@ -529,7 +529,7 @@ FAILOVER = (
     ),
     Mutant(
         "P12",
-        "client/flows.py",
+        "client/send_record.py",
         "return self._receipt(Side.BACKLOG if self._queues else self._entity.side, len(self._queues))",
         "return self._receipt(Side.BACKLOG if self._queues else self._entity.side, 0)",
         "the receipt does not say which part of a batch was accepted",

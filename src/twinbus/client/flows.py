@@ -6,7 +6,6 @@ Threads, tasks and the simulator run the same flows; they differ only in how the
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NoReturn, Protocol
 
 from twinbus.client.asks import (
     Answer,
@@ -22,15 +21,16 @@ from twinbus.client.asks import (
     WaitTurn,
     Woke,
 )
-from twinbus.errors import BothNamespacesUnavailable, NotSent, PairClosed
+from twinbus.client.send_record import Parcel, SendRecord
+from twinbus.errors import PairClosed
 from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.pairing.effects import Tell
 from twinbus.pairing.entity import Entity
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.machine import Suspect
 from twinbus.pairing.pair import Pair
-from twinbus.pairing.receipt import SendReceipt, Side, attach_receipt, with_receipt
-from twinbus.pairing.retry import Tries, kept_back_s, longest_s, time_for_detour_s
+from twinbus.pairing.receipt import SendReceipt, Side, attach_receipt
+from twinbus.pairing.retry import kept_back_s, longest_s, time_for_detour_s
 from twinbus.pairing.rotation import Search
 from twinbus.pairing.secondary import is_about_the_secondary
 from twinbus.pairing.verdict import Role, Verdict, verdict
@@ -38,25 +38,6 @@ from twinbus.pairing.verdict import Role, Verdict, verdict
 DOUBTS_MAX = 3
 """A batch is not sent again to a secondary that lost so many of its transfers: each may have stored a copy."""
 TIMEOUT_LEAST_S = 0.001
-
-
-class Parcel(Protocol):
-    """The messages of one call."""
-
-    @property
-    def message_ids(self) -> tuple[str, ...]: ...
-
-    @property
-    def size_bytes(self) -> int:
-        """About how much memory they hold."""
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Encoded bytes of each; about, before they were encoded."""
-
-    @property
-    def sizes_in_backlog(self) -> tuple[int, ...]:
-        """The same as a backlog queue gets them."""
 
 
 class Choice:
@@ -68,7 +49,7 @@ class Choice:
         self.queue: int | None = None
 
 
-class Sending:
+class Sending(SendRecord):
     """One call of a sender: on the right side, with retries, held if need be, and never without an answer."""
 
     def __init__(
@@ -81,11 +62,10 @@ class Sending:
         started_at: float,
         timeout_s: float | None = None,
     ) -> None:
-        self._pair, self._entity, self._parcel, self._choice = pair, entity, parcel, choice
+        super().__init__(pair, entity, parcel, started_at=started_at, timeout_s=timeout_s)
+        self._choice = choice
         self._rules = pair.rules
-        self._started_at = self._at = started_at
         self._chance = 0.5
-        self._tries = Tries(pair.rules, None if timeout_s is None else started_at + timeout_s)
         self._keep_back_s = kept_back_s(pair.rules, timeout_s)
         self._has_tried = False
         self._primary_rests_until = 0.0
@@ -94,8 +74,6 @@ class Sending:
         self._secondary_until: float | None = None
         self._hold_until = 0.0
         self._was_crowded = False
-        self._queues: list[str] = []
-        self._failed_side = Side.PRIMARY
 
     @property
     def tickets(self) -> tuple[int, ...]:
@@ -458,67 +436,12 @@ class Sending:
             self._hold_until = min(self._hold_until, self._tries.deadline)
         self._pair.order(entity, Tell("held", entity.reason, {"held": len(entity.line)}))
 
-    # --- what is said ---
-
     def _heard(self, answer: Answer, side: Side = Side.PRIMARY) -> None:
         self._at, self._chance = answer.at, answer.chance
         if isinstance(answer, Woke) and answer.is_closing:
             if answer.failure is not None:
                 self._note(answer.failure, side)
             self._raise_not_sent(answer.reason)
-
-    def _note(self, failure: Failure, side: Side, messages: int | None = None, queue: int | None = None) -> None:
-        """An attempt has failed that was about all messages, or about so many of them and this backlog queue."""
-        self._tries.note(failure, len(self._parcel.message_ids) if messages is None else messages)
-        self._failed_side = side
-        if failure.in_doubt:
-            which = slice(None) if messages is None else self._next(messages)
-            sizes = self._parcel.sizes if side is Side.PRIMARY else self._parcel.sizes_in_backlog
-            ids = self._parcel.message_ids
-            self._pair.doubted(self._entity, failure, ids[which], side.value, messages, sizes=sizes[which], queue=queue)
-
-    def _next(self, messages: int) -> slice:
-        """Which messages were to be stored next, behind those that are."""
-        return slice(len(self._queues), len(self._queues) + messages)
-
-    def _receipt(self, side: Side, accepted: int, numbers: tuple[int, ...] = ()) -> SendReceipt:
-        tries = self._tries
-        return SendReceipt(
-            self._entity.path,
-            self._parcel.message_ids,
-            side,
-            accepted,
-            tuple(self._queues),
-            tries.made,
-            tries.copies_in_doubt,
-            self._at - self._started_at,
-            numbers,
-        )
-
-    def _unsent(self) -> SendReceipt:
-        return self._receipt(Side.BACKLOG if self._queues else self._entity.side, len(self._queues))
-
-    def _raise(self, failure: Failure) -> NoReturn:
-        """The SDK's own exception, as without pairing; it knows its receipt."""
-        self._entity.tally.raised += 1
-        raise with_receipt(failure, self._unsent())
-
-    def _raise_both(self, secondary_reason: str) -> NoReturn:
-        self._entity.tally.raised += 1
-        raise BothNamespacesUnavailable(self._entity.reason or "it is back", secondary_reason, self._unsent())
-
-    def _raise_out_of_time(self) -> NoReturn:
-        has_failed = self._failed_side is Side.BACKLOG and bool(self._tries.failures)
-        reason = f"; {self._tries.last}" if has_failed else ""
-        self._raise_both(f"the time that the caller gave is over{reason}")
-
-    def _raise_not_sent(self, why: str) -> NoReturn:
-        self._entity.tally.raised += 1
-        receipt = self._unsent()
-        what = "in doubt (it may be stored)" if receipt.in_doubt else "not sent"
-        whose = "primary" if self._failed_side is Side.PRIMARY else "secondary"
-        reason = f"; the {whose}'s reason: {self._tries.last}" if self._tries.failures else ""
-        raise NotSent(f"{what}: {why}{reason}", receipt)
 
 
 def _failure_in(answer: Answer) -> Failure:

@@ -11,7 +11,8 @@ from functools import cached_property
 from typing import NoReturn, Protocol
 
 from twinbus.client.asks import Answer, Crowded, Failed, Flow, Stored, ToBacklog, WaitTurn
-from twinbus.client.flows import Choice, Parcel, Sending
+from twinbus.client.flows import Choice, Sending
+from twinbus.client.send_record import Parcel
 from twinbus.errors import BothNamespacesUnavailable, SendError
 from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.pairing.effects import Tell
