@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 PAUSED, AFTER_CANARY = "paused", "paused after the canary"
 ORDER_UNKNOWN = "order_unknown"
+COUNT_AGAIN_S = (0.2, 10.0)
+"""How soon it is tried again to count, from the first time to the last: each try may cost a peek a queue."""
 
 
 class Ending(Enum):
@@ -112,11 +114,13 @@ class Homecoming:
         """As soon as there is a connection: how many there are to move, for an estimate."""
         from twinbus.syphon.linked import LineFailed
 
+        pause_s = COUNT_AGAIN_S[0]
         while True:
             with contextlib.suppress(LineFailed):
                 if await self._syphon.count() is not None:
                     return
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, COUNT_AGAIN_S[1])
 
     def look(self) -> Progress:
         """How far it is; any thread may look."""

@@ -13,6 +13,7 @@ from enum import Enum
 from twinbus.amqp.outcomes import ACCEPTED, RELEASED, Error, Rejected
 from twinbus.amqp.serial import SERIAL_MASK
 from twinbus.amqp.types import Symbol
+from twinbus.pairing.failure import Failure
 from twinbus.syphon.backoff import Backoff
 from twinbus.syphon.effects import Effect, Grant, Settle
 from twinbus.syphon.letters import Held, Lot, enqueued_ms, locked_until_ms
@@ -60,6 +61,8 @@ class BacklogQueue:
         """Whether a message ever came from it."""
         self.is_gone = False
         """Whether it was deleted: nobody waits for it then."""
+        self.refusal: Failure | None = None
+        """Why it does not let us in, if that lasts until somebody does something; None: it does, or soon may."""
         self.is_attached = False
         self.unsettled = 0
         """Letters that are ours for now: neither given back nor settled with an answer."""
@@ -91,6 +94,7 @@ class BacklogQueue:
 
     def attached(self, now_ms: int) -> None:
         self.is_attached = True
+        self.refusal = None
         self.credit = 0
         self.arrived_ms = now_ms
         self.rest_until_ms = 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from twinbus.amqp import sections
@@ -40,7 +40,7 @@ class BacklogLook:
     waiting_at_least: int | None
     """Those that were seen; None: no queue could be read."""
     unread_queues: int
-    """Those that could not be read."""
+    """Those that could not be read, or that give nothing to a syphon."""
     oldest_age_s: float | None
     """Of the oldest message that was seen."""
 
@@ -65,13 +65,21 @@ def summary(at: float, depths: Iterable[Depth | None]) -> BacklogLook:
     )
 
 
-async def look_into(line: Line, paths: Iterable[str], at: float, *, hidden: int = 0) -> BacklogLook:
+async def look_into(
+    line: Line, paths: Iterable[str], at: float, *, shut: Iterable[str] = (), hidden: int = 0
+) -> BacklogLook:
     """Look into every queue; `hidden` are those beside them that nobody here can see into.
 
+    Those that are `shut` give nothing to a syphon: what is seen of them is counted, and nobody says that it is all.
     Raises `LineFailed` if the connection is gone.
     """
-    depths = [await _depth(line, path) for path in paths]
-    return summary(at, [*depths, *[None] * hidden])
+    depths = {path: await _depth(line, path) for path in paths}
+    closed = [path for path in shut if path in depths]
+    seen = summary(at, [*depths.values(), *[None] * hidden])
+    if not closed:
+        return seen
+    unread = seen.unread_queues + sum([depths[path] is not None for path in closed])
+    return replace(seen, waiting_messages=None, unread_queues=unread)
 
 
 async def _depth(line: Line, path: str) -> Depth | None:

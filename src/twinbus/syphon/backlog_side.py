@@ -21,7 +21,7 @@ from twinbus.syphon.linked import LineFailed, Linked
 from twinbus.syphon.look import is_waiting, peek, sequence_of
 from twinbus.syphon.ordered_pump import OrderedPump
 from twinbus.syphon.pump import Pump
-from twinbus.syphon.queue_search import ABSENT
+from twinbus.syphon.queue_search import ABSENT, lasts
 from twinbus.syphon.refusals import Refusals
 from twinbus.syphon.requests import renew_locks_body
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 Keep = Callable[[Coroutine[Any, Any, None]], None]
 TOKENS_PER_REQUEST = 500
+FURTHER = "backlog queues beyond the count"
 
 
 class BacklogSide:
@@ -89,8 +90,7 @@ class BacklogSide:
 
     def add(self, queue: BacklogQueue) -> None:
         """A queue has come up, or come back."""
-        if not queue.is_gone:
-            self._refusals.add(queue.path)
+        self._refusals.add(queue.path)
         queue.is_gone = False
         if self.line is not None:
             self._keep(self._hold(queue, self.line))
@@ -117,6 +117,7 @@ class BacklogSide:
     async def _hold(self, queue: BacklogQueue, line: Line) -> None:
         """Keep a link to a queue for as long as the connection lives."""
         backoff = Backoff(self._pump.options)
+        queue.refusal = None  # what it said on another connection may be over
         while line.is_open:
             place = QueuePlace(queue.index, self._pump, self._clock)
             try:
@@ -125,6 +126,7 @@ class BacklogSide:
                 if queue.is_extra and error.failure.kind in ABSENT:
                     self._forget(queue)
                     return
+                queue.refusal = error.failure if lasts(error.failure) else None
                 self._trouble(queue.path, error.failure)
                 self._refused(queue.path, error.failure)
                 await asyncio.sleep(backoff.next_ms() / 1000)
@@ -148,13 +150,23 @@ class BacklogSide:
     def _forget(self, queue: BacklogQueue) -> None:
         """Its owner has deleted it, and nobody here needs it: a look will find it if it comes back."""
         queue.is_gone = True
+        queue.refusal = None
+        self._refusals.remove(queue.path)
         self._troubles.pop(queue.path, None)
         self._act()
 
-    def _trouble(self, subject: str, failure: Failure) -> None:
+    def unsure(self, why: str | None) -> None:
+        """Nobody can say now whether there are further queues; None: somebody can."""
+        if why is None:
+            self._fine(FURTHER)
+        else:
+            self._trouble(FURTHER, why)
+        self._act()
+
+    def _trouble(self, subject: str, why: Failure | str) -> None:
         if subject not in self._troubles:
-            self._pump.alert("queue_down", subject, str(failure))
-        self._troubles[subject] = str(failure)
+            self._pump.alert("queue_down", subject, str(why))
+        self._troubles[subject] = str(why)
 
     def _refused(self, path: str, failure: Failure) -> None:
         if self._refusals.failed(path, failure, self._clock()) and self.refusal is None:

@@ -2,7 +2,8 @@
 
 With the right to list, one listing finds all of them. Without it a link is tried to each of the first hundred, which is
 as many as a sender can have; no message is taken. Whoever is refused there cannot know what lies behind, so the backlog
-may not be called empty then.
+may not be called empty then. Nor may it while a queue is there that gives nothing to a syphon: one that demands
+sessions, forwards what it gets, or is disabled.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from twinbus.pairing.backlog_queues import backlog_path, index_of
@@ -27,8 +28,13 @@ LINKS_AT_ONCE = 20
 ABSENT = frozenset((FailureKind.NOT_FOUND, FailureKind.DELETED))
 FOR_GOOD = ABSENT | {FailureKind.UNAUTHORISED}
 """What does not pass by itself: somebody has to make a queue, or to give a right."""
+SHUT = frozenset((FailureKind.NOT_ALLOWED, FailureKind.DISABLED, FailureKind.REJECTED))
+"""The queue is there and gives us nothing, whatever our rights: somebody has to change its settings or its status."""
 _SAYS_NOTHING = frozenset((FailureKind.BUSY, FailureKind.NO_ANSWER, FailureKind.UNREACHABLE, FailureKind.INTERNAL))
 """Answers that tell neither that a queue is there nor that it is not."""
+
+_NAMED_MAX = 5
+"""So many queues that cannot be emptied are named, each with its reason; the others are counted."""
 
 Answers = Mapping[int, Failure | None]
 """By index, what a link to the queue was answered; None: it was opened."""
@@ -41,13 +47,15 @@ class BacklogQueues:
     queue_count: int
     """How many there should be."""
     queues: tuple[int, ...]
-    """Those to work with, by index: there and readable, or in a trouble that may pass."""
+    """Those to work with, by index: there and readable, or in a trouble that may pass or be repaired."""
     missing: dict[int, Failure]
     """Those of the first `queue_count` that are not there, or may not be read, and why."""
     refused: dict[int, Failure]
     """Those that may be there and do not let us in, whatever their index."""
     unsure: dict[int, Failure]
     """Those beyond `queue_count` of which nobody could say now whether they are there."""
+    shut: dict[int, Failure] = field(default_factory=dict)
+    """Those of `queues` that give nothing to a syphon until somebody changes their settings or their status."""
     requests: int = 0
     """What it cost: requests to list queues. Links cost nothing."""
 
@@ -58,13 +66,46 @@ class BacklogQueues:
 
     @property
     def doubt(self) -> str | None:
-        """Why nobody can say that these are all queues with messages, if somebody asks; None: they are all."""
-        if not self.refused and not self.unsure:
-            return None
-        index, failure = next(iter((self.refused or self.unsure).items()))
-        others = len(self.refused) + len(self.unsure) - 1
+        """Why nobody can say that all messages of these queues come home, in one line; None: they do."""
+        return "; ".join(self.doubts) or None
+
+    @property
+    def doubts(self) -> list[str]:
+        """The same, a line each."""
+        return doubts({**self.shut, **self.refused, **self.unsure})
+
+
+def lasts(failure: Failure) -> bool:
+    """Whether an answer to a link stays the same until somebody does something: an outage passes by itself."""
+    return failure.error is None and failure.kind in FOR_GOOD | SHUT
+
+
+def doubts(failures: Mapping[int, Failure]) -> list[str]:
+    """Why messages may stay in the queues that have answered so, or may not be all; a line each."""
+    shut = {index: why for index, why in failures.items() if why.kind in SHUT}
+    unseen = {index: why for index, why in failures.items() if index not in shut}
+    named = [f"backlog queue {index} {unemptied(why)}" for index, why in sorted(shut.items())]
+    lines = named[:_NAMED_MAX]
+    if len(named) > _NAMED_MAX:
+        lines.append(f"{len(named) - _NAMED_MAX} more backlog queues cannot be emptied either")
+    if unseen:
+        index, failure = next(iter(unseen.items()))
+        others = len(unseen) - 1
         which = f"backlog queue {index}" + (f" and {others} more" if others else "")
-        return f"whether messages lie in {which} cannot be told: {failure}"
+        lines.append(f"whether messages lie in {which} cannot be told: {failure}")
+    return lines
+
+
+def unemptied(failure: Failure) -> str:
+    """That a queue is shut, why, and what would help."""
+    match failure.kind:
+        case FailureKind.DISABLED:
+            remedy = "set its status to Active"
+        case FailureKind.NOT_ALLOWED:
+            remedy = "it must neither demand sessions nor forward: make it anew without sessions, or end the forwarding"
+        case _:
+            remedy = "compare its settings with those of the other backlog queues"
+    return f"cannot be emptied: {failure}; {remedy}"
 
 
 class QueueSearch:
@@ -149,6 +190,7 @@ def sorted_out(queue_count: int, answers: Answers, requests: int = 0) -> Backlog
         queue_count,
         queues=tuple([index for index in sorted(answers) if index not in unsure and index not in closed]),
         missing={index: why for index, why in closed.items() if index < queue_count},
+        shut={index: why for index, why in failures.items() if why.kind in SHUT},
         refused={index: why for index, why in closed.items() if why.kind not in ABSENT},
         unsure=unsure,
         requests=requests,

@@ -8,16 +8,23 @@ from typing import TYPE_CHECKING
 from twinbus.pairing.backlog_queues import backlog_path, index_of
 from twinbus.syphon.backoff import Backoff
 from twinbus.syphon.linked import LineFailed
+from twinbus.syphon.queue_search import ABSENT, doubts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
+    from twinbus.pairing.failure import Failure
     from twinbus.syphon.backlog import BacklogQueue
     from twinbus.syphon.backlog_side import BacklogSide
     from twinbus.syphon.chronicle import Chronicle
     from twinbus.syphon.ordered_pump import Witness
     from twinbus.syphon.pump import Pump
     from twinbus.syphon.queue_search import BacklogQueues, QueueSearch
+
+
+def is_absent(queue: BacklogQueue) -> bool:
+    """Whether a queue was deleted, or never there: nothing can lie in it."""
+    return queue.is_gone or (queue.refusal is not None and queue.refusal.kind in ABSENT)
 
 
 class QueueWatch:
@@ -37,11 +44,21 @@ class QueueWatch:
         self._backlog = backlog
         self._chronicle = chronicle
         self._witness = witness
-        self.doubt: str | None = None
-        """Why the backlog cannot be called empty, as far as the last look of `are_these_all` tells."""
+        self.doubts: list[str] = []
+        """Why the backlog cannot be called empty, as far as the last look of `are_these_all` tells; a line each."""
         for queue in pump.queues:
             index = index_of(queue.path, primary_name)
             queue.is_extra = search is not None and index is not None and index >= search.queue_count
+
+    @property
+    def doubt(self) -> str | None:
+        """The same in one line; None: it can."""
+        return "; ".join(self.doubts) or None
+
+    @property
+    def shut(self) -> list[str]:
+        """The queues that let nobody in, or not us, until somebody does something; those that are deleted are not."""
+        return [queue.path for queue in self._pump.queues if queue.refusal is not None and not is_absent(queue)]
 
     @property
     def paths(self) -> list[str]:
@@ -85,18 +102,36 @@ class QueueWatch:
                 await asyncio.sleep(pauses.next_ms() / 1000)
 
     async def are_these_all(self) -> bool:
-        """Whether a look finds no further queue; `doubt` says why nobody can know. Raises `LineFailed`."""
+        """Whether a look finds no further queue, and none that lets us in again; `doubts` says what nobody can know.
+
+        Raises `LineFailed`.
+        """
+        refusals = self._refusals()
         if self._search is None:
+            self.doubts = self._doubts(refusals)
             return True
         found = await self._search.look()
         is_more = self._take_up(found)
-        self.doubt = found.doubt
-        return not is_more and not found.unsure
+        opened = set(found.queues) - set(found.shut)
+        self.doubts = self._doubts(refusals | found.refused | found.shut | found.unsure)
+        return not is_more and not found.unsure and not opened & set(refusals)
+
+    def _doubts(self, failures: Mapping[int, Failure]) -> list[str]:
+        if not failures and all(is_absent(queue) for queue in self._pump.queues):
+            return [f"{self._primary_name} has no backlog queue there: is the name right, and has anybody paired them?"]
+        return doubts(dict(sorted(failures.items())))
+
+    def _refusals(self) -> dict[int, Failure]:
+        """By index, what the queues said that let us not in, those that are not there apart."""
+        found = {queue.path: queue.refusal for queue in self._pump.queues if not is_absent(queue)}
+        by_index = {index_of(path, self._primary_name): why for path, why in found.items()}
+        return {index: why for index, why in by_index.items() if index is not None and why is not None}
 
     def _take_up(self, found: BacklogQueues) -> bool:
         """Empty from now on what was found; whether that is more than before."""
         if found.requests:
             self._chronicle.listed(found.requests)
+        self._backlog.unsure("; ".join(doubts(found.unsure)) or None)
         known = {queue.path: queue for queue in self._pump.queues}
         is_more = False
         for index in found.queues:

@@ -25,6 +25,11 @@ class Refusals:
         """One more queue that may refuse us, or let us in."""
         self._paths.append(path)
 
+    def remove(self, path: str) -> None:
+        """A queue that is gone: nobody asks it any more."""
+        self._paths.remove(path)
+        self._counts.pop(path, None)
+
     def failed(self, path: str, failure: Failure, now_ms: int) -> bool:
         """A queue could not be read; True when that settles it: we shall never be let in."""
         if failure.kind is not FailureKind.UNAUTHORISED or failure.error is not None:

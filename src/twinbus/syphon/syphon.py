@@ -191,8 +191,8 @@ class Syphon:
         rate = self._gauge.rate(now_ms, tally.moved)
         busy = [queue for queue in self.pump.queues if not queue.is_quiet(now_ms)]
         left = amount_left(self._counted, tally)
-        if left == 0 and not self.pump.is_idle:
-            left = None  # others have come since it was counted
+        if left == 0 and (not self.pump.is_idle or self.queues.shut):
+            left = None  # others have come since it was counted, or may lie where we are not let in
         ages = [now_ms - queue.oldest_ms for queue in busy if queue.oldest_ms is not None]
         return Progress(
             state=self.pump.pace.gait.value,
@@ -267,7 +267,7 @@ class Syphon:
         done = tally.moved + tally.refused + tally.expired
         try:
             queues = self.queues
-            found = await look_into(line, queues.paths, began_ms / 1000, hidden=queues.hidden)
+            found = await look_into(line, queues.paths, began_ms / 1000, shut=queues.shut, hidden=queues.hidden)
         except (LineFailed, DecodeError):
             return None
         if found.waiting_messages is not None:  # better than an estimate
@@ -387,23 +387,24 @@ class Syphon:
 
     def _is_quiet(self) -> bool:
         now_ms = self._clock()
-        queues = [queue for queue in self.pump.queues if not queue.is_gone]
+        queues = [queue for queue in self.pump.queues if not queue.is_gone and queue.refusal is None]
         are_quiet = all(queue.is_quiet(now_ms, _END_QUIET_MS) or now_ms < queue.rest_until_ms for queue in queues)
         return are_quiet and self.pump.is_idle and self.pump.pace.is_running
 
     async def _is_empty(self) -> bool:
-        line = self._backlog.line
+        """Whether nothing is left in the queues that let us in. Of the others `queues.doubts` speaks."""
+        line, queues = self._backlog.line, [queue for queue in self.pump.queues if not queue.is_gone]
         if line is None:
             return False
         try:
-            for path in self.queues.paths:
+            for path in [queue.path for queue in queues if queue.refusal is None]:
                 if await left_in(line, path, self.pump.pace.wants):
                     return False
             if not await self.queues.are_these_all():
                 return False
         except LineFailed:
             return False
-        return self.pump.is_idle
+        return self._is_quiet() and queues == [queue for queue in self.pump.queues if not queue.is_gone]
 
 
 async def syphon(

@@ -287,7 +287,7 @@ async def _aftermath(
         return Aftermath(syphon.queues.extra, None, [])
     quarantined, why_not = await not_home(ends, options, syphon)
     met = [each.path for each in progress.destinations]
-    doubts = [syphon.queues.doubt, why_not, *untold_texts(names, ends.names.primary, met)]
+    doubts = [*syphon.queues.doubts, why_not, *untold_texts(names, ends.names.primary, met)]
     return Aftermath(syphon.queues.extra, quarantined, [doubt for doubt in doubts if doubt])
 
 
