@@ -61,6 +61,16 @@ def test_a_client_without_a_syphon_says_so(both: Stage) -> None:
         )
 
 
+def test_a_backlog_queue_that_cannot_be_emptied_is_named_and_nobody_says_that_nothing_waits(both: Stage) -> None:
+    both.secondary.admin.create_queue(both.backlog(5), requires_session=True)
+    with both.bus(enable_syphon=True) as bus:
+        heard = Heard(bus)
+        assert heard.wait_for("queue_down").details["subject"] == both.backlog(5)
+        wait_until(lambda: bool(syphon_of(bus).troubles) and bus.status().secondary_status.unread_queues == 1)
+        assert [trouble for trouble in syphon_of(bus).troubles if trouble.startswith(f"{both.backlog(5)}: not allowed")]
+        assert (syphon_of(bus).left, bus.status().secondary_status.waiting_messages) == (None, None), "not 0"
+
+
 def test_what_lies_in_a_backlog_queue_beyond_the_count_comes_home_and_is_news(both: Stage) -> None:
     both.secondary.admin.create_queue(both.backlog(5))
     with both.bus(enable_syphon=True) as bus:

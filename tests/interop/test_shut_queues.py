@@ -17,6 +17,7 @@ from twinbus.cli.main import run
 from twinbus.client.namespace import Namespace
 from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.syphon import Alert, Syphon, SyphonOptions
+from twinbus.syphon.backlog_look import BacklogLook
 from twinbus.syphon.queue_search import BacklogQueues, QueueSearch
 from twinbus.testing import LocalNamespace, NamespacePair
 
@@ -131,6 +132,41 @@ def test_a_dry_run_tells_what_it_sees_and_which_queue_would_not_be_emptied(
     out = capsys.readouterr().out
     assert "is empty" not in out
     assert "backlog queue 1 cannot be emptied: not allowed: " in out
+    change(spaces, PATHS[1], forward_to=None)
+    fill(spaces.secondary.connection_string, PATHS[1], letters_for("orders", 3))
+    change(spaces, PATHS[1], status="ReceiveDisabled")
+    assert run(["syphon", "--count", "2", "--dry-run"]) == 3
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert rows[1][:4] == ["(cannot", "be", "moved)", "3"], "it does not say that these would go anywhere"
+
+
+@pytest.mark.parametrize("kind", SHUT)
+@pytest.mark.parametrize("rule", [None, "syphon"])
+@pytest.mark.parametrize("count", ["2", "1"])
+def test_status_names_the_queue_counts_what_it_sees_and_ends_with_one(
+    spaces: NamespacePair,
+    kind: str,
+    rule: str | None,
+    count: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    make(spaces, PATHS[1], **SHUT[kind][0])
+    if rule is not None:
+        monkeypatch.setenv("TWINBUS_SECONDARY", spaces.secondary.connection_string_for(rule))
+    assert run(["status", "--count", count]) == 1
+    out, err = capsys.readouterr()
+    assert f"\n{PATHS[1]} cannot be emptied: " in out
+    assert "waiting    0 messages" not in out
+    assert PATHS[1] in err
+    assert run(["status", "--count", count, "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert (told["is_well"], told["waiting_messages"], told["waiting_at_least"], told["unread_queues"]) == (
+        False,
+        None,
+        0,
+        1,
+    )
 
 
 # --- while it runs ---
@@ -171,10 +207,13 @@ async def test_what_the_syphon_sees_is_never_empty_while_a_queue_is_shut(spaces:
     await asyncio.to_thread(make, spaces, PATHS[1], forward_to="elsewhere")
     async with Syphon(*dials(spaces), "contoso", 2, replace(OPTIONS, until_empty=False)) as moving:
         await until(lambda: moving.queues.shut == [PATHS[1]] and moving.pump.queues[0].is_attached)
-        await moving.watch.look()
-        seen = moving.watch.latest
-        assert seen is not None
-        assert (seen.waiting_messages, seen.waiting_at_least, seen.unread_queues, seen.is_empty) == (None, 0, 1, False)
+        moving.watch.latest = BacklogLook(0.0, 0, 0, 0, None)  # a look from before anybody knew
+        for _ in range(2):
+            seen = moving.look().backlog
+            assert seen is not None
+            assert (seen.waiting_messages, seen.waiting_at_least, seen.unread_queues) == (None, 0, 1)
+            assert not seen.is_empty
+            await moving.watch.look()
 
 
 @pytest.mark.parametrize("has_search", [True, False])
@@ -228,6 +267,20 @@ async def test_a_queue_that_another_look_finds_meanwhile_is_emptied_before_anybo
         async with asyncio.timeout(WAIT_S):
             await moving.finished()
         assert (search.looks >= 3, moving.look().moved) == (True, 7)
+
+
+async def test_a_queue_of_which_nobody_could_say_whether_it_is_there_is_looked_for_again_soon(
+    spaces: NamespacePair,
+) -> None:
+    await asyncio.to_thread(make, spaces, PATHS[2])
+    await asyncio.to_thread(fill, spaces.secondary.connection_string, PATHS[2], letters_for("orders", 5))
+    fault = await asyncio.to_thread(spaces.secondary.faults.add, "no-receive", entities=[PATHS[2]])
+    options = replace(OPTIONS, until_empty=False)
+    assert options.look_again_s > 2 * WAIT_S, "else the next look would find it anyway"
+    async with Syphon(*dials(spaces, "syphon"), "contoso", 1, options) as moving:
+        await until(lambda: len(moving.look().troubles) == 1)
+        await asyncio.to_thread(spaces.secondary.faults.clear, fault)
+        await until(lambda: moving.look().moved == 5)
 
 
 async def test_that_nobody_can_say_whether_there_are_further_queues_is_an_alert_while_it_waits(

@@ -271,6 +271,14 @@ PIPELINE = (
     ),
     Mutant(
         "D4",
+        "ledger/pruning.py",
+        "    return segment.is_symlink() or not segment.parent.resolve().is_relative_to(directory.resolve())\n",
+        "    return False\n",
+        "segments outside of the folder are deleted, where a link leads",
+        "test_nothing_behind_a_link_that_leads_out_of_the_folder_is_deleted_and_that_is_said",
+    ),
+    Mutant(
+        "D4",
         "ledger/expected.py",
         "    return [writer for writer in expected if not any(_is_seen(writer, each) for each in seen)]",
         "    return []",

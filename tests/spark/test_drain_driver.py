@@ -17,6 +17,7 @@ from token_makers import scoped_to
 from twinbus.amqp.sections import PropertyField, encode_message
 from twinbus.cli.commands.drain import _once
 from twinbus.cli.draining import Lines
+from twinbus.client.namespace import Namespace
 from twinbus.errors import TwinbusError
 from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.pairing.envelope import address
@@ -144,6 +145,48 @@ def test_who_may_not_look_everywhere_ends_with_3_and_is_never_told_that_the_back
     assert out.startswith("5 messages are home")
     assert "is empty" not in out
     assert "whether messages lie in backlog queue 1 and 98 more cannot be told: unauthorised" in out
+
+
+def test_a_queue_that_cannot_be_emptied_ends_a_drain_with_3_and_is_named_and_the_rest_comes_home(
+    backlog: SparkBacklog, capsys: pytest.CaptureFixture[str], keeps_signals: None
+) -> None:
+    """A task would wait for it until its patience ends, round after round."""
+    put(backlog, 0, letters_for("orders", 5))
+    put(backlog, 1, letters_for("orders", 3))
+    settings: dict[int, dict[str, Any]] = {2: {"requires_session": True}, 3: {"forward_to": "elsewhere"}}
+    with Namespace.from_connection_string(backlog.secondary.connection_string).admin_client() as admin:
+        admin.create_queue("elsewhere")
+        for index, values in settings.items():
+            admin.create_queue(backlog.path(index), **values)
+        queue = admin.get_queue(backlog.path(1))
+        queue.status = "ReceiveDisabled"
+        admin.update_queue(queue)
+    assert once(backlog) == 3
+    out = capsys.readouterr().out
+    assert out.startswith("5 messages are home")
+    assert "is empty" not in out
+    assert [f"backlog queue {index} cannot be emptied: " in out for index in (1, 2, 3)] == [True] * 3
+    done = drained(backlog)
+    assert (done.ending, done.rounds, done.count("moved")) == ("unsure", 0, 0)
+
+
+def test_a_queue_that_is_disabled_during_a_drain_ends_it_as_well(
+    backlog: SparkBacklog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(backlog, 0, letters_for("orders", 5))
+    put(backlog, 1, letters_for("orders", 3))
+
+    def meanwhile(*arguments: Any, **named: Any) -> list[ShardReport]:
+        with Namespace.from_connection_string(backlog.secondary.connection_string).admin_client() as admin:
+            queue = admin.get_queue(backlog.path(1))
+            queue.status = "ReceiveDisabled"
+            admin.update_queue(queue)
+        return here(*arguments, **named)
+
+    monkeypatch.setattr(drain_module, "run_round", meanwhile)
+    done = drained(backlog)
+    assert (done.ending, done.rounds, done.count("moved")) == ("unsure", 1, 5)
+    assert any("backlog queue 1 cannot be emptied: disabled" in trouble for trouble in done.troubles)
 
 
 # --- quarantine ---

@@ -90,8 +90,8 @@ def usable(name: str, found: BacklogQueues) -> Sequence[int]:
             index, failure = next(iter(found.missing.items()))
             more = f" and {len(found.missing) - 1} more" if len(found.missing) > 1 else ""
             typer.echo(f"twinbus: backlog queue {index}{more} cannot be read: {failure}", err=True)
-        if found.doubt is not None:
-            typer.echo(f"twinbus: {found.doubt}", err=True)
+        for doubt in found.doubts:
+            typer.echo(f"twinbus: {doubt}", err=True)
         return found.queues
     failure = next(iter(found.missing.values()))
     hint = "is --primary-name right, and has anybody paired them? see twinbus pair"
@@ -108,6 +108,8 @@ async def look_through(ends: Ends, options: SyphonOptions) -> Survey:
         raise TwinbusError("the secondary does not answer: nothing can be told")
     if options.order is not None:
         options = replace(options, order_over=spread_over(ends, queues))
-    found = await survey(ends.secondary, ends.names.primary, ends.queue_count, options, queues=queues)
-    found.doubt = None if search.latest is None else search.latest.doubt
+    latest = search.latest
+    shut = () if latest is None else tuple(latest.shut)
+    found = await survey(ends.secondary, ends.names.primary, ends.queue_count, options, queues=queues, shut=shut)
+    found.doubts = list(dict.fromkeys([*([] if latest is None else latest.doubts), *found.doubts]))
     return found

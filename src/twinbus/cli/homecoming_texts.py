@@ -68,6 +68,7 @@ def survey_text(found: Survey, now: datetime) -> str:
         "(refused: malformed)": found.malformed,
         "(expired)": found.expired,
         "(not chosen)": found.unwanted,
+        "(cannot be moved)": found.kept,
         "(set aside by others)": found.set_aside,
     }
     shares = dict(sorted(found.destinations.items())) | {name: each for name, each in others.items() if each.messages}
@@ -75,7 +76,7 @@ def survey_text(found: Survey, now: datetime) -> str:
     nothing = "the backlog is empty" if found.doubt is None else "nothing lies in what can be seen of the backlog"
     table = draw.table([("destination", "messages", "size", "oldest", "newest"), *rows]) if rows else nothing
     order = [] if found.order_problem is None else [f"order cannot be promised: {found.order_problem}"]
-    return "\n\n".join([table, *order, *([] if found.doubt is None else [found.doubt])])
+    return "\n\n".join([table, *order, *(["\n".join(found.doubts)] if found.doubts else [])])
 
 
 def _size_and_ages(share: Share, now: datetime) -> tuple[str, str, str]:

@@ -77,7 +77,7 @@ class Homecoming:
     @property
     def look(self) -> BacklogLook | None:
         """What its latest look into the backlog has found."""
-        return None if self.syphon is None else self.syphon.watch.latest
+        return None if self.syphon is None else self.syphon.backlog
 
     def status(self) -> SyphonStatus | None:
         """How far it is; None before it began."""

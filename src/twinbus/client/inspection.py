@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from azure.servicebus import ServiceBusClient
 from azure.servicebus.management import QueueProperties, QueueRuntimeProperties
@@ -20,6 +21,7 @@ from twinbus.client.namespace import ATTEMPT_S, Namespace
 from twinbus.client.peek import peek_depth
 from twinbus.client.plan import Plan
 from twinbus.client.preparation import OUT_OF_REACH
+from twinbus.client.queue_settings import settings_of, shut_by
 from twinbus.client.reports import Inspection, QueueReport, SideReport
 from twinbus.client.secretary import LINKS_AT_ONCE, admin_deadline, admin_failure, every_page, plan_for
 from twinbus.client.watchdog import Watchdog
@@ -28,7 +30,7 @@ from twinbus.pairing.backlog_queues import BACKLOG_SETTINGS, backlog_path, index
 from twinbus.pairing.depth import MESSAGES_MAX, Depth
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.syphon.linked import LineFailed
-from twinbus.syphon.queue_search import QueueSearch
+from twinbus.syphon.queue_search import QueueSearch, doubts, remedy
 
 FURTHER_UNKNOWN = "whether there are further backlog queues cannot be told"
 NOBODY_HOME = OUT_OF_REACH | {FailureKind.NOT_FOUND}
@@ -72,6 +74,21 @@ class _Listing:
     failure: Failure | None = None
 
 
+class _Beyond(NamedTuple):
+    """What a look for backlog queues has found, which no listing tells."""
+
+    paths: list[str]
+    """Those beyond the count."""
+    doubt: str | None = None
+    """Why nobody can say that these are all; None: they are."""
+    shut: Mapping[str, str] = MappingProxyType({})
+    """Those that no syphon can empty, wherever they are, and why: where settings may not be listed."""
+
+    def told(self, report: QueueReport) -> QueueReport:
+        """The same with what this look has found."""
+        return replace(report, shut=report.shut or self.shut.get(report.path))
+
+
 class _Inspector:
     def __init__(
         self,
@@ -103,19 +120,22 @@ class _Inspector:
             most = self._messages_max if found.failure is not None else 1
             depths = list(pool.map(lambda path, why: self._depth(there, path, why, most), paths, tried))
             tried = [_surest(why, depth) for why, depth in zip(tried, depths, strict=True)]
-            further, doubt = pool.submit(self._further, found, depths).result()
-            others = list(pool.map(lambda path: self._depth(there, path, None, most), further))
+            beyond = pool.submit(self._further, found, depths).result()
+            others = list(pool.map(lambda path: self._depth(there, path, None, most), beyond.paths))
         problems = [_problem(why, depth) for why, depth in zip(tried, depths, strict=True)]
         return Inspection(
             at=now,
             primary=_side(self._plan.primary_name, self._primary, [answer.result()]),
             secondary=_side(self._plan.secondary_name, self._secondary, problems),
             queues=tuple(
-                _queue_report(path, why, depth, found, now)
+                beyond.told(_queue_report(path, why, depth, found, now))
                 for path, why, depth in zip(paths, tried, depths, strict=True)
             ),
-            extra=tuple(_extra_report(path, depth, found, now) for path, depth in zip(further, others, strict=True)),
-            doubt=doubt,
+            extra=tuple(
+                beyond.told(_extra_report(path, depth, found, now))
+                for path, depth in zip(beyond.paths, others, strict=True)
+            ),
+            doubt=beyond.doubt,
             unlisted=None if found.failure is None else findings.brief(found.failure),
             earlier=earlier,
             cost=self._cost.total,
@@ -145,26 +165,27 @@ class _Inspector:
             except Exception as error:
                 return _Listing({}, {}, admin_failure(error))
 
-    def _further(self, found: _Listing, depths: Iterable[Depth | Failure]) -> tuple[list[str], str | None]:
-        """The backlog queues beyond the count, and why nobody can say that these are all; None: they are."""
+    def _further(self, found: _Listing, depths: Iterable[Depth | Failure]) -> _Beyond:
         assert self._plan.primary_name is not None
         if found.failure is None:
             indexes = {index_of(one.name, self._plan.primary_name) for one in found.settings.values()}
             further = sorted([index for index in indexes if index is not None and index >= self._plan.queue_count])
-            return [backlog_path(self._plan.primary_name, index) for index in further], None
-        if not any(isinstance(depth, Depth) for depth in depths):
-            return [], f"{FURTHER_UNKNOWN}: {findings.brief(found.failure)}"  # who may not read these may read no other
+            return _Beyond([backlog_path(self._plan.primary_name, index) for index in further])
+        if not any(isinstance(depth, Depth) for depth in depths):  # who may not read these may read no other
+            return _Beyond([], f"{FURTHER_UNKNOWN}: {findings.brief(found.failure)}")
         return self._tried(self._plan.primary_name)
 
-    def _tried(self, primary_name: str) -> tuple[list[str], str | None]:
+    def _tried(self, primary_name: str) -> _Beyond:
         """The same for who may not list: by a link to each that a sender may have."""
         try:
             dial = replace(self._secondary.dial(self._attempt_s), list_queues=None)
             search = QueueSearch(dial, primary_name, self._plan.queue_count, attempt_s=self._attempt_s)
             found = asyncio.run(search.look())
         except (LineFailed, OptionsError) as error:
-            return [], f"{FURTHER_UNKNOWN}: {error}"
-        return [backlog_path(primary_name, index) for index in found.extra], found.doubt
+            return _Beyond([], f"{FURTHER_UNKNOWN}: {error}")
+        shut = {backlog_path(primary_name, index): f"{why}; {remedy(why)}" for index, why in found.shut.items()}
+        doubt = "; ".join(doubts({**found.refused, **found.unsure})) or None
+        return _Beyond([backlog_path(primary_name, index) for index in found.extra], doubt, shut)
 
 
 def _by_path(pages: Iterable[list[Any]]) -> dict[str, Any]:
@@ -213,6 +234,7 @@ def _queue_report(path: str, why: Failure | None, depth: Depth | Failure, found:
         problem=None if problem is None else findings.brief(problem),
         takes_messages=None if problem is None and why is not None else why is None,
         is_readable=seen is not None,
+        shut=None if settings is None else shut_by(settings_of(settings)),
         differs=() if settings is None else differences(settings),
         active=active if numbers is None else numbers.active_message_count,
         at_least=(0 if counted is None else counted.at_least) if numbers is None else numbers.active_message_count or 0,

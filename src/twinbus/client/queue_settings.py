@@ -101,6 +101,17 @@ def risks(settings: QueueSettings) -> Iterator[tuple[str, str]]:
         yield "receiving is disabled", "nothing can be brought home: set the status to Active"
 
 
+def shut_by(settings: QueueSettings) -> str | None:
+    """Why no syphon can empty such a queue, and what would be right; None: one can."""
+    if settings.requires_session:
+        return "it demands sessions: make it anew without them"
+    if settings.forwards_to:
+        return f"it forwards to {settings.forwards_to}, so messages never come home: remove the forwarding"
+    if settings.status in ("ReceiveDisabled", "Disabled"):
+        return f"it has the status {settings.status}: set it to Active"
+    return None
+
+
 def by_risk(found: Mapping[int, QueueSettings]) -> dict[tuple[str, str], list[int]]:
     """The risks of these queues, each with the queues that have it."""
     groups: dict[tuple[str, str], list[int]] = {}

@@ -42,6 +42,9 @@ class QueueReport:
     """Whether a link to send was opened; None: the credential may not send, as that of a syphon."""
     is_readable: bool = False
     """Whether it could be peeked into."""
+    shut: str | None = None
+    """Why no syphon can empty it, and what would help: then what is sent to it does not come home. None: one can, as
+    far as anybody here knows."""
     differs: tuple[str, ...] = ()
     """Settings that are not those of a new backlog queue."""
     active: int | None = None
@@ -83,14 +86,20 @@ class Inspection:
 
     @property
     def is_well(self) -> bool:
-        """Both sides are there and every backlog queue takes messages."""
+        """Both sides are there, every backlog queue takes messages, and none keeps them."""
         sides = self.primary.is_reachable and self.secondary.is_reachable
-        return sides and all(queue.problem is None for queue in self.queues)
+        return sides and all(queue.problem is None for queue in self.queues) and not self.shut
+
+    @property
+    def shut(self) -> list[QueueReport]:
+        """The queues that no syphon can empty."""
+        return [queue for queue in self._there if queue.shut is not None]
 
     @property
     def waiting_messages(self) -> int | None:
-        """Exactly, or None: if nobody can say how many queues there are, too."""
-        return None if self.doubt is not None else self._sum([queue.active for queue in self._there])
+        """Exactly, or None: if nobody can say how many queues there are, or messages may have gone elsewhere, too."""
+        is_unknown = self.doubt is not None or bool(self.shut)
+        return None if is_unknown else self._sum([queue.active for queue in self._there])
 
     @property
     def waiting_at_least(self) -> int | None:
@@ -100,8 +109,9 @@ class Inspection:
 
     @property
     def unread_queues(self) -> int:
-        """Queues of which nobody knows what lies in them."""
-        return len([queue for queue in self._there if queue.active is None and not queue.is_readable])
+        """Queues of which nobody knows what lies in them, or that no syphon can empty."""
+        unread = [queue for queue in self._there if queue.active is None and not queue.is_readable]
+        return len({queue.path for queue in (*unread, *self.shut)})
 
     @property
     def _there(self) -> list[QueueReport]:

@@ -107,7 +107,7 @@ class SecondaryStatus:
     waiting_at_least: int | None = None
     """Those of them that were seen: there may be more. None: nobody could look into any queue."""
     unread_queues: int | None = None
-    """Backlog queues that could not be looked into."""
+    """Backlog queues that could not be looked into, or that no syphon can empty."""
     oldest_age_s: float | None = None
     """Age of the oldest message that was seen."""
     capacity_hours: float | None = None

@@ -20,7 +20,7 @@ from twinbus.ledger.kinds import Kind
 from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.syphon import Alert, Syphon, SyphonOptions
 from twinbus.syphon.linked import LineFailed
-from twinbus.syphon.queue_search import QueueSearch
+from twinbus.syphon.queue_search import QueueSearch, unemptied
 
 LOOK_S = 0.3
 SETTLE_S = 1.0
@@ -80,6 +80,9 @@ class Homecoming:
         if unread:  # canaries would lie there unseen, and be taken for lost
             where = f"the backlog on {plan.secondary.host_label}"
             raise TwinbusError(f"canaries could not be seen in {where}, which needs Listen: {unread[0]}")
+        shut = [f"backlog queue {index} {unemptied(why)}" for index, why in found.shut.items()]
+        if shut:  # canaries may go there, and would never come home
+            raise TwinbusError(f"canaries could stay in the backlog on {plan.secondary.host_label}: {shut[0]}")
         self._queues = found.queues
 
     async def check_receivers(self) -> None:

@@ -49,6 +49,12 @@ class BacklogLook:
         """Whether it is certain that nothing waits."""
         return self.waiting_messages == 0
 
+    def beside(self, shut: int) -> BacklogLook:
+        """The same, where it is known by now that so many queues give nothing to a syphon."""
+        if not shut or self.waiting_messages is None:
+            return self
+        return replace(self, waiting_messages=None, unread_queues=shut)
+
 
 def summary(at: float, depths: Iterable[Depth | None]) -> BacklogLook:
     """All queues together; None stands for one that could not be read."""
@@ -74,12 +80,9 @@ async def look_into(
     Raises `LineFailed` if the connection is gone.
     """
     depths = {path: await _depth(line, path) for path in paths}
-    closed = [path for path in shut if path in depths]
     seen = summary(at, [*depths.values(), *[None] * hidden])
-    if not closed:
-        return seen
-    unread = seen.unread_queues + sum([depths[path] is not None for path in closed])
-    return replace(seen, waiting_messages=None, unread_queues=unread)
+    kept = sum([depths.get(path) is not None for path in shut])
+    return replace(seen, waiting_messages=None, unread_queues=seen.unread_queues + kept) if kept else seen
 
 
 async def _depth(line: Line, path: str) -> Depth | None:

@@ -65,6 +65,11 @@ class BacklogQueues:
         return tuple([index for index in self.queues if index >= self.queue_count])
 
     @property
+    def passing(self) -> dict[int, Failure]:
+        """Those of which somebody can say more in a while: nobody could now, or our credential has no token now."""
+        return {**self.unsure, **{index: why for index, why in self.refused.items() if not lasts(why)}}
+
+    @property
     def doubt(self) -> str | None:
         """Why nobody can say that all messages of these queues come home, in one line; None: they do."""
         return "; ".join(self.doubts) or None
@@ -98,14 +103,16 @@ def doubts(failures: Mapping[int, Failure]) -> list[str]:
 
 def unemptied(failure: Failure) -> str:
     """That a queue is shut, why, and what would help."""
-    match failure.kind:
-        case FailureKind.DISABLED:
-            remedy = "set its status to Active"
-        case FailureKind.NOT_ALLOWED:
-            remedy = "it must neither demand sessions nor forward: make it anew without sessions, or end the forwarding"
-        case _:
-            remedy = "compare its settings with those of the other backlog queues"
-    return f"cannot be emptied: {failure}; {remedy}"
+    return f"cannot be emptied: {failure}; {remedy(failure)}"
+
+
+def remedy(failure: Failure) -> str:
+    """What opens a queue that is shut."""
+    if failure.kind is FailureKind.DISABLED:
+        return "set its status to Active"
+    if failure.kind is FailureKind.NOT_ALLOWED:
+        return "it must neither demand sessions nor forward: make it anew without sessions, or end the forwarding"
+    return "compare its settings with those of the other backlog queues"
 
 
 class QueueSearch:

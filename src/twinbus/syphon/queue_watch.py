@@ -85,36 +85,42 @@ class QueueWatch:
         return sorted([index for index in found if index is not None])
 
     async def run(self) -> None:
-        """Look at the start and every quarter of an hour: a sender elsewhere may begin with more queues at any time."""
+        """Look at the start and every quarter of an hour: a sender elsewhere may begin with more queues at any time.
+
+        Sooner while nobody could say of some whether they are there: messages may lie in them.
+        """
         search, options = self._search, self._pump.options
         if search is None:
             return
-        pauses, found = Backoff(options), search.latest
+        pauses, found, has_looked = Backoff(options), search.latest, False
         while True:
             if found is not None:
                 self._take_up(found)
+            if found is not None and not found.passing:
                 pauses.reset()
                 await asyncio.sleep(options.look_again_s * (0.95 + 0.1 * options.chance()))
+            elif has_looked:
+                await asyncio.sleep(pauses.next_ms() / 1000)
+            has_looked = True
             try:
                 found = await search.look()
             except LineFailed:
                 found = None
-                await asyncio.sleep(pauses.next_ms() / 1000)
 
     async def are_these_all(self) -> bool:
-        """Whether a look finds no further queue, and none that lets us in again; `doubts` says what nobody can know.
+        """Whether a look says all there is to know: what it finds is taken up, and `doubts` says what stays unknown.
 
-        Raises `LineFailed`.
+        False: more can be known in a while, as of a queue that lets us in again. Raises `LineFailed`.
         """
         refusals = self._refusals()
         if self._search is None:
             self.doubts = self._doubts(refusals)
             return True
         found = await self._search.look()
-        is_more = self._take_up(found)
+        self._take_up(found)
         opened = set(found.queues) - set(found.shut)
         self.doubts = self._doubts(refusals | found.refused | found.shut | found.unsure)
-        return not is_more and not found.unsure and not opened & set(refusals)
+        return not found.passing and not opened & set(refusals)
 
     def _doubts(self, failures: Mapping[int, Failure]) -> list[str]:
         if not failures and all(is_absent(queue) for queue in self._pump.queues):
@@ -127,13 +133,12 @@ class QueueWatch:
         by_index = {index_of(path, self._primary_name): why for path, why in found.items()}
         return {index: why for index, why in by_index.items() if index is not None and why is not None}
 
-    def _take_up(self, found: BacklogQueues) -> bool:
-        """Empty from now on what was found; whether that is more than before."""
+    def _take_up(self, found: BacklogQueues) -> None:
+        """Empty from now on what was found."""
         if found.requests:
             self._chronicle.listed(found.requests)
-        self._backlog.unsure("; ".join(doubts(found.unsure)) or None)
+        self._backlog.unsure("; ".join(doubts(found.passing)) or None)
         known = {queue.path: queue for queue in self._pump.queues}
-        is_more = False
         for index in found.queues:
             path = backlog_path(self._primary_name, index)
             queue = known.get(path)
@@ -144,5 +149,3 @@ class QueueWatch:
                 if self._witness is not None:
                     self._witness.added(index)
             self._backlog.add(queue)
-            is_more = True
-        return is_more

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any
@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 from twinbus.errors import DecodeError, EnvelopeError
 from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.pairing.envelope import read_aliases
+from twinbus.pairing.failure import Failure
 from twinbus.syphon.letters import enqueued_ms, expiry_ms
 from twinbus.syphon.line import Line
+from twinbus.syphon.linked import LineFailed
 from twinbus.syphon.look import Wants, is_waiting, pages
 from twinbus.syphon.options import SyphonOptions
 from twinbus.syphon.pace import Pace
 from twinbus.syphon.placement import problem_of_letter
-from twinbus.syphon.queue_search import chosen
+from twinbus.syphon.queue_search import chosen, doubts
 from twinbus.syphon.reasons import path_problem
 
 if TYPE_CHECKING:
@@ -57,6 +59,8 @@ class Survey:
     """Would be dead-lettered: its time to live has ended."""
     unwanted: Share = field(default_factory=Share)
     """Stays where it is, by these options."""
+    kept: Share = field(default_factory=Share)
+    """Stays where it is: its queue cannot be emptied, and `doubts` says why."""
     set_aside: Share = field(default_factory=Share)
     """Scheduled or deferred in the backlog itself, by somebody else: no receiver gets it."""
     sessions: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -66,10 +70,15 @@ class Survey:
     """How many are told apart."""
     queues: tuple[int, ...] = ()
     """The backlog queues that were looked through, by index."""
-    doubt: str | None = None
-    """Why nobody can say whether these are all backlog queues with messages."""
+    doubts: list[str] = field(default_factory=list)
+    """Why nobody can say that this is all, and that all of it would come home; a line each."""
     order_problem: str | None = None
     """With `order_over`: why order cannot be promised."""
+
+    @property
+    def doubt(self) -> str | None:
+        """The same in one line; None: somebody can."""
+        return "; ".join(self.doubts) or None
 
     def add(self, letter: bytes, options: SyphonOptions, wants: Wants, now_ms: int) -> None:
         since_ms = enqueued_ms(letter)
@@ -112,7 +121,7 @@ class Survey:
         names[session_id] = names.get(session_id, 0) + 1
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return asdict(self) | {"doubt": self.doubt}
 
 
 async def survey(
@@ -122,21 +131,35 @@ async def survey(
     options: SyphonOptions | None = None,
     *,
     queues: Sequence[int] | None = None,
+    shut: Collection[int] = (),
 ) -> Survey:
-    """Look through all backlog queues and take nothing. Raises `LineFailed` if they cannot be looked into."""
+    """Look through all backlog queues and take nothing; `doubts` names those that did not let us look.
+
+    What lies in those that are `shut` would not move.
+    Raises `LineFailed` if the secondary does not answer.
+    """
     options = options or SyphonOptions()
     now_ms = int(time.time() * 1000)
     wants = Pace(options, now_ms).wants
-    found = Survey(queues=tuple(chosen(queue_count, queues)))
+    found, unread = Survey(queues=tuple(chosen(queue_count, queues))), dict[int, Failure]()
     line = Line(secondary, attempt_s=options.attempt_s, clock=lambda: int(time.monotonic() * 1000))
     await line.open()
     try:
         for index in found.queues:
             path = backlog_path(primary_name, index)
-            async for letters in pages(line, path):
-                for letter in letters:
-                    found.add(letter, options, wants, now_ms)
-                    found.check_order(letter, index, path, options, wants)
+            try:
+                async for letters in pages(line, path):
+                    for letter in letters:
+                        if index in shut:
+                            found.kept.add(len(letter), enqueued_ms(letter))
+                            continue
+                        found.add(letter, options, wants, now_ms)
+                        found.check_order(letter, index, path, options, wants)
+            except LineFailed as error:
+                if not line.is_open:
+                    raise
+                unread[index] = error.failure
     finally:
         await line.close()
+    found.doubts += doubts(unread)
     return found

@@ -221,8 +221,14 @@ class Syphon:
                 for each in list(self.pump.destinations.values())  # a copy: the loop goes on meanwhile
             ),
             troubles=self._backlog.troubles,
-            backlog=self.watch.latest,
+            backlog=self.backlog,
         )
+
+    @property
+    def backlog(self) -> BacklogLook | None:
+        """What the latest look into the backlog has found, and what is known of its queues since; None: nothing yet."""
+        latest = self.watch.latest
+        return None if latest is None else latest.beside(len(self.queues.shut))
 
     async def progress(self, every_s: float = 1.0) -> AsyncIterator[Progress]:
         """A look every so often, and a last one at the end; it stops there."""
@@ -404,7 +410,8 @@ class Syphon:
                 return False
         except LineFailed:
             return False
-        return self._is_quiet() and queues == [queue for queue in self.pump.queues if not queue.is_gone]
+        is_more = queues != [queue for queue in self.pump.queues if not queue.is_gone]  # whoever has found it
+        return not is_more and self._is_quiet()
 
 
 async def syphon(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from twinbus.pairing.failure import Failure, FailureKind
-from twinbus.syphon.queue_search import sorted_out
+from twinbus.syphon.queue_search import lasts, sorted_out
 
 NOT_FOUND = Failure(FailureKind.NOT_FOUND, "no such queue")
 REFUSED = Failure(FailureKind.UNAUTHORISED, "no right")
 DISABLED = Failure(FailureKind.DISABLED, "for now")
+FULL = Failure(FailureKind.FULL, "for now")
 
 
 def test_queues_that_open_are_there_and_those_not_found_are_not() -> None:
@@ -25,8 +26,41 @@ def test_a_queue_that_refuses_us_leaves_a_doubt_whatever_its_index() -> None:
 
 
 def test_a_queue_that_shows_itself_by_its_trouble_is_worked_with() -> None:
-    found = sorted_out(2, {0: None, 1: DISABLED, 7: DISABLED})
-    assert (found.queues, found.extra, found.doubt) == ((0, 1, 7), (7,), None)
+    found = sorted_out(2, {0: None, 1: DISABLED, 7: FULL})
+    assert (found.queues, found.extra, found.missing) == ((0, 1, 7), (7,), {})
+
+
+@pytest.mark.parametrize("kind", [FailureKind.NOT_ALLOWED, FailureKind.DISABLED, FailureKind.REJECTED])
+def test_a_queue_that_gives_nothing_to_a_syphon_is_named_with_a_remedy_whatever_its_index(kind: FailureKind) -> None:
+    failure = Failure(kind, "not for you")
+    found = sorted_out(2, {0: None, 1: failure, 7: failure})
+    assert (found.queues, list(found.shut), found.refused) == ((0, 1, 7), [1, 7], {})
+    assert [line.partition(";")[0] for line in found.doubts] == [
+        f"backlog queue {index} cannot be emptied: {failure}" for index in (1, 7)
+    ]
+    assert all(line.partition("; ")[2] for line in found.doubts), "what would help"
+
+
+def test_of_many_queues_that_cannot_be_emptied_some_are_named_and_the_others_counted() -> None:
+    found = sorted_out(2, dict.fromkeys(range(10), DISABLED) | {11: REFUSED})
+    assert len(found.doubts) == 7
+    assert found.doubts[5:] == [
+        "5 more backlog queues cannot be emptied either",
+        f"whether messages lie in backlog queue 11 cannot be told: {REFUSED}",
+    ]
+
+
+def test_an_answer_lasts_unless_it_is_an_outage() -> None:
+    kinds = {kind for kind in FailureKind if lasts(Failure(kind, "so"))}
+    assert kinds == {
+        FailureKind.NOT_FOUND,
+        FailureKind.DELETED,
+        FailureKind.UNAUTHORISED,
+        FailureKind.NOT_ALLOWED,
+        FailureKind.DISABLED,
+        FailureKind.REJECTED,
+    }
+    assert not lasts(Failure(FailureKind.UNAUTHORISED, "no token now", error=OSError("the issuer is away")))
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,15 @@ def test_one_queue_that_lets_us_in_is_enough() -> None:
     assert refuse_all(refusals, 14)
 
 
+def test_a_queue_that_is_gone_is_not_asked() -> None:
+    refusals = Refusals((*PATHS, "backlog/7"), 0)
+    assert not refuse_all(refusals, 0, 1, 2)
+    refusals.remove("backlog/7")
+    assert refuse_all(refusals, 3)
+    refusals.add("backlog/7")
+    assert not refuse_all(refusals, 4)
+
+
 @pytest.mark.parametrize(
     "failure",
     [

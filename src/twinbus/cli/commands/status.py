@@ -34,6 +34,7 @@ UNKNOWN, EMPTY = "?", "-"
 SESSIONS_SHOWN = 20
 LOOK_EVERY_S = 0.2
 EXTRA = "beyond --count"
+SHUT = "not emptied"
 SYPHON_WORDS = {True: "seen", False: "no syphon seen: the oldest message lies untouched", None: "cannot be told"}
 _UNITS = ("B", "KB", "MB", "GB", "TB")
 
@@ -63,7 +64,8 @@ def status(
     Nothing is changed and no message is taken; everything is as of now. Settings, sizes and dead letters need Manage on
     the secondary. How many messages wait, and since when, needs Listen: without Manage they are counted by peeking, up
     to 1000 a queue, and "1,000+" says that there are more. What may not be read is shown as "?" (null in JSON). Exit
-    code 1 if one of the two does not answer, or a backlog queue can be neither sent to nor read.
+    code 1 if one of the two does not answer, a backlog queue can be neither sent to nor read, or no syphon can empty
+    one: it demands sessions, forwards, or is disabled.
 
     \b
     Examples:
@@ -120,7 +122,7 @@ def sessions_table(found: Survey) -> str:
         (entity, messages, repr(session) if session else "(no session)")
         for entity, session, messages in found.largest_sessions(SESSIONS_SHOWN)
     ]
-    doubt = "" if found.doubt is None else f"\n{found.doubt}"
+    doubt = "".join([f"\n{doubt}" for doubt in found.doubts])
     if not rows:
         return f"nothing lies in the backlog that would go home{doubt}"
     more = found.session_count - len(rows)
@@ -142,6 +144,7 @@ def report(seen: Inspection) -> str:
         *_summary(seen),
         *(f"{queue.path}: {what}" for queue in seen.queues for what in queue.differs),
     ]
+    parts += [f"{queue.path} cannot be emptied: {queue.shut}" for queue in seen.shut]
     if any(queue.active or queue.at_least for queue in seen.extra):
         parts.append(f"{EXTRA}: a sender elsewhere has more backlog queues; what lies there comes home too")
     if seen.doubt:
@@ -158,6 +161,7 @@ def _side(side: SideReport) -> str:
 
 def _row(queue: QueueReport) -> tuple[object, ...]:
     state = ("readable" if queue.takes_messages is None else "open") if queue.problem is None else queue.problem
+    state = state if queue.shut is None or queue.problem is not None else SHUT
     return (
         queue.path,
         _waiting(queue.active, queue.at_least),
@@ -170,7 +174,7 @@ def _row(queue: QueueReport) -> tuple[object, ...]:
 
 def _extra_row(queue: QueueReport) -> tuple[object, ...]:
     *known, state = _row(queue)
-    return (*known, EXTRA if queue.problem is None else state)
+    return (*known, EXTRA if queue.problem is None and queue.shut is None else state)
 
 
 def _summary(seen: Inspection) -> list[str]:
@@ -226,4 +230,9 @@ def _trouble(seen: Inspection) -> str:
     if closed and seen.secondary.is_reachable:
         what = "can be neither sent to nor read"
         trouble.append(f"{len(closed)} of {len(seen.queues)} backlog queues {what} ({closed[0].problem})")
+    shut = [queue for queue in seen.shut if queue not in closed]
+    if shut:
+        first, *others = shut
+        more = f" and {len(others)} more" if others else ""
+        trouble.append(f"{first.path}{more} cannot be emptied ({first.shut})")
     return "; ".join(trouble)

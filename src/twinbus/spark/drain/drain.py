@@ -17,7 +17,7 @@ from twinbus.spark.drain.rounds import parallelism, refuse_speculation, run_roun
 from twinbus.spark.drain.shard import ShardReport
 from twinbus.syphon.order_check import first_order_problem, order_refused
 from twinbus.syphon.progress import RateGauge
-from twinbus.syphon.queue_search import ABSENT, FOR_GOOD, BacklogQueues, QueueSearch
+from twinbus.syphon.queue_search import ABSENT, FOR_GOOD, SHUT, BacklogQueues, QueueSearch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -125,10 +125,10 @@ def drain(
 
     `ending` is "empty" only if a look at all backlog queues there are, after the tasks, found nothing: messages that a
     killed task had under lock come back and are waited for. "unsure": the same, but nobody can say whether there are
-    more queues, and `doubt` says why. "stuck": a round moved nothing, or the secondary is gone; `troubles` says why.
-    "order unknown": a message lies in a queue that is not its own. Raises `TwinbusError` if the secondary cannot be
-    looked into at first, if order cannot be promised from the start, or Spark gives up. With `counts_quarantine` it
-    counts what is in quarantine at the end: a peek a queue if nothing is.
+    more queues, or one cannot be emptied, and `doubt` says why. "stuck": a round moved nothing, or the secondary is
+    gone; `troubles` says why. "order unknown": a message lies in a queue that is not its own. Raises `TwinbusError` if
+    the secondary cannot be looked into at first, if order cannot be promised from the start, or Spark gives up. With
+    `counts_quarantine` it counts what is in quarantine at the end: a peek a queue if nothing is.
     """
     refuse_speculation(spark)
     dial = options.secondary.namespace().dial(options.attempt_s)
@@ -163,7 +163,9 @@ class _Driver:
         self._gauge = RateGauge(0)
         self._done = Drained()
         self._paths: dict[int, str] = {}
-        """By index, the queues that can be looked into."""
+        """By index, the queues that can be emptied."""
+        self._shut: tuple[int, ...] = ()
+        """Those that cannot; senders have spread sessions over them too."""
 
     def run(self) -> Drained:
         done = self._done
@@ -190,9 +192,9 @@ class _Driver:
         return done
 
     def _first_look(self) -> dict[int, Extent]:
-        """As `_waiting`; queues that can never be read are left out. Raises `TwinbusError` if not one can be."""
+        """As `_waiting`; queues that can never be read are left out. Raises `TwinbusError` if not one is there."""
         extents = self._waiting()
-        if not self._paths:
+        if not self._paths and self._done.missing:
             reason = next(iter(self._done.missing.values()))
             raise TwinbusError(f"no backlog queue of {self._options.primary_name} can be read: {reason}")
         if self._options.order is not None:
@@ -202,7 +204,7 @@ class _Driver:
     def _check_order(self) -> None:
         """Raises `TwinbusError` if a message is in sight whose order is not known; every task looks at the others."""
         options, queues = self._options, list(self._paths)
-        over = tuple([index for index in queues if index < options.queue_count])
+        over = tuple(sorted([index for index in {*queues, *self._shut} if index < options.queue_count]))
         problem = self._browser.run(
             "the backlog",
             lambda: first_order_problem(
@@ -216,13 +218,15 @@ class _Driver:
     def _waiting(self) -> dict[int, Extent]:
         """The queues in which something waits, under lock or not, and about how much. Looks for further ones, too."""
         queues = self._find()
-        paths = {index: backlog_path(self._options.primary_name, index) for index in queues.queues}
+        self._shut = tuple(queues.shut)
+        emptied = [index for index in queues.queues if index not in queues.shut]  # of the others `doubt` speaks
+        paths = {index: backlog_path(self._options.primary_name, index) for index in emptied}
         found, refusals = self._browser.waiting_or_refused(list(paths.values()))
         for index, path in list(paths.items()):
             failure = refusals.get(path)
             if failure is None:
                 continue
-            if failure.kind not in FOR_GOOD:
+            if failure.kind not in FOR_GOOD | SHUT:
                 raise Unreachable(f"{path}: {failure}", failure)
             del paths[index]
             self._done.missing[index] = str(failure)

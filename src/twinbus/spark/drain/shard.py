@@ -33,7 +33,7 @@ from twinbus.syphon.destination import State
 from twinbus.syphon.line import Line
 from twinbus.syphon.linked import LineFailed
 from twinbus.syphon.look import peek
-from twinbus.syphon.queue_search import FOR_GOOD
+from twinbus.syphon.queue_search import FOR_GOOD, SHUT
 
 LOOK_S = 0.25
 COLLECT_AFTER = 50_000
@@ -169,6 +169,7 @@ async def _pump(
                 break
         else:
             await syphon.finished()
+            trouble = syphon.queues.doubt or ""
     return syphon.look(), trouble, order_problems[0] if order_problems else ""
 
 
@@ -183,7 +184,7 @@ async def _refusal(secondary: Dial, paths: Sequence[str], options: DrainOptions)
         for path in paths:
             await peek(line, path, 1, 1)
     except LineFailed as error:
-        return f"{path}: {error.failure}" if error.failure.kind in FOR_GOOD else ""
+        return f"{path}: {error.failure}" if error.failure.kind in FOR_GOOD | SHUT else ""
     finally:
         await line.close()
     return ""
