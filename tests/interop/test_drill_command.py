@@ -265,6 +265,18 @@ def test_an_entity_that_is_not_active_is_not_drilled(spaces: NamespacePair, caps
     assert status_of(spaces.primary) == "ReceiveDisabled"
 
 
+def test_a_backlog_that_would_keep_canaries_is_not_drilled(
+    spaces: NamespacePair, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with admin_of(spaces.secondary) as admin:
+        for index in range(2):
+            admin.create_queue(f"contoso/x-servicebus-transfer/{index}")
+        admin.update_queue(admin.get_queue("contoso/x-servicebus-transfer/1"), status="ReceiveDisabled")
+    assert run(["drill", "--entity", "orders", *QUICK]) == 1
+    assert "backlog queue 1 cannot be emptied: disabled" in capsys.readouterr().err
+    assert (lying_in(spaces.primary), status_of(spaces.primary)) == (0, "Active")
+
+
 # --- interrupted ---
 
 

@@ -103,7 +103,7 @@ def drain(
     several share a deep one. Whatever is killed (a task, an executor, this process) loses nothing; what is repeated has
     the same id. It ends with 0 when a look at all backlog queues of the primary, those beyond --count too, finds
     nothing, under lock or not, and nothing is in quarantine; with 3 if nothing moves any more, after SIGTERM, while
-    messages are in quarantine, or if it may not look everywhere.
+    messages are in quarantine, if it may not look everywhere, or if a backlog queue cannot be emptied.
 
     Executors look up connection strings themselves, in TWINBUS_PRIMARY and TWINBUS_SECONDARY of their own environment
     unless told otherwise: no plan, log or page of Spark has a key in it.

@@ -127,7 +127,8 @@ def syphon(
 
     With --until-empty it ends with 0 if every backlog queue of the primary is empty, those beyond --count too, and
     nothing is in quarantine; with 1 if neither the primary nor a message knows an entity that was named. Otherwise it
-    ends with 3: after --first or SIGTERM, while messages are in quarantine, or if it may not look everywhere.
+    ends with 3: after --first or SIGTERM, while messages are in quarantine, if it may not look everywhere,
+    or if a backlog queue cannot be emptied, because it demands sessions, forwards or is disabled.
 
     SIGTERM and Ctrl-C stop it cleanly, SIGUSR1 pauses it, the next SIGUSR1 goes on; so does SIGUSR2.
 
