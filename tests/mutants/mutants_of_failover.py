@@ -304,6 +304,14 @@ FAILOVER = (
         "test_an_attempt_with_hardly_any_time_left_is_no_proof_against_secondary_or_queue",
     ),
     Mutant(
+        "P6",
+        "pairing/secondary.py",
+        "        return self.doubt(at) if at - self._answered_at >= PAUSE_MAX_S else ()",
+        "        return self.doubt(at)",
+        "callers who have too little time have a connection made for each of their messages",
+        "test_attempts_with_too_little_time_lead_to_few_trials",
+    ),
+    Mutant(
         "P7",
         "client/probing.py",
         'event = PingSucceeded if probe == "ping" else LinkOpened',

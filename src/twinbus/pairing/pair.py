@@ -205,7 +205,7 @@ class Pair:
     def doubt_secondary(self, at: float, generation: int) -> None:
         """An attempt that began in this generation got no answer, but had too little time for one."""
         if generation == self.secondary.generation:
-            self.order(None, *self.secondary.doubt(at))
+            self.order(None, *self.secondary.doubt_a_little(at))
 
     def trial_failed(self, at: float, generation: int, failure: Failure, chance: float) -> None:
         """A trial that began in this generation could not connect."""

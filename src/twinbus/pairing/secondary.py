@@ -14,6 +14,7 @@ has little time left, and all of them connect at once.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf
 from typing import NamedTuple
 
 from twinbus.pairing.effects import Effect, Rouse, Tell, TrySecondary
@@ -77,6 +78,8 @@ class Secondary:
         self._attempt_s = attempt_s
         self._pauses = 0
         self._opened_at = 0.0
+        self._answered_at = -inf
+        """When it was last found to be there."""
         self._is_doubted = False
 
     @property
@@ -113,6 +116,7 @@ class Secondary:
 
     def reached(self, at: float, why: str = "a trial connected") -> tuple[Effect, ...]:
         """It can be connected to."""
+        self._answered_at = at
         was_doubted, self._is_doubted = self._is_doubted, False
         if isinstance(self.state, Open):
             return self._rouse_all() if was_doubted else ()
@@ -124,15 +128,19 @@ class Secondary:
 
     def stored(self, at: float) -> tuple[Effect, ...]:
         """A backlog queue took something."""
-        self._pauses = 0
+        self._pauses, self._answered_at = 0, at
         return () if self.is_open and not self._is_doubted else self.reached(at, "a backlog queue took messages")
 
     def proves_nothing(self, failure: Failure, had_s: float) -> bool:
         """No answer in less time than a trial has: a caller who had no more of it left is no proof against anybody."""
         return failure.kind is FailureKind.NO_ANSWER and had_s < min(TRIAL_S, self._attempt_s)
 
+    def doubt_a_little(self, at: float) -> tuple[Effect, ...]:
+        """There was no answer in too little time for one: have a trial show how it is, if nothing else just has."""
+        return self.doubt(at) if at - self._answered_at >= PAUSE_MAX_S else ()
+
     def doubt(self, at: float) -> tuple[Effect, ...]:
-        """There was no answer, be it from one queue or in too little time: have a trial show whether there is one."""
+        """A queue gave no answer on an open connection: have a trial show whether anybody else would."""
         if not self.is_open or self._is_doubted:
             return ()
         self._is_doubted = True

@@ -267,7 +267,7 @@ class Call:
         secondary, is_silent = self._watch.secondary, failure.kind is Kind.NO_ANSWER
         if is_silent and had_s < min(TRIAL_S, self.rules.attempt_s):
             if not secondary.is_away and secondary.period == self._secondary_period:
-                secondary.doubted()
+                secondary.doubted_in_haste()
         elif is_about_the_secondary(failure):
             self._tried_queues.discard(queue)
             self._watch.connection_lost(self._secondary_period)

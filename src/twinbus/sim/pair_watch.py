@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable
+from math import inf
 from typing import TYPE_CHECKING
 
 from twinbus.pairing.entity import Entity
@@ -84,6 +85,7 @@ class SecondaryWatch:
         self._trial_period = 0
         self._pause_s = PAUSES_S[0]
         self._is_doubted = False
+        self._answered_at = -inf
 
     def lost(self, period: int) -> bool:
         """An attempt begun in that period could not connect, or lost its connection; whether that is news."""
@@ -102,6 +104,7 @@ class SecondaryWatch:
 
     def found(self) -> None:
         """Somebody connected to it."""
+        self._answered_at = self._loop.now
         if self._is_doubted or self.is_away:
             self._is_doubted, self._settled_at = False, self._loop.now
         if self.is_away:
@@ -112,6 +115,10 @@ class SecondaryWatch:
     def doubted(self) -> None:
         """A queue said nothing on an open connection."""
         self._is_doubted = True
+
+    def doubted_in_haste(self) -> None:
+        """Nobody answered, but in too little time; that counts for something if nobody has answered for a while."""
+        self._is_doubted |= self._loop.now - self._answered_at >= PAUSES_S[1]
 
     def trial_begins(self, timeout_s: float) -> None:
         now = self._loop.now

@@ -217,6 +217,18 @@ def test_a_trial_ordered_out_of_doubt_comes_no_earlier_than_the_back_off_that_be
     assert core.begin_trial(5.2) == (0, 1.0)
 
 
+def test_attempts_with_too_little_time_lead_to_few_trials() -> None:
+    """Callers who never have enough of it must not have a connection made for each of their messages."""
+    core = pair()
+    asked = []
+    for tenths in range(50, 100):
+        core.doubt_secondary(tenths / 10, 0)
+        asked += trials(tuple(effect for _, effect in core.take_orders()))
+        if core.begin_trial(tenths / 10)[0] is not None:
+            core.trial_connected(tenths / 10)
+    assert asked == [5.0, 7.0, 9.0]
+
+
 def test_if_nobody_answers_the_trial_either_no_queue_is_charged() -> None:
     core = pair()
     for queue in range(3):
