@@ -200,8 +200,8 @@ def raise_nothing(self: Pair, entity: Entity, failure: Failure) -> Verdict:
 JUDGE = Pair.judge
 
 
-def lose_nothing(self: Pair, queue: int, at: float, failure: Failure, generation: int | None = None) -> None:
-    return None
+def lose_nothing(self: Pair, queue: int, at: float, failure: Failure, generation: int | None = None) -> bool:
+    return False
 
 
 def blame_the_queue(failure: Failure) -> bool:

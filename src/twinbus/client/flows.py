@@ -344,11 +344,11 @@ class Sending(SendRecord):
         if opinion is Verdict.RAISE:
             self._raise(failure)
         if opinion is Verdict.DOWN:
-            self._pair.queue_failed(queue, self._at, failure, generation)
-            search.failed.add(queue)
-            search.failed &= self._pair.rotation.lost.keys()  # others were not to blame
-            if queue not in search.failed:
+            if self._pair.queue_failed(queue, self._at, failure, generation):
+                search.failed.add(queue)
+            else:
                 self._check_doubts(failure, search.doubts)
+            search.failed &= self._pair.rotation.lost.keys()  # others were not to blame
             return
         self._tell_busy(queue, failure)
         if search.busy is None:

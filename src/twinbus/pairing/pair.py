@@ -178,21 +178,22 @@ class Pair:
         if self.rotation.confirm(queue):
             self.order(None, Tell("backlog_queue_back", "it takes messages again", {"queue": queue}))
 
-    def queue_failed(self, queue: int, at: float, failure: Failure, generation: int | None = None) -> None:
-        """The queue leaves the rotation, for all senders.
+    def queue_failed(self, queue: int, at: float, failure: Failure, generation: int | None = None) -> bool:
+        """The queue leaves the rotation, for all senders; False: it was not to blame, and stays as it is.
 
         `generation` is that of the secondary when the attempt began. Silence that the secondary as a whole has broken
         since, or has not yet, is not the queue's.
         """
         is_silent = failure.kind is FailureKind.NO_ANSWER
         if is_silent and not (self.secondary.is_open and generation in (None, self.secondary.generation)):
-            return
+            return False
         if self.rotation.lose(queue, at, failure):
             wait_s = self.rotation.lost[queue].back_at - at if queue in self.rotation.lost else 0.0
             details = {"queue": queue, "kind": failure.kind.value, "wait_s": wait_s}
             self.order(None, Tell("backlog_queue_lost", str(failure), details))
         if is_silent:
             self.order(None, *self.secondary.doubt(at))
+        return True
 
     # --- the secondary as a whole ---
 

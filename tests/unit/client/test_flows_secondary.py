@@ -222,6 +222,18 @@ def _choice(queue: int) -> Choice:
     return choice
 
 
+def test_a_queue_whose_silence_was_the_secondarys_is_tried_again_even_if_it_was_lost_for_something_else() -> None:
+    bus = failed_over(1, replace(RULES, probation_s=1, attempt_s=5))
+    bus.backlog[0].says(SILENT)
+    call = bus.send("a")
+    bus.later(1, lambda: bus.pair.secondary_failed(1, 0, Failure(Kind.UNREACHABLE, "refused"), 0.5))
+    bus.later(2, lambda: bus.pair.trial_connected(2))
+    bus.later(3, lambda: bus.pair.queue_failed(0, 3, Failure(Kind.DISABLED, "switched off for a moment")))
+    bus.run()
+    assert call.receipt.side is Side.BACKLOG
+    assert call.ended_at == 5
+
+
 def test_a_single_queue_that_is_silent_alone_is_lost_after_one_trial() -> None:
     bus = failed_over(1)
     bus.backlog[0].always = SILENT
