@@ -320,7 +320,7 @@ PIPELINE = (
     Mutant(
         "D4",
         "spark/transforms/reconciliation.py",
-        '    return _in_any(silence.told, f"arrived_ms - {apart}", f"last_ack_ms + {apart} - 1")',
+        '    return _in_any(silence.told, "arrived_ms - reach_ms", "last_ack_ms + reach_ms - 1")',
         "    return F.lit(False)",
         "a message that was acknowledged and never stored is not found if its queue goes quiet",
         "test_a_report_says_what_the_records_prove_and_no_more",
@@ -332,5 +332,29 @@ PIPELINE = (
         "        return 0",
         "a report does not say how many more messages are lost than it names",
         "test_messages_that_are_not_named_are_counted_and_can_be_written_to_a_file",
+    ),
+    Mutant(
+        "D4",
+        "spark/transforms/reconciliation.py",
+        "    later = in_minutes(reach_ms) + horizon_min",
+        "    later = F.lit(horizon_min)",
+        "a message of a client whose clock is behind is lost because others seem to have overtaken it",
+        "test_no_answer_is_certain_that_a_wrong_clock_could_have_made",
+    ),
+    Mutant(
+        "D4",
+        "spark/transforms/reconciliation.py",
+        '(col("backlogged_at_min") + own < col("own_home_to_min"))',
+        '(col("backlogged_at_min") + own < col("home_to_min"))',
+        "a message in the backlog is lost because those of another machine, whose clock is ahead, have come home",
+        "test_no_answer_is_certain_that_a_wrong_clock_could_have_made",
+    ),
+    Mutant(
+        "D4",
+        "spark/compaction/machines.py",
+        "max(found) - min(found) if found else 0",
+        "0",
+        "a clock that is set while its process runs is taken for one that was always right",
+        "test_by_how_much_a_clock_was_set_is_told_for_all_who_share_it",
     ),
 )

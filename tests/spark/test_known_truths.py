@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from known_truths import TRUTHS
+from clock_truths import CLOCK_TRUTHS
+from known_truths import TRUTHS, Truth
 from ledger_story import BASE_MS, MINUTE
 from told_ledger import told_ledger
 
@@ -34,8 +35,18 @@ def report(spark: SparkSession, ledger: Path) -> Findings:
 
 @pytest.mark.parametrize("name", TRUTHS)
 def test_a_report_says_what_the_records_prove_and_no_more(spark: SparkSession, tmp_path: Path, name: str) -> None:
-    truth = TRUTHS[name]
-    with told_ledger(tmp_path) as told:
+    says_what_is_proven(spark, tmp_path, TRUTHS[name])
+
+
+@pytest.mark.parametrize("name", CLOCK_TRUTHS)
+def test_no_answer_is_certain_that_a_wrong_clock_could_have_made(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    says_what_is_proven(spark, tmp_path, CLOCK_TRUTHS[name])
+
+
+def says_what_is_proven(spark: SparkSession, ledger: Path, truth: Truth) -> None:
+    with told_ledger(ledger) as told:
         truth.tell(told)
         found = report(spark, told.write())
     assert found.reconciliation.entities == truth.classes

@@ -44,6 +44,7 @@ with m as (
     count(*) filter (kind = 'expired' and queue = '') as old_here,
     count(*) filter (kind = 'expired' and queue <> '') as old_there,
     count(*) filter (kind = 'stored' and queue = '') as kept,
+    min(at_ms) filter (kind = 'stored' and queue = '') as kept_ms,
     count(*) filter (kind = 'duplicate' and queue = '') as dup,
     count(*) filter (kind = 'delivered' and queue = '') as done,
     count(*) filter (kind = 'received' and queue = '') as taken,
@@ -54,15 +55,25 @@ with m as (
     max(queue) filter (kind = 'backlogged') as q, count(distinct queue) filter (kind = 'backlogged') as queues,
     min(at_ms) filter (kind = 'backlogged') // 60000 as parked_min,
     min(at_ms) filter (kind in ('accepted','sent_home') or (kind = 'stored' and queue = '')) as arrived,
-    max(until_ms) filter (kind in ('accepted','sent_home','backlogged','stored')) as due
+    max(until_ms) filter (kind in ('accepted','sent_home','backlogged','stored')) as due,
+    array_agg(distinct process) filter (kind in ('accepted','sent_home')) as ackers,
+    array_agg(distinct process) filter (kind in ('accepted','backlogged')) as senders,
+    abs(kept_ms - min(at_ms) filter (kind in ('accepted','sent_home') and queue = '')) as apart
   from m group by all
+), clocks as (
+  select ackers[1] as process, max(apart) as apart from f where ok + home = 1 and kept = 1 group by all
+), e as (  -- by how many minutes a message may have come later than it says
+  select entity, message_id, if(count(apart) = count(*), (max(apart) + 59999) // 60000, 0) as reach
+  from (select entity, message_id, unnest(ackers) as process from f where len(ackers) = 1 or ok + home <= 2)
+  left join clocks using (process) group by all
 ), g as (
-  select *, arrived // 60000 as arrived_min,
+  select f.*, coalesce(reach, 0) as reach, arrived // 60000 as arrived_min,
     greatest(arrived, coalesce(due, 0)) // 60000 as due_min,
     max(arrived // 60000) filter (done > 0) over (partition by entity, session) as done_to,
     max(arrived // 60000) filter (kept > 0) over (partition by entity) as kept_to,
-    max(parked_min) filter (home > 0 and queues = 1) over (partition by entity, q) as home_to
-  from f
+    max(parked_min) filter (home > 0 and queues = 1) over (partition by entity, q) as home_to,
+    max(parked_min) filter (home > 0 and queues = 1) over (partition by entity, q, senders) as own_home_to
+  from f left join e using (entity, message_id)
 )
 select entity, message_id, first_ms, case
   when ok + parked + doubt = 0 then if(refused > 0, 'not_sent', 'sent_elsewhere')
@@ -73,19 +84,21 @@ select entity, message_id, first_ms, case
   when old_here > 0 then 'expired'
   when unwanted > 0 then 'discarded'
   when sent_on > 0 then 'forwarded'
-  when kept > 0 and arrived <= (
+  when kept > 0 and kept_ms <= (
     select max(r.at_ms) from steps r where r.kind = 'removed' and lower(r.entity) = g.entity) then 'discarded'
   when binned > 0 and parked = 0 then 'discarded'
   when kept > 0 then 'waiting'
   when ok + home > 0 then
-    if(coalesce(due_min + $horizon < done_to, false) or coalesce(arrived_min + $horizon < kept_to, false),
-       'lost', 'stored_on_primary')
+    if(coalesce(due_min + reach + $horizon < done_to, false)
+       or coalesce(arrived_min + reach + $horizon < kept_to, false), 'lost', 'stored_on_primary')
   when dead_there > again + binned then 'dead_lettered'
   when old_there > 0 then 'expired'
   when binned > 0 then 'discarded'
   when parked > 0 and gone > 0 then 'lost'
   when parked > 0 then
-    if(touched = 0 and queues = 1 and coalesce(parked_min + $horizon < home_to, false), 'lost', 'waiting')
+    case when touched > 0 or queues > 1 then 'waiting'
+      when len(senders) = 1 and coalesce(parked_min + $horizon < own_home_to, false) then 'lost'
+      when coalesce(parked_min + $horizon < home_to, false) then 'unknown' else 'waiting' end
   else 'in_doubt' end as verdict
 from g
 """

@@ -28,15 +28,24 @@ class Truth(NamedTuple):
 TRUTHS: dict[str, Truth] = {}
 
 
-def truth(
-    code: int, words: str = "", **classes: dict[str, int]
-) -> Callable[[Callable[[ToldLedger], None]], Callable[[ToldLedger], None]]:
-    def keep(tell: Callable[[ToldLedger], None]) -> Callable[[ToldLedger], None]:
-        named = {entity.replace("__", ":"): found for entity, found in classes.items()}
-        TRUTHS[tell.__name__] = Truth(tell, named, code, words)
-        return tell
+Teller = Callable[[ToldLedger], None]
 
-    return keep
+
+def keep_in(truths: dict[str, Truth]) -> Callable[..., Callable[[Teller], Teller]]:
+    """Gives what puts a story among these truths: `@truth(exit code, words, entity={class: messages})`."""
+
+    def truth(code: int, words: str = "", **classes: dict[str, int]) -> Callable[[Teller], Teller]:
+        def keep(tell: Teller) -> Teller:
+            named = {entity.replace("__", ":"): found for entity, found in classes.items()}
+            truths[tell.__name__] = Truth(tell, named, code, words)
+            return tell
+
+        return keep
+
+    return truth
+
+
+truth = keep_in(TRUTHS)
 
 
 def ids(count: int, name: str = "m") -> list[str]:

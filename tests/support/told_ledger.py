@@ -5,8 +5,9 @@
     client.say(3, Kind.ACCEPTED, "orders", "m1", namespace="contoso")
     told.write()
 
-Times are minutes after `BASE_MS`. A writer ends with `closed` in good order, is `killed` (its last record is the last
-that it said), or is still `running` when the ledger is read: then it holds its segment until `end()`.
+Times are minutes after `BASE_MS`, as they truly are; the clock of a writer may be wrong. A writer ends with `closed` in
+good order, is `killed` (its last record is the last that it said), or is still `running` when the ledger is read: then
+it holds its segment until `end()`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+from unittest import mock
 
 from ledger_story import BASE_MS, MINUTE
 
@@ -25,6 +27,8 @@ from twinbus.ledger import Event, Kind, Ledger, LedgerOptions
 
 Ending = Literal["closed", "killed", "running"]
 PRIMARY, SECONDARY = "contoso", "backup"
+START_MIN = 1000.0
+"""What the clock that nobody sets shows at the beginning."""
 QUEUE = f"{PRIMARY}/x-servicebus-transfer/0"
 
 
@@ -36,10 +40,21 @@ class Writer:
     ending: Ending = "closed"
     closed_at: float | None = None
     """When it closes; None: with its last record."""
+    machine: str = ""
+    """Which one it runs on; empty: the one of the test, and of all others that say nothing."""
+    ahead: float = 0.0
+    """By how many minutes its clock is ahead; negative: behind."""
+    set_at: dict[float, float] = field(default_factory=dict)
+    """When its clock is set while it runs, and how far it is ahead from then on."""
     events: list[tuple[float, int, Event]] = field(default_factory=list)
 
     def say(self, minute: float, kind: Kind, entity: str, *ids: str, **more: Any) -> None:
         self.events.append((minute, len(self.events), Event(kind, entity, message_ids=ids, **more)))
+
+    def shown(self, minute: float) -> float:
+        """What its clock shows."""
+        sets = [each for each in self.set_at if each <= minute]
+        return minute + (self.set_at[max(sets)] if sets else self.ahead)
 
     # What clients, syphons and namespaces say, with the names that they use.
 
@@ -103,17 +118,20 @@ class ToldLedger:
         now = [0.0]
 
         def clock_ns() -> int:
-            return round(self._base_ms + now[0] * MINUTE) * 1_000_000
+            return round(self._base_ms + writer.shown(now[0]) * MINUTE) * 1_000_000
+
+        def monotonic_ns() -> int:
+            return round((START_MIN + now[0]) * MINUTE) * 1_000_000
 
         told = sorted(writer.events, key=lambda each: each[:2])
         now[0] = told[0][0] if told else 0.0
-        ledger = Ledger(
-            LedgerOptions(directory=folder, program=writer.program, sync_interval_s=None), clock_ns=clock_ns
-        )
-        for minute, _, event in told:
-            now[0] = minute
-            ledger.record(event)
-        assert ledger.flush(60)
+        options = LedgerOptions(directory=folder, program=writer.program, sync_interval_s=None)
+        with _on(writer.machine):
+            ledger = Ledger(options, clock_ns=clock_ns, monotonic_ns=monotonic_ns)
+            for minute, _, event in told:
+                now[0] = minute
+                ledger.record(event)
+            assert ledger.flush(60)
         if writer.ending == "closed":
             now[0] = now[0] if writer.closed_at is None else writer.closed_at
             assert ledger.close(60)
@@ -125,6 +143,19 @@ class ToldLedger:
         """Those who are still running close."""
         while self._open:
             self._open.pop().close()
+
+
+@contextmanager
+def _on(machine: str) -> Iterator[None]:
+    """On a machine of that name, which was started at a time of its own."""
+    if not machine:
+        yield
+        return
+    with (
+        mock.patch("twinbus.ledger.writer.boot_id", return_value=f"start of {machine}"),
+        mock.patch("twinbus.ledger.writer.socket.gethostname", return_value=machine),
+    ):
+        yield
 
 
 @contextmanager

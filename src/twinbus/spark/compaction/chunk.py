@@ -21,7 +21,7 @@ from twinbus.ledger.events import SCHEMA_VERSION
 from twinbus.ledger.kinds import FACTS, Kind
 from twinbus.ledger.lines import CRC_MARK, LINE_BYTES_MAX, NUMBER_MAX, Flaw, read_line
 from twinbus.ledger.reader import conflict_text
-from twinbus.spark.compaction.clocks import AHEAD_MS, FIRST_PLAUSIBLE_MS, put_right
+from twinbus.spark.compaction.clocks import AHEAD_MS, FIRST_PLAUSIBLE_MS, offsets, put_right
 from twinbus.spark.compaction.conflicts import Earlier, different_in
 from twinbus.spark.compaction.file_names import file_name
 from twinbus.spark.compaction.manifest import Clock, Gap, Process, Rejected, Trouble
@@ -235,7 +235,8 @@ class _Reading:
         new, wrong = put_right(new)
         found = _process_in(new)
         ahead_ms = max(0, found.last_ms - self._now_ms - AHEAD_MS)
-        found.clock = Clock(*wrong, ahead_ms=ahead_ms, is_unset=found.first_ms < FIRST_PLAUSIBLE_MS)
+        is_unset = found.first_ms < FIRST_PLAUSIBLE_MS
+        found.clock = Clock(*wrong, ahead_ms=ahead_ms, is_unset=is_unset, offsets=offsets(new))
         self._seen[process] = joined([*self._seen.get(process, []), *found.ranges])
         self.result.processes.setdefault(process, Process()).add(found)
         return new

@@ -54,6 +54,14 @@ def put_right(table: Any) -> tuple[Any, Wrong]:
     )
 
 
+def offsets(table: Any) -> list[int]:
+    """The smallest and the largest offset between both clocks, in milliseconds; empty if nothing tells."""
+    if not table.num_rows or table["monotonic_us"].null_count or table["at_ms"].null_count:
+        return []
+    found = table["at_ms"].to_numpy() - table["monotonic_us"].to_numpy() // 1000
+    return [int(found.min()), int(found.max())]
+
+
 def _wrong_for_a_while(offset: Any, monotonic_us: Any) -> Any:
     """Which records lie between two others that agree with each other, and not with them."""
     wrong = np.zeros(len(offset), bool)

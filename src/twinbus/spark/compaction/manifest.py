@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from twinbus.errors import StoreDamaged, StoreError, StoreInUse, StoreTooNew
+from twinbus.ledger.disk import Disk
 from twinbus.ledger.endings import End
 from twinbus.spark.compaction.number_ranges import Range, joined
 from twinbus.spark.compaction.primaries import different
@@ -75,12 +76,18 @@ class Clock(msgspec.Struct):
     """By how much its records were later than the moment at which they were read, at most."""
     is_unset: bool = False
     """Whether it had not been set: records are older than any can be."""
+    offsets: list[int] = []
+    """The smallest and the largest number of milliseconds that it was ahead of the clock that is never set; empty:
+    nobody looked.
+    """
 
     def add(self, more: Clock) -> None:
         self.count += more.count
         self.most_ms = max(self.most_ms, more.most_ms, key=abs)
         self.ahead_ms = max(self.ahead_ms, more.ahead_ms)
         self.is_unset = self.is_unset or more.is_unset
+        found = [*self.offsets, *more.offsets]
+        self.offsets = [min(found), max(found)] if found else []
 
 
 class Process(msgspec.Struct):
@@ -199,18 +206,9 @@ def write_whole(file: Path, data: bytes) -> None:
             opened.flush()
             os.fsync(opened.fileno())
         fresh.replace(file)
-        sync_names(file.parent)
+        Disk().sync_names(file.parent)
     except OSError as error:
         raise StoreError(f"nothing can be written to {file.parent}: {error.strerror}") from error
-
-
-def sync_names(directory: Path) -> None:
-    """New and renamed files are still there after a power cut."""
-    opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
 
 
 @contextmanager

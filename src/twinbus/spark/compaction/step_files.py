@@ -13,7 +13,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from twinbus.errors import StoreError
-from twinbus.spark.compaction.manifest import STEPS, sync_names
+from twinbus.ledger.disk import Disk
+from twinbus.spark.compaction.manifest import STEPS
 from twinbus.spark.compaction.steps import STEP_SCHEMA
 
 DAY_MS = 86_400_000
@@ -55,7 +56,7 @@ class StepFiles:
                 with fresh.open("rb+") as file:
                     os.fsync(file.fileno())
                 fresh.replace(final)
-                sync_names(final.parent)
+                Disk().sync_names(final.parent)
         return [str(final.relative_to(self._store)) for _, final, _ in self._open.values()]
 
 

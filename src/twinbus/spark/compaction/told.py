@@ -31,6 +31,8 @@ class Silence(NamedTuple):
     """Whether it still writes: what is young may not have been written down yet."""
     read_ms: int = 0
     """When the ledger was read."""
+    processes: tuple[str, ...] = ()
+    """Those in which it kept its ledger."""
 
 
 def silence_of(compacted: Compacted, coverage: Coverage) -> Silence:
@@ -69,6 +71,7 @@ def _silence(
         untold=(*untold, *over),
         is_running=any(ending_of(name, each, compacted.running) == "running" for name, each in kept.items()),
         read_ms=compacted.read_ms,
+        processes=tuple(kept),
     )
 
 

@@ -17,6 +17,7 @@ from twinbus.cost.prices import Prices
 from twinbus.cost.stages import Stage
 from twinbus.spark.compaction.compaction import Compacted
 from twinbus.spark.compaction.coverage import Coverage, coverage_of, ending_of
+from twinbus.spark.compaction.machines import clocks_of
 from twinbus.spark.compaction.primaries import split_name, strangers
 from twinbus.spark.compaction.told import silence_of, silence_of_secondary
 from twinbus.spark.jobs import skew
@@ -111,13 +112,9 @@ def known_of(compacted: Compacted, coverage: Coverage, horizon_min: int) -> Know
         for name, process in compacted.manifest.processes.items()
         if ending_of(name, process, compacted.running) == "killed"
     ]
-    return Known(
-        horizon_min,
-        coverage.dark_until_ms,
-        silence_of(compacted, coverage),
-        tuple(killed),
-        silence_of_secondary(compacted, coverage),
-    )
+    primary, secondary = silence_of(compacted, coverage), silence_of_secondary(compacted, coverage)
+    clocks = clocks_of(compacted.manifest.processes, primary.processes, secondary.processes)
+    return Known(horizon_min, coverage.dark_until_ms, primary, tuple(killed), secondary, clocks)
 
 
 def reconcile(

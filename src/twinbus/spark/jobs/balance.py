@@ -19,10 +19,11 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from twinbus.errors import StoreDamaged, StoreError
-from twinbus.spark.compaction.manifest import Manifest, sync_names, write_whole
+from twinbus.ledger.disk import Disk
+from twinbus.spark.compaction.manifest import Manifest, write_whole
 from twinbus.spark.compaction.primaries import homes
 
-VERSION = 7
+VERSION = 8
 """Of what is kept. Raised when an account or another table changes: then everything is made again from the steps."""
 FOLDER, NAME, READERS = "balance", "balance.json", "readers"
 
@@ -141,7 +142,7 @@ def fresh_folder(store: Path) -> Path:
 def keep_names(folder: Path) -> None:
     """What was written into a folder is there after a power cut."""
     for each in (folder, *folder.iterdir()) if folder.exists() else ():
-        sync_names(each)
+        Disk().sync_names(each)
 
 
 @contextmanager

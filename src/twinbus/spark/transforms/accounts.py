@@ -190,6 +190,7 @@ def _places() -> Sums:
         "first_reader": Sum("min", reader),
         "last_reader": Sum("max", reader),
         "acked_by": Sum("min", F.when(_is(*ARRIVED), F.col("process"))),
+        "last_acked_by": Sum("max", F.when(_is(*ARRIVED), F.col("process"))),
         "last_take": Sum("max", F.when(_is(Kind.RECEIVED_FROM_BACKLOG), F.col("take"))),
     }
 
@@ -198,6 +199,7 @@ def _order() -> Sums:
     """Its place in what a process sent; and for each way of looking at arrivals, when and where in the records."""
     columns: Sums = {
         "sender": Sum("min", F.when(_is(*SENT), F.col("process"))),
+        "last_sender": Sum("max", F.when(_is(*SENT), F.col("process"))),
         "sent_place": Sum("min", F.when(_is(*SENT), F.col("place"))),
         "sent_ms": Sum("min", F.when(_is(*SENT), F.col("at_ms"))),
     }

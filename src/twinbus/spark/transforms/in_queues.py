@@ -18,6 +18,7 @@ KEY = ("backlog_queue", "message_id")
 
 def with_place(watched: DataFrame, state: str, steps: DataFrame) -> DataFrame:
     """Add `in_queue` to messages of this state: what the secondary tells of it, as the words above; null for others.
+    And `queue_apart_ms`: by how much the clocks of their sender and of the secondary are seen to differ.
 
     Two entities may use the same id: the queue has to have as many as are waited for.
     """
@@ -32,6 +33,7 @@ def with_place(watched: DataFrame, state: str, steps: DataFrame) -> DataFrame:
         .groupBy(*KEY, "_waited_for")
         .agg(
             F.count_if(stored).alias("_stored"),
+            F.min(F.when(stored, F.col("at_ms"))).alias("_stored_ms"),
             F.count_if(stored & (F.col("at_ms") > F.coalesce("_removed_ms", F.lit(0)))).alias("_since"),
             F.count_if(~stored & (F.col("at_ms") > F.coalesce("_removed_ms", F.lit(0)))).alias("_left"),
         )
@@ -41,9 +43,16 @@ def with_place(watched: DataFrame, state: str, steps: DataFrame) -> DataFrame:
         .when(F.col("_stored") > 0, GONE)
         .otherwise(NEVER_STORED)
     )
-    found = counts.select(*KEY, place.alias("_place"))
+    is_one = (F.col("_stored") == 1) & (F.col("_waited_for") == 1)
+    found = counts.select(*KEY, place.alias("_place"), F.when(is_one, F.col("_stored_ms")).alias("_stored_ms"))
     located = watched.join(F.broadcast(found), [*KEY], "left")
-    return located.withColumn("in_queue", F.when(F.col("state") == state, F.col("_place"))).drop("_place")
+    compared = located.where((F.col("state") == state) & F.col("_stored_ms").isNotNull()).groupBy("sender")
+    apart = compared.agg(F.max(F.abs(F.col("_stored_ms") - F.col("backlogged_ms"))).alias("queue_apart_ms"))
+    return (
+        located.join(F.broadcast(apart), "sender", "left")
+        .withColumn("in_queue", F.when(F.col("state") == state, F.col("_place")))
+        .drop("_place", "_stored_ms")
+    )
 
 
 def _is(*kinds: Kind) -> Column:

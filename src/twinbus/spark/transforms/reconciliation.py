@@ -21,6 +21,11 @@ A namespace records what it stores before it acknowledges it. So what was acknow
 ledger of the primary that is complete for that time, is lost; likewise an id that was acknowledged for more sends than
 it was stored or dropped as a duplicate. If records of the primary may be missing for that time, it is unknown.
 
+When a message was sent, its sender's clock tells, which may be wrong. It is known as well as that clock is compared
+with the namespace's (`transforms.clocks`); where that leaves open what follows from the namespace's silence, the
+message is unknown. In the backlog a message is lost if others of the same machine, which have the same clock, have
+overtaken it; if only those of other machines have, it is unknown.
+
 A syphon that took a message from the backlog may hold it while others pass: it waits, until the syphon completes it or
 gives it back. If that syphon was killed, nobody knows what it did last: unknown.
 
@@ -42,6 +47,7 @@ from typing import NamedTuple
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from twinbus.spark.compaction.machines import Clocks
 from twinbus.spark.compaction.told import Silence
 from twinbus.spark.compaction.untold import Stretch
 from twinbus.spark.transforms.accounts import HOLDERS, MINUTE_MS
@@ -60,6 +66,7 @@ from twinbus.spark.transforms.classes import (
     UNKNOWN,
     WAITING,
 )
+from twinbus.spark.transforms.clocks import by_machine, by_process, in_minutes, queue_reach_ms, with_reach
 from twinbus.spark.transforms.in_queues import NEVER_STORED, THERE
 
 _ACKNOWLEDGED, IN_BACKLOG, _GONE, _TOO_FEW = "acknowledged", "in_backlog", "gone", "too_few"
@@ -67,8 +74,11 @@ OPEN_STATES = (_ACKNOWLEDGED, WAITING, IN_BACKLOG, _GONE, _TOO_FEW)
 """States that are no verdict yet: how far others have gone decides, what is in the dark, or whether the entity is
 still there."""
 ENTITY_KEY, BACKLOG_KEY, CLOCK_KEY = ("entity", "session"), ("entity", "backlog_queue"), ("acked_by",)
-CLOCKS_DIFFER_MS = 1000
-"""By how much, as far as nothing tells."""
+SENDER_KEY, MACHINE_KEY = (*BACKLOG_KEY, "sender"), (*BACKLOG_KEY, "machine")
+UNCOMPARED_MS = 86_400_000
+"""What was sent that long before or after a namespace kept its ledger was sent while it kept none, though nothing
+compares the clocks.
+"""
 
 
 class Known(NamedTuple):
@@ -83,6 +93,8 @@ class Known(NamedTuple):
     """Numbers (`accounts.holder_number`) of processes that were killed."""
     backlog: Silence = Silence()
     """What follows if the secondary does not tell that a message is in its backlog queue."""
+    clocks: Clocks = Clocks()
+    """Which processes share a clock, and whose clock was set."""
 
 
 def with_removals(accounts: DataFrame, removals: DataFrame) -> DataFrame:
@@ -93,7 +105,7 @@ def with_removals(accounts: DataFrame, removals: DataFrame) -> DataFrame:
 def with_state(accounts: DataFrame) -> DataFrame:
     """Add `state`: the class of a message as far as it can be told from its own records, and `removed_ms` if given."""
     is_known = "removed_ms" in accounts.columns
-    was_removed = F.col("arrived_ms") <= F.col("removed_ms") if is_known else F.lit(False)
+    was_removed = F.col("stored_ms") <= F.col("removed_ms") if is_known else F.lit(False)
     stated = accounts.withColumn("otherwise", _state(was_removed))
     return stated.withColumn("state", F.when(_is_too_few(), _TOO_FEW).otherwise(F.col("otherwise")))
 
@@ -145,14 +157,20 @@ def fates(accounts: DataFrame) -> DataFrame:
     names = ("file", "entity", "message_id", "session", "backlog_queue", "acked_by")
     keep = [name for name in names if name in accounts.columns]
     minute = {"arrived_ms": "arrived", "backlogged_ms": "backlogged_at", "first_ms": "first"}
-    stated = with_state(accounts)
+    col, stated = F.col, with_state(accounts)
     is_in_one_queue = F.coalesce(F.col("backlog_queue") == F.col("other_queue"), F.lit(True))
     return stated.select(
         *keep,
+        # Of which three or more tell, or that several sent, nobody knows by whose clock a time is.
+        F.when(col("accepted") + col("sent_home") <= 2, col("last_acked_by"))
+        .otherwise(F.when(col("acked_by") == col("last_acked_by"), col("acked_by")))
+        .alias("last_acked_by"),
+        F.when(col("sender") == col("last_sender"), col("sender")).alias("sender"),
         "state",
         "otherwise",
         "first_ms",
         "arrived_ms",
+        "stored_ms",
         "backlogged_ms",
         F.coalesce("last_ack_ms", "arrived_ms").alias("last_ack_ms"),
         *((F.col(ms) / MINUTE_MS).cast("bigint").alias(f"{name}_min") for ms, name in minute.items()),
@@ -181,34 +199,52 @@ def verdicts(fates: DataFrame, known: Known) -> DataFrame:
     return judged(fates, frontiers(fates), known)
 
 
-Frontiers = tuple[DataFrame, DataFrame, DataFrame, DataFrame]
+class Frontiers(NamedTuple):
+    """How far things have gone."""
+
+    delivered: DataFrame
+    """One row per entity and session: `delivered_to_min`, the latest minute of arrival of one that was delivered."""
+    stored: DataFrame
+    """One row per entity: `stored_to_min`, the same of those that the namespace recorded."""
+    home: DataFrame
+    """One row per entity and backlog queue: `home_to_min`, the latest minute of entry of one that came home."""
+    own_home: DataFrame
+    """The same for each sender by itself: `own_home_to_min`."""
+    apart: DataFrame
+    """One row per process that told of acknowledgements: `apart_ms`, the most its clock and the namespace's differ."""
+
+
+def came_home_from_one() -> Column:
+    """Whether a message came home that one process sent."""
+    return F.col("came_home") & F.col("sender").isNotNull()
 
 
 def frontiers(fates: DataFrame) -> Frontiers:
-    """How far things have gone. One row per entity and session: `delivered_to_min`, the latest minute of arrival of a
-    message that was delivered. One row per entity: `stored_to_min`, the same of those that the namespace recorded.
-    One row per entity and backlog queue: `home_to_min`, the latest minute of entry of one that came home. One row per
-    process that told of acknowledgements: `apart_ms`, by how much its clock and the namespace's may differ.
-    """
+    """The frontiers of these messages."""
     delivered = fates.where("was_delivered").groupBy(*ENTITY_KEY).agg(F.max("arrived_min").alias("delivered_to_min"))
     stored = fates.where("was_stored").groupBy("entity").agg(F.max("arrived_min").alias("stored_to_min"))
     home = fates.where("came_home").groupBy(*BACKLOG_KEY).agg(F.max("backlogged_at_min").alias("home_to_min"))
+    from_one = fates.where(came_home_from_one()).groupBy(*SENDER_KEY)
+    own_home = from_one.agg(F.max("backlogged_at_min").alias("own_home_to_min"))
     apart = fates.where("apart_ms is not null").groupBy(*CLOCK_KEY).agg(F.max("apart_ms").alias("apart_ms"))
-    return delivered, stored, home, apart
+    return Frontiers(delivered, stored, home, own_home, apart)
 
 
 def judged(fates: DataFrame, frontiers: Frontiers, known: Known) -> DataFrame:
     """`verdicts` of some messages; the frontiers are those of all there are."""
-    delivered, stored, home, apart = frontiers
+    clocks = by_process(frontiers.apart, known.clocks)
     located = (
-        _left_join(fates.drop("apart_ms"), delivered, ENTITY_KEY)
-        .join(F.broadcast(stored), "entity", "left")
-        .transform(lambda frame: _left_join(frame, home, BACKLOG_KEY))
-        .join(F.broadcast(apart), CLOCK_KEY[0], "left")
+        _left_join(fates.drop("apart_ms"), frontiers.delivered, ENTITY_KEY)
+        .join(F.broadcast(frontiers.stored), "entity", "left")
+        .transform(lambda frame: _left_join(frame, frontiers.home, BACKLOG_KEY))
+        .transform(lambda frame: with_reach(frame, clocks, known.clocks))
+        .transform(lambda frame: _left_join(frame, by_machine(frontiers.own_home, clocks), MACHINE_KEY))
     )
     if "in_queue" not in located.columns:  # the secondary keeps no ledger
-        located = located.withColumn("in_queue", F.lit(None).cast("string"))
-    overtaken = located.withColumn("overtaken", _overtaken(known.horizon_min, known.silence.untold))
+        nothing = {"in_queue": F.lit(None).cast("string"), "queue_apart_ms": F.lit(None).cast("bigint")}
+        located = located.withColumns(nothing)
+    located = located.withColumn("queue_reach_ms", queue_reach_ms(known.clocks))
+    overtaken = located.withColumn("overtaken", _overtaken(known.horizon_min, known.silence))
     found = overtaken.withColumn("_found", _found(known))
     return found.withColumns({"verdict": F.col("_found.verdict"), "why": F.col("_found.why")}).drop("_found")
 
@@ -220,14 +256,22 @@ def _left_join(frame: DataFrame, other: DataFrame, key: tuple[str, ...]) -> Data
     return frame.join(renamed, same, "left").drop(*(f"_{name}" for name in key))
 
 
-def _overtaken(horizon_min: int, untold: Sequence[Stretch]) -> Column:
-    col = F.col
-    on_primary = (col("due_min") + horizon_min < col("delivered_to_min")) | (
-        ~col("was_stored") & (col("arrived_min") + horizon_min < col("stored_to_min"))
+def _overtaken(horizon_min: int, silence: Silence) -> Column:
+    """Whether others have gone on that came later for certain: what is stored has the namespace's time; in the backlog
+    those of the same machine.
+    """
+    col, reach_ms = F.col, F.when(F.col("was_stored"), 0).otherwise(F.coalesce("reach_ms", F.lit(0)))
+    later = in_minutes(reach_ms) + horizon_min
+    on_primary = (col("due_min") + later < col("delivered_to_min")) | (
+        ~col("was_stored") & (col("arrived_min") + later < col("stored_to_min"))
     )
-    in_backlog = ~col("may_be_passed") & (col("backlogged_at_min") + horizon_min < col("home_to_min"))
+    reach = "if(was_stored, 0, coalesce(reach_ms, 0))"
+    may_be_untold = _in_any(silence.untold, f"last_ack_ms + {reach}", f"arrived_ms - {reach}")
+    is_compared = col("was_stored") | col("reach_ms").isNotNull() | (not silence.is_kept)
+    own = in_minutes(col("set_ms")) + horizon_min
+    in_backlog = ~col("may_be_passed") & (col("backlogged_at_min") + own < col("own_home_to_min"))
     found = (
-        F.when(col("state").isin(_ACKNOWLEDGED, WAITING), on_primary & ~_in_any(untold))
+        F.when(col("state").isin(_ACKNOWLEDGED, WAITING), on_primary & is_compared & ~may_be_untold)
         .when(col("state") == IN_BACKLOG, in_backlog)
         .otherwise(F.lit(False))
     )
@@ -241,11 +285,19 @@ def _in_any(stretches: Sequence[Stretch], since: str = "arrived_ms", until: str 
 
 
 COMPLETED_ONLY = "completed in the backlog and never acknowledged by the primary"
-PASSED_OVER = "others that entered the same backlog queue later have come home"
+PASSED_OVER = "others of the same machine that entered the same backlog queue later have come home"
 OVERTAKEN = "others that came to the primary later have gone on"
 NOT_STORED = "acknowledged by the primary, whose ledger for that time is complete and does not have it"
 STORED_TOO_FEW = "the primary acknowledged more sends of this id than its complete ledger says it stored"
 NOT_TOLD = "acknowledged by the primary, whose records for that time may be missing"
+NOT_COMPARED = (
+    "acknowledged by the primary, whose ledger does not have it; by how much its clock and the client's differ leaves "
+    "open whether that ledger was kept then"
+)
+PASSED_BY_OTHERS = (
+    "messages of other machines that entered the same backlog queue later, by their clocks, have come home; no records "
+    "compare these clocks"
+)
 IN_THE_DARK = "it looks lost, and records are missing that could tell"
 NEVER_IN_QUEUE = (
     "acknowledged by a backlog queue; the ledger of the secondary is complete for that time and does not have it"
@@ -256,7 +308,7 @@ HELD, HELD_BY_KILLED = "held under lock by a syphon", "held under lock by a syph
 
 def _found(known: Known) -> Column:
     """`verdict` and `why` in one."""
-    col, is_dark = F.col, F.col("first_ms") <= known.dark_until_ms
+    col, is_dark = F.col, _began_ms() <= known.dark_until_ms
     state, silence = col("state"), known.silence
 
     def says(verdict: Column | str, why: str | None = None) -> Column:
@@ -268,26 +320,30 @@ def _found(known: Known) -> Column:
 
     settled = F.when(state == _ACKNOWLEDGED, STORED).when(state == _TOO_FEW, col("otherwise")).otherwise(state)
     is_held = col("held_ms").isNotNull()
-    # The secondary's clock is compared with nobody's: it may be as wrong as is ordinary.
-    would_tell = _in_any(known.backlog.told, f"backlogged_ms - {MINUTE_MS}", f"backlogged_ms + {MINUTE_MS}")
+    would_tell = _in_any(known.backlog.told, "backlogged_ms - queue_reach_ms", "backlogged_ms + queue_reach_ms")
+    passed = ~col("may_be_passed") & (col("backlogged_at_min") + known.horizon_min < col("home_to_min"))
     backlog = (
         F.when(is_held & _is_any("holder", known.killed), says(UNKNOWN, HELD_BY_KILLED))
         .when(is_held, says(WAITING, HELD))
         .when(col("in_queue") == THERE, says(WAITING))
         .when((col("in_queue") == NEVER_STORED) & would_tell, lost(NEVER_IN_QUEUE))
         .when(
-            col("in_queue").isNotNull() & _may_be_untold(known.backlog, known, "backlogged_ms"),
+            col("in_queue").isNotNull() & _may_be_untold(known.backlog, known, "queue_reach_ms", "backlogged_ms"),
             says(UNKNOWN, NOT_IN_QUEUE),
         )
         .when(col("overtaken"), lost(PASSED_OVER))
+        .when(passed, says(UNKNOWN, PASSED_BY_OTHERS))
         .otherwise(says(WAITING))
     )
     # A duplicate stays one, and one in doubt stays so: only what looks like a loss is told with the reason.
+    moments = ("arrived_ms", "last_ack_ms")
+    may_be_untold = _may_be_untold(silence, known, "reach_ms", *moments)
     on_primary = (
         F.when(_is_proven_absent(silence) & (state == _TOO_FEW), says(LOST, STORED_TOO_FEW))
         .when(_is_proven_absent(silence), says(LOST, NOT_STORED))
         .when(col("overtaken"), lost(OVERTAKEN))
-        .when(_may_be_untold(silence, known, "arrived_ms", "last_ack_ms"), says(UNKNOWN, NOT_TOLD))
+        .when(may_be_untold & _is_for_the_clocks(silence, *moments), says(UNKNOWN, NOT_COMPARED))
+        .when(may_be_untold, says(UNKNOWN, NOT_TOLD))
         .otherwise(says(settled))
     )
     return (
@@ -298,25 +354,36 @@ def _found(known: Known) -> Column:
     )
 
 
+def _began_ms() -> Column:
+    """When the message was first heard of, at the earliest."""
+    reach = (F.coalesce(name, F.lit(0)) for name in ("reach_ms", "sender_apart_ms"))
+    return F.col("first_ms") - F.greatest(*reach)
+
+
 def _is_any(column: str, numbers: Collection[int]) -> Column:
     return F.expr(f"{column} in ({', '.join(map(str, numbers))})") if numbers else F.lit(False)
 
 
 def _is_proven_absent(silence: Silence) -> Column:
-    """Whether the primary would have told of it. Its clock and that of whoever was told so may differ."""
-    apart = f"coalesce(apart_ms, {CLOCKS_DIFFER_MS})"
-    return _in_any(silence.told, f"arrived_ms - {apart}", f"last_ack_ms + {apart} - 1")
+    """Whether the primary would have told of it, however its clock and that of whoever was told so may differ."""
+    return _in_any(silence.told, "arrived_ms - reach_ms", "last_ack_ms + reach_ms - 1")
 
 
-def _may_be_untold(silence: Silence, known: Known, *moments: str) -> Column:
-    """Whether a namespace keeps a ledger that may have had more to say about these moments; not if it kept none then,
-    and what is young may still be written down.
+def _may_be_untold(silence: Silence, known: Known, reach: str, *moments: str) -> Column:
+    """Whether a namespace keeps a ledger that may have had more to say about these moments, by clocks of that `reach`;
+    not if it kept none then, and what is young may still be written down.
     """
     if not silence.is_kept:
         return F.lit(False)
     since_ms = silence.read_ms - known.horizon_min * MINUTE_MS if silence.is_running else 1 << 62
-    was_untold = reduce(or_, (_in_any(silence.untold, moment, moment) for moment in moments))
-    return ~was_untold & (F.col(moments[-1]) < since_ms)
+    apart = f"coalesce({reach}, {UNCOMPARED_MS})"
+    was_untold = (_in_any(silence.untold, f"{each} - {apart}", f"{each} + {apart}") for each in moments)
+    return ~reduce(or_, was_untold) & (F.expr(f"{moments[-1]} - coalesce({reach}, 0)") < since_ms)
+
+
+def _is_for_the_clocks(silence: Silence, *moments: str) -> Column:
+    """Whether nothing but the clocks leaves open what follows from the primary's silence."""
+    return reduce(or_, (_in_any((*silence.told, *silence.untold), each, each) for each in moments))
 
 
 def reconciliation(verdicts: DataFrame) -> DataFrame:

@@ -17,26 +17,29 @@ from twinbus.spark.transforms.reconciliation import (
     CLOCK_KEY,
     ENTITY_KEY,
     OPEN_STATES,
+    SENDER_KEY,
     Frontiers,
     Known,
+    came_home_from_one,
     judged,
     reconciliation,
 )
 from twinbus.spark.transforms.sums import Sum, Sums, added_up
 
-KEY = ("file", "entity", "session", "backlog_queue", "acked_by", "state")
+KEY = ("file", "entity", "session", "backlog_queue", "acked_by", "sender", "state")
 WATCHED = (*OPEN_STATES, DUPLICATED, IN_DOUBT)
 FRONTIERS = {
     "delivered_to_min": ENTITY_KEY,
     "stored_to_min": ("entity",),
     "home_to_min": BACKLOG_KEY,
+    "own_home_to_min": SENDER_KEY,
     "apart_ms": CLOCK_KEY,
 }
 
 
 def tallies(fates: DataFrame) -> DataFrame:
-    """One row per entity, session, backlog queue, process that told of the acknowledgement, and state (and file, if the
-    fates have one): `messages`, `backwards_ms`, and how far they have gone, as frontiers are.
+    """One row per entity, session, backlog queue, process that told of the acknowledgement, sender, and state (and
+    file, if the fates have one): `messages`, `backwards_ms`, and how far they have gone, as frontiers are.
     """
     return added_up(fates, [name for name in KEY if name in fates.columns], sums())
 
@@ -49,6 +52,7 @@ def sums() -> Sums:
         "delivered_to_min": Sum("max", F.when(F.col("was_delivered"), F.col("arrived_min"))),
         "stored_to_min": Sum("max", F.when(F.col("was_stored"), F.col("arrived_min"))),
         "home_to_min": Sum("max", F.when(F.col("came_home"), F.col("backlogged_at_min"))),
+        "own_home_to_min": Sum("max", F.when(came_home_from_one(), F.col("backlogged_at_min"))),
         "apart_ms": Sum("max", F.col("apart_ms")),
     }
 
@@ -64,11 +68,12 @@ def is_watched() -> Column:
 
 def reached(tallies: DataFrame) -> Frontiers:
     """The frontiers of all messages, as `reconciliation.frontiers` has them."""
-    delivered, stored, home, apart = (
-        tallies.where(F.col(name).isNotNull()).groupBy(*key).agg(F.max(name).alias(name))
-        for name, key in FRONTIERS.items()
+    return Frontiers(
+        *(
+            tallies.where(F.col(name).isNotNull()).groupBy(*key).agg(F.max(name).alias(name))
+            for name, key in FRONTIERS.items()
+        )
     )
-    return delivered, stored, home, apart
 
 
 def verdicts(fates: DataFrame, tallies: DataFrame, known: Known) -> DataFrame:
@@ -84,7 +89,7 @@ def without_removed(watched: DataFrame, removals: DataFrame) -> DataFrame:
 
 
 def _gone(state: str) -> Column:
-    return (F.col(state) == WAITING) & (F.col("arrived_ms") <= F.col("removed_ms"))
+    return (F.col(state) == WAITING) & (F.col("stored_ms") <= F.col("removed_ms"))
 
 
 def counts(tallies: DataFrame, verdicts: DataFrame) -> DataFrame:

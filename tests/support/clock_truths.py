@@ -1,0 +1,215 @@
+"""Ledgers whose truth is known, of machines whose clocks are wrong: no answer is certain that a wrong clock could make.
+
+Times are true ones. The primary, the secondary, clients and syphons run on machines of their own, unless a story says
+that they share one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from known_truths import HOUR, Truth, ids, keep_in
+from told_ledger import PRIMARY, QUEUE, SECONDARY, ToldLedger, Writer
+
+from twinbus.ledger import Kind
+
+CLOCK_TRUTHS: dict[str, Truth] = {}
+truth = keep_in(CLOCK_TRUTHS)
+LATE = 1.5 * HOUR
+
+
+def _primary(told: ToldLedger, **more: Any) -> Writer:
+    return told.writer(PRIMARY, machine="primary", **more)
+
+
+def _other_client(told: ToldLedger, primary: Writer, minute: float) -> None:
+    """A client whose clock is right sends a message, which is delivered."""
+    told.writer("client", machine="other").accepted(minute, "orders", "other")
+    primary.through(minute, "orders", "other")
+
+
+def _compared(client: Writer, primary: Writer, minute: float) -> None:
+    """A message by which both clocks can be compared."""
+    client.accepted(minute, "orders", "compared")
+    primary.through(minute, "orders", "compared")
+
+
+# --- the clock of a client ---
+
+
+@truth(3, "clock", orders={"delivered": 2, "unknown": 1})
+def a_client_that_is_behind_sends_after_the_primary_ended_its_ledger(told: ToldLedger) -> None:
+    primary, client = _primary(told, closed_at=160), told.writer("client", machine="shop", ahead=-LATE)
+    _compared(client, primary, 10)
+    _other_client(told, primary, 150)
+    client.accepted(200, "orders", "late")
+
+
+@truth(3, "clock", orders={"delivered": 2, "unknown": 1})
+def a_client_that_is_ahead_sends_before_the_primary_began_its_ledger(told: ToldLedger) -> None:
+    primary, client = _primary(told), told.writer("client", machine="shop", ahead=LATE)
+    client.accepted(10, "orders", "early")
+    _compared(client, primary, 60)
+    _other_client(told, primary, 200)
+
+
+@truth(3, "clock", orders={"delivered": 2, "unknown": 1})
+def a_client_that_is_behind_sends_after_the_last_record_of_a_running_primary(told: ToldLedger) -> None:
+    primary = told.writer(PRIMARY, "running", machine="primary")
+    client = told.writer("client", machine="shop", ahead=-LATE)
+    _compared(client, primary, 10)
+    _other_client(told, primary, 150)
+    client.accepted(200, "orders", "late")
+
+
+@truth(3, "clock", orders={"delivered": 1, "unknown": 1})
+def a_message_is_lost_and_seems_to_be_sent_after_the_primary_ended_its_ledger(told: ToldLedger) -> None:
+    primary, client = _primary(told, closed_at=160), told.writer("client", machine="shop", ahead=LATE)
+    _compared(client, primary, 10)
+    client.accepted(100, "orders", "gone")
+
+
+@truth(3, "clock", orders={"delivered": 1, "unknown": 1})
+def a_message_is_lost_and_seems_to_be_sent_before_the_primary_began_its_ledger(told: ToldLedger) -> None:
+    primary, client = _primary(told, closed_at=300), told.writer("client", machine="shop", ahead=-LATE)
+    _compared(client, primary, 60)
+    client.accepted(100, "orders", "gone")
+
+
+@truth(4, "1 lost", orders={"delivered": 1, "lost": 1})
+def a_message_is_lost_so_far_from_both_ends_that_no_clock_matters(told: ToldLedger) -> None:
+    primary, client = _primary(told, closed_at=600), told.writer("client", machine="shop", ahead=-LATE)
+    _compared(client, primary, 10)
+    client.accepted(300, "orders", "gone")
+
+
+@truth(0, orders={"delivered": 1, "stored_on_primary": 1})
+def a_client_that_is_behind_sends_long_after_the_primary_ended_its_ledger(told: ToldLedger) -> None:
+    primary, client = _primary(told, closed_at=20), told.writer("client", machine="shop", ahead=-LATE)
+    _compared(client, primary, 10)
+    client.accepted(1000, "orders", "late")
+
+
+@truth(3, "clock", orders={"delivered": 2, "unknown": 1})
+def the_clock_of_a_client_is_set_back_before_it_sends_the_last_message(told: ToldLedger) -> None:
+    primary = _primary(told, closed_at=160)
+    client = told.writer("client", machine="shop", set_at={180: -LATE})
+    _compared(client, primary, 10)
+    _other_client(told, primary, 150)
+    client.accepted(200, "orders", "late")
+
+
+@truth(3, "clock", orders={"delivered": 2, "unknown": 1})
+def the_clock_of_a_client_is_put_right_after_it_sent_the_first_message(told: ToldLedger) -> None:
+    primary, client = _primary(told), told.writer("client", machine="shop", ahead=LATE, set_at={50: 0})
+    client.accepted(10, "orders", "early")
+    _compared(client, primary, 60)
+    _other_client(told, primary, 200)
+
+
+@truth(3, "clock", orders={"delivered": 1, "unknown": 1})
+def a_client_that_nothing_is_known_of_is_behind_and_sends_after_the_primary_ended_its_ledger(told: ToldLedger) -> None:
+    primary = _primary(told, closed_at=160)
+    _other_client(told, primary, 10)
+    told.writer("client", machine="shop", ahead=-LATE).accepted(200, "orders", "late")
+
+
+@truth(4, "1 lost", orders={"delivered": 1, "lost": 1})
+def a_client_of_which_nothing_was_stored_runs_on_the_machine_of_the_primary(told: ToldLedger) -> None:
+    primary = _primary(told, closed_at=160)
+    _other_client(told, primary, 10)
+    told.writer("client", machine="primary").accepted(100, "orders", "gone")
+
+
+@truth(3, "clock", orders={"delivered": 1, "unknown": 1})
+def an_id_is_accepted_by_two_clients_one_of_which_is_behind(told: ToldLedger) -> None:
+    """The second was sent while the primary kept no ledger."""
+    primary, client = _primary(told, closed_at=160), told.writer("client", machine="shop")
+    _compared(client, primary, 10)
+    client.accepted(20, "orders", "a")
+    primary.through(20, "orders", "a")
+    told.writer("client", machine="behind", ahead=-LATE).accepted(200, "orders", "a")
+
+
+@truth(0, orders={"waiting": 1})
+def a_client_that_is_behind_sends_to_a_queue_that_was_deleted_and_made_anew(told: ToldLedger) -> None:
+    primary, client = _primary(told), told.writer("client", machine="shop", ahead=-LATE)
+    primary.say(50, Kind.REMOVED, "orders", namespace=PRIMARY, count=0)
+    client.accepted(100, "orders", "new")
+    primary.stored(100, "orders", "new")
+
+
+# --- the clock of the primary ---
+
+
+@truth(3, "clock", orders={"delivered": 2, "unknown": 1})
+def the_primary_is_ahead_and_a_message_is_sent_after_it_ended_its_ledger(told: ToldLedger) -> None:
+    primary, client = _primary(told, closed_at=160, ahead=LATE), told.writer("client", machine="shop")
+    _compared(client, primary, 10)
+    _other_client(told, primary, 150)
+    client.accepted(200, "orders", "late")
+
+
+@truth(3, "clock", orders={"delivered": 2, "unknown": 1})
+def the_primary_is_behind_and_a_message_is_sent_before_it_began_its_ledger(told: ToldLedger) -> None:
+    primary, client = _primary(told, ahead=-LATE), told.writer("client", machine="shop")
+    client.accepted(10, "orders", "early")
+    _compared(client, primary, 60)
+    _other_client(told, primary, 200)
+
+
+@truth(3, "clock", orders={"delivered": 1, "unknown": 1})
+def the_clock_of_the_primary_is_put_right_before_anybody_compares_it(told: ToldLedger) -> None:
+    primary = _primary(told, closed_at=80, ahead=LATE, set_at={60: 0})
+    primary.say(0, Kind.INVENTORY, "bills", namespace=PRIMARY, count=1)
+    primary.say(59, Kind.INVENTORY, "bills", namespace=PRIMARY, count=1)
+    client = told.writer("client", machine="shop")
+    _compared(client, primary, 70)
+    client.accepted(120, "orders", "late")
+
+
+# --- in the backlog ---
+
+
+@truth(3, "clock", orders={"stored_on_primary": 10, "unknown": 1})
+def a_message_of_a_client_that_is_behind_waits_while_others_come_home(told: ToldLedger) -> None:
+    told.writer("client", machine="other").backlogged(90, "orders", *ids(10))
+    told.writer("client", machine="shop", ahead=-LATE).backlogged(100, "orders", "last")
+    told.writer("syphon", machine="syphon").brought_home(110, "orders", *ids(10))
+
+
+@truth(3, "clock", orders={"stored_on_primary": 10, "unknown": 1})
+def a_message_waits_while_those_of_a_client_that_is_ahead_come_home(told: ToldLedger) -> None:
+    told.writer("client", machine="other", ahead=LATE).backlogged(40, "orders", *ids(10))
+    told.writer("client", machine="shop").backlogged(50, "orders", "last")
+    told.writer("syphon", machine="syphon").brought_home(150, "orders", *ids(10))
+
+
+@truth(3, "clock", orders={"stored_on_primary": 2, "unknown": 1})
+def the_clock_of_a_client_is_put_right_between_messages_that_come_home_and_one_that_waits(told: ToldLedger) -> None:
+    client = told.writer("client", machine="shop", ahead=LATE, set_at={45: 0})
+    client.backlogged(40, "orders", *ids(2))
+    client.backlogged(50, "orders", "last")
+    told.writer("syphon", machine="syphon").brought_home(150, "orders", *ids(2))
+
+
+@truth(4, "1 lost", orders={"stored_on_primary": 2, "lost": 1})
+def a_client_that_is_behind_had_a_message_passed_over_by_its_own_later_ones(told: ToldLedger) -> None:
+    client = told.writer("client", machine="shop", ahead=-LATE)
+    client.backlogged(40, "orders", "old")
+    client.backlogged(100, "orders", *ids(2))
+    told.writer("syphon", machine="syphon").brought_home(150, "orders", *ids(2))
+
+
+@truth(4, "1 lost", orders={"stored_on_primary": 2, "lost": 1})
+def a_message_is_passed_over_by_those_of_another_process_of_the_same_machine(told: ToldLedger) -> None:
+    told.writer("client", machine="shop").backlogged(40, "orders", "old")
+    told.writer("client", machine="shop").backlogged(100, "orders", *ids(2))
+    told.writer("syphon", machine="syphon").brought_home(150, "orders", *ids(2))
+
+
+@truth(3, "the secondary", orders={"unknown": 1})
+def a_client_that_is_behind_sends_to_the_backlog_after_the_secondary_ended_its_ledger(told: ToldLedger) -> None:
+    secondary = told.writer(SECONDARY, machine="secondary", closed_at=160)
+    secondary.say(0, Kind.STORED, "", "before", namespace=SECONDARY, queue=QUEUE)
+    told.writer("client", machine="shop", ahead=-LATE).backlogged(200, "orders", "late")
