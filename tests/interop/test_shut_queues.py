@@ -298,3 +298,44 @@ async def test_that_nobody_can_say_whether_there_are_further_queues_is_an_alert_
         assert moving.queues.doubt is None
     told = [(alert.name, alert.subject) for alert in alerts]
     assert told == [(name, "backlog queues beyond the count") for name in ("queue_down", "queue_up")]
+
+
+async def test_a_credential_that_gets_no_token_for_a_while_is_waited_for(spaces: NamespacePair) -> None:
+    """Whoever gives out tokens may be away: that says nothing of the queues, and is no refusal."""
+    here, there = dials(spaces, "syphon")
+    issuer_is_away = False
+
+    def get_token(audience: str) -> Any:
+        if issuer_is_away:
+            raise OSError("the issuer is away")
+        return there.get_token(audience)
+
+    assert (await QueueSearch(replace(there, get_token=get_token), "contoso", 1).look()).doubt is None
+    search = QueueSearch(replace(there, get_token=get_token), "contoso", 1, attempt_s=WAIT_S)
+    issuer_is_away = True
+    async with Syphon(here, there, "contoso", 1, OPTIONS, queues=[0], search=search) as moving:
+        await until(lambda: len(moving.look().troubles) == 1)
+        assert "no token: OSError" in moving.look().troubles[0]
+        issuer_is_away = False
+        async with asyncio.timeout(WAIT_S):
+            await moving.finished()
+        assert (moving.queues.doubt, moving.look().troubles) == (None, ())
+
+
+async def test_looks_are_made_one_after_the_other(spaces: NamespacePair) -> None:
+    """What two looks have found comes in the order in which they looked."""
+    at_once: list[int] = []
+    looking = 0
+
+    async def list_queues() -> list[list[str]]:
+        nonlocal looking
+        looking += 1
+        at_once.append(looking)
+        await asyncio.sleep(0)
+        looking -= 1
+        return [[PATHS[0]]]
+
+    _, there = dials(spaces)
+    search = QueueSearch(replace(there, list_queues=list_queues), "contoso", 1, attempt_s=WAIT_S)
+    await asyncio.gather(*[search.look() for _ in range(3)])
+    assert at_once == [1, 1, 1]

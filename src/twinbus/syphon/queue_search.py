@@ -124,6 +124,7 @@ class QueueSearch:
         self.queue_count = queue_count
         self._attempt_s = attempt_s
         self._may_list = True
+        self._turn = asyncio.Lock()
         self.latest: BacklogQueues | None = None
 
     def hidden(self, known: Iterable[str]) -> int:
@@ -134,17 +135,21 @@ class QueueSearch:
         return len(unseen - set(known))
 
     async def look(self) -> BacklogQueues:
-        """Which queues there are now. Raises `LineFailed` if the secondary cannot be reached."""
-        listed, requests = await self._listed()
-        tried = sorted({*range(self.queue_count), *(range(QUEUES_MAX) if listed is None else listed)})
-        line = Line(self._secondary, attempt_s=self._attempt_s, clock=lambda: int(time.monotonic() * 1000))
-        await line.open()
-        try:
-            answers = await self._answers(line, tried)
-        finally:
-            await line.close()
-        self.latest = sorted_out(self.queue_count, answers, requests)
-        return self.latest
+        """Which queues there are now. Raises `LineFailed` if the secondary cannot be reached.
+
+        One look at a time: or what an earlier one has found could pass for the news.
+        """
+        async with self._turn:
+            listed, requests = await self._listed()
+            tried = sorted({*range(self.queue_count), *(range(QUEUES_MAX) if listed is None else listed)})
+            line = Line(self._secondary, attempt_s=self._attempt_s, clock=lambda: int(time.monotonic() * 1000))
+            await line.open()
+            try:
+                answers = await self._answers(line, tried)
+            finally:
+                await line.close()
+            self.latest = sorted_out(self.queue_count, answers, requests)
+            return self.latest
 
     async def _listed(self) -> tuple[set[int] | None, int]:
         """The indexes of all that are there, and what it cost; None if nobody tells."""
