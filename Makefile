@@ -7,7 +7,7 @@ WORKERS ?= 8
 # More workers than cores: the official clients spend most of their time asleep.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-entities test-cluster test-ledger test-wheel test-search mutants conformance pictures docs package lint bench chaos-syphon soak azure-live clean
+.PHONY: help setup demo test test-all test-entities test-cluster test-ledger test-wheel test-search mutants conformance pictures docs package lint bench chaos-syphon soak azure-live clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,6 +19,10 @@ demo: setup ## kill a namespace in the middle of sending, see sends go on and no
 
 test: lint ## lint, then all tests
 	@$(BIN)/pytest -n $(WORKERS) --dist loadscope  # who runs what: tests/conftest.py
+
+test-all: lint ## the same with every seed of the simulations, and all suites that take longer; before a release
+	@TWINBUS_SEEDS=all $(BIN)/pytest -n $(WORKERS) --dist loadscope
+	@$(MAKE) --no-print-directory test-entities test-cluster test-ledger test-wheel
 
 test-entities: setup ## pairing with every kind of entity, on threads and on tasks
 	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "entities or not entities" tests/interop/test_pair_entities.py

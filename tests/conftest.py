@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from xdist.scheduler import LoadScopeScheduling
 
 SPARK_TESTS = ("tests/spark/", "with_spark")
+LONG_SPARK_TESTS = ("test_known_truths.py", "test_balance.py")
+"""About half of the time of all that need Spark: in a session of their own beside the others."""
 ONE_STORY = ("test_crash_kinds.py",)
 """Where all cases of a test look at what happened once, and that took long."""
 
@@ -25,7 +27,7 @@ settings.load_profile(os.environ.get("TWINBUS_EXAMPLES", "steady"))
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
-    """Every test by itself, in order; but all that need Spark in one worker, and first: they share one session.
+    """Every test by itself, in order; but all that need Spark in two workers, and first: they share a session each.
 
     So do the cases of a test that share a long story.
 
@@ -36,7 +38,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
     class SparkTogether(LoadScopeScheduling):  # type: ignore[misc]  # untyped
         def _split_scope(self, nodeid: str) -> str:
             if any(part in nodeid for part in SPARK_TESTS):
-                return "spark"
+                return "long spark" if any(part in nodeid for part in LONG_SPARK_TESTS) else "spark"
             return nodeid.partition("[")[0] if any(part in nodeid for part in ONE_STORY) else nodeid
 
     return SparkTogether(config, log)

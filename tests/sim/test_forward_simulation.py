@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
+from seeds import seed_count
 
 from twinbus.namespace.entities import forwarding
 from twinbus.namespace.entities.duplicates import DuplicateGuard, PendingSend
@@ -18,7 +19,7 @@ from twinbus.namespace.store.api import MessageRow
 from twinbus.sim.__main__ import main
 from twinbus.sim.runner import first_forward_problem, run_forward_seed
 
-SEEDS, CHUNK, STEPS = 400, 50, 250
+SEEDS, CHUNK, STEPS = seed_count(150, 400), 50, 250
 SEEDS_TO_FIND_A_BUG = 300
 
 

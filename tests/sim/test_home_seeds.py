@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from seeds import seed_count
 
 from twinbus.client.ordered_sending import OrderedSending
 from twinbus.pairing import order
@@ -17,7 +18,7 @@ from twinbus.syphon.letters import Held
 from twinbus.syphon.ordered_line import OrderedLine, line_key
 from twinbus.syphon.sequence import Entry, Sequence
 
-SEEDS, CHUNK = 300, 30
+SEEDS, CHUNK = seed_count(90, 300), 30
 SEEDS_TO_FIND_A_BUG = 600
 
 

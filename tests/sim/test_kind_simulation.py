@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
+from seeds import seed_count
 
 from twinbus.namespace.entities import shelf
 from twinbus.namespace.entities.duplicates import keys_of
@@ -19,7 +20,7 @@ from twinbus.namespace.store.api import PutSessionState, RowsRead
 from twinbus.sim.__main__ import main
 from twinbus.sim.runner import first_kind_problem, run_kind_seed
 
-SEEDS, CHUNK, STEPS = 200, 50, 300
+SEEDS, CHUNK, STEPS = seed_count(100, 200), 50, 300
 SEEDS_TO_FIND_A_BUG = 200
 
 
