@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage
@@ -17,7 +20,9 @@ from paired import AIO, WAIT_S, Heard, Stage, wait_until
 import twinbus.aio
 from twinbus import PairedServiceBusClient, Retry, Side
 from twinbus import SendAvailabilityPairedNamespaceOptions as Options
-from twinbus.errors import PairClosed, PairFaulted
+from twinbus.client.aio_links import AioOpenings
+from twinbus.client.failures import LinkFailed
+from twinbus.errors import NotSent, PairClosed, PairFaulted
 
 QUICK = timedelta(seconds=2)
 
@@ -239,18 +244,7 @@ def test_closing_is_quick_while_both_sides_are_silent(both: Stage) -> None:
     assert len(errors) == 1
 
 
-@pytest.mark.parametrize("side", ["primary", "secondary"])
-def test_closing_does_not_wait_for_a_link_that_a_silent_namespace_never_opens(both: Stage, side: str) -> None:
-    bus = both.client(attempt_timeout=timedelta(seconds=30))
-    bus.pair()
-    sender = bus.get_queue_sender(both.orders)
-    if side == "secondary":
-        bus.force_failover(both.orders, stay=True)
-        both.secondary.break_("unreachable", how="drop")  # the link that is kept warm
-    there = both.primary if side == "primary" else both.secondary
-    there.break_("unreachable", how="silent")
-    errors: list[BaseException] = []
-
+def send_on_a_thread(sender: Any, errors: list[BaseException]) -> threading.Thread:
     def send() -> None:
         try:
             sender.send_messages(ServiceBusMessage("1"))
@@ -259,12 +253,107 @@ def test_closing_does_not_wait_for_a_link_that_a_silent_namespace_never_opens(bo
 
     thread = threading.Thread(target=send, name="test-helper-sends", daemon=True)
     thread.start()
-    time.sleep(0.5)  # it opens a link meanwhile, and nothing shows that from outside
-    began = time.monotonic()
-    bus.close()
-    thread.join(20)
-    assert time.monotonic() - began < 9  # it takes 2 at most; waiting for the link would take 10, or 30
-    assert [type(error).__name__ for error in errors] == ["NotSent"]
+    return thread
+
+
+@pytest.mark.parametrize("side", ["primary", "secondary"])
+def test_closing_does_not_wait_for_a_link_that_a_silent_namespace_never_opens(both: Stage, side: str) -> None:
+    there = both.primary if side == "primary" else both.secondary
+    took: list[float] = []
+    for _ in range(3):
+        bus = both.client(attempt_timeout=timedelta(seconds=30))
+        bus.pair()
+        sender = bus.get_queue_sender(both.orders)
+        if side == "secondary":
+            bus.force_failover(both.orders, stay=True)
+            both.secondary.break_("unreachable", how="drop")  # the link that is kept warm
+        there.break_("unreachable", how="silent")
+        errors: list[BaseException] = []
+        thread = send_on_a_thread(sender, errors)
+        time.sleep(0.5)  # it opens a link meanwhile, and nothing shows that from outside
+        began = time.monotonic()
+        bus.close()
+        took.append(time.monotonic() - began)
+        thread.join(20)
+        assert [type(error).__name__ for error in errors] == ["NotSent"]
+        there.clear()
+    assert max(took) < 9
+    if both.flavour == AIO:
+        assert min(took) < 1.5  # usually at once; waiting for the link would take 2, each time
+
+
+def test_closing_in_the_middle_of_a_send_of_the_same_thread_does_not_wait_for_it(stage: Stage) -> None:
+    bus = stage.client(attempt_timeout=timedelta(seconds=30))
+    bus.pair()
+    sender = bus.get_queue_sender(stage.orders)
+    sender.send_messages(ServiceBusMessage("1"))
+    stage.primary.break_("unanswered")
+    took: list[float] = []
+
+    def close(*_: object) -> None:
+        began = time.monotonic()
+        bus.close()
+        took.append(time.monotonic() - began)
+
+    before = signal.signal(signal.SIGUSR1, close)
+    main = threading.main_thread().ident
+    assert main is not None
+    timer = threading.Timer(0.5, lambda: signal.pthread_kill(main, signal.SIGUSR1))
+    timer.name = "test-helper-timer"
+    timer.start()
+    try:
+        with pytest.raises(NotSent):
+            sender.send_messages(ServiceBusMessage("2"))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+        timer.join()
+    assert len(took) == 1
+    assert took[0] < 9  # it takes 0 to 3; waiting for itself would take 10 more
+
+
+async def test_a_link_that_opens_when_nobody_wants_it_any_more_is_discarded() -> None:
+    class Link:
+        is_discarded = False
+
+        def discard(self) -> None:
+            self.is_discarded = True
+
+    openings, link = AioOpenings(), Link()
+
+    async def open_link() -> Any:
+        await asyncio.sleep(0)
+        asyncio.get_running_loop().call_soon(task.cancel)  # in the turn of the loop in which the link is ready
+        return link
+
+    task = asyncio.create_task(openings.open(open_link()))
+    await asyncio.wait({task})
+    assert task.cancelled()
+    assert link.is_discarded
+
+
+async def test_once_openings_have_ended_none_begins_and_who_waited_is_told() -> None:
+    openings, told = AioOpenings(), []
+
+    async def never() -> Any:
+        await asyncio.sleep(3600)
+
+    async def wait() -> None:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(3600)
+        try:
+            await openings.open(never())  # told to end before, and goes on: that is not what ends this
+        except LinkFailed as error:
+            told.append(error.failure.text)
+
+    task = asyncio.create_task(wait())
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.sleep(0.01)
+    openings.end()
+    await task
+    with pytest.raises(LinkFailed):
+        await openings.open(never())
+    assert told == ["the client is closed"]
 
 
 def test_a_client_in_a_with_block_is_closed_when_that_fails(both: Stage) -> None:

@@ -178,15 +178,15 @@ WAY_HOME = (
     Mutant(
         "P18",
         "client/standing.py",
-        "return is_any_busy() or any(",
-        "return any(",
+        "(is_any_storing() or any(",
+        "(any(",
         "closing ends the ledger while a send on the straight way is about to learn that it was cut off",
         "test_closing_waits_for_the_record_of_a_send_that_is_slow_to_notice_its_end",
     ),
     Mutant(
         "P18",
         "client/sender.py",
-        "self._standing.sending.append(threading.get_ident())  # while",
+        "self._standing.recording.add(get_ident())  # while",
         "pass  # while",
         "closing ends the ledger between a failure on the straight way and the flow that records it",
         "test_closing_waits_for_the_record_of_a_send_that_is_slow_to_notice_its_end",

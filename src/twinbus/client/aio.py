@@ -93,7 +93,7 @@ class PairedServiceBusClient:
             with contextlib.suppress(Exception):  # whatever it is about, the others have to be closed too
                 await receiver.close()
         self._watch.stop()
-        await self._shell.finish(lambda: any(each.is_busy for each in senders))
+        await self._shell.finish(lambda: any(each.is_storing for each in senders))
 
     # --- senders and receivers ---
 

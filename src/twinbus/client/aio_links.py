@@ -221,6 +221,9 @@ class AioSenderLink:
         self._wire.cut()
 
 
+CLOSED = Failure(FailureKind.UNREACHABLE, "the client is closed")
+
+
 class AioOpenings:
     """Links that are being opened: who closes ends that at once, however silent the other side is."""
 
@@ -229,15 +232,21 @@ class AioOpenings:
         self._has_ended = False
 
     async def open(self, link: Coroutine[Any, Any, AioSenderLink]) -> AioSenderLink:
-        """What `AioSenderLink.open` returns or raises; `LinkFailed` if it is ended meanwhile."""
-        opening = asyncio.ensure_future(link)
+        """What `AioSenderLink.open` returns or raises; `LinkFailed` if it is ended meanwhile, or was before."""
+        if self._has_ended:
+            link.close()
+            raise LinkFailed(CLOSED)
+        opening, count = asyncio.ensure_future(link), cancellations()
+        before = count()
         self._under_way.add(opening)
         try:
             return await opening
         except asyncio.CancelledError:
-            if not self._has_ended or cancellations()():
+            if opening.done() and not opening.cancelled() and opening.exception() is None:
+                opening.result().discard()  # it opened in the very moment in which nobody wanted it any more
+            if not self._has_ended or count() > before:
                 raise
-            raise LinkFailed(Failure(FailureKind.UNREACHABLE, "the client is closed")) from None
+            raise LinkFailed(CLOSED) from None
         finally:
             self._under_way.discard(opening)
 

@@ -131,9 +131,9 @@ class PairedServiceBusSender(AnySender):
     # --- life ---
 
     @property
-    def is_busy(self) -> bool:
-        """Whether an attempt to send to the primary is under way."""
-        return self._lock.locked()
+    def is_storing(self) -> bool:
+        """Whether an attempt is under way that may store something on the primary."""
+        return self._lock.locked() and not self._is_opening
 
     async def close(self) -> None:
         """End its link. The paired client stays open."""
@@ -357,7 +357,12 @@ class PairedServiceBusSender(AnySender):
         if link is not None:
             self._forget(link)
         self._check_open()
-        link = await self._shell.open_primary(self.entity.path, max(0.001, until - monotonic()), self.client_identifier)
+        self._is_opening = True
+        try:
+            left_s = max(0.001, until - monotonic())
+            link = await self._shell.open_primary(self.entity.path, left_s, self.client_identifier)
+        finally:
+            self._is_opening = False
         self._link, self._link_epoch = link, epoch
         self._room_bytes = room_in(self._shell.pool.batch_bytes)
         self._chronicle = self._standing.chronicle

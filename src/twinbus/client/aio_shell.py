@@ -26,9 +26,9 @@ from twinbus.client.keeper import LOGGER, WORKERS_MAX
 from twinbus.client.news_desk import AioNewsDesk
 from twinbus.client.order_witness import OrderWitness
 from twinbus.client.pings import ping_message
-from twinbus.client.shell import CLOSE_LOOK_S, CLOSE_PATIENCE_S, RECORD_PATIENCE_S, SWEEP_S
+from twinbus.client.shell import CLOSE_LOOK_S, SWEEP_S
 from twinbus.client.side import AioSides
-from twinbus.client.standing import FIRST_RECHECK_S, RECHECK_S, Standing
+from twinbus.client.standing import CLOSE_PATIENCE_S, FIRST_RECHECK_S, RECHECK_S, Standing
 from twinbus.client.status import Phase
 from twinbus.pairing.closing import SIDES, SideName
 from twinbus.pairing.effects import Effect, ForgetWake, PingPrimary, Rouse, StopPings, Tell, TrySecondary, WakeMe
@@ -173,16 +173,16 @@ class TaskShell:
         """Run something beside."""
         self._begin(work)
 
-    async def finish(self, is_any_busy: Callable[[], bool]) -> None:
+    async def finish(self, is_any_storing: Callable[[], bool]) -> None:
         """What is left to do when all senders are closed: nothing stays behind on the loop.
 
-        `is_any_busy`: whether one of them is still in a send.
+        `is_any_storing`: whether one of them is in an attempt.
         """
         try:
             for side in SIDES:
                 await self.let_go(side)
             await self._end_tasks()
-            await self._await_sends(is_any_busy)
+            await self._await_sends(is_any_storing)
             await self.news.close()
             for client in (self._primary, self._secondary, getattr(self, "receiving", None)):
                 if client is not None:
@@ -191,10 +191,10 @@ class TaskShell:
             await all_closed()
             await asyncio.to_thread(self.standing.close_ledger)
 
-    async def _await_sends(self, is_any_busy: Callable[[], bool]) -> None:
+    async def _await_sends(self, is_any_storing: Callable[[], bool]) -> None:
         """Sends that were cut off tell what became of them before the ledger ends."""
-        me, until = asyncio.current_task(), monotonic() + RECORD_PATIENCE_S
-        while self.standing.is_sending(me, is_any_busy) and monotonic() < until:
+        me, began = asyncio.current_task(), monotonic()
+        while self.standing.has_to_wait(me, is_any_storing, monotonic() - began):
             await asyncio.sleep(CLOSE_LOOK_S)
 
     async def _end_tasks(self) -> None:

@@ -67,6 +67,8 @@ class AnySender:
         self._home = shell
         self._chronicle: Chronicle | None = None
         self._is_closed = False
+        self._is_opening = False
+        """Whether who has its turn opens a link: nothing is stored meanwhile."""
         self._used_at = 0.0
         self._failed_at = 0.0
         self._last_failure = NOT_TRIED

@@ -10,6 +10,7 @@ import contextlib
 import threading
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from threading import get_ident
 from time import monotonic
 from types import TracebackType
 from typing import Any
@@ -48,6 +49,8 @@ class PairedServiceBusSender(AnySender):
         super().__init__(shell, entity, client_identifier)
         self._shell = shell
         self._lock = threading.Lock()
+        self._taken_by = 0
+        """The thread that has the lock, or had it last."""
         self._link: SenderLink | None = None
         self._link_epoch = -1
 
@@ -67,6 +70,7 @@ class PairedServiceBusSender(AnySender):
         message_id = failure = None
         sizes: tuple[int, ...] = ()
         with self._lock:  # not acquire(): an interrupt between that and a try would keep it for ever
+            self._taken_by = get_ident()
             try:
                 now = monotonic()  # another thread may have been faster to take the lock
                 is_fresh = now - self._used_at < REST_S
@@ -129,10 +133,9 @@ class PairedServiceBusSender(AnySender):
 
     # --- life ---
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether an attempt to send to the primary is under way."""
-        return self._lock.locked()
+    def is_storing(self, me: int) -> bool:
+        """Whether an attempt is under way, on another thread than this one, that may store something on the primary."""
+        return self._lock.locked() and self._taken_by != me and not self._is_opening
 
     def close(self) -> None:
         """End its link. The paired client stays open."""
@@ -164,6 +167,7 @@ class PairedServiceBusSender(AnySender):
         failure: Failure | None = NOT_TRIED
         if link is not None and epoch == self._link_epoch and not self._lock.locked():
             with self._lock:
+                self._taken_by = get_ident()
                 failure = self._send_straight(link, prepared, timeout)
                 if self._chronicle is not None and failure is None and ids:
                     seconds, due_ms = monotonic() - started_at, due_times(prepared.message)
@@ -205,7 +209,7 @@ class PairedServiceBusSender(AnySender):
             raise given_up from None
         failure = link.failure_of(error)
         self._after_failure(link, failure)
-        self._standing.sending.append(threading.get_ident())  # while it has the lock: closing sees one or the other
+        self._standing.recording.add(get_ident())  # while it has the lock: closing sees one or the other
         return failure
 
     def _send_anew(
@@ -221,8 +225,7 @@ class PairedServiceBusSender(AnySender):
                 return SendReceipt(self.entity.path, (), self.entity.side, 0, attempts=0)
             return self._send_by_flow(SdkParcel(prepared, self.entity.path), started_at, timeout, first)
         finally:
-            if failure is not NOT_TRIED:
-                self._standing.sending.remove(threading.get_ident())  # put there by `_failure_on`
+            self._standing.recording.discard(get_ident())  # put there by `_failure_on`
 
     # --- flows ---
 
@@ -232,7 +235,7 @@ class PairedServiceBusSender(AnySender):
         if first is None:
             self._standing.check_usable()
         sending = sending_of(parcel, self._shell.pair, self.entity, self.choice, started_at, timeout)
-        me = threading.get_ident()
+        me = get_ident()
         self._standing.sending.append(me)
         try:
             receipt = self._shell.run(sending.run(first), lambda ask: self._perform(ask, parcel))
@@ -244,6 +247,7 @@ class PairedServiceBusSender(AnySender):
             return receipt
         finally:
             self._standing.sending.remove(me)
+            self._standing.recording.discard(me)
             for ticket in sending.tickets:
                 self._shell.forget_turn(ticket)
 
@@ -266,11 +270,13 @@ class PairedServiceBusSender(AnySender):
         successes are no reason to call the primary down.
         """
         since, epoch = monotonic(), self.entity.epoch
+        self._standing.recording.discard(get_ident())  # what the attempt before came to is recorded by now
         ending = self._ending()
         if ending is not None:
             return ending
         if not self._lock.acquire(timeout=timeout_s):
             return self._shared_failure(since) or self._no_turn(since)
+        self._taken_by = get_ident()
         try:
             learnt = self._shared_failure(since) or self._ending()  # it may have been closed meanwhile
             if learnt is not None:
@@ -298,6 +304,7 @@ class PairedServiceBusSender(AnySender):
             self._used_at = monotonic()
         except LinkFailed as problem:
             self._after_failure(link, problem.failure)
+            self._standing.recording.add(get_ident())
             raise
         except BaseException:
             self._forget(link)
@@ -325,6 +332,7 @@ class PairedServiceBusSender(AnySender):
         """The lock, waited for no longer than until then."""
         if not self._lock.acquire(timeout=max(0.0, until - monotonic())):
             raise OperationTimeoutError(message=self._no_turn(until).failure.text)
+        self._taken_by = get_ident()
         try:
             yield
         finally:
@@ -340,7 +348,12 @@ class PairedServiceBusSender(AnySender):
         if link is not None:
             self._forget(link)
         self._check_open()
-        link = self._shell.open_primary(self.entity.path, max(0.001, until - monotonic()), self.client_identifier)
+        self._is_opening = True
+        try:
+            left_s = max(0.001, until - monotonic())
+            link = self._shell.open_primary(self.entity.path, left_s, self.client_identifier)
+        finally:
+            self._is_opening = False
         self._link, self._link_epoch = link, epoch
         self._room_bytes = room_in(self._shell.pool.batch_bytes)
         self._chronicle = self._standing.chronicle

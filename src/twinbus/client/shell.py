@@ -25,7 +25,7 @@ from twinbus.client.pings import ping_message
 from twinbus.client.receivers import receiving
 from twinbus.client.secretary import Secretary
 from twinbus.client.side import Sides
-from twinbus.client.standing import FIRST_RECHECK_S, RECHECK_S, Standing
+from twinbus.client.standing import CLOSE_PATIENCE_S, FIRST_RECHECK_S, RECHECK_S, Standing
 from twinbus.client.status import Phase
 from twinbus.client.watchdog import Watchdog
 from twinbus.client.weak_register import WeakRegister
@@ -38,9 +38,6 @@ from twinbus.pairing.secondary import PAUSE_MAX_S
 from twinbus.syphon import Alert
 
 SWEEP_S = 30.0
-CLOSE_PATIENCE_S = 2.0
-RECORD_PATIENCE_S = 10.0
-"""How long closing waits for the records of sends that it cut off: a moment each, unless the machine stands still."""
 CLOSE_LOOK_S = 0.005
 
 
@@ -175,19 +172,19 @@ class ThreadShell:
     def cancel(self, key: str) -> None:
         self._keeper.cancel(key)
 
-    def finish(self, is_any_busy: Callable[[], bool]) -> None:
-        """What is left to do when all senders are closed; `is_any_busy`: whether one of them is still in a send."""
+    def finish(self, is_any_storing: Callable[[], bool]) -> None:
+        """What is left to do when all senders are closed; `is_any_storing`: whether one of them is in an attempt."""
         for link in self._primary_links.all():  # of senders that were forgotten instead of closed
             link.discard()
         self.watchdog.stop()
-        self._await_sends(is_any_busy)
+        self._await_sends(is_any_storing)
         self.news.close()
         self.standing.close_ledger()
 
-    def _await_sends(self, is_any_busy: Callable[[], bool]) -> None:
+    def _await_sends(self, is_any_storing: Callable[[], bool]) -> None:
         """Sends that were cut off tell what became of them before the ledger ends."""
-        until = monotonic() + RECORD_PATIENCE_S
-        while self.standing.is_sending(threading.get_ident(), is_any_busy) and monotonic() < until:
+        me, began = threading.get_ident(), monotonic()
+        while self.standing.has_to_wait(me, is_any_storing, monotonic() - began):
             sleep(CLOSE_LOOK_S)
 
     # --- what senders need ---

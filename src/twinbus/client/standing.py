@@ -47,6 +47,11 @@ FIRST_RECHECK_S, RECHECK_S = 60.0, 3600.0
 UNNAMED = "unnamed"
 NO_REASON = "no reason was given"
 
+CLOSE_PATIENCE_S = 2.0
+"""How long closing waits for what it has told to end."""
+RECORD_PATIENCE_S = 10.0
+"""The same for the record of a send that it cut off: a moment, unless the machine stands still."""
+
 
 class Standing:
     def __init__(self, primary: Namespace, options: SendAvailabilityPairedNamespaceOptions) -> None:
@@ -72,8 +77,10 @@ class Standing:
         self.sides: closing.State = closing.BothOpen()
         self.homecoming: Homecoming | None = None
         """The syphon of this client; None: it runs none, or has not begun."""
+        self.recording: set[object] = set()
+        """The thread or task of each send that was cut off while it stored something, and has not recorded that yet."""
         self.sending: list[object] = []
-        """The thread or task of each send that goes, or is about to go, by a flow: closing waits for their records."""
+        """The thread or task of each send that goes by a flow."""
         self.queue_sent: dict[int, int] = {}
         self.own_backlog = OwnBacklog()
         self.inspection: Inspection | None = None
@@ -151,13 +158,15 @@ class Standing:
         if self._ledger is not None:
             self._ledger.close()
 
-    def is_sending(self, but: object, is_any_busy: Callable[[], bool]) -> bool:
-        """Whether anybody but this thread or task is in the middle of a send, or has yet to record one.
+    def has_to_wait(self, me: object, is_any_storing: Callable[[], bool], waited_s: float) -> bool:
+        """Whether closing has to wait for others than this thread or task, after it has waited so long.
 
-        A send on the straight way keeps its sender busy until it is recorded, or is in `sending`: so that is asked
-        first.
+        Who may have stored something records that first. It is storing, or recording, in every moment until then: so
+        they are asked in this order. Who has stored nothing gets less time to end.
         """
-        return is_any_busy() or any(each != but for each in tuple(self.sending))
+        if waited_s < RECORD_PATIENCE_S and (is_any_storing() or any(each != me for each in tuple(self.recording))):
+            return True
+        return waited_s < CLOSE_PATIENCE_S and any(each != me for each in tuple(self.sending))
 
     def namespace_of(self, entity: Entity | None, news: Tell) -> str | None:
         """The name of the namespace that news of the core are about."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from threading import get_ident
 from time import monotonic
 from types import TracebackType
 from typing import Any
@@ -96,7 +97,8 @@ class PairedServiceBusClient:
             with contextlib.suppress(Exception):
                 receiving.close()  # and with it lists of sessions that nobody read to their end
         self._watch.stop()
-        self._shell.finish(lambda: any(each.is_busy for each in senders))
+        me = get_ident()
+        self._shell.finish(lambda: any(each.is_storing(me) for each in senders))
 
     # --- senders and receivers ---
 
