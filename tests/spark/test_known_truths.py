@@ -17,6 +17,7 @@ from twinbus.cli.commands.pipeline import exit_code, report_text
 from twinbus.cli.main import run
 from twinbus.cost.prices import Prices
 from twinbus.ledger import Kind
+from twinbus.spark.compaction import manifest as manifests
 from twinbus.spark.compaction.compaction import compact_ledger, one_by_one
 from twinbus.spark.jobs import balance as balances
 
@@ -43,6 +44,28 @@ def test_no_answer_is_certain_that_a_wrong_clock_could_have_made(
     spark: SparkSession, tmp_path: Path, name: str
 ) -> None:
     says_what_is_proven(spark, tmp_path, CLOCK_TRUTHS[name])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "the_clock_of_a_client_is_put_right_between_messages_that_come_home_and_one_that_waits",
+        "the_clock_of_a_client_is_set_back_before_it_sends_the_last_message",
+    ],
+)
+def test_no_answer_is_certain_from_a_store_of_a_version_that_did_not_look_at_the_clocks(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    with told_ledger(tmp_path) as told:
+        CLOCK_TRUTHS[name].tell(told)
+        store = compact_ledger(one_by_one, told.write()).store
+    known = manifests.load(store)
+    for process in known.processes.values():
+        process.clock.offsets = []
+    manifests.save(store, known)
+    found = report(spark, tmp_path)
+    assert found.reconciliation.entities == CLOCK_TRUTHS[name].classes
+    assert exit_code(found) == 3
 
 
 def says_what_is_proven(spark: SparkSession, ledger: Path, truth: Truth) -> None:

@@ -23,6 +23,7 @@ from ledger_story import (
 from twinbus.ledger import Event, Kind
 from twinbus.spark.compaction.compaction import Compacted, compact_ledger, one_by_one
 from twinbus.spark.compaction.coverage import coverage_of
+from twinbus.spark.compaction.machines import Clock, Clocks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,7 +52,9 @@ def verdicts(spark: SparkSession, compacted: Compacted, dark_until_ms: int = 0) 
 
     steps = steps_in(spark, compacted)
     located = with_removals(accounts(steps), removals(steps))
-    judged = verdicts(fates(located), Known(HORIZON_MIN, dark_until_ms))
+    # As if each ran on a machine of its own, whose clock nobody ever set.
+    clocks = Clocks(tuple(Clock(name, name, 0) for name in compacted.manifest.processes))
+    judged = verdicts(fates(located), Known(HORIZON_MIN, dark_until_ms, clocks=clocks))
     return {(row["entity"], row["message_id"]): row["verdict"] for row in judged.collect()}
 
 
@@ -167,7 +170,10 @@ def test_a_gap_turns_lost_nothing_into_unknown(spark: SparkSession, tmp_path: Pa
 
 
 def test_what_is_lost_after_the_gap_is_lost_for_certain(spark: SparkSession, tmp_path: Path) -> None:
+    """On one machine: its clock says what was after."""
     story = a_story(4, 1500, misfortunes=2)
+    for script in story.scripts.values():
+        script.boot = "one"
     with_a_gap(story, tmp_path, "client1", {2})
     compacted = compact_ledger(one_by_one, tmp_path)
     found = reconciled(spark, compacted)

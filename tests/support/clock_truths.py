@@ -139,6 +139,20 @@ def a_client_that_is_behind_sends_to_a_queue_that_was_deleted_and_made_anew(told
     primary.stored(100, "orders", "new")
 
 
+@truth(3, "clock", orders={"delivered": 1, "unknown": 1})
+def a_message_is_lost_that_a_clock_which_nothing_compares_moves_days_away(told: ToldLedger) -> None:
+    primary = _primary(told, closed_at=160)
+    _other_client(told, primary, 10)
+    told.writer("client", machine="shop", ahead=72 * HOUR).accepted(100, "orders", "gone")
+
+
+@truth(0, orders={"delivered": 1, "stored_on_primary": 1})
+def a_process_that_sends_too_early_is_compared_by_another_of_the_same_machine(told: ToldLedger) -> None:
+    told.writer("client", machine="shop").accepted(10, "orders", "early")
+    primary = _primary(told)
+    _compared(told.writer("client", machine="shop"), primary, 100)
+
+
 # --- the clock of the primary ---
 
 
@@ -213,3 +227,39 @@ def a_client_that_is_behind_sends_to_the_backlog_after_the_secondary_ended_its_l
     secondary = told.writer(SECONDARY, machine="secondary", closed_at=160)
     secondary.say(0, Kind.STORED, "", "before", namespace=SECONDARY, queue=QUEUE)
     told.writer("client", machine="shop", ahead=-LATE).backlogged(200, "orders", "late")
+
+
+# --- what is missing ---
+
+
+def _came_home_unrecorded(told: ToldLedger, *, client: float = 0.0, others: float = 0.0) -> None:
+    """`old` came home; nothing is left of the records of that. Then others come home. Clocks are ahead by so much."""
+    told.writer("client", machine="other", ahead=others).backlogged(90, "bills", *ids(2, "b"))
+    shop = told.writer("client", machine="shop", ahead=client)
+    shop.backlogged(100, "orders", "old")
+    shop.backlogged(125, "orders", *ids(2))
+    first = told.writer("syphon", machine="syphon", ahead=others, missing="old")
+    first.brought_home(105, "bills", "b0")
+    first.brought_home(110, "orders", "old")
+    first.brought_home(150, "bills", "b1")
+    told.writer("syphon", machine="another").brought_home(230, "orders", *ids(2))
+
+
+@truth(3, "records are missing", bills={"stored_on_primary": 2}, orders={"stored_on_primary": 2, "unknown": 1})
+def the_records_of_a_message_are_missing_whose_sender_is_ahead(told: ToldLedger) -> None:
+    _came_home_unrecorded(told, client=LATE)
+
+
+@truth(3, "records are missing", bills={"stored_on_primary": 2}, orders={"stored_on_primary": 2, "unknown": 1})
+def the_records_of_a_message_are_missing_that_a_syphon_which_is_behind_had_written(told: ToldLedger) -> None:
+    _came_home_unrecorded(told, others=-LATE)
+
+
+@truth(4, "at least 1 lost", orders={"stored_on_primary": 4, "lost": 1})
+def a_message_is_lost_after_the_time_of_the_missing_records_of_its_own_machine(told: ToldLedger) -> None:
+    shop = told.writer("client", machine="shop", ahead=LATE, missing="unheard")
+    for minute, name in ((10, "before"), (15, "unheard"), (20, "after")):
+        shop.accepted(minute, "orders", name)
+    shop.backlogged(40, "orders", "old")
+    shop.backlogged(100, "orders", *ids(2))
+    told.writer("syphon", machine="syphon").brought_home(250, "orders", *ids(2))

@@ -59,6 +59,8 @@ class Script:
     host: str = "here"
     ahead_ms: int = 0
     """How wrong its clock is."""
+    boot: str = ""
+    """The same for all that run on one machine; empty: nobody knows."""
     events: list[tuple[int, int, Event]] = field(default_factory=list)
 
     def note(self, at_ms: int, event: Event) -> None:
@@ -70,7 +72,7 @@ class Script:
         told = [(at, event) for at, _, event in sorted(self.events, key=lambda each: each[:2])]
         first = told[0][0] if told else BASE_MS
         last = told[-1][0] if told else BASE_MS
-        opened = [(first, Event(Kind.OPENED, duration_us=100_000))]
+        opened = [(first, Event(Kind.OPENED, duration_us=100_000, boot=self.boot))]
         end = [(last, Event(Kind.CLOSED))] if closed else []
         return [
             writer.line(event, number=number, at_ns=(at + self.ahead_ms) * 1_000_000, monotonic_ns=at * 1_000_000)

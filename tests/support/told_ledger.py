@@ -46,6 +46,8 @@ class Writer:
     """By how many minutes its clock is ahead; negative: behind."""
     set_at: dict[float, float] = field(default_factory=dict)
     """When its clock is set while it runs, and how far it is ahead from then on."""
+    missing: str = ""
+    """The id of a message: what it recorded of it is gone."""
     events: list[tuple[float, int, Event]] = field(default_factory=list)
 
     def say(self, minute: float, kind: Kind, entity: str, *ids: str, **more: Any) -> None:
@@ -103,7 +105,11 @@ class ToldLedger:
             if writer.ending == "killed":
                 self._write_killed(writer)
             else:
+                before = set(self.folder.glob("*.jsonl"))
                 self._write(writer, self.folder)
+                if writer.missing:
+                    for segment in set(self.folder.glob("*.jsonl")) - before:
+                        _remove_lines(segment, f'"{writer.missing}"'.encode())
         return self.folder
 
     def _write_killed(self, writer: Writer) -> None:
@@ -143,6 +149,13 @@ class ToldLedger:
         """Those who are still running close."""
         while self._open:
             self._open.pop().close()
+
+
+def _remove_lines(segment: Path, word: bytes) -> None:
+    lines = segment.read_bytes().splitlines(keepends=True)
+    kept = [line for line in lines if word not in line]
+    assert len(kept) < len(lines)
+    segment.write_bytes(b"".join(kept))
 
 
 @contextmanager

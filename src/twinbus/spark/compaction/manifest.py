@@ -78,7 +78,7 @@ class Clock(msgspec.Struct):
     """Whether it had not been set: records are older than any can be."""
     offsets: list[int] = []
     """The smallest and the largest number of milliseconds that it was ahead of the clock that is never set; empty:
-    nobody looked.
+    nobody looked, as in stores of older versions, or not at all records.
     """
 
     def add(self, more: Clock) -> None:
@@ -86,8 +86,6 @@ class Clock(msgspec.Struct):
         self.most_ms = max(self.most_ms, more.most_ms, key=abs)
         self.ahead_ms = max(self.ahead_ms, more.ahead_ms)
         self.is_unset = self.is_unset or more.is_unset
-        found = [*self.offsets, *more.offsets]
-        self.offsets = [min(found), max(found)] if found else []
 
 
 class Process(msgspec.Struct):
@@ -128,6 +126,7 @@ class Process(msgspec.Struct):
         self.wait_us = max(self.wait_us, more.wait_us)
         self.sync_us = self.sync_us or more.sync_us
         self.boot = self.boot or more.boot
+        self.clock.offsets = self._offsets_with(more)
         self.clock.add(more.clock)
         self.end = None
         self.closed = self.closed or more.closed
@@ -139,6 +138,16 @@ class Process(msgspec.Struct):
         self.secondaries = different([*self.secondaries, *more.secondaries])
         self.ranges = joined([*self.ranges, *more.ranges])
         self.gaps = [*self.gaps, *more.gaps][:GAPS_KEPT_MAX]
+
+    def _offsets_with(self, more: Process) -> list[int]:
+        """None if nobody looked at the clock of some records: half a look proves nothing."""
+        known = [each.clock.offsets for each in (self, more) if each.has_times]
+        return [min(map(min, known)), max(map(max, known))] if known and all(known) else []
+
+    @property
+    def has_times(self) -> bool:
+        """Whether any record of it is understood."""
+        return sum(each.size for each in self.ranges) > self.not_understood
 
 
 class Segment(msgspec.Struct):

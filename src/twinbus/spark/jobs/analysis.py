@@ -113,7 +113,8 @@ def known_of(compacted: Compacted, coverage: Coverage, horizon_min: int) -> Know
         if ending_of(name, process, compacted.running) == "killed"
     ]
     primary, secondary = silence_of(compacted, coverage), silence_of_secondary(compacted, coverage)
-    clocks = clocks_of(compacted.manifest.processes, primary.processes, secondary.processes)
+    missing = {each.process for each in coverage.unknown}
+    clocks = clocks_of(compacted.manifest.processes, primary.processes, secondary.processes, missing)
     return Known(horizon_min, coverage.dark_until_ms, primary, tuple(killed), secondary, clocks)
 
 

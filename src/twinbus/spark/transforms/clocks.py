@@ -1,15 +1,15 @@
 """How well it is known when something happened that another machine tells of.
 
-The clock of a process is compared with the primary's by the messages that both tell of. What it tells happened, by the
-primary's clock, at most its *reach* earlier or later: the most by which both were ever seen to differ, and by how much
-each of them was set. A process on the primary's own machine has the primary's clock. One that nothing compares has no
-reach.
+The clock of a machine is compared with the primary's by the messages that both tell of. What a process of it tells
+happened, by the primary's clock, at most its *reach* earlier or later: the most by which both were ever seen to differ,
+and by how much each of them was set. A process on the primary's own machine has the primary's clock. One that nothing
+compares has no reach, and neither has one at whose clock, or the primary's, nobody looked.
 """
 
 from __future__ import annotations
 
 import pyarrow as pa  # type: ignore[import-untyped]
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from twinbus.spark.compaction.machines import Clock, Clocks
@@ -17,60 +17,72 @@ from twinbus.spark.compaction.machines import Clock, Clocks
 MINUTE_MS = 60_000
 SAME_CLOCK_MS = 1000
 """By how much two records of one machine may be apart that tell of the same."""
+_FLAGS = ("is_primarys", "is_secondarys", "is_missing", "is_missings")
 _SCHEMA = pa.schema(
     [
         ("process", pa.string()),
         ("machine", pa.string()),
         ("set_ms", pa.int64()),
-        ("is_primarys", pa.bool_()),
-        ("is_secondarys", pa.bool_()),
+        *((name, pa.bool_()) for name in _FLAGS),
     ]
 )
 
 
 def by_process(apart: DataFrame, clocks: Clocks) -> DataFrame:
-    """One row per process, by its number: `machine`, `set_ms`, `is_primarys`, `is_secondarys`, and `apart_ms`."""
+    """One row per process, by its number: `machine`, `set_ms`, the flags of its `Clock`, and `process_reach_ms`."""
     rows = [dict(zip(Clock._fields, each, strict=True)) for each in clocks.known]
     listed = apart.sparkSession.createDataFrame(pa.Table.from_pylist(rows, _SCHEMA)).select(
         F.xxhash64("process").alias("process"),
         F.xxhash64("machine").alias("machine"),
         "set_ms",
-        "is_primarys",
-        "is_secondarys",
+        *_FLAGS,
     )
     seen = apart.select(F.col("acked_by").alias("process"), "apart_ms")
     together = listed.unionByName(seen, allowMissingColumns=True)
-    return together.groupBy("process").agg(*(F.max(name).alias(name) for name in together.columns if name != "process"))
+    found = together.groupBy("process").agg(
+        *(F.max(name).alias(name) for name in together.columns if name != "process")
+    )
+    of_machine = F.max("apart_ms").over(Window.partitionBy("machine"))
+    differ = F.coalesce("apart_ms", F.when(F.col("is_primarys"), SAME_CLOCK_MS), of_machine)
+    reach = differ + F.col("set_ms") + _or_null(clocks.primary_set_ms)
+    return found.withColumn("process_reach_ms", reach).drop("apart_ms")
+
+
+def _or_null(ms: int | None) -> Column:
+    return F.lit(ms).cast("bigint")
 
 
 def with_reach(frame: DataFrame, by_process: DataFrame, clocks: Clocks) -> DataFrame:
-    """Add `reach_ms` of who told of the acknowledgement, and of the sender `machine`, `set_ms`, `sender_apart_ms` and
-    `is_secondarys`.
+    """Add `reach_ms` of who told of the acknowledgement; of the sender `machine`, `set_ms`, `is_secondarys` and
+    `is_missings`; and `dark_reach_ms`: by how much the times of the sender, and of those of whom records may be
+    missing, may differ.
     """
-    col = F.col
-    reach = F.coalesce("apart_ms", F.when(col("is_primarys"), SAME_CLOCK_MS)) + F.coalesce("set_ms", F.lit(0))
-    located = frame
+    col, located = F.col, frame
     for name in ("acked_by", "last_acked_by"):
-        known = by_process.select(col("process").alias(name), (reach + clocks.primary_set_ms).alias(f"_{name}_ms"))
+        known = by_process.select(col("process").alias(name), col("process_reach_ms").alias(f"_{name}_ms"))
         located = located.join(F.broadcast(known), name, "left")
     of_sender = by_process.select(
         col("process").alias("sender"),
         col("machine").alias("_machine"),
         "set_ms",
         "is_secondarys",
-        col("apart_ms").alias("sender_apart_ms"),
+        "is_missings",
+        col("process_reach_ms").alias("_sender_ms"),
     )
+    missing = by_process.where("is_missing")
+    most = F.when(F.count("process_reach_ms") == clocks.missing, F.coalesce(F.max("process_reach_ms"), F.lit(0)))
     first, last = col("_acked_by_ms"), col("_last_acked_by_ms")
     return (
         located.join(F.broadcast(of_sender), "sender", "left")
+        .crossJoin(F.broadcast(missing.agg(most.alias("_missing_ms"))))
         .withColumns(
             {
                 "reach_ms": F.when(first.isNotNull() & last.isNotNull(), F.greatest(first, last)),
                 "machine": F.coalesce("_machine", "sender"),
-                "set_ms": F.coalesce("set_ms", F.lit(0)),
+                "dark_reach_ms": col("_sender_ms") + col("_missing_ms"),
             }
         )
-        .drop("_acked_by_ms", "_last_acked_by_ms", "_machine")
+        .drop("_acked_by_ms", "_last_acked_by_ms", "_machine", "_sender_ms", "_missing_ms")
     )
 
 
@@ -85,7 +97,7 @@ def by_machine(own_home: DataFrame, by_process: DataFrame) -> DataFrame:
 def queue_reach_ms(clocks: Clocks) -> Column:
     """The same as `reach_ms`, for what the secondary tells of its queues."""
     apart = F.coalesce("queue_apart_ms", F.when(F.col("is_secondarys"), SAME_CLOCK_MS))
-    reach = F.greatest(apart, F.lit(SAME_CLOCK_MS)) + F.col("set_ms") + clocks.secondary_set_ms
+    reach = F.greatest(apart, F.lit(SAME_CLOCK_MS)) + F.col("set_ms") + _or_null(clocks.secondary_set_ms)
     return F.when(apart.isNotNull() & F.col("sender").isNotNull(), reach)
 
 

@@ -47,6 +47,7 @@ from typing import NamedTuple
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from twinbus.ledger.endings import FOREVER_MS
 from twinbus.spark.compaction.machines import Clocks
 from twinbus.spark.compaction.told import Silence
 from twinbus.spark.compaction.untold import Stretch
@@ -75,10 +76,6 @@ OPEN_STATES = (_ACKNOWLEDGED, WAITING, IN_BACKLOG, _GONE, _TOO_FEW)
 still there."""
 ENTITY_KEY, BACKLOG_KEY, CLOCK_KEY = ("entity", "session"), ("entity", "backlog_queue"), ("acked_by",)
 SENDER_KEY, MACHINE_KEY = (*BACKLOG_KEY, "sender"), (*BACKLOG_KEY, "machine")
-UNCOMPARED_MS = 86_400_000
-"""What was sent that long before or after a namespace kept its ledger was sent while it kept none, though nothing
-compares the clocks.
-"""
 
 
 class Known(NamedTuple):
@@ -291,14 +288,23 @@ NOT_STORED = "acknowledged by the primary, whose ledger for that time is complet
 STORED_TOO_FEW = "the primary acknowledged more sends of this id than its complete ledger says it stored"
 NOT_TOLD = "acknowledged by the primary, whose records for that time may be missing"
 NOT_COMPARED = (
+    "acknowledged by the primary, whose ledger does not have it; no records tell by how much its clock and the "
+    "client's differ, so nobody knows whether that ledger was kept then: it would show from a "
+    "message that both tell of, sent from the same machine since its start"
+)
+CLOCKS_DIFFER = (
     "acknowledged by the primary, whose ledger does not have it; by how much its clock and the client's differ leaves "
     "open whether that ledger was kept then"
 )
 PASSED_BY_OTHERS = (
-    "messages of other machines that entered the same backlog queue later, by their clocks, have come home; no records "
-    "compare these clocks"
+    "messages that entered the same backlog queue later have come home; but that is told by clocks of other machines, "
+    "or by one that may have been set, and no records compare them"
 )
 IN_THE_DARK = "it looks lost, and records are missing that could tell"
+MAYBE_IN_THE_DARK = (
+    "it looks lost, and records of another machine are missing; no records compare the clocks, so nobody knows whether "
+    "these could tell of it"
+)
 NEVER_IN_QUEUE = (
     "acknowledged by a backlog queue; the ledger of the secondary is complete for that time and does not have it"
 )
@@ -308,7 +314,8 @@ HELD, HELD_BY_KILLED = "held under lock by a syphon", "held under lock by a syph
 
 def _found(known: Known) -> Column:
     """`verdict` and `why` in one."""
-    col, is_dark = F.col, _began_ms() <= known.dark_until_ms
+    col, is_dark = F.col, _is_dark(known)
+    is_uncompared = _dark_reach().isNull() & (known.dark_until_ms < FOREVER_MS)
     state, silence = col("state"), known.silence
 
     def says(verdict: Column | str, why: str | None = None) -> Column:
@@ -316,7 +323,8 @@ def _found(known: Known) -> Column:
         return F.struct(class_.alias("verdict"), F.lit(why).cast("string").alias("why"))
 
     def lost(why: str) -> Column:
-        return F.when(is_dark, says(UNKNOWN, IN_THE_DARK)).otherwise(says(LOST, why))
+        unknown = F.when(is_uncompared, says(UNKNOWN, MAYBE_IN_THE_DARK)).otherwise(says(UNKNOWN, IN_THE_DARK))
+        return F.when(is_dark, unknown).otherwise(says(LOST, why))
 
     settled = F.when(state == _ACKNOWLEDGED, STORED).when(state == _TOO_FEW, col("otherwise")).otherwise(state)
     is_held = col("held_ms").isNotNull()
@@ -337,12 +345,13 @@ def _found(known: Known) -> Column:
     )
     # A duplicate stays one, and one in doubt stays so: only what looks like a loss is told with the reason.
     moments = ("arrived_ms", "last_ack_ms")
-    may_be_untold = _may_be_untold(silence, known, "reach_ms", *moments)
+    may_be_untold, is_open = _may_be_untold(silence, known, "reach_ms", *moments), _is_for_the_clocks(silence, *moments)
     on_primary = (
         F.when(_is_proven_absent(silence) & (state == _TOO_FEW), says(LOST, STORED_TOO_FEW))
         .when(_is_proven_absent(silence), says(LOST, NOT_STORED))
         .when(col("overtaken"), lost(OVERTAKEN))
-        .when(may_be_untold & _is_for_the_clocks(silence, *moments), says(UNKNOWN, NOT_COMPARED))
+        .when(may_be_untold & is_open & col("reach_ms").isNull(), says(UNKNOWN, NOT_COMPARED))
+        .when(may_be_untold & is_open, says(UNKNOWN, CLOCKS_DIFFER))
         .when(may_be_untold, says(UNKNOWN, NOT_TOLD))
         .otherwise(says(settled))
     )
@@ -354,10 +363,18 @@ def _found(known: Known) -> Column:
     )
 
 
-def _began_ms() -> Column:
-    """When the message was first heard of, at the earliest."""
-    reach = (F.coalesce(name, F.lit(0)) for name in ("reach_ms", "sender_apart_ms"))
-    return F.col("first_ms") - F.greatest(*reach)
+def _is_dark(known: Known) -> Column:
+    """Whether records may be missing about the message: it is not proven that it began after the time of these."""
+    if not known.dark_until_ms:
+        return F.lit(False)
+    return F.coalesce(F.col("first_ms") - _dark_reach() <= known.dark_until_ms, F.lit(True))
+
+
+def _dark_reach() -> Column:
+    """By how much the times of the sender, and of those of whom records may be missing, may differ: if all have one
+    clock, by how much that was set, else as each compares with the primary's. Null: nobody knows.
+    """
+    return F.when(F.col("is_missings"), F.col("set_ms")).otherwise(F.col("dark_reach_ms"))
 
 
 def _is_any(column: str, numbers: Collection[int]) -> Column:
@@ -371,14 +388,13 @@ def _is_proven_absent(silence: Silence) -> Column:
 
 def _may_be_untold(silence: Silence, known: Known, reach: str, *moments: str) -> Column:
     """Whether a namespace keeps a ledger that may have had more to say about these moments, by clocks of that `reach`;
-    not if it kept none then, and what is young may still be written down.
+    not if it kept none then, and what is young may still be written down. Where there is no reach, it may.
     """
     if not silence.is_kept:
         return F.lit(False)
     since_ms = silence.read_ms - known.horizon_min * MINUTE_MS if silence.is_running else 1 << 62
-    apart = f"coalesce({reach}, {UNCOMPARED_MS})"
-    was_untold = (_in_any(silence.untold, f"{each} - {apart}", f"{each} + {apart}") for each in moments)
-    return ~reduce(or_, was_untold) & (F.expr(f"{moments[-1]} - coalesce({reach}, 0)") < since_ms)
+    was_untold = (_in_any(silence.untold, f"{each} - {reach}", f"{each} + {reach}") for each in moments)
+    return ~reduce(or_, was_untold) & F.expr(f"coalesce({moments[-1]} - {reach} < {since_ms}, true)")
 
 
 def _is_for_the_clocks(silence: Silence, *moments: str) -> Column:
