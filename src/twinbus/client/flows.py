@@ -281,7 +281,7 @@ class Sending(SendRecord):
             timeout_s = self._tries.attempt_s(self._at)
             if timeout_s <= 0:
                 self._raise_out_of_time()
-            generation = self._pair.secondary.generation
+            generation, began_at = self._pair.secondary.generation, self._at
             ask = ToBacklog(queue, batch, timeout_s, self._tries.deadline is None)
             answer = yield from self._attempt(ask, Side.BACKLOG)
             self._heard(answer, Side.BACKLOG)
@@ -298,7 +298,8 @@ class Sending(SendRecord):
             search.doubts += failure.in_doubt
             if self._pair.secondary.proves_nothing(failure, timeout_s):
                 search.unreachable.add(queue)
-                self._after_too_little_time(failure, generation, search.doubts)
+                self._pair.had_too_little_time(queue, began_at, self._at, failure, generation)
+                self._check_doubts(failure, search.doubts)
             elif is_about_the_secondary(failure):
                 search.unreachable.add(queue)
                 self._after_lost_connection(failure, generation, search.doubts)
@@ -328,11 +329,6 @@ class Sending(SendRecord):
     def _after_lost_connection(self, failure: Failure, generation: int, doubts: int) -> None:
         """One fact about the secondary: no queue is charged, and everybody waits for a trial."""
         self._pair.secondary_failed(self._at, generation, failure, self._chance)
-        self._check_doubts(failure, doubts)
-
-    def _after_too_little_time(self, failure: Failure, generation: int, doubts: int) -> None:
-        """That says nothing of queue or secondary, but a trial will."""
-        self._pair.doubt_secondary(self._at, generation)
         self._check_doubts(failure, doubts)
 
     def _check_doubts(self, failure: Failure, doubts: int) -> None:

@@ -140,7 +140,7 @@ class OrderedSending(Sending):
             timeout_s = self._tries.attempt_s(self._at)
             if timeout_s <= 0:
                 self._raise_out_of_time()
-            generation = self._pair.secondary.generation
+            generation, began_at = self._pair.secondary.generation, self._at
             answer = yield from self._cross(queue, letters, timeout_s)
             if isinstance(answer, Stored):
                 self._tries.attempted()
@@ -154,7 +154,8 @@ class OrderedSending(Sending):
             self._note(failure, Side.BACKLOG, len(letters), queue)
             doubts += failure.in_doubt
             if self._pair.secondary.proves_nothing(failure, timeout_s):
-                self._after_too_little_time(failure, generation, doubts)
+                self._pair.had_too_little_time(queue, began_at, self._at, failure, generation)
+                self._check_doubts(failure, doubts)
             elif is_about_the_secondary(failure):
                 self._after_lost_connection(failure, generation, doubts)
             else:

@@ -65,7 +65,9 @@ class Plan:
     chosen: list[Candidate] = field(default_factory=list)
     kept: list[Candidate] = field(default_factory=list)
     segments: int = 0
+    """How many the folder has of its own, without those that a link leads to."""
     bytes: int = 0
+    """How much room they take up."""
 
     @property
     def chosen_bytes(self) -> int:
@@ -85,11 +87,12 @@ def plan(
     `StoreError` if ledger or store cannot be read.
     """
     found = list(_candidates(directory, store, unread=unread))
-    result = Plan(segments=len(found), bytes=sum(each.bytes for each in found))
-    left = sum(each.bytes for each in found if each.kept != "linked")
+    own = [each for each in found if each.kept != "linked"]
+    left = sum(each.bytes for each in own)
+    result = Plan(segments=len(own), bytes=left)
     for each in sorted(found, key=lambda each: (each.modified_ms, each.name)):
         is_old = before_ms is not None and each.modified_ms < before_ms
-        is_too_much = bytes_max is not None and left > bytes_max
+        is_too_much = bytes_max is not None and left > bytes_max and each.kept != "linked"
         if (is_old or is_too_much) and each.kept is None:
             result.chosen.append(each)
             left -= each.bytes

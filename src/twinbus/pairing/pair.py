@@ -203,10 +203,19 @@ class Pair:
         self.order(None, *self.secondary.failed(at, generation, failure, chance))
         self._forgive_silence(at, was_open=was_open)
 
-    def doubt_secondary(self, at: float, generation: int) -> None:
-        """An attempt that began in this generation got no answer, but had too little time for one."""
-        if generation == self.secondary.generation:
-            self.order(None, *self.secondary.doubt_a_little(at))
+    def had_too_little_time(self, queue: int, began_at: float, at: float, failure: Failure, generation: int) -> None:
+        """An attempt that began in this generation got no answer, but had too little time for one.
+
+        That says nothing of queue or secondary, but a trial will; and many of them in a row do say that the queue is
+        silent, unless there was no connection.
+        """
+        if generation != self.secondary.generation or not self.secondary.is_open:
+            return
+        if not is_about_the_secondary(failure):
+            silence = self.rotation.silent_for_a_moment(queue, began_at, at)
+            if self.secondary.has_proof(silence):
+                self.queue_failed(queue, at, failure, generation)
+        self.order(None, *self.secondary.doubt_a_little(at))
 
     def trial_failed(self, at: float, generation: int, failure: Failure, chance: float) -> None:
         """A trial that began in this generation could not connect."""

@@ -19,16 +19,31 @@ class LostQueue:
     failure: Failure
 
 
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """Attempts at a queue that all had too little time and no answer, and between which it took nothing."""
+
+    since: float
+    """When the first one ended."""
+    until: float
+    """When the last one that counts ended. Who began earlier met the same moment of silence, and counts for nothing."""
+    attempts: int
+    had_s: float
+    """How much time they had together."""
+
+
 class Rotation:
     def __init__(self, queues: Iterable[int], probation_s: float) -> None:
         self._queues = tuple(queues)
         self._probation_s = probation_s
         self._lost: dict[int, LostQueue] = {}
+        self._silences: dict[int, Silence] = {}
 
     def use(self, queues: Iterable[int]) -> None:
         """These queues are there; what is known about some of them stays."""
         self._queues = tuple(queues)
         self._lost = {queue: lost for queue, lost in self._lost.items() if queue in self._queues}
+        self._silences.clear()
 
     @property
     def queues(self) -> tuple[int, ...]:
@@ -69,13 +84,25 @@ class Rotation:
     def lose(self, queue: int, at: float, failure: Failure) -> bool:
         """The queue has failed; whether that is news."""
         is_news = self.is_available(queue, at)
+        self._silences.pop(queue, None)
         if queue in self._queues:  # else it is gone since this attempt began
             self._lost[queue] = LostQueue(at, at + self._probation_s, failure)
         return is_news
 
     def confirm(self, queue: int) -> bool:
         """The queue took something; whether it had been lost."""
+        self._silences.pop(queue, None)
         return self._lost.pop(queue, None) is not None
+
+    def silent_for_a_moment(self, queue: int, began_at: float, at: float) -> Silence:
+        """An attempt with too little time got no answer; what there is of that in a row."""
+        known = self._silences.get(queue)
+        if known is None:
+            known = Silence(at, at, 1, at - began_at)
+        elif began_at >= known.until:
+            known = Silence(known.since, at, known.attempts + 1, known.had_s + at - began_at)
+        self._silences[queue] = known
+        return known
 
     def forgive_silence(self, since: float) -> list[int]:
         """The whole secondary is silent: queues that were lost since then for giving no answer are back."""
@@ -86,6 +113,7 @@ class Rotation:
         ]
         for queue in silent:
             del self._lost[queue]
+        self._silences.clear()
         return silent
 
     def why_none(self) -> str:

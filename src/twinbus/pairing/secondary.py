@@ -8,7 +8,8 @@ after pauses that double up to 2 s. The first trial that connects wakes everybod
 A queue that gives no answer on an open connection leaves the rotation. Whether only the queue is silent is not known
 then, so a trial is made at once; if that cannot connect either, the silence was the secondary's. An attempt that had
 less time than a trial proves nothing, and only leads to one: when the secondary is back, whoever has waited for that
-has little time left, and all of them connect at once.
+has little time left, and all of them connect at once. Several of them, one after the other, do prove something of their
+queue: callers who never have more time than that must not meet a silent queue for ever.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import NamedTuple
 
 from twinbus.pairing.effects import Effect, Rouse, Tell, TrySecondary
 from twinbus.pairing.failure import Failure, FailureKind
+from twinbus.pairing.rotation import Silence
 
 PAUSE_MIN_S, PAUSE_MAX_S = 0.2, 2.0
 SPREAD = 0.2
@@ -29,6 +31,8 @@ SHORT_TRIALS_MAX = 5
 or very busy may need longer than a second to accept a connection."""
 CALM_S = 10.0
 """A connection that fails so long after the last trial connected begins a new outage, with short pauses again."""
+SHORT_ATTEMPTS_MIN = 3
+"""So many attempts in a row, each with too little time, prove that a queue is silent, if they had enough together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +137,17 @@ class Secondary:
 
     def proves_nothing(self, failure: Failure, had_s: float) -> bool:
         """No answer in less time than a trial has: a caller who had no more of it left is no proof against anybody."""
-        return failure.kind is FailureKind.NO_ANSWER and had_s < min(TRIAL_S, self._attempt_s)
+        return failure.kind is FailureKind.NO_ANSWER and had_s < self._fair_s
+
+    def has_proof(self, silence: Silence) -> bool:
+        """Whether short attempts at a queue show that it is silent, and not the secondary, which has answered since."""
+        is_long = silence.attempts >= SHORT_ATTEMPTS_MIN and silence.had_s >= self._fair_s
+        return is_long and self._answered_at >= silence.since
+
+    @property
+    def _fair_s(self) -> float:
+        """As long as a trial: whoever gives no answer for so long is silent."""
+        return min(TRIAL_S, self._attempt_s)
 
     def doubt_a_little(self, at: float) -> tuple[Effect, ...]:
         """There was no answer in too little time for one: have a trial show how it is, if nothing else just has."""
@@ -179,7 +193,7 @@ class Secondary:
             return None
         self.is_trying = True
         is_patient = isinstance(self.state, BackingOff) and self.state.silent_trials >= SHORT_TRIALS_MAX
-        return self._attempt_s if is_patient else min(TRIAL_S, self._attempt_s)
+        return self._attempt_s if is_patient else self._fair_s
 
     def put_off(self, at: float) -> tuple[Effect, ...]:
         """If a trial was not begun because it is too early: have one made in time."""

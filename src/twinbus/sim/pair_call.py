@@ -91,6 +91,7 @@ class Call:
         self._waits_since: float | None = None
         """When the present batch began to wait for the secondary."""
         self._secondary_period = 0
+        self._attempt_began_at = 0.0
         self._busy_at: dict[tuple[str, str], float] = {}
         self._ask: Ask | None = None
         self._answer: Answer | None = None
@@ -169,7 +170,7 @@ class Call:
         self._line_is_behind()
         self._watch.queues.check_usable(queue, self.now)
         check(not self._watch.secondary.is_away, f"{self} is sent to a secondary that nobody can connect to")
-        self._secondary_period = self._watch.secondary.period
+        self._secondary_period, self._attempt_began_at = self._watch.secondary.period, self.now
         self._check_time(timeout_s)
         self._is_away = True
         self._on_the_way = tuple(self._unpacked[:count])
@@ -267,7 +268,7 @@ class Call:
         secondary, is_silent = self._watch.secondary, failure.kind is Kind.NO_ANSWER
         if is_silent and had_s < min(TRIAL_S, self.rules.attempt_s):
             if not secondary.is_away and secondary.period == self._secondary_period:
-                secondary.doubted_in_haste()
+                self._charge_in_haste(queue, failure)
         elif is_about_the_secondary(failure):
             self._tried_queues.discard(queue)
             self._watch.connection_lost(self._secondary_period)
@@ -277,6 +278,16 @@ class Call:
             self._watch.queues.failed(queue, self.now, by_silence=is_silent)
             if is_silent:
                 secondary.doubted()
+
+    def _charge_in_haste(self, queue: int, failure: Failure) -> None:
+        """The queue is to blame if that was so again and again, while the secondary gave answers."""
+        queues, secondary, fair_s = self._watch.queues, self._watch.secondary, min(TRIAL_S, self.rules.attempt_s)
+        if not is_about_the_secondary(failure) and queues.is_silent(
+            queue, self._attempt_began_at, self.now, fair_s, secondary.answered_at
+        ):
+            queues.failed(queue, self.now, by_silence=True)
+            secondary.doubted()
+        secondary.doubted_in_haste()
 
     def _doubt(self) -> None:
         self.doubtful_attempts += 1

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 Kind = FailureKind
 PAUSES_S, SPREAD, TRIAL_S, CALM_S = (0.2, 2.0), 0.2, 1.0, 10.0
 """The numbers of the specification, written down a second time."""
+SHORT_ATTEMPTS_MIN = 3
+"""So many attempts at a queue with too little time, one after the other, show that it is silent."""
 NO_QUEUES_FAULT = (Kind.BUSY, Kind.TOO_LARGE, Kind.REJECTED)
 
 
@@ -33,12 +35,15 @@ class QueueWatch:
         self._queues: frozenset[int] = frozenset()
         self._lost_until: dict[int, float] = {}
         self._silent_at: dict[int, float] = {}
+        self._short: dict[int, list[tuple[float, float]]] = {}
+        """Attempts at a queue with too little time and no answer since it took something: from when to when."""
 
     def use(self, queues: Iterable[int], lost: Iterable[int], at: float) -> None:
         """So it was found when somebody looked."""
         self._queues = frozenset(queues)
         self._lost_until = dict.fromkeys(lost, at + self._probation_s)
         self._silent_at.clear()
+        self._short.clear()
 
     def check_usable(self, queue: int, at: float) -> None:
         check(queue in self._queues, f"backlog queue {queue} was used, which is not one of this pair")
@@ -48,7 +53,16 @@ class QueueWatch:
     def usable(self, at: float) -> set[int]:
         return {queue for queue in self._queues if at >= self._lost_until.get(queue, at)}
 
+    def is_silent(self, queue: int, began_at: float, at: float, fair_s: float, answered_at: float) -> bool:
+        """Whether one more attempt with too little time is the proof that the queue is silent."""
+        short = self._short.setdefault(queue, [])
+        if not short or began_at >= short[-1][1]:
+            short.append((began_at, at))
+        had_s = sum(end - begin for begin, end in short)
+        return len(short) >= SHORT_ATTEMPTS_MIN and had_s >= fair_s and answered_at >= short[0][1]
+
     def failed(self, queue: int, at: float, *, by_silence: bool = False) -> None:
+        self._short.pop(queue, None)
         if queue in self._queues:
             self._lost_until[queue] = at + self._probation_s
             self._silent_at.pop(queue, None)
@@ -57,6 +71,7 @@ class QueueWatch:
 
     def took(self, queue: int) -> None:
         self._lost_until.pop(queue, None)
+        self._short.pop(queue, None)
 
     def forgive(self, since: float) -> None:
         """The secondary as a whole was silent."""
@@ -64,6 +79,7 @@ class QueueWatch:
             if at >= since:
                 self._lost_until.pop(queue, None)
         self._silent_at.clear()
+        self._short.clear()
 
     @property
     def count(self) -> int:
@@ -85,7 +101,7 @@ class SecondaryWatch:
         self._trial_period = 0
         self._pause_s = PAUSES_S[0]
         self._is_doubted = False
-        self._answered_at = -inf
+        self.answered_at = -inf
 
     def lost(self, period: int) -> bool:
         """An attempt begun in that period could not connect, or lost its connection; whether that is news."""
@@ -104,7 +120,7 @@ class SecondaryWatch:
 
     def found(self) -> None:
         """Somebody connected to it."""
-        self._answered_at = self._loop.now
+        self.answered_at = self._loop.now
         if self._is_doubted or self.is_away:
             self._is_doubted, self._settled_at = False, self._loop.now
         if self.is_away:
@@ -118,7 +134,7 @@ class SecondaryWatch:
 
     def doubted_in_haste(self) -> None:
         """Nobody answered, but in too little time; that counts for something if nobody has answered for a while."""
-        self._is_doubted |= self._loop.now - self._answered_at >= PAUSES_S[1]
+        self._is_doubted |= self._loop.now - self.answered_at >= PAUSES_S[1]
 
     def trial_begins(self, timeout_s: float) -> None:
         now = self._loop.now

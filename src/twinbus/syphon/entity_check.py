@@ -14,20 +14,12 @@ from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.syphon.line import Line
 from twinbus.syphon.linked import LineFailed
 from twinbus.syphon.look import pages
-from twinbus.syphon.queue_search import ABSENT
+from twinbus.syphon.queue_search import ABSENT, SAYS_NOTHING
 
 if TYPE_CHECKING:
     from twinbus.dial import Dial
 
-_SAYS_NOTHING = frozenset(
-    (
-        FailureKind.BUSY,
-        FailureKind.INTERNAL,
-        FailureKind.NO_ANSWER,
-        FailureKind.UNAUTHORISED,
-        FailureKind.UNREACHABLE,
-    )
-)
+_SAYS_NOTHING = SAYS_NOTHING | {FailureKind.UNAUTHORISED}
 """Answers of the primary that tell neither that an entity is there nor that it is not; any other shows that it is."""
 
 

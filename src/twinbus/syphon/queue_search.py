@@ -30,7 +30,15 @@ FOR_GOOD = ABSENT | {FailureKind.UNAUTHORISED}
 """What does not pass by itself: somebody has to make a queue, or to give a right."""
 SHUT = frozenset((FailureKind.NOT_ALLOWED, FailureKind.DISABLED, FailureKind.REJECTED))
 """The queue is there and gives us nothing, whatever our rights: somebody has to change its settings or its status."""
-_SAYS_NOTHING = frozenset((FailureKind.BUSY, FailureKind.NO_ANSWER, FailureKind.UNREACHABLE, FailureKind.INTERNAL))
+SAYS_NOTHING = frozenset(
+    (
+        FailureKind.BUSY,
+        FailureKind.INTERNAL,
+        FailureKind.NO_ANSWER,
+        FailureKind.TIMED_OUT,
+        FailureKind.UNREACHABLE,
+    )
+)
 """Answers that tell neither that a queue is there nor that it is not."""
 
 _NAMED_MAX = 5
@@ -196,7 +204,7 @@ async def _answer(line: Line, path: str) -> Failure | None:
 def sorted_out(queue_count: int, answers: Answers, requests: int = 0) -> BacklogQueues:
     """What the answers to links say of the queues."""
     failures = {index: why for index, why in sorted(answers.items()) if why is not None}
-    unsure = {index: why for index, why in failures.items() if index >= queue_count and why.kind in _SAYS_NOTHING}
+    unsure = {index: why for index, why in failures.items() if index >= queue_count and why.kind in SAYS_NOTHING}
     closed = {index: why for index, why in failures.items() if why.kind in FOR_GOOD}
     return BacklogQueues(
         queue_count,

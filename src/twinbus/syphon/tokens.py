@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
@@ -15,6 +16,8 @@ from twinbus.syphon.requests import Answer, put_token_request
 
 if TYPE_CHECKING:
     from twinbus.dial import Dial, Token
+
+logger = logging.getLogger("twinbus.syphon")
 
 PutToken = Callable[[dict[str, Value], str], Awaitable[Answer]]
 _USED_PART = 0.8
@@ -42,6 +45,7 @@ class TokenKeeper:
                 await self._put_one(path)
         if self._task is None:
             self._task = asyncio.create_task(self._renew_in_time(), name="syphon-tokens")
+            self._task.add_done_callback(_log_why)
 
     def stop(self) -> None:
         if self._task is not None:
@@ -89,3 +93,9 @@ class TokenKeeper:
                     await self._put_one(path)
             except LineFailed:
                 self._renew_at[path] = time.time() + _RETRY_S  # if it stays so, the server ends the links and says why
+
+
+def _log_why(task: asyncio.Task[None]) -> None:
+    """Say why tokens are renewed no longer, unless somebody wanted that: nobody else asks the task."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.error("tokens are renewed no longer: %s: %s", type(error).__name__, error, exc_info=error)

@@ -286,6 +286,61 @@ def test_a_sender_that_has_little_time_goes_to_another_queue_after_one_that_was_
     assert bus.sent("b", choice=choice, timeout_s=0.3).receipt.places == ("contoso/x-servicebus-transfer/1",)
 
 
+@pytest.mark.parametrize("timeout_s", [0.4, 0.9, 0.999])
+def test_a_queue_that_is_silent_again_and_again_leaves_the_rotation_however_little_time_callers_have(
+    timeout_s: float,
+) -> None:
+    bus = failed_over(10)
+    bus.backlog[0].always = SILENT
+    calls = [bus.sent(f"m{number}", choice=_choice(0), timeout_s=timeout_s) for number in range(50)]
+    assert [call.error is None for call in calls] == [False] * 3 + [True] * 47
+    [lost] = bus.told("backlog_queue_lost")
+    assert (lost.details["queue"], lost.details["kind"]) == (0, "no answer in time")
+    assert bus.told("secondary_unreachable") == []
+
+
+def test_the_only_queue_that_is_silent_again_and_again_is_told_of() -> None:
+    bus = failed_over(1)
+    bus.backlog[0].always = SILENT
+    calls = [bus.sent(f"m{number}", timeout_s=0.9) for number in range(20)]
+    assert all(isinstance(call.error, BothNamespacesUnavailable) for call in calls)
+    assert len(bus.told("backlog_queue_lost")) == 1
+    assert bus.queues_asked() == [0] * 3, "then nobody waits for it in vain"
+
+
+def test_many_callers_whose_little_time_ends_together_are_one_attempt_and_no_proof() -> None:
+    """So it is when the secondary is back: all of them connect at once."""
+    bus = failed_over(2)
+    bus.backlog[0].always = SILENT
+    for number in range(50):
+        bus.send(f"m{number}", choice=_choice(0), timeout_s=0.9 - number / 100)
+    bus.run()
+    bus.backlog[0].always = OK
+    assert (bus.told("backlog_queue_lost", "secondary_unreachable"), bus.pair.rotation.lost) == ([], {})
+    assert bus.sent("b", choice=_choice(0)).receipt.places == ("contoso/x-servicebus-transfer/0",)
+
+
+def test_a_queue_that_takes_something_in_between_is_not_silent() -> None:
+    bus = failed_over(2)
+    for _ in range(10):
+        bus.backlog[0].says(SILENT, SILENT, OK)
+    for number in range(30):
+        bus.sent(f"m{number}", choice=_choice(0), timeout_s=0.9)
+    assert bus.told("backlog_queue_lost") == []
+    assert len(bus.stored) == 10
+
+
+def test_if_the_secondary_as_a_whole_is_silent_callers_with_little_time_charge_no_queue() -> None:
+    bus = failed_over(2)
+    bus.unplug_secondary(NOBODY_THERE)
+    for queue in bus.backlog:
+        queue.always = SILENT
+    for number in range(20):
+        bus.sent(f"m{number}", choice=_choice(0), timeout_s=0.3)
+    assert bus.told("backlog_queue_lost") == []
+    assert len(bus.told("secondary_unreachable")) == 1
+
+
 def test_held_sends_wait_for_the_secondary_in_their_order() -> None:
     bus = ScriptedBus(Rules(failover_interval_s=3, ping_interval_s=1_000, attempts=1, hold_sends=True), queues=3)
     bus.primary.always = bus.probe.always = REFUSED

@@ -349,6 +349,22 @@ def test_what_lies_behind_a_link_costs_no_segment_of_the_folder_its_place(linked
     assert len(segments_in(ledger)) == len(own) + len(segments_in(other))
 
 
+def test_what_lies_behind_a_link_is_nothing_that_a_limit_in_bytes_could_ask_for(
+    linked: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is older than all of the folder's own, whose oldest has to go; then the limit is kept."""
+    ledger, other = linked
+    own = [path for path in segments_in(ledger) if path.parent == ledger]
+    for path in segments_in(other):
+        os.utime(path, (1, 1))
+    size = sum(path.stat().st_size for path in own)
+    made = plan(ledger, ledger / FOLDER, bytes_max=size - 1)
+    assert ([each.path for each in made.chosen], made.kept) == (own[:1], [])
+    assert (made.segments, made.bytes) == (len(own), size), "what a link leads to takes up no room here"
+    assert pruned(ledger, "--keep", f"{size - 1}", "--yes") == 0
+    assert "stays" not in capsys.readouterr().out
+
+
 def test_the_folder_itself_may_be_a_link_and_links_within_it_lead_nowhere_else(tmp_path: Path) -> None:
     tell(tmp_path / "real" / "web-1", 3)
     (tmp_path / "real" / "again").symlink_to(tmp_path / "real" / "web-1", target_is_directory=True)

@@ -222,11 +222,79 @@ def test_attempts_with_too_little_time_lead_to_few_trials() -> None:
     core = pair()
     asked = []
     for tenths in range(50, 100):
-        core.doubt_secondary(tenths / 10, 0)
+        core.had_too_little_time(1, tenths / 10, tenths / 10, SILENT_QUEUE, 0)
         asked += trials(tuple(effect for _, effect in core.take_orders()))
         if core.begin_trial(tenths / 10)[0] is not None:
             core.trial_connected(tenths / 10)
     assert asked == [5.0, 7.0, 9.0]
+
+
+def hasty(core: Pair, *attempts: tuple[float, float], failure: Failure = SILENT_QUEUE, generation: int = 0) -> None:
+    for began_at, at in attempts:
+        core.had_too_little_time(1, began_at, at, failure, generation)
+
+
+THREE = (5.0, 5.4), (5.4, 5.8), (6.0, 6.4)
+
+
+def test_three_silent_attempts_one_after_the_other_are_a_proof_if_the_secondary_has_answered_since_the_first() -> None:
+    core = pair()
+    hasty(core, *THREE[:2])
+    core.queue_took(core.entity("orders"), 0, 1, 5.9)
+    assert core.rotation.lost == {}
+    hasty(core, THREE[2])
+    assert list(core.rotation.lost) == [1]
+    assert core.secondary.is_doubted, "a trial shows whether it is alone"
+
+
+def test_if_nobody_has_answered_since_the_first_of_them_they_only_lead_to_a_trial() -> None:
+    core = pair()
+    hasty(core, *THREE, (6.4, 6.8))
+    assert (core.rotation.lost, core.secondary.is_doubted) == ({}, True)
+    core.begin_trial(6.8)
+    core.trial_connected(6.9)
+    hasty(core, (6.9, 7.3))
+    assert list(core.rotation.lost) == [1]
+
+
+@pytest.mark.parametrize(
+    "attempts",
+    [
+        pytest.param([(5.0, 5.9), (5.1, 5.9), (5.2, 6.0), (5.9, 6.5), (6.0, 6.8)], id="at the same time"),
+        pytest.param([(at / 10, at / 10 + 0.1) for at in range(50, 59)], id="less than a second together"),
+    ],
+)
+def test_attempts_at_the_same_time_or_of_less_than_a_second_together_prove_nothing(
+    attempts: list[tuple[float, float]],
+) -> None:
+    core = pair()
+    hasty(core, attempts[0])
+    core.queue_took(core.entity("orders"), 0, 1, 6.0)
+    hasty(core, *attempts[1:])
+    assert core.rotation.lost == {}
+
+
+def test_what_came_before_an_outage_of_the_secondary_is_forgotten_and_what_began_before_its_return_too() -> None:
+    core = pair()
+    hasty(core, *THREE[:2])
+    core.secondary_failed(5.9, 0, REFUSED, 0.0)
+    hasty(core, THREE[2])
+    core.begin_trial(6.5)
+    core.trial_connected(6.5)
+    hasty(core, *THREE, (6.4, 6.8))
+    hasty(core, (6.5, 6.9), (6.9, 7.3), generation=1)
+    assert core.rotation.lost == {}
+    core.queue_took(core.entity("orders"), 0, 1, 7.3)
+    hasty(core, (7.3, 7.7), generation=1)
+    assert list(core.rotation.lost) == [1]
+
+
+def test_a_connection_that_was_not_made_in_too_little_time_is_never_the_queues_fault() -> None:
+    core = pair()
+    hasty(core, THREE[0], failure=NOBODY)
+    core.queue_took(core.entity("orders"), 0, 1, 5.4)
+    hasty(core, *THREE[1:], (6.4, 6.8), failure=NOBODY)
+    assert core.rotation.lost == {}
 
 
 def test_if_nobody_answers_the_trial_either_no_queue_is_charged() -> None:

@@ -64,7 +64,14 @@ def test_an_answer_lasts_unless_it_is_an_outage() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [FailureKind.BUSY, FailureKind.NO_ANSWER, FailureKind.INTERNAL, FailureKind.UNREACHABLE]
+    "kind",
+    [
+        FailureKind.BUSY,
+        FailureKind.NO_ANSWER,
+        FailureKind.TIMED_OUT,
+        FailureKind.INTERNAL,
+        FailureKind.UNREACHABLE,
+    ],
 )
 def test_an_answer_that_says_nothing_leaves_a_doubt_beyond_the_count_and_is_waited_out_within(
     kind: FailureKind,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 
@@ -39,3 +40,37 @@ async def test_after_the_close_nothing_renews_tokens() -> None:
     await keeper.close()
     await keeper.close()
     assert asyncio.all_tasks() == before
+
+
+async def test_a_renewal_that_breaks_is_logged_at_once_and_asyncio_has_nothing_to_add(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    is_first = True
+
+    async def put_once(properties: dict[str, Value], token: str) -> Answer:
+        nonlocal is_first
+        if not is_first:
+            raise ValueError("a frame that nobody understands")
+        is_first = False
+        return await put(properties, token)
+
+    keeper = TokenKeeper(dial(), put_once)
+    await keeper.provide("orders")
+    keeper._renew_at["orders"] = 0.0  # it is due
+    async with asyncio.timeout(60):
+        while not caplog.records:
+            await asyncio.sleep(0)
+    await keeper.close()
+    await keeper.close()
+    del keeper
+    gc.collect()
+    [record] = caplog.records
+    assert (record.name, record.levelname) == ("twinbus.syphon", "ERROR")
+    assert record.getMessage() == "tokens are renewed no longer: ValueError: a frame that nobody understands"
+
+
+async def test_a_close_that_ends_the_renewal_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    keeper = TokenKeeper(dial(), put)
+    await keeper.provide("orders")
+    await keeper.close()
+    assert caplog.records == []
