@@ -389,6 +389,21 @@ def test_an_attempt_with_hardly_any_time_left_is_no_proof_against_secondary_or_q
     assert pair.rotation.lost == {}
 
 
+def test_the_queue_of_a_session_that_is_silent_again_and_again_is_told_of_however_little_time_callers_have() -> None:
+    pair = pair_with(attempt_s=5.0)
+    fail_over(pair)
+    for number in range(3):
+        talk = Talk(pair, (f"m{number}", "a"), at=float(number), timeout_s=0.9)
+        queue, talk.at = talk.ask.queue, number + 0.9
+        with pytest.raises(BothNamespacesUnavailable, match=DOUBT.text):
+            talk.failed(DOUBT)
+        if pair.begin_trial(talk.at)[0] is not None:
+            pair.trial_connected(talk.at)
+    told = [effect for _, effect in pair.take_orders() if isinstance(effect, Tell)]
+    assert [effect.details["queue"] for effect in told if effect.name == "backlog_queue_lost"] == [queue]
+    assert list(pair.rotation.lost) == [queue]
+
+
 def test_a_held_send_waits_for_the_secondary_as_long_as_it_may_be_held() -> None:
     pair = pair_with(hold_sends=True, hold_time_max_s=100.0, attempt_s=5.0)
     fail_over(pair)
