@@ -51,6 +51,18 @@ def leaves_nothing(act: Callable[[], None]) -> None:
     wait_until(lambda: sockets() <= sockets_before)
 
 
+def send_on_a_thread(sender: Any, errors: list[BaseException]) -> threading.Thread:
+    def send() -> None:
+        try:
+            sender.send_messages(ServiceBusMessage("1"))
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=send, name="test-helper-sends", daemon=True)
+    thread.start()
+    return thread
+
+
 def bring_down(stage: Stage, outage: str) -> None:
     if outage == "no-send":
         stage.primary.break_("no-send")
@@ -201,15 +213,7 @@ def test_closing_ends_a_send_that_waits_for_a_busy_server(both: Stage) -> None:
     both.primary.break_("busy", both.orders)
     heard = Heard(bus, "busy")
     errors: list[BaseException] = []
-
-    def send() -> None:
-        try:
-            bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("1"))
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=send, name="test-helper-sends", daemon=True)
-    thread.start()
+    thread = send_on_a_thread(bus.get_queue_sender(both.orders), errors)
     heard.wait_for("busy")
     began = time.monotonic()
     bus.close()
@@ -226,15 +230,7 @@ def test_closing_is_quick_while_both_sides_are_silent(both: Stage) -> None:
     for side in (both.primary, both.secondary):
         side.break_("unreachable", how="silent")
     errors: list[BaseException] = []
-
-    def send() -> None:
-        try:
-            sender.send_messages(ServiceBusMessage("2"))
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=send, name="test-helper-sends", daemon=True)
-    thread.start()
+    thread = send_on_a_thread(sender, errors)
     wait_until(lambda: not thread.is_alive() or both.flavour == AIO or sender._lock.locked())
     began = time.monotonic()
     bus.close()
@@ -242,18 +238,6 @@ def test_closing_is_quick_while_both_sides_are_silent(both: Stage) -> None:
     thread.join(20)
     assert not thread.is_alive()
     assert len(errors) == 1
-
-
-def send_on_a_thread(sender: Any, errors: list[BaseException]) -> threading.Thread:
-    def send() -> None:
-        try:
-            sender.send_messages(ServiceBusMessage("1"))
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=send, name="test-helper-sends", daemon=True)
-    thread.start()
-    return thread
 
 
 @pytest.mark.parametrize("side", ["primary", "secondary"])

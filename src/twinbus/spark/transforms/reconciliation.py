@@ -254,8 +254,9 @@ def _left_join(frame: DataFrame, other: DataFrame, key: tuple[str, ...]) -> Data
 
 
 def _overtaken(horizon_min: int, silence: Silence) -> Column:
-    """Whether others have gone on that came later for certain: what is stored has the namespace's time; in the backlog
-    those of the same machine.
+    """Whether others have gone on that came later for certain; in the backlog, those of the same machine.
+
+    What is stored has no reach: its times are the namespace's, or an acknowledgement that its sender has dated earlier.
     """
     col, reach_ms = F.col, F.when(F.col("was_stored"), 0).otherwise(F.coalesce("reach_ms", F.lit(0)))
     later = in_minutes(reach_ms) + horizon_min
