@@ -9,12 +9,11 @@ from time import monotonic
 
 from azure.servicebus.aio import ServiceBusClient
 
-from twinbus.client.aio_links import AioOpenings, AioSenderLink
+from twinbus.client.aio_links import CLOSED, AioOpenings, AioSenderLink
 from twinbus.client.backlog_pool import IDLE_S, LINKS_MAX, NoFreeLink, fair_end, is_silence
 from twinbus.client.failures import LinkFailed
 from twinbus.client.messages import batch_of
 from twinbus.client.parcel import STANDARD_BATCH_BYTES
-from twinbus.pairing.failure import Failure, FailureKind
 
 
 class AioBacklogPool:
@@ -61,7 +60,7 @@ class AioBacklogPool:
     async def open_another(self, queue: int, timeout_s: float) -> None:
         """Open a new link and keep it for whoever sends next, however many there are; raises `LinkFailed`."""
         if self._is_closed:
-            raise LinkFailed(Failure(FailureKind.UNREACHABLE, "the client is closed"))
+            raise LinkFailed(CLOSED)
         self._give_back(queue, await self._open_link(queue, monotonic() + timeout_s))
 
     @property
@@ -110,7 +109,7 @@ class AioBacklogPool:
 
     async def _borrow(self, queue: int, until: float) -> AioSenderLink:
         if self._is_closed:
-            raise LinkFailed(Failure(FailureKind.UNREACHABLE, "the client is closed"))
+            raise LinkFailed(CLOSED)
         self._discard_old(queue, keep_one=True)
         if self._idle.get(queue):
             return self._idle[queue].pop()[1]

@@ -80,6 +80,30 @@ def test_looking_at_the_queues_again_does_not_revive_a_closed_client() -> None:
 # --- what it was given ---
 
 
+ME, OTHER = 1, 2
+
+
+@pytest.mark.parametrize(("kind", "patience_s"), [("storing", 10), ("recording", 10), ("sending", 2)])
+def test_closing_waits_longest_for_sends_that_may_have_stored_something(kind: str, patience_s: float) -> None:
+    made = standing()
+    made.recording.update([OTHER] if kind == "recording" else [])
+    made.sending.extend([OTHER] if kind == "sending" else [])  # as one that opens a link
+
+    def has_to_wait(waited_s: float) -> bool:
+        return made.has_to_wait(ME, lambda: kind == "storing", waited_s)
+
+    assert has_to_wait(0.0)
+    assert has_to_wait(patience_s - 0.1)
+    assert not has_to_wait(patience_s)
+
+
+def test_closing_waits_for_nobody_when_only_the_closing_thread_itself_sends() -> None:
+    made = standing()
+    made.recording.add(ME)
+    made.sending.append(ME)
+    assert not made.has_to_wait(ME, lambda: False, 0.0)
+
+
 def test_what_is_no_namespace_or_no_fitting_options_is_refused() -> None:
     with pytest.raises(OptionsError, match="primary must be a Namespace, got str"):
         Standing("contoso", SendAvailabilityPairedNamespaceOptions(SECONDARY))  # type: ignore[arg-type]
