@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from azure.servicebus import ServiceBusMessage
 from paired import AIO, WAIT_S, Heard, Stage, wait_until
+from wire_relay import Relay
 
 import twinbus.aio
 from twinbus import PairedServiceBusClient, Retry, Side
@@ -139,15 +140,16 @@ def test_a_pairing_that_failed_leaves_nothing(stage: Stage) -> None:
 
 
 def test_closing_a_sender_ends_its_link_and_not_the_client(both: Stage) -> None:
-    wait_until(lambda: both.primary.connections == 0)  # whatever earlier tests left open
-    with both.bus() as bus:
-        before = both.primary.connections
+    with (
+        Relay(both.primary.port) as relay,
+        both.client_of(both.primary.through(relay.port), both.secondary.namespace) as bus,
+    ):
         with bus.get_queue_sender(both.orders) as sender:
             sender.send_messages(ServiceBusMessage("1"))
-            assert both.primary.connections > before
+            assert relay.connections == 1
         with pytest.raises(PairClosed, match=both.orders):
             sender.send_messages(ServiceBusMessage("2"))
-        wait_until(lambda: both.primary.connections <= before)
+        wait_until(lambda: relay.connections == 0)
         assert bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("3")).side is Side.PRIMARY
         assert bus.status().entities[0].sent_to_primary == 2, "what the closed one sent still counts"
 

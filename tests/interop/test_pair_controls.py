@@ -13,7 +13,7 @@ from paired import Heard, Stage, wait_until
 from prometheus_client.parser import text_string_to_metric_families
 from wire_relay import Relay
 
-from twinbus import Namespace, News, PairedServiceBusClient, Side
+from twinbus import News, PairedServiceBusClient, Side
 from twinbus.client.status import EntityState, Phase
 from twinbus.errors import OptionsError
 
@@ -96,8 +96,7 @@ def test_names_that_cannot_be_are_refused(both: Stage) -> None:
 
 def test_the_primary_is_told_what_a_sender_is_called(both: Stage) -> None:
     with Relay(both.primary.port) as relay:
-        through = both.primary.connection_string.replace(f":{both.primary.port}", f":{relay.port}")
-        with both.client_of(Namespace.from_connection_string(through), both.secondary.namespace) as bus:
+        with both.client_of(both.primary.through(relay.port), both.secondary.namespace) as bus:
             sender = bus.get_queue_sender(both.orders, client_identifier="till-seven")
             assert sender.client_identifier == "till-seven"
             sender.send_messages(ServiceBusMessage("1"))

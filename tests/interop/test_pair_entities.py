@@ -17,7 +17,7 @@ from paired import AIO, BOTH, SYNC, Heard, Stage, wait_until
 from served import Served
 from wire_relay import Relay
 
-from twinbus import Namespace, Side
+from twinbus import Side
 
 PING, LIKE_A_PING = "application/vnd.ms-servicebus-ping", "application/vnd.ms-servicebus-pong"
 OUTAGES = ("no-send", "kill")
@@ -158,10 +158,7 @@ def test_receivers_show_no_pings(stage: Stage, kind: EntityKind) -> None:
     entity = kind.made_in(stage)
     with Relay(stage.primary.port) as relay:
         relay.swap = LIKE_A_PING.encode(), PING.encode()
-        here = Namespace.from_connection_string(
-            stage.primary.connection_string.replace(f":{stage.primary.port}", f":{relay.port}")
-        )
-        with stage.client_of(here, stage.secondary.namespace) as bus:
+        with stage.client_of(stage.primary.through(relay.port), stage.secondary.namespace) as bus:
             for number in range(3):
                 entity.sender(bus).send_messages(entity.message("", content_type=LIKE_A_PING))
                 entity.sender(bus).send_messages(entity.message(str(number)))

@@ -13,7 +13,7 @@ from client_clock import ClientClock
 from paired import Heard, Stage, wait_until
 from wire_relay import Relay
 
-from twinbus import Namespace, Side
+from twinbus import Side
 from twinbus.amqp.sections import PropertyField, read_header, read_property, walk
 from twinbus.client.status import EntityState
 
@@ -40,9 +40,7 @@ def pings(stage: Stage, queue: str | None = None) -> int:
 
 def test_a_ping_is_an_empty_message_that_lives_for_a_second(both: Stage) -> None:
     with Relay(both.primary.port) as relay:
-        through = both.primary.connection_string.replace(f":{both.primary.port}", f":{relay.port}")
-        here = Namespace.from_connection_string(through)
-        with both.client_of(here, both.secondary.namespace, pings_to_return=2) as bus:
+        with both.client_of(both.primary.through(relay.port), both.secondary.namespace, pings_to_return=2) as bus:
             heard = Heard(bus)
             bus.get_queue_sender(both.orders)
             bus.force_failover(both.orders)

@@ -10,7 +10,7 @@ from azure.servicebus.exceptions import MessagingEntityNotFoundError
 from paired import Heard, OnLoop, Stage, wait_until
 from wire_relay import Relay
 
-from twinbus import Namespace, PairedServiceBusReceiver, Side
+from twinbus import PairedServiceBusReceiver, Side
 from twinbus.aio import PairedServiceBusReceiver as AioPairedServiceBusReceiver
 from twinbus.errors import PairClosed, TwinbusError
 
@@ -75,9 +75,7 @@ def test_pings_that_a_server_delivers_are_not_shown(both: Stage, mode: ServiceBu
             plain.send_messages(ServiceBusMessage(str(number), content_type="text/plain"))
     with Relay(both.primary.port) as relay:
         relay.swap = LIKE_A_PING, PING
-        through = both.primary.connection_string.replace(f":{both.primary.port}", f":{relay.port}")
-        here = Namespace.from_connection_string(through)
-        with both.client_of(here, both.secondary.namespace) as bus:
+        with both.client_of(both.primary.through(relay.port), both.secondary.namespace) as bus:
             receiver = bus.get_queue_receiver(both.orders, receive_mode=mode, prefetch_count=10)
             assert [str(message) for message in receiver.peek_messages(10)] == ["0", "1", "2"]
             found: list[str] = []
@@ -100,9 +98,8 @@ def test_iterating_shows_no_pings_either(stage: Stage) -> None:
             plain.send_messages(ServiceBusMessage(str(number)))
     with Relay(stage.primary.port) as relay:
         relay.swap = LIKE_A_PING, PING
-        through = stage.primary.connection_string.replace(f":{stage.primary.port}", f":{relay.port}")
         with (
-            stage.client_of(Namespace.from_connection_string(through), stage.secondary.namespace) as bus,
+            stage.client_of(stage.primary.through(relay.port), stage.secondary.namespace) as bus,
             bus.get_queue_receiver(stage.orders, max_wait_time=5) as receiver,
         ):
             found = []
@@ -164,11 +161,13 @@ def test_sessions_are_listed_as_the_sdk_lists_them(both: Stage) -> None:
 def test_a_list_of_sessions_that_nobody_reads_to_its_end_ends_with_the_client(stage: Stage) -> None:
     queue = f"{stage.orders}-sessions"
     stage.primary.admin.create_queue(queue, requires_session=True)
-    with stage.bus() as bus:
-        sender = bus.get_queue_sender(queue)
-        sender.send_messages([ServiceBusMessage("x", session_id=f"s{number}") for number in range(101)])
-        sender.close()
-        sessions = iter(bus.list_queue_sessions(queue))
-        assert next(sessions).startswith("s")
-        wait_until(lambda: stage.primary.connections == 1)
-    wait_until(lambda: stage.primary.connections == 0)
+    with Relay(stage.primary.port) as relay:
+        with stage.client_of(stage.primary.through(relay.port), stage.secondary.namespace) as bus:
+            sender = bus.get_queue_sender(queue)
+            sender.send_messages([ServiceBusMessage("x", session_id=f"s{number}") for number in range(101)])
+            sender.close()
+            wait_until(lambda: relay.connections == 0)
+            sessions = iter(bus.list_queue_sessions(queue))
+            assert next(sessions).startswith("s")
+            assert relay.connections == 1, "there is more to list"
+        wait_until(lambda: relay.connections == 0)

@@ -12,6 +12,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from backlog_letters import fill, letters_for, stranger
 from paired import Heard, OnLoop, Stage, wait_until
+from wire_relay import Relay
 
 from twinbus import PairedServiceBusClient
 from twinbus.client.namespace import Namespace
@@ -92,14 +93,15 @@ def test_what_can_never_come_home_is_news(both: Stage) -> None:
 
 
 def test_closing_leaves_no_thread_no_socket_and_no_lock_behind(both: Stage) -> None:
-    wait_until(lambda: both.secondary.connections == 0)  # whatever earlier tests left open
-    before, connections = set(twinbus_threads()), both.secondary.connections
-    with both.bus(enable_syphon=True) as bus:
-        wait_until(lambda: both.secondary.connections > connections)
-        fill(both.secondary.connection_string, both.backlog(0), letters_for(both.orders, 500))
-        wait_until(lambda: syphon_of(bus).moved > 0)
-    wait_until(lambda: set(twinbus_threads()) <= before)
-    wait_until(lambda: both.secondary.connections <= connections)
+    before = set(twinbus_threads())
+    with Relay(both.secondary.port) as relay:
+        secondary = both.secondary.through(relay.port)
+        with both.client_of(both.primary.namespace, secondary, enable_syphon=True) as bus:
+            wait_until(lambda: relay.connections > 0)
+            fill(both.secondary.connection_string, both.backlog(0), letters_for(both.orders, 500))
+            wait_until(lambda: syphon_of(bus).moved > 0)
+        wait_until(lambda: set(twinbus_threads()) <= before)
+        wait_until(lambda: relay.connections == 0)
     home = {str(message.message_id) for message in both.primary.messages(both.orders)}
     left = {str(message.message_id) for message in both.in_backlog()}
     assert home | left == {f"{both.orders}-{number}" for number in range(500)}

@@ -115,6 +115,10 @@ class Served:
     def namespace(self) -> Namespace:
         return Namespace.from_connection_string(self.connection_string)
 
+    def through(self, port: int) -> Namespace:
+        """The same by way of another port of this machine: a relay's."""
+        return Namespace.from_connection_string(self.connection_string.replace(f":{self.port}", f":{port}"))
+
     @property
     def admin(self) -> ServiceBusAdministrationClient:
         if self._admin is None:

@@ -22,8 +22,14 @@ class Relay:
         self.swap: tuple[bytes, bytes] | None = None
         """What to replace in all that the server says, and by what; of the same length."""
         self._is_silent = threading.Event()
+        self._left: list[socket.socket] = []
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
+
+    @property
+    def connections(self) -> int:
+        """How many clients have come and not left. A server's own count has the connections of others in it."""
+        return len(self._clients) - len(self._left)
 
     def go_silent(self) -> None:
         """From now on nothing that the server says gets through."""
@@ -71,5 +77,7 @@ class Relay:
                     data = data.replace(*self.swap)
                 if not (is_answer and self._is_silent.is_set()):
                     target.sendall(data)
+        if not is_answer:
+            self._left.append(source)
         with contextlib.suppress(OSError):
             target.shutdown(socket.SHUT_RDWR)
