@@ -6,9 +6,16 @@ import socket
 
 from twinbus.namespace.listener import bound_sockets
 
+_reserved: list[socket.socket] = []
+
 
 def free_port() -> int:
-    """One that stays free, whatever other tests do meanwhile."""
+    """One that nobody else picks as long as this process lives, also while its server is away.
+
+    It stays bound without listening. A server that is told to take it can: both let others bind it, too; servers that
+    pick a port by chance do not share.
+    """
     (bound,) = bound_sockets([(socket.AF_INET, ("127.0.0.1", 0))])
-    with bound:
-        return int(bound.getsockname()[1])
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    _reserved.append(bound)
+    return int(bound.getsockname()[1])

@@ -24,6 +24,7 @@ from azure.servicebus import (
     ServiceBusSender,
 )
 from azure.servicebus.management import ServiceBusAdministrationClient
+from free_ports import free_port
 
 from twinbus import control_client
 from twinbus.client.namespace import Namespace
@@ -50,6 +51,7 @@ class Served:
     # --- life ---
 
     def start(self) -> None:
+        self.port = self.port or free_port()
         command = [sys.executable, "-m", "twinbus", "serve", "--namespace", f"{self.name}:{self.port}", *self._options]
         environment = {**os.environ, "TWINBUS_KEY": KEY}
         self._process = subprocess.Popen(

@@ -85,6 +85,7 @@ class Listener:
         with self._explaining_errors():  # another process may have begun to listen since `bind`
             for listening in self._sockets:
                 listening.listen(BACKLOG)
+                _let_restarts_in(listening)
         for listening in self._sockets:
             self._loop.add_reader(listening, self._accept, listening)
         self._is_listening = True
@@ -209,9 +210,11 @@ class Listener:
 def bound_sockets(addresses: Sequence[Address]) -> list[socket.socket]:
     """A socket for each of these addresses, bound and not listening. All have the same port, also when 0 picks it."""
     problem: OSError | None = None
-    for port in ports_to_try(addresses[0][1][1], PORT_TRIES):
+    asked = addresses[0][1][1]
+    for port in ports_to_try(asked, PORT_TRIES):
         try:
-            return _bind_all([(family, (host, port, *rest)) for family, (host, _, *rest) in addresses])
+            named = [(family, (host, port, *rest)) for family, (host, _, *rest) in addresses]
+            return _bind_all(named, is_shared=asked != 0)
         except OSError as error:
             problem = error
             if error.errno not in (errno.EADDRINUSE, errno.EACCES):
@@ -220,12 +223,17 @@ def bound_sockets(addresses: Sequence[Address]) -> list[socket.socket]:
     raise problem
 
 
-def _bind_all(addresses: Sequence[Address]) -> list[socket.socket]:
+def _let_restarts_in(sock: socket.socket) -> None:
+    """Whoever binds this port after us need not wait for the end of our connections; they have this from the port."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+
+
+def _bind_all(addresses: Sequence[Address], *, is_shared: bool) -> list[socket.socket]:
     made: list[socket.socket] = []
     port = addresses[0][1][1]
     try:
         for family, (host, _, *rest) in dict.fromkeys(addresses):
-            sock = _bound(family, (host, port, *rest), may_be_absent=bool(made))
+            sock = _bound(family, (host, port, *rest), may_be_absent=bool(made), is_shared=is_shared)
             if sock is not None:
                 made.append(sock)
                 port = sock.getsockname()[1]
@@ -236,12 +244,16 @@ def _bind_all(addresses: Sequence[Address]) -> list[socket.socket]:
     return made
 
 
-def _bound(family: int, address: Any, *, may_be_absent: bool) -> socket.socket | None:
-    """A socket on this address; None for one that `may_be_absent` and is, as the IPv6 address of localhost can be."""
+def _bound(family: int, address: Any, *, may_be_absent: bool, is_shared: bool) -> socket.socket | None:
+    """A socket on this address; None for one that `may_be_absent` and is, as the IPv6 address of localhost can be.
+
+    `is_shared`: others may bind it as well, until one of them listens. A port that nobody asked for need not be.
+    """
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setblocking(False)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a restart need not wait for old connections
+        if is_shared:
+            _let_restarts_in(sock)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         sock.bind(address)

@@ -7,6 +7,7 @@ import socket
 from pathlib import Path
 
 import pytest
+from free_ports import free_port
 
 from twinbus.namespace import ports
 from twinbus.namespace.listener import bound_sockets
@@ -66,3 +67,29 @@ def test_a_port_that_is_taken_is_passed_over_and_at_last_the_system_chooses(monk
         with pytest.raises(OSError, match="in use") as refused:
             bound_sockets([(socket.AF_INET, taken.getsockname())])
     assert refused.value.errno == errno.EADDRINUSE
+
+
+def test_a_port_that_nobody_asked_for_is_picked_once_also_before_anybody_listens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (first,) = bound_sockets([ANY])
+    with first:
+        port = first.getsockname()[1]
+        monkeypatch.setattr(ports, "lasting_port", lambda: port)
+        (second,) = bound_sockets([ANY])
+        with second:
+            assert second.getsockname()[1] != port
+
+
+def test_a_reserved_port_is_free_for_the_server_that_is_told_to_take_it_and_for_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    port = free_port()
+    monkeypatch.setattr(ports, "lasting_port", lambda: port)
+    (other,) = bound_sockets([ANY])
+    with other:
+        assert other.getsockname()[1] != port
+    for _ in range(2):  # it may come again
+        (told,) = bound_sockets([(socket.AF_INET, ("127.0.0.1", port))])
+        with told:
+            told.listen(1)
