@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 from dataclasses import dataclass
 from pathlib import Path
+
+from syntax import parsed
 
 SOURCE = Path("src") / "twinbus"
 
@@ -34,7 +35,7 @@ class Mutant:
         if times != 1:
             return f"its text must be exactly once in {SOURCE / self.file}, found {times} times: {self.text!r}"
         try:
-            ast.parse(self.applied_to(source))
+            parsed(self.applied_to(source))
         except SyntaxError as error:
             return f"with its replacement {SOURCE / self.file} is not Python any more: {error}"
         return None

@@ -14,6 +14,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -223,6 +224,7 @@ def metrics_page() -> str:
 # --- what all pages need ---
 
 
+@cache
 def docs_of(described: type) -> dict[str, str]:
     """The docstring under each attribute of a class, as one line."""
     (found,) = ast.parse(textwrap.dedent(inspect.getsource(described))).body
