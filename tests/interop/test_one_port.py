@@ -442,7 +442,7 @@ async def test_who_takes_few_frames_is_sent_no_more_than_a_few_messages_ahead() 
 
 
 async def test_who_piles_up_answers_is_cut_off() -> None:
-    async with serving(server_limits=ServerLimits(unsent_bytes=6_000_000)) as server, deaf_peer_of(server) as deaf:
+    async with serving(server_limits=ServerLimits(held_bytes=6_000_000)) as server, deaf_peer_of(server) as deaf:
         await ask_for_much(server, deaf, 40)
         await wait_until(lambda: not server.wires)
 
@@ -479,7 +479,7 @@ async def ask_for_much(server: NamespaceServer, peer: Peer, times: int) -> None:
 
 
 async def test_half_messages_take_only_so_much_memory() -> None:
-    async with serving(server_limits=ServerLimits(partial_bytes=100_000)) as server, peer_of(server) as peer:
+    async with serving(server_limits=ServerLimits(held_bytes=100_000)) as server, peer_of(server) as peer:
         links = [peer.session.attach_sender(f"link-{number}", "orders") for number in range(3)]
         await peer.until(Attached)
         for number, link in enumerate(links):

@@ -10,10 +10,13 @@ cannot know - whether a link is welcome, what becomes of a message - is left to 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from twinbus.amqp.account import ELEMENT_COST, Account
 from twinbus.amqp.composites import read_descriptor
+from twinbus.amqp.decoding import count_elements
 from twinbus.amqp.dispositions import read_disposition
 from twinbus.amqp.events import ConnectionClosed, Opened, SessionBegun, SessionEnded
 from twinbus.amqp.frames import AMQP_FRAME, EMPTY_FRAME, HEADER, SASL_FRAME, FrameReader
@@ -42,6 +45,8 @@ from twinbus.errors import AmqpError
 if TYPE_CHECKING:
     from twinbus.amqp.events import Event
 
+TOO_MUCH = Error("amqp:resource-limit-exceeded", "too much is kept for this connection: take what was asked for")
+
 _TRANSFER = b"\x00\x53\x14"
 _TRANSFER_CODE = 0x14
 _DISPOSITION_CODE = 0x15
@@ -63,10 +68,12 @@ class Connection:
         hostname: str | None = None,
         sasl: ServerSasl | ClientSasl | None = None,
         limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008 - frozen
+        account: Account | None = None,
         idle_timeout_ms: int = 240_000,
         properties: Fields | None = None,
         offered_capabilities: tuple[str, ...] = (),
     ) -> None:
+        """`account`: where what is kept for the peer is charged; without one the limits say how much that may be."""
         self.role = role
         self.container_id = container_id
         self.hostname = hostname
@@ -79,13 +86,15 @@ class Connection:
         self.outbox = Outbox()
         self.frame_bytes_out = FRAME_BYTES_MIN
         """The largest frame to send."""
-        self.partial_bytes = 0
-        """Bytes kept of deliveries that are not whole yet."""
+        self.account = account or Account(limits.held_bytes_max)
         self.late_events: list[Event] = []
         """Events that came of a call, not of bytes: the next receive or tick returns them."""
         self._idle_timeout_ms = idle_timeout_ms
         self._idle = IdleWatch(idle_timeout_ms)
         self._reader = FrameReader(limits.frame_bytes_max)
+        self._input_cost = 0
+        self._unfinished: Iterator[list[Event]] | None = None
+        """What is left of a frame that means a lot of work."""
         self._handshake = self._make_handshake(sasl)
         self._sessions: dict[int, Session] = {}
         self._sessions_by_remote_channel: dict[int, Session] = {}
@@ -133,19 +142,38 @@ class Connection:
         self._close_said_ms = self._idle.now_ms or 0
         self._drop_sessions()
 
-    def receive(self, data: bytes, now_ms: int) -> list[Event]:
-        """What the peer's bytes mean. A mistake in them is a close frame and ConnectionClosed, never an exception."""
+    def receive(self, data: bytes, now_ms: int, frames_max: int | None = None) -> list[Event]:
+        """What the peer's bytes mean. A mistake in them is a close frame and ConnectionClosed, never an exception.
+
+        With `frames_max` only so many frames are heard, and less if they mean a lot of work: then it `has_more`, and
+        the next call, which may be one without bytes, goes on.
+        """
         events = self._collect_late_events()
         self._idle.look(now_ms)
         if self.closed:
             return events
-        self._idle.hear()
-        self._reader.feed(data)
+        if data:
+            self._idle.hear()
+            self._reader.feed(data)
         try:
-            self._hear_all(events)
+            self._hear_some(events, frames_max)
+            while frames_max is None and self._unfinished is not None and not self.closed:
+                self._hear_some(events, None)
+            self._charge_input()
+            self._check_account()
         except AmqpError as mistake:
             self._fail(error_of(mistake), events)
         return events
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there is something to hear without further bytes of the peer."""
+        return not self.closed and (self._unfinished is not None or self._reader.has_more)
+
+    def check_account(self) -> None:
+        """Close the connection if more is kept for the peer than may be: for calls that made it so."""
+        if self.account.is_over and not self.closed:
+            self._fail(TOO_MUCH, self.late_events)
 
     def take_output(self) -> bytes:
         """The bytes to write to the socket now; b"" when there are none."""
@@ -198,8 +226,22 @@ class Connection:
 
     # -- what the peer says
 
-    def _hear_all(self, events: list[Event]) -> None:
-        by_channel, handshake = self._sessions_by_remote_channel, self._handshake
+    def _charge_input(self) -> None:
+        self.account.charge(self._reader.held - self._input_cost)
+        self._input_cost = self._reader.held
+
+    def _check_account(self) -> None:
+        if self.account.is_over and not self.closed:
+            raise ConnectionViolation(TOO_MUCH.condition, TOO_MUCH.description or "")
+
+    def _hear_some(self, events: list[Event], frames_max: int | None) -> None:
+        if self._unfinished is not None:
+            part = next(self._unfinished, None)
+            if part is not None:
+                events += part
+                return
+            self._unfinished = None
+        by_channel, handshake, left = self._sessions_by_remote_channel, self._handshake, frames_max or -1
         for kind, channel, buffer, start, end in self._reader.frames():
             if kind == AMQP_FRAME and handshake.done:
                 session = by_channel.get(channel)
@@ -217,26 +259,33 @@ class Connection:
                 handshake.hear_sasl(buffer[start:end], events)
             else:
                 raise ConnectionViolation("amqp:connection:framing-error", f"a frame of type {kind} is out of place")
-            if self.closed:
+            left -= 1
+            if self.closed or left == 0 or self._unfinished is not None:
                 return
+            if self.account.is_over:
+                self._check_account()
 
     def _hear_body(self, channel: int, session: Session | None, body: bytes, events: list[Event]) -> None:
         code, at = read_descriptor(body)
         if session is not None and not session.ended and self.remote_open is not None:
             if code == _DISPOSITION_CODE:
-                session.hear_disposition(read_disposition(body), events)
+                self._unfinished = session.hear_disposition(read_disposition(body), events)
                 return
             if code == _TRANSFER_CODE:
                 session.hear_transfer(body, at, len(body), events)
                 return
         elif code == _TRANSFER_CODE and self.remote_open is not None:
             return  # the session ended meanwhile; the payload is nobody's
-        self._hear_performative(channel, session, decode_performative(body), events)
+        # What does not fit the account is not even decoded: a byte on the wire can be a hundred in memory.
+        most = min(self.limits.elements_max, self.account.room // ELEMENT_COST)
+        cost = len(body) + ELEMENT_COST * count_elements(body, 0, most)
+        self._hear_performative(channel, session, decode_performative(body), cost, events)
 
     def _hear_performative(
-        self, channel: int, session: Session | None, said: Performative, events: list[Event]
+        self, channel: int, session: Session | None, said: Performative, cost: int, events: list[Event]
     ) -> None:
         if isinstance(said, Open):
+            self.account.charge(cost)
             self._hear_open(said, events)
             return
         if self.remote_open is None:
@@ -250,7 +299,7 @@ class Connection:
         elif isinstance(said, End):
             self._hear_end(session, said, events)
         elif isinstance(said, (Attach, Flow, Detach)) and session is not None and not session.ended:
-            session.hear(said, events)
+            session.hear(said, cost, events)
 
     def _hear_open(self, said: Open, events: list[Event]) -> None:
         if self.remote_open is not None:

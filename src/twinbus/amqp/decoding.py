@@ -62,6 +62,40 @@ def skip(buffer: Buffer, offset: int = 0) -> int:
     return offset
 
 
+def count_elements(buffer: Buffer, offset: int, most: int) -> int:
+    """How many values the value at `offset` is made of, itself included. Nothing is built.
+
+    DecodeError if there are more than `most`: one byte on the wire can become a hundred in memory. What is inside items
+    of an array is not looked at: each of its bytes counts for one.
+    """
+    found, pending, at = 0, 1, offset
+    try:
+        while pending:
+            found += 1
+            pending -= 1
+            code = buffer[at]
+            if code == 0x00:
+                at, pending = at + 1, pending + 2
+            elif code in _LISTS_AND_MAPS:
+                count, at, _ = compound(buffer, at + 1, code >= 0xD0)
+                pending += count
+            elif code in _ARRAYS:
+                count, start, end = compound(buffer, at + 1, code >= 0xF0)
+                is_plain = buffer[start] != 0x00 and buffer[start] < 0xC0
+                found, at = found + (count if is_plain else count + end - start), end
+            else:
+                at = skip(buffer, at)
+            if found + pending > most:
+                raise DecodeError(f"the value at offset {offset} has more than {most} elements")
+    except (IndexError, struct.error):
+        raise cut_short(buffer, offset) from None
+    return found
+
+
+_LISTS_AND_MAPS = frozenset((0xC0, 0xC1, 0xD0, 0xD1))
+_ARRAYS = frozenset((0xE0, 0xF0))
+
+
 def after_descriptor(buffer: Buffer, offset: int) -> int:
     """Where the value of the described type at `offset` starts."""
     if buffer[offset + 1] == 0x53:  # smallulong, as nearly everybody writes it

@@ -53,6 +53,8 @@ class Link(ABC):
         """Both sides have agreed and neither has detached."""
         self.refused = False
         self.delivery_count = 0
+        self.cost = 0
+        """What is charged for it."""
 
     @property
     def lives(self) -> bool:

@@ -30,39 +30,56 @@ def frame(channel: int, body: bytes, kind: int = AMQP_FRAME) -> bytes:
 
 
 class FrameReader:
-    """Takes bytes as they come and gives whole frames. Holds at most one unfinished frame between calls."""
+    """Takes bytes as they come and gives whole frames."""
 
     def __init__(self, frame_bytes_max: int) -> None:
         self.expects_header = True
         """Set it when the next eight bytes must be a protocol header; seeing one clears it."""
+        self.held = 0
+        """Bytes that wait: of a frame that is not whole, or of frames that nobody has asked for yet."""
         self._frame_bytes_max = frame_bytes_max
         self._chunks: list[bytes] = []
-        self._held = 0
+        self._buffer = b""
+        self._position = 0
         self._needed = 1
+
+    @property
+    def has_more(self) -> bool:
+        """Whether `frames` may have something to give."""
+        return self.held >= self._needed
 
     def feed(self, data: bytes) -> None:
         """Add bytes from the peer."""
         if data:
             self._chunks.append(data)
-            self._held += len(data)
+            self.held += len(data)
 
     def frames(self) -> Iterator[Frame]:
-        """All frames that are whole by now. FramingError when the bytes cannot be frames.
+        """All frames that are whole by now; who stops before the end finds the others with the next call.
 
-        Chunks are joined only when a frame is complete, so that a frame that trickles in costs one copy.
+        FramingError when the bytes cannot be frames. Chunks are joined only when a frame is complete, so that a frame
+        that trickles in costs one copy.
         """
-        if self._held < self._needed:
+        if self.held < self._needed:
             return
-        buffer = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
-        position, total, limit = 0, len(buffer), self._frame_bytes_max
+        if self._chunks:
+            left_over = self._buffer[self._position :]
+            one = len(self._chunks) == 1 and not left_over
+            self._buffer = self._chunks[0] if one else b"".join((left_over, *self._chunks))
+            self._position = 0
+            self._chunks = []
+        buffer, total, limit = self._buffer, len(self._buffer), self._frame_bytes_max
+        self._needed = 1  # for who stops before the end
         while True:
+            position = self._position
             left = total - position
             if self.expects_header:
                 if not self._header_is_whole(buffer, position, left):
                     break
                 self.expects_header = False
+                self._position = position + 8
+                self.held -= 8
                 yield HEADER, 0, buffer, position, position + 8
-                position += 8
                 continue
             if left < 8:
                 self._needed = 8
@@ -73,11 +90,11 @@ class FrameReader:
             if left < size:
                 self._needed = size
                 break
+            self._position = position + size
+            self.held -= size
             yield kind, channel, buffer, position + offset * 4, position + size
-            position += size
-        rest = buffer[position:]
-        self._chunks = [rest] if rest else []
-        self._held = len(rest)
+        self._buffer = buffer[self._position :]  # not the whole chunk for the few bytes of an unfinished frame
+        self._position = 0
 
     def _header_is_whole(self, buffer: bytes, position: int, left: int) -> bool:
         if not AMQP_HEADER.startswith(buffer[position : position + 4]):

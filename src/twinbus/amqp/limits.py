@@ -23,8 +23,10 @@ class ConnectionLimits:
     """Links of all sessions together."""
     message_bytes_max: int = 1024 * 1024 + 64 * 1024
     """A delivery of more bytes is not kept: it is rejected when its last frame arrives."""
-    partial_bytes_max: int = 64 * 1024 * 1024
-    """Bytes of all deliveries whose last frame has not arrived yet; more closes the connection."""
+    held_bytes_max: int = 64 * 1024 * 1024
+    """What is kept for the peer, see `account`; more closes the connection. Not used if an account is given."""
+    elements_max: int = 50_000
+    """Values in one frame that is not a transfer."""
     unsettled_max: int = 65_536
     """Deliveries a sending link keeps unsettled; it has no credit beyond them."""
     close_wait_ms: int = 10_000
@@ -42,7 +44,8 @@ _RANGES = {
     "incoming_window": (2, 2**31 - 1),
     "links_max": (1, _UINT_MAX),
     "message_bytes_max": (1, _UINT_MAX),
-    "partial_bytes_max": (1, 2**40),
+    "held_bytes_max": (1, 2**40),
+    "elements_max": (100, 2**31),
     "unsettled_max": (1, 2**31 - 1),
     "close_wait_ms": (0, _UINT_MAX),
 }

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from twinbus.amqp.account import FRAME_COST
 from twinbus.amqp.endpoint import Link, LinkState
 from twinbus.amqp.events import Drained, TransferArrived
 from twinbus.amqp.outcomes import Error, Outcome, Rejected
 from twinbus.amqp.performatives import Attach, Fields, Flow, LinkRole, Source, Target
 from twinbus.amqp.serial import SERIAL_MASK, steps
-from twinbus.amqp.violations import ConnectionViolation, SessionViolation
+from twinbus.amqp.violations import SessionViolation
 
 if TYPE_CHECKING:
     from twinbus.amqp.events import Event
@@ -23,7 +24,7 @@ _USABLE = (LinkState.ATTACHED, LinkState.ATTACHING)
 class _Partial:
     """A delivery whose last frame has not come yet. `pieces` is None once it is too large to keep."""
 
-    __slots__ = ("delivery_id", "message_format", "pieces", "settled", "size", "tag")
+    __slots__ = ("cost", "delivery_id", "message_format", "pieces", "settled", "size", "tag")
 
     def __init__(self, delivery_id: int, tag: bytes, message_format: int) -> None:
         self.delivery_id = delivery_id
@@ -32,6 +33,8 @@ class _Partial:
         self.settled = False
         self.pieces: list[bytes] | None = []
         self.size = 0
+        self.cost = 0
+        """What is charged for the pieces."""
 
 
 class ReceivingLink(Link):
@@ -170,13 +173,13 @@ class ReceivingLink(Link):
             return
         connection = self.session.connection
         if partial.size > connection.limits.message_bytes_max:
-            connection.partial_bytes -= partial.size - len(payload)
-            partial.pieces = None
+            connection.account.release(partial.cost)
+            partial.pieces, partial.cost = None, 0
             return
+        cost = len(payload) + FRAME_COST
         partial.pieces.append(payload)
-        connection.partial_bytes += len(payload)
-        if connection.partial_bytes > connection.limits.partial_bytes_max:
-            raise ConnectionViolation("amqp:resource-limit-exceeded", "too many bytes in unfinished deliveries")
+        partial.cost += cost
+        connection.account.charge(cost)
 
     def _finish(self, partial: _Partial, aborted: bool, events: list[Event]) -> None:
         pieces = partial.pieces
@@ -202,8 +205,8 @@ class ReceivingLink(Link):
 
     def _drop_partial(self) -> None:
         partial, self._partial = self._partial, None
-        if partial is not None and partial.pieces is not None:
-            self.session.connection.partial_bytes -= partial.size
+        if partial is not None:
+            self.session.connection.account.release(partial.cost)
 
     def _await(self, first: int, last: int) -> None:
         for delivery_id in range(first, last + 1):

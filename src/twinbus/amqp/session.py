@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Container, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from twinbus.amqp.account import FRAME_COST, LINK_COST, SESSION_COST
 from twinbus.amqp.dispositions import Settling
 from twinbus.amqp.events import (
     Attached,
@@ -41,8 +43,14 @@ if TYPE_CHECKING:
 OUTGOING_WINDOW = 2**31 - 1
 """We hold nothing back, so the peer is told of no limit."""
 
+IDS_PER_STEP = 1000
+"""Deliveries of a disposition that are handled before anything else may be done."""
+
 FIRST_DELIVERY_ID = 1
 """Not 0: clients in scripting languages tend to take that for "none"."""
+
+
+_Waiting: TypeAlias = "tuple[SendingLink, bytes, bytes, bool]"
 
 
 class Session:
@@ -63,7 +71,7 @@ class Session:
         self.unsettled: dict[int, SendingLink] = {}
         self.awaiting: dict[int, ReceivingLink] = {}
         self.remote_window = 0
-        self.waiting: deque[tuple[SendingLink, bytes, bytes, bool]] = deque()
+        self.waiting: deque[_Waiting] = deque()
         """Transfer frames the peer has no room for: (link, head, payload, is the last of its delivery)."""
         self.chunks = connection.outbox.chunks
         self._links: dict[int, Link] = {}
@@ -74,6 +82,7 @@ class Session:
         self._remote_handle_max = 2**32 - 1
         self._window = connection.limits.incoming_window
         self._window_left = self._window
+        connection.account.charge(SESSION_COST)
 
     @property
     def links(self) -> list[Link]:
@@ -128,8 +137,10 @@ class Session:
         if self.ended:
             return
         self.ended = True
+        self._release(self.waiting)
         self.waiting.clear()
         self.connection.free_link_places(len(self._links))
+        self.connection.account.release(sum(link.cost for link in self._links.values()) + SESSION_COST)
         for link in self._links.values():
             link.drop()
 
@@ -185,11 +196,16 @@ class Session:
         """Keep a transfer frame until the peer has room."""
         self.waiting.append((link, head, payload, last))
         link.unsent += last
+        self.connection.account.queue(_cost(head, payload))
 
     def forget_waiting(self, link: SendingLink) -> None:
         """Frames of a link that is gone are not sent any more."""
         if link.unsent:
+            self._release(entry for entry in self.waiting if entry[0] is link)
             self.waiting = deque(entry for entry in self.waiting if entry[0] is not link)
+
+    def _release(self, waiting: Iterable[_Waiting]) -> None:
+        self.connection.account.queue(-sum([_cost(head, payload) for _, head, payload, _ in waiting]))
 
     # -- what the peer says
 
@@ -216,23 +232,46 @@ class Session:
         elif link is not None:
             raise SessionViolation("amqp:not-allowed", "a transfer on a link whose sender is the other side")
 
-    def hear(self, performative: Attach | Flow | Detach, events: list[Event]) -> None:
-        """Anything about links that is not sent per message."""
+    def hear(self, performative: Attach | Flow | Detach, cost: int, events: list[Event]) -> None:
+        """Anything about links that is not sent per message; `cost` is what keeping it costs."""
         match performative:
             case Flow():
                 self._hear_flow(performative, events)
             case Attach():
-                self._hear_attach(performative, events)
+                self._hear_attach(performative, cost, events)
             case Detach():
                 self._hear_detach(performative, events)
 
-    def hear_disposition(self, said: Settling, events: list[Event]) -> None:
-        """The peer says how deliveries ended: one event per link that has some of them."""
+    def hear_disposition(self, said: Settling, events: list[Event]) -> Iterator[list[Event]] | None:
+        """The peer says how deliveries ended: one event per link that has some of them.
+
+        A range can be as long as everything that was ever lent. Of a long one the events come in parts, so that
+        something else can be done between them.
+        """
+        held = self.awaiting if said.role is LinkRole.SENDER else self.unsettled
+        ids = ids_between(said.first, said.last, held)
+        if len(ids) > IDS_PER_STEP:
+            return self._hear_in_parts(ids, held, said)
+        self._hear_ids(ids, said, events)
+        return None
+
+    def _hear_in_parts(self, ids: list[int], held: Container[int], said: Settling) -> Iterator[list[Event]]:
+        for start in range(0, len(ids), IDS_PER_STEP):
+            events: list[Event] = []
+            if not self.ended:
+                part = ids[start : start + IDS_PER_STEP]
+                self._hear_ids([each for each in part if each in held], said, events)
+            yield events
+
+    def _hear_ids(self, ids: list[int], said: Settling, events: list[Event]) -> None:
         if said.role is LinkRole.SENDER:
-            self._hear_answers(said, events)
-            return
+            self._hear_answers(ids, said, events)
+        else:
+            self._hear_outcomes(ids, said, events)
+
+    def _hear_outcomes(self, ids: list[int], said: Settling, events: list[Event]) -> None:
         found: dict[SendingLink, list[tuple[int, bytes]]] = {}
-        for delivery_id in ids_between(said.first, said.last, self.unsettled):
+        for delivery_id in ids:
             link = self.unsettled[delivery_id]
             tag = link.forget(delivery_id) if said.settled else link.unsettled[delivery_id]
             found.setdefault(link, []).append((delivery_id, tag))
@@ -248,9 +287,9 @@ class Session:
         if not self.reported:
             events.append(SessionEnded(self, end.error))
 
-    def _hear_answers(self, said: Settling, events: list[Event]) -> None:
+    def _hear_answers(self, ids: list[int], said: Settling, events: list[Event]) -> None:
         found: dict[ReceivingLink, list[tuple[int, bytes]]] = {}
-        for delivery_id in ids_between(said.first, said.last, self.awaiting):
+        for delivery_id in ids:
             link = self.awaiting.pop(delivery_id)
             link.awaiting.discard(delivery_id)
             found.setdefault(link, []).append((delivery_id, b""))
@@ -274,8 +313,9 @@ class Session:
             self.chunks.append(head)
             self.chunks.append(payload)
             link.unsent -= last
+            self.connection.account.queue(-_cost(head, payload))
 
-    def _hear_attach(self, attach: Attach, events: list[Event]) -> None:
+    def _hear_attach(self, attach: Attach, cost: int, events: list[Event]) -> None:
         if attach.handle >= self.connection.limits.links_per_session_max:
             raise ConnectionViolation("amqp:connection:framing-error", f"handle {attach.handle} is above handle-max")
         if attach.handle in self._links_by_remote_handle:
@@ -283,6 +323,8 @@ class Session:
         ours = self._attaching.pop((attach.name, attach.role.other), None)
         link = ours or self._new_link(attach)
         self._links_by_remote_handle[attach.handle] = link
+        link.cost += cost
+        self.connection.account.charge(cost)
         link.hear_attach(attach)
         if ours is None:
             self._ask_or_refuse(link, attach, events)
@@ -324,9 +366,12 @@ class Session:
     def _register(self, link: Link) -> None:
         self.connection.take_link_place()
         self._links[link.handle] = link
+        link.cost = LINK_COST
+        self.connection.account.charge(LINK_COST)
 
     def _unregister(self, link: Link) -> None:
         self.connection.free_link_places(1)
+        self.connection.account.release(link.cost)
         self._links.pop(link.handle, None)
 
     def _free_handle(self) -> int:
@@ -336,6 +381,10 @@ class Session:
         if free > self._remote_handle_max:
             raise SessionViolation("amqp:resource-limit-exceeded", f"the peer takes {free} links in a session")
         return free
+
+
+def _cost(head: bytes, payload: bytes) -> int:
+    return len(head) + len(payload) + FRAME_COST
 
 
 def _source(given: Source | str) -> Source:

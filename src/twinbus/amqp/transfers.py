@@ -107,6 +107,8 @@ def _read_fields(buffer: bytes, at: int, end: int) -> TransferFields:
             at = tag_end
         else:
             raise DecodeError("transfer.delivery-tag is no binary")
+        if tag is not None and len(tag) > TAG_BYTES_MAX:
+            raise DecodeError(f"a delivery tag has at most {TAG_BYTES_MAX} bytes, got {len(tag)}")
     if count > 3:
         code = buffer[at]
         if code == _UINT_ZERO:

@@ -317,6 +317,8 @@ class Door:
             receiver, link.context = link.context.receiver, None
             self._reception.forget_receiver(receiver)
             self._reception.ask(CloseReceiver(receiver), now_ms)
+        elif isinstance(link.context, AnswerLink):
+            link.context.forget()
 
     # --- messages and requests ---
 

@@ -14,6 +14,7 @@ import struct
 from collections.abc import Callable
 from typing import Protocol
 
+from twinbus.amqp.account import Account, Pool
 from twinbus.namespace.limits import ServerLimits
 from twinbus.namespace.sniff import TLS_HANDSHAKE, Language, language_of
 
@@ -41,6 +42,10 @@ class Host(Protocol):
     voices: dict[Language, Callable[[Guest], Voice]]
     """Who talks to guests of which language."""
 
+    unauthenticated: Pool
+    """What is kept for guests that have not shown who they are."""
+    authenticated: Pool
+
     def tls_context(self) -> ssl.SSLContext: ...
 
     def forget(self, guest: Guest) -> None: ...
@@ -58,6 +63,7 @@ class Guest:
         self._meeting: asyncio.Task[None] | None = None
         self.is_known = False
         """Whether it has shown who it is."""
+        self.account = Account(host.limits.unauthenticated_bytes, host.unauthenticated, close=self.abort)
         self._patience: asyncio.TimerHandle | None = None
         self._be_patient()
 
@@ -81,12 +87,15 @@ class Guest:
 
     def admit(self) -> None:
         """It is known who is there: no deadline any more."""
+        if not self.is_known:
+            self.account.move(self._host.limits.held_bytes, self._host.authenticated)
         self.is_known = True
         self._end_patience()
 
     def leave(self) -> None:
         """The connection is gone."""
         self._end_patience()
+        self.account.leave()
         self._host.forget(self)
 
     def talk_to(self, voice: Voice) -> None:
@@ -111,6 +120,13 @@ class Guest:
     @property
     def must_be_silent(self) -> bool:
         return self._host.is_silent
+
+    def make_room(self) -> None:
+        """Cut off whoever takes most, as long as too much is kept for guests of its standing."""
+        for pool in (self._host.unauthenticated, self._host.authenticated):
+            while pool.is_over and (largest := pool.largest()) is not None:
+                largest.leave()
+                largest.close()
 
     def _hear_first_byte(self) -> None:
         """Look, without taking it: TLS reads its own bytes from the socket."""

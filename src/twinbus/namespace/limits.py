@@ -26,10 +26,14 @@ class ServerLimits:
     """Of one connection."""
     links: int = 4_096
     """Of one connection."""
-    partial_bytes: int = 16 * 1024 * 1024
-    """What one connection has sent of messages that are not whole yet."""
-    unsent_bytes: int = 64 * 1024 * 1024
-    """What waits for one peer to take it. Deliveries stop long before; who piles up more by asking is cut off."""
+    unauthenticated_bytes: int = 64 * 1024
+    """What is kept for one peer that has not shown who it is; more ends its connection."""
+    unauthenticated_bytes_all: int = 64 * 1024 * 1024
+    """The same for all of them together; above it, who has most is cut off."""
+    held_bytes: int = 64 * 1024 * 1024
+    """What is kept for any other peer: unfinished messages, links, what waits for it to take it. Deliveries stop long
+    before; who piles up more by asking is cut off."""
+    held_bytes_all: int = 512 * 1024 * 1024
 
     def __post_init__(self) -> None:
         check_ranges(self, _RANGES)
@@ -40,7 +44,6 @@ class ServerLimits:
             frame_bytes_max=self.frame_bytes,
             sessions_max=self.sessions,
             links_max=self.links,
-            partial_bytes_max=self.partial_bytes,
         )
 
 
@@ -54,8 +57,10 @@ _RANGES: dict[str, tuple[float, float]] = {
     "frame_bytes": (FRAME_BYTES_MIN, 2**24),
     "sessions": (1, 65_536),
     "links": (1, 1_000_000),
-    "partial_bytes": (1, 2**40),
-    "unsent_bytes": (1, 2**40),
+    "unauthenticated_bytes": (16 * 1024, 2**40),
+    "unauthenticated_bytes_all": (16 * 1024, 2**40),
+    "held_bytes": (64 * 1024, 2**40),
+    "held_bytes_all": (64 * 1024, 2**40),
 }
 
 

@@ -15,6 +15,7 @@ import ssl
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
+from twinbus.amqp.account import Pool
 from twinbus.errors import AddressInUse, TwinbusError
 from twinbus.namespace.guest import Guest, Voice
 from twinbus.namespace.limits import ServerLimits
@@ -60,6 +61,8 @@ class Listener:
         self.tls_context = tls_context
         self.is_silent = False
         self.guests: set[Guest] = set()
+        self.unauthenticated = Pool(limits.unauthenticated_bytes_all)
+        self.authenticated = Pool(limits.held_bytes_all)
         self._host = host
         self._sockets: list[socket.socket] = []
         self._is_listening = False

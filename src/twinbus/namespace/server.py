@@ -16,6 +16,7 @@ from types import TracebackType
 
 from aiohttp.web import Application
 
+from twinbus.amqp.account import Account
 from twinbus.amqp.capabilities import DROPS_PINGS
 from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.performatives import Error
@@ -55,6 +56,7 @@ from twinbus.namespace.store.connection import store_error
 from twinbus.namespace.store.memory import MemoryStore
 from twinbus.namespace.store.sqlite import SqliteStore
 from twinbus.namespace.tls import Tls, given_identity, open_tls
+from twinbus.namespace.turns import Turns
 from twinbus.namespace.wire import Wire
 from twinbus.options import NamespaceOptions
 
@@ -153,6 +155,7 @@ class NamespaceServer:
         Before the store is opened, so that a port that is taken leaves no trace on disk.
         """
         self._loop = asyncio.get_running_loop()
+        self.turns = Turns(self._loop.time, self._loop.call_soon)
         if self.options.cert is not None and self.options.key_file is not None:
             given_identity(self.options.cert, self.options.key_file)  # now, if only to say what is wrong with them
         await self._listener.bind()
@@ -333,7 +336,7 @@ class NamespaceServer:
 
     # --- who comes in ---
 
-    def new_connection(self) -> Connection:
+    def new_connection(self, account: Account) -> Connection:
         sasl = ServerSasl((ANONYMOUS, PLAIN), check_plain=self.reception.authority.knows)
         container_id = f"twinbus-{self.options.name}"
         limits = self.server_limits.of_a_connection()
@@ -342,6 +345,7 @@ class NamespaceServer:
             container_id=container_id,
             sasl=sasl,
             limits=limits,
+            account=account,
             offered_capabilities=(DROPS_PINGS,),
         )
 

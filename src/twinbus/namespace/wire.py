@@ -11,19 +11,32 @@ import contextlib
 from collections.abc import Callable
 from typing import Protocol
 
+from twinbus.amqp.account import Account
 from twinbus.amqp.connection import Connection
 from twinbus.amqp.performatives import Error
 from twinbus.namespace.door import Door
 from twinbus.namespace.guest import Guest, UnreadWatch, Voice
 from twinbus.namespace.limits import ServerLimits
 from twinbus.namespace.reception import Reception
+from twinbus.namespace.turns import Turns
 
+FRAMES_PER_STEP = 256
+"""Frames of one peer that are heard before others get their turn."""
+STRANGER_FRAMES_PER_STEP = 16
+"""The same of a peer that has not shown who it is. Each may be a token, which takes long to check."""
+READ_BYTES, STRANGER_READ_BYTES = 256 * 1024, 16 * 1024
+"""Read from a peer at once."""
 WRITE_BUFFER_BYTES = 1024 * 1024
 """With more than this unsent, nothing is delivered."""
 GOODBYE_S = 0.5
 """How long a peer that was told goodbye has to hang up by itself."""
 PILE_BYTES = 4 * WRITE_BUFFER_BYTES
 """With more than this unsent, the peer is not even listened to: it gets what it asked for, and does not take it."""
+
+
+# One for all of them: what is read is copied out at once.
+_KNOWN_BUFFER = memoryview(bytearray(READ_BYTES))
+_STRANGER_BUFFER = _KNOWN_BUFFER[:STRANGER_READ_BYTES]
 
 
 class House(Protocol):
@@ -39,16 +52,18 @@ class House(Protocol):
     @property
     def is_overloaded(self) -> bool: ...
 
-    def new_connection(self) -> Connection: ...
+    turns: Turns
+
+    def new_connection(self, account: Account) -> Connection: ...
 
     def settle_down(self) -> None: ...
 
 
-class Wire(Voice):
+class Wire(Voice, asyncio.BufferedProtocol):
     def __init__(self, house: House, guest: Guest) -> None:
         self._house = house
         self._guest = guest
-        self.connection = house.new_connection()
+        self.connection = house.new_connection(guest.account)
         self.door = Door(self.connection, house.reception, self.flush, self.abort)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
@@ -60,8 +75,17 @@ class Wire(Voice):
         self._is_writable = True
         self._is_delivering = True
         self._written = 0
+        self._unsent_cost = 0
+        self._unheard: list[bytes] = []
+        self._is_in_line = False
 
     # --- called by asyncio ---
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return _KNOWN_BUFFER if self.is_known else _STRANGER_BUFFER
+
+    def buffer_updated(self, size: int) -> None:
+        self.data_received(bytes((_KNOWN_BUFFER if self.is_known else _STRANGER_BUFFER)[:size]))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -74,18 +98,37 @@ class Wire(Voice):
     def data_received(self, data: bytes) -> None:
         if self._is_leaving or self._transport.is_closing():
             return
+        self._unheard.append(data)
+        if not self._is_in_line:
+            self._is_in_line = self._house.turns.hear(self)
+            self._hold_or_read()
+
+    @property
+    def is_known(self) -> bool:
+        return self._guest.is_known
+
+    def step(self) -> bool:
+        """Hear a part of what the peer has said; whether there is more."""
+        self._is_in_line = False
+        if self._is_leaving or self._is_silent or self._transport.is_closing():
+            return False
         now_ms = self._house.clock()
-        events = self.connection.receive(data, now_ms)
+        data, self._unheard = b"".join(self._unheard), []
+        frames_max = FRAMES_PER_STEP if self.is_known else STRANGER_FRAMES_PER_STEP
+        events = self.connection.receive(data, now_ms, frames_max)
         if not self._is_open:
             self._look_for_open()
         if not self._guest.is_turned_away:
             self.door.take(events, now_ms)
             if not self._guest.is_known and self.door.is_authenticated:
                 self._guest.admit()
+        self._is_in_line = self.connection.has_more
         self.flush()
         self._hold_or_read()
         self._set_timer()  # the peer may have asked for keep-alives
+        self._guest.make_room()
         self._house.settle_down()
+        return self._is_in_line
 
     def pause_writing(self) -> None:
         self._is_writable = False
@@ -115,6 +158,7 @@ class Wire(Voice):
         """Send what the engine has to say; hang up when it has said its last."""
         if self._is_silent or self._is_leaving:
             return
+        self.connection.check_account()
         output = self.connection.take_output()
         if output and not self._transport.is_closing():
             self._written += len(output)
@@ -158,6 +202,8 @@ class Wire(Voice):
 
     def speak(self) -> None:
         self._is_silent = False
+        if not self._is_in_line and (self._unheard or self.connection.has_more):
+            self._is_in_line = self._house.turns.hear(self)
         self._hold_or_read()
         self.flush()
         self._set_timer()
@@ -195,12 +241,14 @@ class Wire(Voice):
             self.door.unwritten_bytes > limit
             or (self._house.is_overloaded and self.door.unwritten_bytes > 0)
             or (not self._is_writable and self._transport.get_write_buffer_size() > PILE_BYTES)
+            or self._is_in_line
+            or self._guest.account.is_choked
         )
 
     def _deliver_or_wait(self) -> None:
         """Deliver to the peer, or do not, as things are now."""
+        self._charge_unsent()
         if not self._is_writable:
-            self._check_pile()
             self._hold_or_read()
         is_delivering = self._is_writable and not self._is_silent and not self._is_window_shut()
         if is_delivering is self._is_delivering:
@@ -218,8 +266,12 @@ class Wire(Voice):
         most = max(1, PILE_BYTES // limits.frame_bytes)
         return waiting > (most if self._is_delivering else most // 2)
 
-    def _check_pile(self) -> None:
-        if self._transport.get_write_buffer_size() > self._house.server_limits.unsent_bytes:
+    def _charge_unsent(self) -> None:
+        """What waits in the socket is kept for the peer, too. It is not told if that is too much: it does not read."""
+        unsent = self._transport.get_write_buffer_size()
+        self._guest.account.queue(unsent - self._unsent_cost)
+        self._unsent_cost = unsent
+        if unsent and self._guest.account.is_over:
             self._transport.abort()
 
     def _taken(self) -> int:

@@ -49,7 +49,7 @@ _LIMITS = ConnectionLimits(
     frame_bytes_max=1024 * 1024,
     incoming_window=20_000,
     message_bytes_max=128 * 1024 * 1024,
-    partial_bytes_max=256 * 1024 * 1024,
+    held_bytes_max=256 * 1024 * 1024,
 )
 """Large enough for any message of the service: the engine rejects a larger one, and a rejected one is a dead letter."""
 

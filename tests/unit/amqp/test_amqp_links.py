@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from amqp_wire import attach_receiving, attach_sending, begin, link_flow, message, only, opened, payload_of
 
+from twinbus.amqp.account import FRAME_COST
 from twinbus.amqp.events import (
     Attached,
     AttachRequested,
@@ -217,13 +218,14 @@ def test_a_delivery_in_parts_arrives_when_it_is_whole() -> None:
     wire = opened()
     begin(wire)
     link = attach_receiving(wire)
+    before = wire.connection.account.held
     assert wire.say(Transfer(0, 7, b"tag", 5, more=True), 0, b"one ") == []
     assert wire.say(Transfer(0, more=True), 0, b"two ") == []
     assert wire.say(Transfer(0, 7, b"tag", settled=True), 0, b"three") == [
         TransferArrived(link, 7, b"tag", 5, True, b"one two three")
     ]
     assert link.delivery_count == 1
-    assert wire.connection.partial_bytes == 0
+    assert wire.connection.account.held == before
 
 
 def test_deliveries_in_parts_on_several_links_may_be_mixed() -> None:
@@ -241,10 +243,11 @@ def test_an_aborted_delivery_is_dropped() -> None:
     wire = opened()
     begin(wire)
     link = attach_receiving(wire)
+    before = wire.connection.account.held
     wire.say(Transfer(0, 1, b"a", more=True), 0, b"half")
     assert wire.say(Transfer(0, aborted=True)) == []
     assert wire.say(Transfer(0, 2, b"b", aborted=True), 0, b"x") == []
-    assert wire.connection.partial_bytes == 0
+    assert wire.connection.account.held == before
     assert only(wire.say(message(3), 0, b"next"), TransferArrived).payload == b"next"
     assert link.delivery_count == 1
 
@@ -253,23 +256,25 @@ def test_a_delivery_that_is_too_large_is_rejected_when_it_ends() -> None:
     wire = opened(ConnectionLimits(message_bytes_max=100))
     begin(wire)
     link = attach_receiving(wire)
+    before = wire.connection.account.held
     wire.say(Transfer(0, 9, b"a", more=True), 0, b"x" * 60)
     for _ in range(50):
         assert wire.say(Transfer(0, more=True), 0, b"x" * 60) == []
-        assert wire.connection.partial_bytes <= 100
+        assert wire.connection.account.held <= before + 100 + FRAME_COST
     assert wire.say(Transfer(0), 0, b"end") == []
     [answer] = wire.heard_bodies()
     assert (answer.first, answer.settled, answer.state.error.condition) == (9, True, "amqp:link:message-size-exceeded")
     assert link.attached
-    assert wire.connection.partial_bytes == 0
+    assert wire.connection.account.held == before
     assert only(wire.say(message(10), 0, b"fine"), TransferArrived).payload == b"fine"
 
 
 def test_unfinished_deliveries_of_a_connection_are_bounded_together() -> None:
-    wire = opened(ConnectionLimits(partial_bytes_max=150))
+    wire = opened()
     begin(wire)
     for handle in range(2):
         attach_receiving(wire, handle=handle, name=str(handle))
+    wire.connection.account.limit = wire.connection.account.held + FRAME_COST + 150
     wire.say(Transfer(0, 1, b"a", more=True), 0, b"x" * 100)
     closed = only(wire.say(Transfer(1, 2, b"b", more=True), 0, b"x" * 100), ConnectionClosed)
     assert closed.error is not None
@@ -279,10 +284,11 @@ def test_unfinished_deliveries_of_a_connection_are_bounded_together() -> None:
 def test_an_unfinished_delivery_is_forgotten_with_its_link() -> None:
     wire = opened()
     begin(wire)
+    before = wire.connection.account.held
     attach_receiving(wire)
     wire.say(Transfer(0, 1, b"a", more=True), 0, b"half")
     wire.say(Detach(0, True))
-    assert wire.connection.partial_bytes == 0
+    assert wire.connection.account.held == before
 
 
 @pytest.mark.parametrize("first", [Transfer(0, more=False), Transfer(0, more=True)])

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
+from twinbus.amqp.account import FRAME_COST
 from twinbus.amqp.link import SendingLink
-
-WAITING_BYTES_MAX = 4 * 1024 * 1024
-"""Beyond that nobody is listening."""
 
 
 class AnswerLink:
@@ -17,19 +15,21 @@ class AnswerLink:
         self.address = address
         self.link = link
         self._waiting: deque[bytes] = deque()
-        self._waiting_bytes = 0
+        self._account = link.session.connection.account
 
-    def answer(self, response: bytes) -> bool:
-        """Send an answer, now or when the client takes it; False if too much waits for that already."""
-        if self._waiting_bytes > WAITING_BYTES_MAX:
-            return False
+    def answer(self, response: bytes) -> None:
+        """Send an answer, now or when the client takes it."""
         self._waiting.append(response)
-        self._waiting_bytes += len(response)
+        self._account.queue(len(response) + FRAME_COST)
         self.send_waiting()
-        return True
 
     def send_waiting(self) -> None:
         while self._waiting and self.link.attached and self.link.credit > 0:
             response = self._waiting.popleft()
-            self._waiting_bytes -= len(response)
+            self._account.queue(-len(response) - FRAME_COST)
             self.link.send(response, settled=True)
+
+    def forget(self) -> None:
+        """The link is gone, and nobody takes what waits."""
+        self._account.queue(-sum([len(response) + FRAME_COST for response in self._waiting]))
+        self._waiting.clear()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from twinbus.amqp.performatives import Error
 from twinbus.amqp.session import Session
 from twinbus.errors import AmqpError, InternalError, NamespaceError
 from twinbus.namespace.commands import (
@@ -160,6 +159,5 @@ class Desk:
         ]
         named = [link for link in waiting if request.reply_to in (link.name, getattr(link.target, "address", None))]
         for link in (named or waiting)[:1]:
-            if not link.context.answer(response):
-                link.detach(Error("amqp:resource-limit-exceeded", "too many answers are waiting to be taken"))
+            link.context.answer(response)
             self._on_answer()
