@@ -566,7 +566,7 @@ async def test_not_even_keep_alives_are_sent_in_silence(server: NamespaceServer)
 async def test_a_request_under_way_when_silence_falls_is_answered_after_it(server: NamespaceServer) -> None:
     async with peer_of(server) as http:
         http.writer.write(HEAD + b"\r\n<entry>")
-        await wait_until(lambda: bool(server._http and server._http._guests))
+        await wait_until(lambda: bool(server._http and server._http._voices))
         server.go_silent()
         http.writer.write(b" " * 93)
         with pytest.raises(TimeoutError):

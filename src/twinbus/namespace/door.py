@@ -147,10 +147,14 @@ class Door:
         )
 
     def _attach_ruling(self, link: Link, now_ms: int) -> Ruling:
+        """Who may not attach at all learns nothing of faults, and does not show in the ledger as refused by one."""
         is_sender = isinstance(link, ReceivingLink)
         path = entity_path(link.target if is_sender else link.source)
+        if path.lower() == CBS_ADDRESS:
+            return PROCEED
+        self._check_right(link, now_ms)
         operation = Operation.ATTACH_SENDER if is_sender else Operation.ATTACH_RECEIVER
-        return PROCEED if path.lower() == CBS_ADDRESS else self._turnstile.ruling(operation, path, now_ms)
+        return self._turnstile.ruling(operation, path, now_ms)
 
     def _let_in_late(self, link: Link, now_ms: int) -> None:
         """Answer an attach after a while, and hear what was said meanwhile."""

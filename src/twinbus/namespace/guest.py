@@ -113,11 +113,6 @@ class Guest:
         return self.transport is not None and self.transport.is_closing()
 
     @property
-    def patience_left_s(self) -> float:
-        """How long it may still take to show who it is."""
-        return 0.0 if self._patience is None else max(0.0, self._patience.when() - self._loop.time())
-
-    @property
     def must_be_silent(self) -> bool:
         return self._host.is_silent
 

@@ -1,6 +1,7 @@
 """The door for HTTP: aiohttp behind our own port, with the same patience for everybody.
 
-Every request waits here until it has arrived whole, within bounds of size and time, before the application sees it.
+A request without the right that it takes is refused by its head alone: its body is not read, and its guest stays
+unknown. Any other waits here until it has arrived whole, within bounds of size and time.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 
-from twinbus.namespace.admin.refusals import error_answer
+from twinbus.namespace.admin.refusals import REFUSE, error_answer
 from twinbus.namespace.guest import Guest, UnreadWatch, Voice
 from twinbus.namespace.held_transport import HeldTransport
 from twinbus.namespace.limits import ServerLimits
@@ -32,11 +33,16 @@ def is_about_the_peer(record: logging.LogRecord) -> bool:
     return isinstance(error, HttpProcessingError | web.RequestPayloadError | ConnectionError)
 
 
+def _refuse_nobody(_: web.Request) -> web.Response | None:
+    return None
+
+
 class HttpDoor:
     """Lets guests in to an application. `open` it before the first, `close` it after the last."""
 
     def __init__(self, app: web.Application, limits: ServerLimits) -> None:
         self.limits = limits
+        self._refuse = app.get(REFUSE, _refuse_nobody)
         app.middlewares.insert(0, self._receive)
         self._runner = web.AppRunner(
             app,
@@ -46,7 +52,7 @@ class HttpDoor:
             lingering_time=LINGER_S,
             shutdown_timeout=SHUTDOWN_S,
         )
-        self._guests: dict[asyncio.BaseProtocol, Guest] = {}
+        self._voices: dict[asyncio.BaseProtocol, HttpVoice] = {}
         self._may_speak = asyncio.Event()
         self._may_speak.set()
 
@@ -70,37 +76,40 @@ class HttpDoor:
     def speak_again(self) -> None:
         self._may_speak.set()
 
-    def enter(self, handler: asyncio.BaseProtocol, guest: Guest) -> None:
-        """Requests of this handler are the guest's."""
-        self._guests[handler] = guest
+    def enter(self, handler: asyncio.BaseProtocol, voice: HttpVoice) -> None:
+        """Requests of this handler come by this voice."""
+        self._voices[handler] = voice
 
     def leave(self, handler: asyncio.BaseProtocol) -> None:
-        self._guests.pop(handler, None)
+        self._voices.pop(handler, None)
 
     @web.middleware
     async def _receive(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         await self._may_speak.wait()
-        guest = self._guests.get(request.protocol)
-        if guest is None or guest.is_turned_away:
+        voice = self._voices.get(request.protocol)
+        if voice is None or voice.guest.is_turned_away:
             later = {"Retry-After": str(RETRY_AFTER_S)}
             refusal = error_answer(503, 50300, "The namespace has all the connections it takes.", later)
             refusal.force_close()
             return refusal
-        refusal_or_none = await self._read(request, guest)
-        if refusal_or_none is not None:
-            return refusal_or_none
-        guest.admit()
-        answer = await handler(request)
+        try:
+            refusal_or_none = self._refuse(request)
+            if refusal_or_none is not None:
+                if not voice.guest.is_known:
+                    refusal_or_none.force_close()  # who asks again comes again, and stands in line again
+                return refusal_or_none
+            voice.guest.admit()
+            refusal_or_none = await self._read(request)
+            answer = refusal_or_none or await handler(request)
+        finally:
+            voice.forget_request()
         await self._may_speak.wait()
         return answer
 
-    async def _read(self, request: web.Request, guest: Guest) -> web.Response | None:
+    async def _read(self, request: web.Request) -> web.Response | None:
         """Read the body, which the application then finds already read; an answer if there is no getting it."""
-        limit_s = self.limits.unauthenticated_s
-        if not guest.is_known:  # nor will it be before the body is here: leave time to tell it so
-            limit_s = max(0.0, guest.patience_left_s - min(2 * LINGER_S, limit_s / 4))
         try:
-            async with asyncio.timeout(limit_s):
+            async with asyncio.timeout(self.limits.unauthenticated_s):
                 await request.read()
             return None
         except TimeoutError:
@@ -119,18 +128,30 @@ class HttpVoice(Voice):
 
     def __init__(self, door: HttpDoor, guest: Guest, handler: web.RequestHandler) -> None:
         self._door = door
-        self._guest = guest
+        self.guest = guest
         self._handler = handler
+        self._request_bytes = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._line = HeldTransport(transport)
         self._unread = UnreadWatch(transport, self._door.limits.unread_s, lambda: -transport.get_write_buffer_size())
-        self._door.enter(self._handler, self._guest)
+        self._door.enter(self._handler, self)
         self._handler.connection_made(self._line)
 
     def data_received(self, data: bytes) -> None:
+        self._request_bytes += len(data)
+        self.guest.account.charge(len(data))
+        if self.guest.account.is_over:
+            self.guest.abort()
+            return
+        self.guest.make_room()
         self._handler.data_received(data)
+
+    def forget_request(self) -> None:
+        """It was answered: its bytes are kept no longer."""
+        self.guest.account.release(self._request_bytes)
+        self._request_bytes = 0
 
     def hush(self) -> None:
         self._line.hold()
@@ -153,4 +174,4 @@ class HttpVoice(Voice):
         self._unread.end()
         self._door.leave(self._handler)
         self._handler.connection_lost(error)
-        self._guest.leave()
+        self.guest.leave()

@@ -15,7 +15,7 @@ from twinbus.errors import EntityNotFound, NamespaceError
 from twinbus.namespace.admin.asking import AdminHouse, Ask, Handler, HangUp
 from twinbus.namespace.admin.documents import Letterhead
 from twinbus.namespace.admin.entity_clerk import EntityClerk
-from twinbus.namespace.admin.refusals import error_answer, refusal_of
+from twinbus.namespace.admin.refusals import REFUSE, error_answer, refusal_of
 from twinbus.namespace.admin.routes import Resource, place_of
 from twinbus.namespace.admin.subscription_clerk import SubscriptionClerk
 from twinbus.namespace.meter import Metered
@@ -33,7 +33,9 @@ _VERSION = re.compile(r"[\w.-]{1,20}", re.ASCII)
 def make_admin_app(house: AdminHouse) -> web.Application:
     """The administration of a namespace at every address. More specific routes can be added to it."""
     app = web.Application(client_max_size=BODY_BYTES_MAX)  # the door reads bodies and refuses larger ones
-    app.router.add_route("*", "/{path:.*}", AdminDesk(house).serve)
+    desk = AdminDesk(house)
+    app[REFUSE] = desk.refuse
+    app.router.add_route("*", "/{path:.*}", desk.serve)
     return app
 
 
@@ -44,11 +46,21 @@ class AdminDesk:
         for clerk in (EntityClerk(house), SubscriptionClerk(house)):
             self._handlers |= clerk.handlers()
 
+    def refuse(self, request: web.Request) -> web.Response | None:
+        """The answer to a request without the right that it takes; None: it has it."""
+        place = place_of(request.rel_url.raw_path)
+        try:
+            self._house.authorize(request.headers, place.path, Right.MANAGE, self._house.clock())
+        except NamespaceError as error:
+            status, sub_code = refusal_of(error)
+            return error_answer(status, sub_code, str(error))
+        return None
+
     async def serve(self, request: web.Request) -> web.Response:
         """The answer to any request, within a bounded time; never raises for what a client sends."""
         try:
             async with asyncio.timeout(ANSWER_WAIT_S):
-                return await self._answer(request)
+                return self.refuse(request) or await self._answer(request)
         except HangUp:
             return _hung_up(request)
         except NamespaceError as error:
@@ -68,7 +80,6 @@ class AdminDesk:
 
     async def _answer(self, request: web.Request) -> web.Response:
         place, now_ms = place_of(request.rel_url.raw_path), self._house.clock()
-        self._house.authorize(request.headers, place.path, Right.MANAGE, now_ms)
         failure = await self._house.admit(Operation.ADMIN, place.entity, now_ms)
         if failure is not None:
             raise failure

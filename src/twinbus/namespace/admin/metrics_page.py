@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from twinbus.errors import Unauthorized
+from twinbus.namespace.admin.refusals import REFUSE
 from twinbus.namespace.metrics import PROMETHEUS_CONTENT_TYPE, Snapshot, as_json, as_prometheus
 from twinbus.namespace.operations import Right
 from twinbus.namespace.rights.authority import Authority
@@ -32,19 +33,29 @@ class MetricsPage:
     def add_to(self, app: web.Application) -> None:
         """Answer the page's address before anything else does."""
 
+        refuse_others = app[REFUSE]
+
+        def refuse(request: web.Request) -> web.Response | None:
+            return self._refuse(request) if _is_ours(request) else refuse_others(request)
+
         @web.middleware
         async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
-            is_ours = request.path == PATH and request.method == "GET" and "api-version" not in request.query
-            return self._answer(request) if is_ours else await handler(request)
+            if not _is_ours(request):
+                return await handler(request)
+            return self._refuse(request) or self._answer(request)
 
+        app[REFUSE] = refuse
         app.middlewares.append(answer)
 
-    def _answer(self, request: web.Request) -> web.Response:
+    def _refuse(self, request: web.Request) -> web.Response | None:
         try:
             self._check(request.headers.get("Authorization"))
         except Unauthorized as error:
             challenge = {"WWW-Authenticate": 'Basic realm="twinbus: name and key of a rule with Manage"'}
             return web.Response(status=401, text=f"{error}\n", headers=challenge)
+        return None
+
+    def _answer(self, request: web.Request) -> web.Response:
         if request.query.get("format") == "json" or "application/json" in request.headers.get("Accept", ""):
             return web.json_response(as_json(self._snapshot()))
         text = as_prometheus(self._snapshot())
@@ -60,6 +71,10 @@ class MetricsPage:
             raise Unauthorized("the name or the key is wrong")
         if not claim.allows("", Right.MANAGE, self._clock()):
             raise Unauthorized(f"the rule '{name}' lacks the Manage right")
+
+
+def _is_ours(request: web.Request) -> bool:
+    return request.path == PATH and request.method == "GET" and "api-version" not in request.query
 
 
 def _name_and_key(credentials: str) -> tuple[str, str]:

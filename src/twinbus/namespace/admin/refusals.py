@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeAlias
 
 from aiohttp import web
 
 from twinbus.errors import NamespaceError
 from twinbus.namespace.admin.documents import error_document
+
+Refuse: TypeAlias = Callable[[web.Request], web.Response | None]
+REFUSE: web.AppKey[Refuse] = web.AppKey("refuse")
+"""Of an application: the answer to whoever may not ask this, by the head of the request alone; None: he may."""
 
 CONTENT_TYPE = "application/xml;charset=utf-8"
 
