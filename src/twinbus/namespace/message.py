@@ -101,6 +101,11 @@ def _partition_key(given: object) -> str | None:
     raise DecodeError(f"{PARTITION_KEY} must be a string, got {type(given).__name__}")
 
 
+def check_header_size(payload: bytes) -> None:
+    """Raise `MessageTooLarge` if a message says more about itself than a message may."""
+    _check_header_size(payload, sections.walk(payload))
+
+
 def _check_header_size(payload: bytes, layout: Layout) -> None:
     spans = (layout.properties, layout.application_properties, layout.message_annotations)
     size = sum(span[1] - span[0] for span in spans if span is not None)

@@ -19,7 +19,10 @@ from twinbus.amqp.performatives import (
 )
 from twinbus.errors import AmqpError, NamespaceError, NotAllowed, TwinbusError
 from twinbus.namespace.commands import Abandon, Complete, DeadLetter, Defer, Release, Verdict
+from twinbus.namespace.entities.notes import DESCRIPTION, REASON
 
+REASON_LENGTH_MAX = 4096
+"""Of the reason for a dead letter, and of its description; the service cuts them too."""
 DEAD_LETTER_CONDITION = "com.microsoft:dead-letter"
 
 
@@ -66,9 +69,12 @@ def _reasons(error: Error | None) -> dict[str, Any]:
         return {}
     properties = _as_properties(error.info) or {}
     if error.condition != DEAD_LETTER_CONDITION:
-        properties.setdefault("DeadLetterReason", str(error.condition))
+        properties.setdefault(REASON, str(error.condition))
         if error.description:
-            properties.setdefault("DeadLetterErrorDescription", error.description)
+            properties.setdefault(DESCRIPTION, error.description)
+    for name in (REASON, DESCRIPTION):
+        if isinstance(properties.get(name), str):
+            properties[name] = properties[name][:REASON_LENGTH_MAX]
     return properties
 
 

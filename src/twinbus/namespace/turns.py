@@ -63,7 +63,7 @@ class Turns:
 
     def _hear_line(self, line: deque[Speaker], seconds: float) -> None:
         until = self._clock() + seconds
-        for _ in range(len(line)):
+        while line:
             speaker = line.popleft()
             if speaker.step():
                 # Who has shown who he is meanwhile changes lines.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from twinbus.errors import DecodeError
-from twinbus.namespace.message import properties_of, with_properties
+from twinbus.errors import DecodeError, MessageTooLarge
+from twinbus.namespace.message import check_header_size, properties_of, with_properties
 from twinbus.namespace.store.api import MessageRow
 
 REASON, DESCRIPTION = "DeadLetterReason", "DeadLetterErrorDescription"
@@ -33,6 +33,20 @@ def reason_on(row: MessageRow) -> str | None:
     except DecodeError:
         return None
     return f"{found.get(REASON)}: {found.get(DESCRIPTION)}"
+
+
+def notes_problem(row: MessageRow, properties: dict[str, Any] | None) -> MessageTooLarge | None:
+    """Why these may not be set on a message; None: they may.
+
+    It would grow with every delivery otherwise, until no client can receive it.
+    """
+    if not properties:
+        return None
+    try:
+        check_header_size(with_notes(row.payload, properties))
+    except MessageTooLarge as error:
+        return error
+    return None
 
 
 def annotated(row: MessageRow, properties: dict[str, Any] | None) -> MessageRow:

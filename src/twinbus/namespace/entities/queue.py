@@ -9,6 +9,8 @@ A dead-letter queue is a queue too; it has no dead-letter queue of its own, and 
 
 from __future__ import annotations
 
+from typing import Any, assert_never
+
 from twinbus.errors import (
     EntityDisabled,
     LockLost,
@@ -20,7 +22,7 @@ from twinbus.errors import (
 from twinbus.namespace.commands import Abandon, Complete, DeadLetter, Defer, ReceiveMode, Release, Verdict
 from twinbus.namespace.entities.journeys import Journey, journey_of
 from twinbus.namespace.entities.loans import Loan, Loans
-from twinbus.namespace.entities.notes import REASON, annotated, noted
+from twinbus.namespace.entities.notes import REASON, annotated, noted, notes_problem
 from twinbus.namespace.entities.receivers import Receiver, Receivers
 from twinbus.namespace.entities.settings import QueueSettings, QueueStatus
 from twinbus.namespace.entities.shelf import EntityContext, Shelf, awake, earlier, expiry
@@ -352,6 +354,8 @@ class Queue(Shelf):
                 failures[token] = LockLost(LOCK_LOST)
             elif type(verdict) is DeadLetter and self.dead_letter is None:
                 failures[token] = NotAllowed("a message of a dead-letter queue cannot be dead-lettered again")
+            elif (problem := notes_problem(loan.row, notes_in(verdict))) is not None:
+                failures[token] = problem
             else:
                 self.loans.end(loan)
                 self._end_loan(loan)
@@ -498,3 +502,13 @@ class Queue(Shelf):
 
     def _awake(self, row: MessageRow, now_ms: int) -> MessageRow:
         return awake(row, self.take_sequence(), self.settings.default_ttl_ms, now_ms)
+
+
+def notes_in(verdict: Verdict) -> dict[str, Any] | None:
+    """The application properties that a receiver wants to set on a message."""
+    match verdict:
+        case Abandon(properties) | Defer(properties) | DeadLetter(properties):
+            return properties
+        case Complete() | Release():
+            return None
+    assert_never(verdict)

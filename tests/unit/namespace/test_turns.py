@@ -1,0 +1,127 @@
+"""Peers are heard in turns: many of them, or much of one, keep nobody waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twinbus.namespace.turns import STRANGERS_TURN_S, TURN_S, Turns
+
+STEP_S = 0.001
+
+
+class Loop:
+    """An event loop whose clock moves only when somebody works."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._soon: list[Callable[[], None]] = []
+        self.turns = Turns(lambda: self.now, self._soon.append)
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._soon
+
+    def turn(self) -> float:
+        """How long one turn of the loop took."""
+        began = self.now
+        soon, self._soon[:] = self._soon[:], []
+        for call in soon:
+            call()
+        return self.now - began
+
+
+class Talker:
+    def __init__(self, loop: Loop, steps: int, *, is_known: bool = True) -> None:
+        self._loop = loop
+        self.steps_left = steps
+        self.is_known = is_known
+        self.knows_itself_at: int | None = None
+
+    def step(self) -> bool:
+        self._loop.now += STEP_S
+        self.steps_left -= 1
+        if self.steps_left == self.knows_itself_at:
+            self.is_known = True
+        return self.steps_left > 0
+
+
+def test_a_known_peer_with_little_to_say_is_heard_at_once() -> None:
+    loop = Loop()
+    peer = Talker(loop, 1)
+    assert not loop.turns.hear(peer)
+    assert peer.steps_left == 0
+    loop.turn()
+    assert loop.is_idle
+
+
+def test_a_stranger_is_never_heard_at_once() -> None:
+    loop = Loop()
+    stranger = Talker(loop, 1, is_known=False)
+    assert loop.turns.hear(stranger)
+    assert stranger.steps_left == 1
+    loop.turn()
+    assert stranger.steps_left == 0
+
+
+def test_however_much_one_peer_says_a_turn_is_short() -> None:
+    loop = Loop()
+    peer = Talker(loop, 1_000)
+    loop.turns.hear(peer)
+    turns = 0
+    while peer.steps_left:
+        assert loop.turn() <= TURN_S + STEP_S
+        turns += 1
+    assert turns >= 1_000 * STEP_S / (TURN_S + STEP_S) - 1
+
+
+def test_however_many_strangers_there_are_a_turn_is_short() -> None:
+    loop = Loop()
+    strangers = [Talker(loop, 10, is_known=False) for _ in range(500)]
+    for stranger in strangers:
+        loop.turns.hear(stranger)
+    while any(stranger.steps_left for stranger in strangers):
+        assert loop.turn() <= STRANGERS_TURN_S + 2 * STEP_S
+
+
+def test_strangers_are_heard_one_after_the_other() -> None:
+    loop = Loop()
+    strangers = [Talker(loop, 10, is_known=False) for _ in range(6)]
+    for stranger in strangers:
+        loop.turns.hear(stranger)
+    for _ in range(10):
+        loop.turn()
+        left = [stranger.steps_left for stranger in strangers]
+        assert max(left) - min(left) <= 1
+
+
+def test_a_known_peer_is_heard_however_many_strangers_wait() -> None:
+    loop = Loop()
+    for _ in range(100):
+        loop.turns.hear(Talker(loop, 100, is_known=False))
+    loop.turn()
+    peer = Talker(loop, 1)
+    assert not loop.turns.hear(peer)
+
+
+def test_when_the_time_of_a_turn_is_used_up_known_peers_stand_in_line() -> None:
+    loop = Loop()
+    peers = [Talker(loop, 1) for _ in range(50)]
+    waiting = [peer for peer in peers if loop.turns.hear(peer)]
+    assert loop.now <= TURN_S + STEP_S
+    assert 0 < len(waiting) < 50
+    while any(peer.steps_left for peer in waiting):
+        assert loop.turn() <= TURN_S + STEP_S
+
+
+def test_a_stranger_who_shows_who_he_is_changes_lines() -> None:
+    loop = Loop()
+    for _ in range(100):
+        loop.turns.hear(Talker(loop, 1_000, is_known=False))
+    guest = Talker(loop, 30, is_known=False)
+    guest.knows_itself_at = 29
+    loop.turns.hear(guest)
+    while not guest.is_known:
+        loop.turn()
+    for _ in range(5):
+        loop.turn()
+    assert guest.steps_left == 0
