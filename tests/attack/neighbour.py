@@ -54,13 +54,18 @@ class Neighbour:
 
 def main() -> None:
     neighbour = Neighbour(*sys.argv[1:3])
-    print("ready", flush=True)
+    _tell("ready")
     seconds: list[float] = []
     with selectors.DefaultSelector() as selector:
         selector.register(sys.stdin, selectors.EVENT_READ)
         while not selector.select(PAUSE_S):
             seconds.append(neighbour.send())
-    print(json.dumps({"seconds": seconds}))
+    _tell(json.dumps({"seconds": seconds}))
+
+
+def _tell(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

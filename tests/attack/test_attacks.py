@@ -11,8 +11,8 @@ from served import Served
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from attacks import ATTACKS, QUEUE  # noqa: E402
-from target import NEIGHBOURS_QUEUE, Target  # noqa: E402
+from attacks import ATTACKS, QUEUE
+from target import NEIGHBOURS_QUEUE, Target
 
 SECONDS = 3.0
 GROWN_BYTES_MAX = 160 * 1024 * 1024

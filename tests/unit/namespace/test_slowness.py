@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hall import NOW_MS, Hall
+from hall import MEGABYTE, NOW_MS, Hall
 
 from twinbus.amqp import sections
-from twinbus.amqp.events import Detached, Drained, TransferArrived
+from twinbus.amqp.events import ConnectionClosed, Drained, TransferArrived
 from twinbus.amqp.link import SendingLink
 from twinbus.amqp.sections import PropertyField, encode_message
 from twinbus.amqp.types import Int, Long, Timestamp
@@ -105,8 +105,9 @@ def test_what_is_deleted_when_it_is_lent_stays_in_the_queue_meanwhile(hall: Hall
     assert bodies(hall.exchange()) == [b"1", b"2"]
 
 
-def test_answers_that_nobody_takes_end_their_link(hall: Hall) -> None:
+def test_answers_that_nobody_takes_end_the_connection(hall: Hall) -> None:
     hall.deliver("orders", *[encode_message(data=b"x" * 200_000) for _ in range(4)])
+    hall.ours.account.limit = 2 * MEGABYTE
     address = "orders/$management"
     answers = hall.receiver(address, settled=True)  # and never a credit
     asking = hall.session.attach_sender("ask", address)
@@ -117,10 +118,10 @@ def test_answers_that_nobody_takes_end_their_link(hall: Hall) -> None:
         value={"from-sequence-number": Long(1), "message-count": Int(10)},
     )
     heard: list[object] = []
-    for _ in range(10):
+    for _ in range(4):
         asking.send(request, tag=b"t")
         heard += hall.exchange()
-    (ended,) = [event for event in heard if isinstance(event, Detached)]
+    (ended,) = [event for event in heard if isinstance(event, ConnectionClosed)]
     assert ended.error is not None
     assert ended.error.condition == "amqp:resource-limit-exceeded"
 
