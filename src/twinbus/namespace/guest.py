@@ -16,6 +16,7 @@ from typing import Protocol
 
 from twinbus.amqp.account import Account, Pool
 from twinbus.namespace.limits import ServerLimits
+from twinbus.namespace.small_tls import accept_tls
 from twinbus.namespace.sniff import TLS_HANDSHAKE, Language, language_of
 
 TURNED_AWAY_S = 5.0
@@ -50,11 +51,15 @@ class Host(Protocol):
 
     def forget(self, guest: Guest) -> None: ...
 
+    def recognise(self, guest: Guest) -> None:
+        """It has shown who it is."""
+
 
 class Guest:
     def __init__(self, sock: socket.socket, host: Host, *, is_turned_away: bool) -> None:
         """`is_turned_away`: there is no room; it is let in only to be told so."""
         self.is_turned_away = is_turned_away
+        self.address = _address(sock)
         self.transport: asyncio.Transport | None = None
         self._socket = sock
         self._host = host
@@ -89,6 +94,7 @@ class Guest:
         """It is known who is there: no deadline any more."""
         if not self.is_known:
             self.account.move(self._host.limits.held_bytes, self._host.authenticated)
+            self._host.recognise(self)
         self.is_known = True
         self._end_patience()
 
@@ -139,14 +145,14 @@ class Guest:
             self._close_socket()
 
     async def _meet(self, *, is_tls: bool) -> None:
+        limits = self._host.limits
         with contextlib.suppress(OSError):  # no TLS after all, not in time, or gone
-            await self._loop.connect_accepted_socket(
-                lambda: Greeting(self),
-                self._socket,
-                ssl=self._host.tls_context() if is_tls else None,
-                ssl_handshake_timeout=self._host.limits.tls_handshake_s if is_tls else None,
-                ssl_shutdown_timeout=TLS_SHUTDOWN_S if is_tls else None,
-            )
+            if is_tls:
+                context, handshake_s = self._host.tls_context(), limits.tls_handshake_s
+                greeting = Greeting(self)
+                await accept_tls(self._socket, greeting, context, handshake_s=handshake_s, shutdown_s=TLS_SHUTDOWN_S)
+            else:
+                await self._loop.connect_accepted_socket(lambda: Greeting(self), self._socket)
 
     def _met(self, _: asyncio.Task[None]) -> None:
         if self.transport is None:
@@ -254,3 +260,11 @@ class UnreadWatch:
             self.begin()
         else:
             self._transport.abort()
+
+
+def _address(sock: socket.socket) -> str:
+    """Of the machine at the other end."""
+    try:
+        return str(sock.getpeername()[0])
+    except OSError:  # it is gone already
+        return ""

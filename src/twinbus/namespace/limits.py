@@ -14,6 +14,9 @@ class ServerLimits:
 
     connections: int = 5_000
     """Of one namespace, whatever they speak. The next one is told so and let go."""
+    unauthenticated_connections: int = 1_000
+    """Those of them that have not shown who they are. With more, one of the address that has most of them is cut off,
+    the one that waits longest: whoever comes next gets in."""
     unauthenticated_s: float = 20.0
     """From the first sign of a connection until it is open (AMQP), or its first request has arrived whole (HTTP)."""
     tls_handshake_s: float = 10.0
@@ -50,6 +53,7 @@ class ServerLimits:
 _DAY_S = 86_400
 _RANGES: dict[str, tuple[float, float]] = {
     "connections": (1, 1_000_000),
+    "unauthenticated_connections": (1, 1_000_000),
     "unauthenticated_s": (0.01, _DAY_S),
     "tls_handshake_s": (0.01, _DAY_S),
     "unread_s": (0.01, _DAY_S),

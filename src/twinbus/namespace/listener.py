@@ -61,6 +61,7 @@ class Listener:
         self.tls_context = tls_context
         self.is_silent = False
         self.guests: set[Guest] = set()
+        self._strangers = Strangers(limits.unauthenticated_connections)
         self.unauthenticated = Pool(limits.unauthenticated_bytes_all)
         self.authenticated = Pool(limits.held_bytes_all)
         self._host = host
@@ -172,12 +173,19 @@ class Listener:
         self.guests.add(guest)
         if self._is_dropping():
             guest.abort(reset=True)
-        elif not self.is_silent:
+            return
+        if not self.is_silent:
             guest.listen()
+        self._strangers.take_in(guest)
+
+    def recognise(self, guest: Guest) -> None:
+        """It has shown who it is."""
+        self._strangers.forget(guest)
 
     def forget(self, guest: Guest) -> None:
         """It is gone."""
         self.guests.discard(guest)
+        self._strangers.forget(guest)
         self._leaving.discard(guest)
 
     def _sweep(self) -> None:
@@ -208,6 +216,31 @@ class Listener:
             self.is_silent = False
             for guest in list(self.guests):
                 guest.listen()
+
+
+class Strangers:
+    """Guests that have not shown who they are: so many and no more, and no address keeps others out."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._count = 0
+        self._by_address: dict[str, dict[Guest, None]] = {}
+
+    def take_in(self, guest: Guest) -> None:
+        """Let it wait among them; if that is one too many, another one is cut off."""
+        self._by_address.setdefault(guest.address, {})[guest] = None
+        self._count += 1
+        if self._count > self._most:
+            crowd = max(self._by_address.values(), key=len)
+            next(iter(crowd)).abort()
+
+    def forget(self, guest: Guest) -> None:
+        crowd = self._by_address.get(guest.address, {})
+        if guest in crowd:
+            del crowd[guest]
+            self._count -= 1
+            if not crowd:
+                del self._by_address[guest.address]
 
 
 def bound_sockets(addresses: Sequence[Address]) -> list[socket.socket]:

@@ -17,7 +17,7 @@ from twinbus.errors import AddressInUse, OptionsError, TwinbusError
 from twinbus.namespace import listener as listener_module
 from twinbus.namespace.guest import Guest, Voice
 from twinbus.namespace.limits import ServerLimits
-from twinbus.namespace.listener import Listener, bound_sockets
+from twinbus.namespace.listener import Listener, Strangers, bound_sockets
 from twinbus.namespace.sniff import Language
 
 Peer: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -235,6 +235,36 @@ async def test_who_does_not_show_who_he_is_is_let_go(words: bytes) -> None:
             peer[1].write(words)
         assert await hear(peer) in (b"", b"reset")
         assert not listener.guests
+
+
+async def test_of_too_many_strangers_the_one_that_waits_longest_is_let_go() -> None:
+    limits = ServerLimits(unauthenticated_connections=2)
+    async with listening(limits=limits) as listener, connected(listener) as known, connected(listener) as first:
+        assert await say(known, b"it is me!") == b"it is me!"
+        assert await say(first, b"hello") == b"hello"
+        async with connected(listener) as second, connected(listener) as third:
+            assert await hear(first) in (b"", b"reset")
+            for peer in (known, second, third):
+                assert await say(peer, b"hello") == b"hello"
+
+
+async def test_strangers_from_one_address_do_not_keep_others_out() -> None:
+    class Stranger:
+        is_there = True
+
+        def __init__(self, address: str) -> None:
+            self.address = address
+
+        def abort(self) -> None:
+            self.is_there = False
+            strangers.forget(self)  # type: ignore[arg-type]
+
+    strangers = Strangers(10)
+    alone, crowd = Stranger("10.0.0.1"), [Stranger("10.0.0.2") for _ in range(50)]
+    for stranger in (alone, *crowd):
+        strangers.take_in(stranger)  # type: ignore[arg-type]
+    assert alone.is_there
+    assert [each.is_there for each in crowd] == [False] * 41 + [True] * 9
 
 
 async def test_who_is_known_may_stay() -> None:

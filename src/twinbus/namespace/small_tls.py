@@ -1,0 +1,45 @@
+"""TLS for one accepted connection, in little memory.
+
+asyncio gives each TLS connection 256 KiB to read into, and lets twice that wait while nobody reads. That is too much
+for peers who have done nothing yet but shake hands: a thousand of them would take 275 MB.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from asyncio import sslproto
+
+READ_BYTES = 32 * 1024
+"""Two of the largest records of TLS."""
+
+
+class SmallTls(sslproto.SSLProtocol):
+    max_size = READ_BYTES
+
+    def _set_read_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        super()._set_read_buffer_limits(high or READ_BYTES, low)  # type: ignore[misc] # not in the stubs
+
+
+async def accept_tls(
+    sock: socket.socket, protocol: asyncio.Protocol, context: ssl.SSLContext, *, handshake_s: float, shutdown_s: float
+) -> None:
+    """Shake hands, then let `protocol` talk; raises `OSError` if there is no TLS or not in time."""
+    loop = asyncio.get_running_loop()
+    shaken: asyncio.Future[object] = loop.create_future()
+    tls = SmallTls(
+        loop,
+        protocol,
+        context,
+        shaken,
+        server_side=True,
+        ssl_handshake_timeout=handshake_s,  # type: ignore[arg-type] # the stubs forget fractions
+        ssl_shutdown_timeout=shutdown_s,
+    )
+    transport, _ = await loop.connect_accepted_socket(lambda: tls, sock)
+    try:
+        await shaken
+    except BaseException:
+        transport.close()
+        raise
