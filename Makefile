@@ -7,7 +7,7 @@ WORKERS ?= 8
 # More workers than cores: the official clients spend most of their time asleep.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-entities test-cluster test-ledger test-wheel test-search mutants conformance pictures docs package lint bench chaos-syphon soak azure-live clean
+.PHONY: help setup demo test test-all test-entities test-cluster test-ledger test-wheel test-search mutants conformance pictures docs package lint bench attack chaos-syphon soak azure-live clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ bench: setup ## measure, beside RabbitMQ; prints a table and appends to bench/re
 
 chaos-syphon: setup ## kill the syphon and both namespaces RUNS=50 times, at random moments, and count (SEED=1: the same again)
 	@$(BIN)/python -m bench.chaos_syphon --runs $(or $(RUNS),50) $(if $(SEED),--seed $(SEED))
+
+attack: setup ## try to take a namespace down in every way we know; writes the table of docs/security.md (ONLY="a b": some)
+	@PYTHONPATH=tests/support $(BIN)/python tests/attack/run.py $(if $(ONLY),--only $(ONLY),--write docs/security.md)
 
 soak: setup ## 50 threads and 50 tasks send through random outages, and everything is counted (MINUTES=10)
 	@$(BIN)/python -m bench.soak --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
+import struct
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +18,7 @@ from dataclasses import dataclass
 
 from raw_peer import HungUp, RawPeer
 
+from twinbus.amqp.frames import frame
 from twinbus.amqp.performatives import Disposition, Flow, LinkRole, Modified, Transfer
 from twinbus.amqp.sections import PropertyField, encode_message
 from twinbus.amqp.types import Int, Long, Symbol
@@ -202,6 +205,60 @@ def http_bodies(connection_string: str, until: float) -> None:
                     guest = stack.enter_context(socket.create_connection((said.host, said.port), timeout=5))
                     guest.sendall(head + b"x" * 900_000)
             time.sleep(max(0.0, min(1.0, until - time.monotonic())))
+
+
+@attack("sends the head of a request one letter a second, on 300 connections")
+def slow_http(connection_string: str, until: float) -> None:
+    said = ConnectionString.parse(connection_string)
+    head = b"GET /orders HTTP/1.1\r\nHost: x\r\nX-Filler: " + b"x" * 8000
+    for _ in again(until):
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+            guests = [
+                stack.enter_context(socket.create_connection((said.host, said.port), timeout=5)) for _ in range(300)
+            ]
+            for letter in range(len(head)):
+                for guest in guests:
+                    guest.sendall(head[letter : letter + 1])
+                if time.monotonic() > until:
+                    break
+                time.sleep(max(0.0, min(1.0, until - time.monotonic())))
+
+
+@attack("asks over HTTP without a token, takes the 401 and stays, on 60 connections at a time")
+def http_refused(connection_string: str, until: float) -> None:
+    said = ConnectionString.parse(connection_string)
+    head = b"GET /orders HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n"
+    for _ in again(until):
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+            for _ in range(60):
+                guest = stack.enter_context(socket.create_connection((said.host, said.port), timeout=5))
+                guest.sendall(head)
+            time.sleep(max(0.0, min(1.0, until - time.monotonic())))
+
+
+@attack("shakes hands for TLS and says nothing more, on 1,500 connections at a time")
+def tls_and_silence(connection_string: str, until: float) -> None:
+    said = ConnectionString.parse(connection_string)
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    for _ in again(until):
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+            for _ in range(1500):
+                guest = socket.create_connection((said.host, said.port), timeout=5)
+                stack.enter_context(context.wrap_socket(guest, server_hostname=said.host))
+                if time.monotonic() > until:
+                    break
+
+
+@attack("sends an open frame of lists in lists, 7,000 deep, again and again")
+def deep_nesting(connection_string: str, until: float) -> None:
+    nested = b"\x45"
+    while len(nested) < ROOM:
+        nested = b"\xd0" + struct.pack(">II", len(nested) + 4, 1) + nested
+    for _ in again(until):
+        with contextlib.suppress(HungUp), RawPeer(connection_string) as peer:
+            peer.write(frame(0, b"\x00\x53\x10" + nested))
+            peer.read()
 
 
 # --- with a key ---

@@ -16,6 +16,9 @@ from served import Served
 HERE = Path(__file__).parent
 LOOK_S = 0.02
 NEIGHBOURS_QUEUE = "neighbours"
+GROWN_BYTES_MAX = 192 * 1024 * 1024
+"""What strangers may take together (64 MiB, and what their sockets and TLS take), or one peer with a key."""
+P99_S_MAX = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,16 @@ class Outcome:
     """What a neighbour waited for a message to be stored, meanwhile."""
     calm_p99_s: float
     """The same before the attack."""
+
+    def problems(self) -> list[str]:
+        """The bounds that were passed. A machine that is slow without an attack may be as slow during one."""
+        found = []
+        if self.grown_bytes > GROWN_BYTES_MAX:
+            found.append(f"took {self.grown_bytes / 2**20:.0f} MiB, more than {GROWN_BYTES_MAX / 2**20:.0f}")
+        most_s = max(P99_S_MAX, 3 * self.calm_p99_s)
+        if self.p99_s > most_s:
+            found.append(f"made a neighbour wait {1000 * self.p99_s:.0f} ms (p99), more than {1000 * most_s:.0f}")
+        return found
 
 
 class Target:

@@ -14,9 +14,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from attacks import ATTACKS, QUEUE
 from target import NEIGHBOURS_QUEUE, Target
 
-SECONDS = 3.0
-GROWN_BYTES_MAX = 160 * 1024 * 1024
-P99_S_MAX = 0.05
+SECONDS = 1.5
+"""`make attack` takes more time for each, and writes the table of docs/security.md."""
+PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 
 
 @pytest.fixture
@@ -26,7 +26,10 @@ def target(tmp_path: Path) -> Iterator[Target]:
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_an_attack_neither_takes_memory_nor_time_of_a_neighbour(target: Target, name: str) -> None:
-    found = target.under(name, SECONDS)
-    assert found.grown_bytes < GROWN_BYTES_MAX
-    assert found.p99_s < max(P99_S_MAX, 3 * found.calm_p99_s)
+def test_an_attack_takes_neither_much_memory_nor_a_neighbours_time(target: Target, name: str) -> None:
+    assert target.under(name, SECONDS).problems() == []
+
+
+def test_the_page_has_a_row_for_each_attack() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert [attack.name for attack in ATTACKS.values() if f"| {attack.does} |" not in page] == []
