@@ -9,11 +9,13 @@ from typing import Any, TextIO, TypeVar
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from twinbus.cli import draw
 from twinbus.demo.judge import Tally, altogether
 from twinbus.demo.scenes import Picture, Scene, Told
 from twinbus.demo.story import Outcome
+from twinbus.percent import percent
 
 Result = TypeVar("Result")
 LOST_SHOWN = 10
@@ -66,7 +68,8 @@ def _table(picture: Picture) -> Table:
     for head in ("to primary", "to backlog", "pings", "received"):
         table.add_column(head, justify="right")
     for each in picture.standings:
-        state = "[bold red]failed over[/]" if each.is_failed_over else "[green]healthy[/]"
+        # A Text, not markup: lines that are told meanwhile are printed without markup, and the table with them.
+        state = Text("failed over", "bold red") if each.is_failed_over else Text("healthy", "green")
         numbers = (each.to_primary, each.to_backlog, each.pings, each.received)
         table.add_row(each.entity, each.kind, state, *(f"{number:,}" for number in numbers))
     return table
@@ -100,7 +103,7 @@ def _tally_table(tallies: Sequence[Tally]) -> str:
             ("duplicates", *(one.duplicates for one in every)),
             ("out of order", *(one.out_of_order for one in every)),
             ("sends that failed", *(one.failed_sends for one in every)),
-            ("availability", *(f"{one.availability:.2%}" for one in every)),
+            ("availability", *(percent(one.availability) for one in every)),
             ("slowest send", *(f"{one.slowest_send_s:.2f} s" for one in every)),
         ]
     )
@@ -123,7 +126,8 @@ def _ledger_lines(ledger: dict[str, Any]) -> list[str]:
     return [
         f"  {reconciliation['verdict']}: {reconciliation['accepted']:,} accepted, {classes}",
         *(
-            f"  {row['entity']}: the primary was out for {row['out_ms'] / 1000:.1f} s, {row['share']:.0%} available"
+            f"  {row['entity']}: the primary was out for {row['out_ms'] / 1000:.1f} s, "
+            f"{percent(row['share'])} available"
             for row in ledger["availability"]
             if row["share"] is not None
         ),

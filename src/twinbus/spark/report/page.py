@@ -8,6 +8,7 @@ from html import escape
 from twinbus.cost.alternatives import Alternative
 from twinbus.cost.bill import Bill
 from twinbus.ledger.endings import FOREVER_MS
+from twinbus.percent import percent
 from twinbus.spark.compaction.coverage import Unknown
 from twinbus.spark.jobs.findings import Findings, Row
 from twinbus.spark.jobs.skew import HEEDED_MS, is_wrong
@@ -156,7 +157,7 @@ def held(findings: Findings) -> str:
 
 def _outages(findings: Findings) -> str:
     rows = [
-        (row["entity"], row["outages"], length(row["out_ms"]), "" if row["share"] is None else f"{row['share']:.4%}")
+        (row["entity"], row["outages"], length(row["out_ms"]), "" if row["share"] is None else percent(row["share"]))
         for row in findings.availability
     ]
     shown = table(("entity", "outages", "time out", "available"), rows) if rows else ""

@@ -8,7 +8,7 @@ from html import escape
 from math import ceil, floor, log10
 from typing import NamedTuple
 
-WIDTH, LEFT, RIGHT, TOP, BOTTOM = 960, 150, 16, 8, 28
+WIDTH, LEFT, RIGHT, TOP, BOTTOM = 960, 150, 36, 8, 40
 INNER = WIDTH - LEFT - RIGHT
 TICKS = 6
 ROWS_MAX = 60
@@ -108,13 +108,17 @@ class _Axis:
         return LEFT + INNER * min(max((at_ms - self._first) / self._span, 0.0), 1.0)
 
     def drawn(self, height: int) -> str:
-        shapes = []
+        """Lines with the time of day below, and below that the day where another one begins."""
+        shapes, day_before = [], ""
         for tick in range(TICKS + 1):
             x = LEFT + INNER * tick / TICKS
             shapes.append(f'<line class="grid" x1="{x:.1f}" y1="{TOP}" x2="{x:.1f}" y2="{height - BOTTOM}"/>')
-            text = moment(round(self._first + self._span * tick / TICKS), seconds=self._span < 600_000)
-            anchor = "middle" if tick < TICKS else "end"
-            shapes.append(_text(x, height - 10, text if tick in (0, TICKS) else text[11:], anchor))
+            at_ms = round(self._first + self._span * tick / TICKS)
+            day, _, time = moment(at_ms, seconds=self._span < 600_000).partition(" ")
+            shapes.append(_text(x, height - 24, time, "middle"))
+            if day != day_before:
+                shapes.append(_text(x, height - 9, day, "middle"))
+                day_before = day
         return "".join(shapes)
 
 

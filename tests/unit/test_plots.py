@@ -1,0 +1,43 @@
+"""Plots of the report: what stands beside what."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+import pytest
+
+from twinbus.spark.report.plots import WIDTH, Bar, columns, line, timeline
+
+LETTER = 7.0
+"""Wider than a digit of the report's font."""
+DAY_MS = 86_400_000
+FIRST_MS = 1_741_528_800_000
+SPANS = [60_000, 3_600_000, DAY_MS, 30 * DAY_MS, 4000 * DAY_MS]
+ANCHOR = {"start": 0.0, "middle": 0.5, "end": 1.0}
+
+
+def labels(svg: str) -> list[tuple[float, float, float, str]]:
+    """(y, left, right, text) of all of them."""
+    found = re.findall(r'<text x="([\d.]+)" y="([\d.]+)" text-anchor="(\w+)">([^<]*)</text>', svg)
+    placed = []
+    for x, y, anchor, text in found:
+        left = float(x) - ANCHOR[anchor] * len(text) * LETTER
+        placed.append((float(y), left, left + len(text) * LETTER, text))
+    return sorted(placed)
+
+
+@pytest.mark.parametrize("span_ms", SPANS)
+@pytest.mark.parametrize("kind", ["timeline", "line", "columns"])
+def test_no_label_of_a_plot_covers_another_or_leaves_the_plot(span_ms: int, kind: str) -> None:
+    last_ms, points = FIRST_MS + span_ms, [(FIRST_MS, 1.0), (FIRST_MS + span_ms // 2, 123_456.0)]
+    svg = {
+        "timeline": timeline([Bar("orders", "out", FIRST_MS, None, "x")], FIRST_MS, last_ms),
+        "line": line(points, FIRST_MS, last_ms),
+        "columns": columns(points, FIRST_MS, last_ms, max(1, span_ms // 60)),
+    }[kind]
+    placed = labels(svg)
+    assert len(placed) >= 7
+    for (y, _, right, text), (next_y, left, _, next_text) in pairwise(placed):
+        assert y != next_y or right < left, f"{text} covers {next_text}"
+    assert all(left >= 0 and right <= WIDTH for _, left, right, _ in placed)
