@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,22 @@ def test_an_interrupted_demo_leaves_nothing(tmp_path: Path, number: int, moment:
     assert err == "twinbus: interrupted\n"
     assert list(tmp_path.iterdir()) == []
     assert running_in(tmp_path) == []
+
+
+def test_a_killed_demo_leaves_nothing_either(tmp_path: Path) -> None:
+    with demo(tmp_path, "--fast") as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("An application pairs them"):
+                break
+        assert running_in(tmp_path) != []
+        process.kill()
+        process.communicate(timeout=WAIT_S)
+    deadline = time.monotonic() + WAIT_S
+    while (running_in(tmp_path) or any(tmp_path.iterdir())) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert running_in(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def journals(

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from twinbus.demo import guard
 from twinbus.errors import TwinbusError
 
 PRIMARY_VARIABLE, SECONDARY_VARIABLE = "TWINBUS_PRIMARY", "TWINBUS_SECONDARY"
@@ -47,8 +48,17 @@ class Crew:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._guard: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Crew:
+        with _uninterrupted():
+            self._guard = subprocess.Popen(  # noqa: S603 - our own module
+                [sys.executable, "-I", guard.__file__, str(self.folder)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
         return self
 
     def __exit__(
@@ -60,6 +70,16 @@ class Crew:
             for process in self._processes:
                 process.wait()
                 _wait_for_group(process.pid)
+            if self._guard is not None:
+                self._tell_guard(guard.DONE)
+                self._guard.communicate()
+
+    def _tell_guard(self, line: object) -> None:
+        """The guard ends them all should this process be killed."""
+        if self._guard is not None and self._guard.stdin is not None:
+            with suppress(BrokenPipeError):  # somebody killed the guard; we are still here
+                self._guard.stdin.write(f"{line}\n".encode())
+                self._guard.stdin.flush()
 
     def start(
         self,
@@ -81,6 +101,7 @@ class Crew:
                 start_new_session=True,  # Ctrl-C reaches the demo alone, which then ends the others in order
             )
             self._processes.append(process)
+            self._tell_guard(process.pid)
         return Member(name, process, out, err)
 
     def serve(self, ports: Mapping[str, int], data: Path, ledger: Path) -> list[Served]:
