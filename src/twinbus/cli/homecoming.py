@@ -9,7 +9,10 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
+
+from twinbus.cli.on_signals import on_signals
 
 if TYPE_CHECKING:
     from twinbus.syphon import Alert, Progress, Syphon
@@ -79,19 +82,19 @@ class Homecoming:
 
         `look` sees to what there is to know then: a signal that comes meanwhile changes nothing of how it ended.
         """
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGTERM, self._stop, Ending.STOPPED, signal.SIGTERM)
-        loop.add_signal_handler(signal.SIGINT, self._stop, Ending.INTERRUPTED, signal.SIGINT)
-        loop.add_signal_handler(signal.SIGUSR1, self._pause_or_resume)
-        loop.add_signal_handler(signal.SIGUSR2, self._go_on)
-        try:
-            ending, progress = await self._follow()
-            await look(ending, progress)
-            return ending, progress
-        finally:
-            self._screen.close()
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
-                loop.remove_signal_handler(number)
+        actions: dict[signal.Signals, Callable[[], object]] = {
+            signal.SIGTERM: partial(self._stop, Ending.STOPPED, signal.SIGTERM),
+            signal.SIGINT: partial(self._stop, Ending.INTERRUPTED, signal.SIGINT),
+            signal.SIGUSR1: self._pause_or_resume,
+            signal.SIGUSR2: self._go_on,
+        }
+        with on_signals(actions):
+            try:
+                ending, progress = await self._follow()
+                await look(ending, progress)
+                return ending, progress
+            finally:
+                self._screen.close()
 
     async def _follow(self) -> tuple[Ending, Progress]:
         syphon = self._syphon

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,6 +30,7 @@ from twinbus.cli.namespaces import (
     reach,
     seconds,
 )
+from twinbus.cli.on_signals import on_signals
 from twinbus.errors import OptionsError, TwinbusError
 
 if TYPE_CHECKING:
@@ -262,7 +264,7 @@ async def _run(plan: Plan, folder: Path) -> Outcome:
     from twinbus.drill.drill import Drill
 
     exercise = Drill(plan, folder, _tell)
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    task = asyncio.current_task()
     assert task is not None
     signals: list[int] = []
 
@@ -277,17 +279,14 @@ async def _run(plan: Plan, folder: Path) -> Outcome:
         else:
             _tell("the entity is being put back")
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, interrupt, number)
-    try:
-        return await exercise.run()
-    except asyncio.CancelledError:
-        if not exercise.is_put_back:
-            raise NotPutBack(f"the drill of {plan.target.path} is left: end it with: twinbus drill --undo") from None
-        raise
-    finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
+    with on_signals({number: partial(interrupt, number) for number in (signal.SIGINT, signal.SIGTERM)}):
+        try:
+            return await exercise.run()
+        except asyncio.CancelledError:
+            if not exercise.is_put_back:
+                text = f"the drill of {plan.target.path} is left: end it with: twinbus drill --undo"
+                raise NotPutBack(text) from None
+            raise
 
 
 def _result_text(outcome: Outcome) -> str:

@@ -12,12 +12,14 @@ import resource
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
 from twinbus.cli.credentials import connection_strings, parse_rules, read_issuer
+from twinbus.cli.on_signals import on_signals
 from twinbus.errors import OptionsError, TwinbusError
 
 if TYPE_CHECKING:
@@ -314,9 +316,16 @@ class Speaker:
 
 async def serve_until_stopped(plan: Sequence[NamespaceOptions], speaker: Speaker, *, first_queue: str | None) -> None:
     """Serve all of these namespaces, or none, until a signal comes."""
+    stop = _Stop()
+    with on_signals({number: partial(stop.take, number) for number in (signal.SIGINT, signal.SIGTERM)}):
+        await _serve(plan, speaker, stop.requested, first_queue)
+
+
+async def _serve(
+    plan: Sequence[NamespaceOptions], speaker: Speaker, stop_requested: asyncio.Event, first_queue: str | None
+) -> None:
     from twinbus.namespace.server import NamespaceServer
 
-    stop_requested = _watch_signals()
     servers = [NamespaceServer(options) for options in plan]
     try:
         await _start_all(servers)
@@ -367,16 +376,13 @@ def _give_hints(servers: Sequence[NamespaceServer], speaker: Speaker) -> None:
     speaker.note("serving; Ctrl-C stops")
 
 
-def _watch_signals() -> asyncio.Event:
-    """An event that the first SIGINT or SIGTERM sets; the second ends the process on the spot."""
-    requested = asyncio.Event()
+class _Stop:
+    """What ends serving: the first SIGINT or SIGTERM; the second ends the process on the spot."""
 
-    def take(number: int) -> None:
-        if requested.is_set():
+    def __init__(self) -> None:
+        self.requested = asyncio.Event()
+
+    def take(self, number: int) -> None:
+        if self.requested.is_set():
             os._exit(128 + number)  # what was acknowledged is on disk already
-        requested.set()
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, take, number)
-    return requested
+        self.requested.set()
