@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -119,6 +120,11 @@ def parts_of(text: str) -> dict[str, str]:
             )
         parts[name.strip().lower()] = value.strip()
     return parts
+
+
+def has_secret(parts: Mapping[str, str]) -> bool:
+    """Whether a connection string has a key or a signature, even if only half of it."""
+    return any(parts.get(each) for each in ("sharedaccesssignature", "sharedaccesskeyname", "sharedaccesskey"))
 
 
 def endpoint_of(text: str) -> tuple[str, int | None]:

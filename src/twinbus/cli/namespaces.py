@@ -1,7 +1,8 @@
 """Which namespaces a command is about: by options, by the environment, or by a file, looked for in this order.
 
 A connection string holds a key. On the command line others on the machine can see it; the environment and files are
-better places. Wherever a string can be given, `@FILE` means what stands in that file.
+better places. Wherever a string can be given, `@FILE` means what stands in that file. With a credential of Entra ID a
+host name takes its place, or a connection string without a key: there is nothing secret in either.
 """
 
 from __future__ import annotations
@@ -17,20 +18,23 @@ import typer
 from twinbus.errors import OptionsError
 
 if TYPE_CHECKING:
+    from twinbus.client.identity import CachedCredential
     from twinbus.client.namespace import Namespace
 
 CONFIG_FILE = Path("twinbus.toml")
 """Looked for in the current folder, then in the user's own."""
 SIDES = ("primary", "secondary")
-KEYS = {"connection_string"}
+CREDENTIAL_VARIABLE = "TWINBUS_CREDENTIAL"
 STRING_LENGTH_MAX = 10_000
+SECTION_FORM = 'connection_string = "...", or host = "..." with credential = "..."'
 
 Primary = Annotated[
     str | None,
     typer.Option(
         "--primary",
         metavar="STRING",
-        help="Connection string of the primary, or @FILE that holds it.  [default: TWINBUS_PRIMARY, or twinbus.toml]",
+        help="Connection string of the primary, or @FILE that holds it; with --credential its host name.  "
+        "[default: TWINBUS_PRIMARY, or twinbus.toml]",
     ),
 ]
 Secondary = Annotated[
@@ -38,8 +42,8 @@ Secondary = Annotated[
     typer.Option(
         "--secondary",
         metavar="STRING",
-        help="Connection string of the secondary, or @FILE that holds it.  [default: TWINBUS_SECONDARY, or "
-        "twinbus.toml]",
+        help="Connection string of the secondary, or @FILE that holds it; with --credential its host name.  "
+        "[default: TWINBUS_SECONDARY, or twinbus.toml]",
     ),
 ]
 Config = Annotated[
@@ -47,8 +51,17 @@ Config = Annotated[
     typer.Option(
         "--config",
         metavar="FILE",
-        help="A file with [primary] and [secondary], each with a connection_string.  [default: twinbus.toml, here or "
-        "in ~/.config/twinbus]",
+        help="A file with [primary] and [secondary], each with a connection_string, or a host and a credential.  "
+        "[default: twinbus.toml, here or in ~/.config/twinbus]",
+    ),
+]
+Credential = Annotated[
+    str | None,
+    typer.Option(
+        "--credential",
+        metavar="KIND",
+        help="Entra ID instead of a key: default, environment, workload, managed-identity[:CLIENT-ID], cli, "
+        "developer-cli or powershell. Needs azure-identity.  [default: TWINBUS_CREDENTIAL]",
     ),
 ]
 PrimaryName = Annotated[
@@ -65,28 +78,43 @@ Timeout = Annotated[
     str, typer.Option("--timeout", metavar="TIME", help="How long one attempt may take, as 500ms or 5s.")
 ]
 
+_HOST = re.compile(r"(localhost|[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+\.?|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?")
 _SECRET = re.compile(r"(?i)(SharedAccessKey|SharedAccessSignature|sig)\s*=[^;'\"]*")
 
 
 class Choice(NamedTuple):
     text: str
-    """A connection string."""
+    """A connection string, or a host name."""
     origin: str
     """Where it comes from, for people."""
+    credential: str | None = None
+    """What Entra ID is asked by, where the text holds no key; None: nobody said."""
 
 
-def choose(side: str, given: str | None, config: Path | None) -> Choice | None:
-    """The connection string of one side; None: nobody said one. Raises `OptionsError` if the file cannot be used."""
+def choose(side: str, given: str | None, config: Path | None, credential: str | None = None) -> Choice | None:
+    """How one side is reached; None: nobody said. Raises `OptionsError` if file or credential cannot be used."""
+    named = _credential_name(credential)
     if given:
-        return _written_or_in_file(given, f"--{side}")
+        return _written_or_in_file(given, f"--{side}", named)
     variable = f"TWINBUS_{side.upper()}"
     if os.environ.get(variable):
-        return _written_or_in_file(os.environ[variable], variable)
+        return _written_or_in_file(os.environ[variable], variable, named)
     file = config or next(filter(Path.exists, config_places()), None)
-    if file is None:
+    section = None if file is None else _read(file).get(side)
+    if section is None:
         return None
-    text = _read(file).get(side, {}).get("connection_string")
-    return None if text is None else Choice(text, f"[{side}] in {file}")
+    text = section.get("connection_string") or section["host"]
+    return Choice(text, f"[{side}] in {file}", named or section.get("credential"))
+
+
+def _credential_name(given: str | None) -> str | None:
+    from twinbus.client.identity import check_name
+
+    text = given or os.environ.get(CREDENTIAL_VARIABLE) or None
+    try:
+        return None if text is None else check_name(text)
+    except OptionsError as error:
+        raise OptionsError(f"{'--credential' if given else CREDENTIAL_VARIABLE}: {error}") from None
 
 
 def config_places() -> tuple[Path, ...]:
@@ -95,9 +123,9 @@ def config_places() -> tuple[Path, ...]:
     return CONFIG_FILE, own / "twinbus" / CONFIG_FILE
 
 
-def _written_or_in_file(text: str, origin: str) -> Choice:
+def _written_or_in_file(text: str, origin: str, credential: str | None) -> Choice:
     if not text.startswith("@"):
-        return Choice(text, origin)
+        return Choice(text, origin, credential)
     file = Path(text[1:])
     try:
         with file.open(encoding="utf-8") as opened:
@@ -108,42 +136,100 @@ def _written_or_in_file(text: str, origin: str) -> Choice:
         found = ""
     if not found or "\n" in found:  # what is in it is not repeated: it may be a key
         raise OptionsError(f"{origin}: {file} should hold one line, a connection string, and nothing else")
-    return Choice(found, f"{origin} @{file}")
+    return Choice(found, f"{origin} @{file}", credential)
 
 
-def one(side: str, given: str | None, config: Path | None) -> Namespace:
+def one(side: str, given: str | None, config: Path | None, credential: str | None = None) -> Namespace:
     """The namespace of one side; raises `OptionsError` saying what is missing or wrong, and never a key."""
-    choice = choose(side, given, config)
+    choice = choose(side, given, config, credential)
     if choice is None:
         raise OptionsError(
             f"which namespace? give --{side} (or TWINBUS_{side.upper()}), or a {CONFIG_FILE} with [{side}]"
         )
-    return reach(choice)
+    return reach(choice, credential)
 
 
-def both(primary: str | None, secondary: str | None, config: Path | None) -> tuple[Namespace, Namespace]:
+def both(
+    primary: str | None, secondary: str | None, config: Path | None, credential: str | None = None
+) -> tuple[Namespace, Namespace]:
     """The two namespaces; raises `OptionsError` saying what is missing or wrong, and never a key."""
-    choices = {side: choose(side, given, config) for side, given in zip(SIDES, (primary, secondary), strict=True)}
+    given = zip(SIDES, (primary, secondary), strict=True)
+    choices = {side: choose(side, text, config, credential) for side, text in given}
     missing = [side for side, choice in choices.items() if choice is None]
     if missing:
         options = " and ".join(f"--{side} (or TWINBUS_{side.upper()})" for side in missing)
         raise OptionsError(f"which namespaces? give {options}, or a {CONFIG_FILE} with [primary] and [secondary]")
-    here, there = (reach(choice) for choice in choices.values() if choice is not None)
+    known = [choice for choice in choices.values() if choice is not None]
+    refuse_useless_credential(credential, *known)
+    here, there = map(reach, known)
     if here.address == there.address:
-        origins = " and ".join(choice.origin for choice in choices.values() if choice is not None)
+        origins = " and ".join(choice.origin for choice in known)
         raise OptionsError(f"{origins} are the same namespace, {here.address}: pair two different ones")
     return here, there
 
 
-def reach(choice: Choice) -> Namespace:
-    """A namespace by its connection string; raises `OptionsError` that says where the string comes from."""
+def refuse_useless_credential(given: str | None, *choices: Choice) -> None:
+    """Raises `OptionsError` if `--credential` was typed and every side has a key: one of the two is a mistake."""
+    if given is not None and all(_has_key(choice) for choice in choices):
+        origins = " and ".join(choice.origin for choice in choices)
+        raise OptionsError(f"--credential takes the place of a key, and {origins} has one: give host names instead")
+
+
+def reach(choice: Choice, given: str | None = None) -> Namespace:
+    """The namespace of a choice; raises `OptionsError` that says where the text comes from.
+
+    `given` is what `--credential` said, where there is only one side.
+    """
     from twinbus.client.namespace import Namespace
 
+    refuse_useless_credential(given, choice)
     try:
-        return Namespace.from_connection_string(choice.text)
+        if not needs_identity(choice):
+            return Namespace.from_connection_string(choice.text)
+        credential = _identity_for(choice)
+        if is_host(choice.text):
+            return Namespace(choice.text, credential)
+        return Namespace.from_connection_string(choice.text, credential=credential)
     except OptionsError as error:
         text = _SECRET.sub(r"\1=***", str(error))
         raise OptionsError(f"{choice.origin}: {text}") from None
+
+
+def needs_identity(choice: Choice) -> bool:
+    """Whether the text says where a namespace is, and holds no key."""
+    return is_host(choice.text) or (bool(_parts(choice).get("endpoint")) and not _has_key(choice))
+
+
+def _has_key(choice: Choice) -> bool:
+    from twinbus.connection_string import has_secret
+
+    return has_secret(_parts(choice))
+
+
+def _parts(choice: Choice) -> dict[str, str]:
+    """Of a connection string; none of what cannot be read: that is said when it is used."""
+    from twinbus.connection_string import parts_of
+
+    try:
+        return parts_of(choice.text)
+    except OptionsError:
+        return {}
+
+
+def is_host(text: str) -> bool:
+    """HOST or HOST:PORT. A word without a dot may be a piece of a key, and is not taken for a host."""
+    return _HOST.fullmatch(text) is not None
+
+
+def _identity_for(choice: Choice) -> CachedCredential:
+    from twinbus.client.identity import identity
+
+    if choice.credential is None:
+        raise OptionsError(
+            f"there is no key in it: name a credential, as --credential default (or {CREDENTIAL_VARIABLE}), or give a "
+            "connection string with a key"
+        )
+    return identity(choice.credential)
 
 
 def name_of(primary: Namespace, given: str | None) -> str:
@@ -155,13 +241,17 @@ def name_of(primary: Namespace, given: str | None) -> str:
 
 
 def secondary_of(
-    primary: str | None, secondary: str | None, config: Path | None, primary_name: str | None
+    primary: str | None,
+    secondary: str | None,
+    config: Path | None,
+    primary_name: str | None,
+    credential: str | None = None,
 ) -> tuple[Namespace, str]:
     """The secondary and the primary's name, for what can be done without the primary."""
     if primary_name is None:
-        here, there = both(primary, secondary, config)
+        here, there = both(primary, secondary, config, credential)
         return there, name_of(here, None)
-    return one("secondary", secondary, config), primary_name
+    return one("secondary", secondary, config, credential), primary_name
 
 
 def seconds(option: str, text: str) -> float:
@@ -189,14 +279,29 @@ def _read(file: Path) -> dict[str, dict[str, str]]:
     except OSError as error:
         raise OptionsError(f"{file} cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError):  # its text may be a piece of a key
-        raise OptionsError(f'{file} is not TOML; it should have [primary] and connection_string = "..."') from None
+        raise OptionsError(f"{file} is not TOML; it should have [primary] and {SECTION_FORM}") from None
     return {side: _section(file, side, said[side]) for side in SIDES if side in said}
 
 
 def _section(file: Path, side: str, section: Any) -> dict[str, str]:
-    if not isinstance(section, dict) or not isinstance(section.get("connection_string"), str):
-        raise OptionsError(f'{file} needs connection_string = "..." under [{side}]')
-    unknown = sorted(set(section) - KEYS)
+    form = f"{file} needs {SECTION_FORM} under [{side}]"
+    if not isinstance(section, dict) or not all(isinstance(value, str) for value in section.values()):
+        raise OptionsError(form)
+    unknown = sorted(set(section) - {"connection_string", "host", "credential"})
     if unknown:
-        raise OptionsError(f"{file} has {', '.join(unknown)} under [{side}], where only connection_string is known")
+        known = "connection_string, host and credential"
+        raise OptionsError(f"{file} has {', '.join(unknown)} under [{side}], where only {known} are known")
+    if ("connection_string" in section) == ("host" in section):
+        raise OptionsError(form)
+    if "credential" in section:
+        _check_section_credential(file, side, section["credential"])
     return section
+
+
+def _check_section_credential(file: Path, side: str, text: str) -> None:
+    from twinbus.client.identity import check_name
+
+    try:
+        check_name(text)
+    except OptionsError as error:
+        raise OptionsError(f"credential under [{side}] in {file}: {error}") from None

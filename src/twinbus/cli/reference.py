@@ -43,6 +43,10 @@ Connection strings are looked for in this order, each side on its own; the first
 In 1 and 2, `@FILE` means what stands in that file. On a command line others on the machine can see a key; in files and
 in the environment they cannot. Keys are never shown, also not in errors.
 
+With `--credential` (or `TWINBUS_CREDENTIAL`, or `credential` in the file) there is no key: a side is named by its host,
+as `contoso.servicebus.windows.net`, in a file by `host` instead of `connection_string`, and Entra ID says who you are.
+See [use Entra ID instead of keys](../how-to/entra-id.md).
+
 ## Completion
 
 `twinbus --install-completion` teaches the current shell (bash, zsh, fish, PowerShell) to complete commands and options;
@@ -51,7 +55,9 @@ in the environment they cannot. Keys are never shown, also not in errors.
 ## Exit codes
 """
 VARIABLES = {
-    "TWINBUS_PRIMARY, TWINBUS_SECONDARY": "connection strings, or `@FILE`",
+    "TWINBUS_PRIMARY, TWINBUS_SECONDARY": "connection strings, or `@FILE`; with a credential, host names",
+    "TWINBUS_CREDENTIAL": "the credential of Entra ID for sides without a key, as `--credential`",
+    "SSL_CERT_FILE": "certificates to trust, where the connection string names none",
     "TWINBUS_KEY": "the access key of the namespaces that `twinbus serve` serves",
     "TWINBUS_TRACEBACK": "if set, an unexpected error shows where it happened",
 }

@@ -6,6 +6,7 @@ AMQP over TLS reaches another port than 5671 only through the SDK's custom endpo
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import ssl
@@ -26,12 +27,15 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient as Ai
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from twinbus.client.credentials import Credential, checked, for_aio, for_sync, token_source
-from twinbus.connection_string import PLAIN_PORT, TLS_PORT, endpoint_of, parts_of
+from twinbus.connection_string import PLAIN_PORT, TLS_PORT, endpoint_of, has_secret, parts_of
 from twinbus.dial import Dial
 from twinbus.errors import OptionsError
 
 ATTEMPT_S = 5.0
 """How long one attempt may take, unless told otherwise."""
+
+CA_VARIABLE = "SSL_CERT_FILE"
+"""A file of certificates to trust where nothing else is said; OpenSSL and many programs know it."""
 
 _INSTEAD = {
     "retry_total": "the pairing's retry=",
@@ -101,11 +105,14 @@ class Namespace:
             object.__setattr__(self, name, value)
 
     @classmethod
-    def from_connection_string(cls, text: str, *, name: str | None = None, **sdk_options: Any) -> Namespace:
+    def from_connection_string(
+        cls, text: str, *, name: str | None = None, credential: Credential | None = None, **sdk_options: Any
+    ) -> Namespace:
         """A namespace by its connection string, with a key or with a shared access signature.
 
-        `TwinbusNamespace` in it is the name and `TwinbusCA` what to trust, unless given here. `EntityPath` does not
-        matter: the key is used for whatever is asked for, and it is the service that knows its rights.
+        `credential` takes their place where the string has neither. `TwinbusNamespace` in it is the name and
+        `TwinbusCA` what to trust, unless given here. `EntityPath` does not matter: the key is used for whatever is
+        asked for, and it is the service that knows its rights.
         """
         if not isinstance(text, str):
             raise OptionsError(f"a connection string is text, got {type(text).__name__}")
@@ -119,7 +126,8 @@ class Namespace:
         if parts.get("usedevelopmentemulator", "").lower() == "true":
             options["use_tls"] = False
         address = _joined(host, port)
-        return cls(address, _credential_in(parts), name=name or parts.get("twinbusnamespace"), **options | sdk_options)
+        known = credential if credential is not None and not has_secret(parts) else _credential_in(parts)
+        return cls(address, known, name=name or parts.get("twinbusnamespace"), **options | sdk_options)
 
     def __getstate__(self) -> dict[str, Any]:
         """What is pickled and copied: with the credential and the SDK's options, as far as those can be."""
@@ -235,7 +243,7 @@ class Namespace:
         unknown_there = {"http_proxy", "transport_type", "custom_endpoint_address", "ssl_context", "logging_enable"}
         options = {name: value for name, value in self.sdk_options.items() if name not in unknown_there}
         options |= {"retry_total": 0, "connection_timeout": attempt_s, "read_timeout": attempt_s}
-        if "connection_verify" in options:
+        if "connection_verify" in options or os.environ.get(CA_VARIABLE):
             options["connection_verify"] = str(self._trusted())
         if self.sdk_options.get("http_proxy"):
             options["proxies"] = {"https": _proxy_address(self.sdk_options["http_proxy"])}
@@ -252,7 +260,7 @@ class Namespace:
         return None
 
     def _trusted(self) -> Path:
-        path = Path(self.sdk_options.get("connection_verify") or certifi.where())
+        path = Path(self.sdk_options.get("connection_verify") or os.environ.get(CA_VARIABLE) or certifi.where())
         if not path.is_file():
             raise OptionsError(f"{path} is not there: it should hold the certificates to trust for {self.address}")
         return path

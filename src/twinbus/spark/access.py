@@ -3,11 +3,12 @@
 Options and closures travel in plans, event logs and the Spark UI. So they carry a *reference* to a connection string,
 and whoever connects, the driver for its plan and each executor for its work, looks it up where it runs:
 
-| reference   | where the secret is                                                                    |
-|-------------|----------------------------------------------------------------------------------------|
-| `env:NAME`  | a connection string in an environment variable of the process that connects            |
-| `file:PATH` | a connection string in a file there, as secret stores mount them                       |
-| `identity`  | nowhere: azure-identity finds who the machine is; the endpoint has to be given with it |
+| reference       | where the secret is                                                                    |
+|-----------------|----------------------------------------------------------------------------------------|
+| `env:NAME`      | a connection string in an environment variable of the process that connects            |
+| `file:PATH`     | a connection string in a file there, as secret stores mount them                       |
+| `identity`      | nowhere: azure-identity finds who the machine is; the endpoint has to be given with it |
+| `identity:KIND` | the same by one kind of credential, e.g. `identity:managed-identity`                   |
 """
 
 from __future__ import annotations
@@ -15,19 +16,18 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from twinbus.connection_string import has_secret, parts_of
 from twinbus.errors import OptionsError
 
 if TYPE_CHECKING:
-    from twinbus.client.credentials import Credential
     from twinbus.client.namespace import Namespace
 
 IDENTITY = "identity"
-WHAT_IS_RIGHT = "env:NAME, file:PATH or identity"
-_ENV, _FILE = "env:", "file:"
+WHAT_IS_RIGHT = "env:NAME, file:PATH, identity or identity:KIND"
+_ENV, _FILE, _IDENTITY = "env:", "file:", "identity:"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET = re.compile(r"(?i)(SharedAccessKey|SharedAccessSignature|sig)\s*=[^;'\"]*")
 _BYTES_MAX = 64 * 1024
@@ -40,13 +40,24 @@ class Access:
     credential: str
     """A reference."""
     endpoint: str | None = None
-    """HOST or HOST:PORT; with a connection string it is not needed, and must not contradict it."""
+    """HOST or HOST:PORT; with a connection string it is not needed, and must not contradict it.
+
+    With an identity it may also be a connection string without a key, which can say how to get there.
+    """
+
+    @classmethod
+    def by_identity(cls, endpoint: str, credential: str | None) -> Access:
+        return cls(IDENTITY if credential is None else f"{_IDENTITY}{credential}", endpoint)
+
+    @property
+    def is_identity(self) -> bool:
+        return self.credential == IDENTITY or self.credential.startswith(_IDENTITY)
 
     def problems(self) -> list[str]:
         """What is wrong with the reference itself; what it refers to may not even be here."""
         kind = self.credential
-        if kind == IDENTITY:
-            return [] if self.endpoint else ["identity needs the endpoint, as contoso.servicebus.windows.net"]
+        if self.is_identity:
+            return self._identity_problems()
         is_variable = kind.startswith(_ENV) and _NAME.fullmatch(kind.removeprefix(_ENV))
         is_file = kind.startswith(_FILE) and len(kind) > len(_FILE)
         if is_variable or is_file:
@@ -61,8 +72,8 @@ class Access:
         problems = self.problems()
         if problems:
             raise OptionsError("; ".join(problems))
-        if self.credential == IDENTITY:
-            return Namespace(self.endpoint or "", _identity())
+        if self.is_identity:
+            return self._by_identity()
         try:
             found = Namespace.from_connection_string(self._secret())
         except OptionsError as error:
@@ -71,6 +82,32 @@ class Access:
         if self.endpoint is not None and _host_of(self.endpoint) != found.host.lower():
             raise OptionsError(f"{self.credential} is for {found.host}, and the endpoint says {self.endpoint}")
         return found
+
+    def _identity_problems(self) -> list[str]:
+        from twinbus.client.identity import check_name
+
+        if not self.endpoint:
+            return ["identity needs the endpoint, as contoso.servicebus.windows.net"]
+        try:
+            check_name(self._kind)
+            if "=" in self.endpoint and has_secret(parts_of(self.endpoint)):
+                return ["identity takes the place of a key, and the endpoint has one: it would show in plans"]
+        except OptionsError as error:
+            return [str(error)]
+        return []
+
+    @property
+    def _kind(self) -> str:
+        return self.credential.removeprefix(_IDENTITY) if self.credential != IDENTITY else "default"
+
+    def _by_identity(self) -> Namespace:
+        from twinbus.client.identity import identity
+        from twinbus.client.namespace import Namespace
+
+        endpoint, credential = self.endpoint or "", identity(self._kind)
+        if "=" in endpoint:
+            return Namespace.from_connection_string(endpoint, credential=credential)
+        return Namespace(endpoint, credential)
 
     def _secret(self) -> str:
         if self.credential.startswith(_ENV):
@@ -95,12 +132,3 @@ def _read(path: Path) -> str:
 def _host_of(endpoint: str) -> str:
     host = endpoint.partition("://")[2] or endpoint
     return host.rstrip("/").rsplit(":", 1)[0].lower() if ":" in host else host.rstrip("/").lower()
-
-
-def _identity() -> Credential:
-    try:
-        module = import_module("azure.identity")
-    except ImportError:
-        raise OptionsError("identity needs azure-identity: pip install azure-identity") from None
-    found: Credential = module.DefaultAzureCredential()
-    return found

@@ -20,7 +20,8 @@ from twinbus.errors import OptionsError, TwinbusError
 FOLDER = "twinbus_archive"
 """Where Spark unpacks it, below the folder that an executor works in."""
 SUFFIXES = (".tar.gz", ".tgz")
-_ROOTS = ("twinbus", "pyarrow", "numpy")
+_ROOTS = ("twinbus", "pyarrow", "numpy", "azure-identity")
+"""What is not installed is left out: azure-identity is needed with `--credential` only."""
 _FROM_SPARK = {"pyspark", "py4j"}
 """Every Spark has these, in its own version."""
 _NAME = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")

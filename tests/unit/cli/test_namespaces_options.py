@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from twinbus.cli.main import run
-from twinbus.cli.namespaces import both, choose, config_places
+from twinbus.cli.namespaces import both, choose, config_places, one
 from twinbus.errors import OptionsError
 
 SECRET = "c2VjcmV0LWtleQ=="
@@ -20,8 +20,8 @@ def string(name: str) -> str:
 @pytest.fixture(autouse=True)
 def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for side in ("PRIMARY", "SECONDARY"):
-        monkeypatch.delenv(f"TWINBUS_{side}", raising=False)
+    for name in ("PRIMARY", "SECONDARY", "CREDENTIAL"):
+        monkeypatch.delenv(f"TWINBUS_{name}", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "own"))
 
 
@@ -111,6 +111,70 @@ def test_a_file_that_cannot_be_used_is_told_without_what_is_in_it(text: str) -> 
     with pytest.raises(OptionsError, match=r"twinbus\.toml") as refused:
         both(None, string("b"), None)
     assert SECRET not in str(refused.value)
+
+
+HOST = "contoso.servicebus.windows.net"
+
+
+def test_a_host_name_needs_a_credential_from_the_option_the_environment_or_the_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(OptionsError, match="--primary: there is no key in it: name a credential, as --credential"):
+        one("primary", HOST, None)
+    assert one("primary", HOST, None, "cli").address == f"{HOST}:5671"
+    Path("twinbus.toml").write_text(f'[primary]\nhost = "{HOST}"\ncredential = "environment"\n')
+    found = choose("primary", None, None)
+    assert found is not None
+    assert found[0::2] == (HOST, "environment")
+    monkeypatch.setenv("TWINBUS_CREDENTIAL", "default")
+    assert choose("primary", None, None, "cli") == found._replace(credential="cli")
+    assert choose("primary", None, None) == found._replace(credential="default")
+
+
+def test_one_side_may_have_a_key_and_the_other_an_identity() -> None:
+    here, there = both(string("a"), HOST, None, "cli")
+    assert (type(here.credential).__name__, type(there.credential).__name__) == (
+        "AzureNamedKeyCredential",
+        "CachedCredential",
+    )
+
+
+def test_a_connection_string_without_a_key_says_how_to_get_there() -> None:
+    found = one("primary", f"Endpoint=sb://{HOST}:5675;TwinbusNamespace=other", None, "cli")
+    assert (found.address, found.name) == (f"{HOST}:5675", "other")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([HOST, "nobody"], "--credential: a credential is one of default, environment, workload[:CLIENT-ID]"),
+        ([HOST, SECRET], "--credential: a credential is one of"),
+        ([HOST, "cli:1234"], "--credential: cli takes no client id"),
+        ([HOST, "managed-identity:"], "--credential: a client id has letters, digits and dashes"),
+        ([string("a"), "cli"], "--credential takes the place of a key, and --primary has one"),
+        ([SECRET.rstrip("="), "cli"], "--primary: part 1 of the connection string"),
+        ([HOST, "workload"], "--primary: the credential workload cannot be used here: "),
+    ],
+)
+def test_a_wrong_credential_is_one_line(
+    arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AZURE_CLIENT_ID", "AZURE_TENANT_ID", "AZURE_FEDERATED_TOKEN_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    assert run(["receive", "orders", "--primary", arguments[0], "--credential", arguments[1]]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert expected in err
+    assert SECRET.rstrip("=") not in err
+
+
+@pytest.mark.parametrize(
+    "text", ["host = 'a.b'\nconnection_string = 'c'", "credential = 'cli'", "host = 'a.b'\ncredential = 'x'"]
+)
+def test_a_section_has_a_connection_string_or_a_host_with_a_credential(text: str) -> None:
+    Path("twinbus.toml").write_text(f"[primary]\n{text}\n")
+    with pytest.raises(OptionsError, match=r"twinbus\.toml"):
+        choose("primary", None, None)
 
 
 WRONG = [

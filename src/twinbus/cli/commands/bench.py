@@ -16,7 +16,7 @@ import typer
 
 from twinbus.cli.bars import Bar
 from twinbus.cli.load import Crew, Measured, Quota, measured
-from twinbus.cli.namespaces import Config, Primary, Timeout, one, seconds
+from twinbus.cli.namespaces import Config, Credential, Primary, Timeout, one, seconds
 from twinbus.cli.receiving import Reception, Where, receiving_from
 from twinbus.errors import OptionsError, SendError, TwinbusError
 
@@ -36,6 +36,7 @@ AT_ONCE = 50
 def bench(
     primary: Primary = None,
     config: Config = None,
+    credential: Credential = None,
     messages: Annotated[int, typer.Option(metavar="N", help=f"How many messages: 1 to {MESSAGES_MAX:,}.")] = 1_000,
     size: Annotated[int, typer.Option(metavar="BYTES", help=f"Bytes of a body: 0 to {BYTES_MAX:,}.")] = 1_024,
     clients: Annotated[int, typer.Option(metavar="N", help=f"Connections at a time: 1 to {CLIENTS_MAX}.")] = 4,
@@ -68,7 +69,7 @@ def bench(
     _check("--clients", clients, 1, CLIENTS_MAX)
     _check("--batch", batch, 1, BATCH_MAX)
     attempt_s = seconds("--timeout", timeout)
-    namespace = one("primary", primary, config)
+    namespace = one("primary", primary, config, credential)
     load = Load(namespace, attempt_s, messages, size, min(clients, messages), batch)
     with contextlib.nullcontext(entity) if entity is not None else _own_queue(namespace, attempt_s) as name:
         phases = [load.sends(name, lives_on=entity is None)]

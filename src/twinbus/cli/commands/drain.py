@@ -19,6 +19,7 @@ from twinbus.cli.lengths import length_s
 from twinbus.cli.namespaces import (
     CONFIG_FILE,
     Config,
+    Credential,
     Primary,
     PrimaryName,
     QueueCount,
@@ -27,6 +28,7 @@ from twinbus.cli.namespaces import (
     check_count,
     choose,
     name_of,
+    needs_identity,
     reach,
     seconds,
 )
@@ -58,6 +60,7 @@ def drain(
     primary: Primary = None,
     secondary: Secondary = None,
     config: Config = None,
+    credential: Credential = None,
     order: Annotated[
         str | None,
         typer.Option(metavar="HOW", help="session: what belongs to a session comes home in order.  [default: any]"),
@@ -106,7 +109,8 @@ def drain(
     messages are in quarantine, if it may not look everywhere, or if a backlog queue cannot be emptied.
 
     Executors look up connection strings themselves, in TWINBUS_PRIMARY and TWINBUS_SECONDARY of their own environment
-    unless told otherwise: no plan, log or page of Spark has a key in it.
+    unless told otherwise: no plan, log or page of Spark has a key in it. With --credential each of them asks Entra ID
+    for its own tokens, as the identity that it has where it runs.
 
     \b
     Examples:
@@ -115,6 +119,7 @@ def drain(
       twinbus pipeline drain --every 30s --json
       twinbus pipeline drain --master spark://host:7077 --primary-secret env:BUS
       twinbus pipeline drain --master spark://host:7077 --archive twinbus.tar.gz
+      twinbus pipeline drain --credential managed-identity --config hosts.toml
     """
     check_master(master)
     every_s = None if every is None else _every_s(every)
@@ -124,6 +129,7 @@ def drain(
         primary=(primary, primary_secret),
         secondary=(secondary, secondary_secret),
         config=config,
+        credential=credential,
         primary_name=primary_name,
         queue_count=check_count(count),
         order=order,
@@ -163,6 +169,7 @@ def _options(
     primary: tuple[str | None, str | None],
     secondary: tuple[str | None, str | None],
     config: Path | None,
+    credential: str | None,
     primary_name: str | None,
     is_local: bool,
     **wishes: Any,
@@ -170,31 +177,44 @@ def _options(
     from twinbus.spark.drain.options import DrainOptions
 
     given = {"primary": primary, "secondary": secondary}
-    found = {side: _access(side, *given[side], config, is_local=is_local) for side in given}
+    found = {side: _access(side, *given[side], config, credential, is_local=is_local) for side in given}
     missing = [side for side, access in found.items() if access is None]
     if missing:
         sides = " and ".join(f"--{side} (or TWINBUS_{side.upper()}, or --{side}-secret)" for side in missing)
         raise OptionsError(f"which namespaces? give {sides}, or a {CONFIG_FILE} with [primary] and [secondary]")
     accesses = {side: access for side, access in found.items() if access is not None}
+    if credential is not None and not any(access.is_identity for access in accesses.values()):
+        raise OptionsError("--credential takes the place of a key, and both sides have one: give host names instead")
     name = primary_name or name_of(accesses["primary"].namespace(), None)
     wishes |= accesses
     return DrainOptions(primary_name=name, **wishes)
 
 
-def _access(side: str, string: str | None, secret: str | None, config: Path | None, *, is_local: bool) -> Access | None:
-    """How executors, and the driver, find a connection string; None: nobody said.
+def _access(
+    side: str,
+    string: str | None,
+    secret: str | None,
+    config: Path | None,
+    credential: str | None,
+    *,
+    is_local: bool,
+) -> Access | None:
+    """How executors, and the driver, find a connection string, or who they are; None: nobody said.
 
-    Executors inside this process are its children and share its environment.
+    Executors inside this process are its children and share its environment. With Entra ID they are told the name of
+    the credential, and each asks for its own tokens.
     """
     from twinbus.spark.access import Access
 
     if secret is not None:
         return Access(secret)
     variable = f"TWINBUS_{side.upper()}"
-    found = choose(side, string, config)
+    found = choose(side, string, config, credential)
     if found is None:
         return None
     reach(found)  # what is wrong with it is told with the name of its origin
+    if needs_identity(found):
+        return Access.by_identity(found.text, found.credential)
     if not is_local and found.origin != variable:
         raise OptionsError(
             f"executors elsewhere do not see {found.origin}: set {variable} in their environment and here, or say "

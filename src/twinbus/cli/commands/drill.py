@@ -18,7 +18,9 @@ import typer
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.lengths import length_s
 from twinbus.cli.namespaces import (
+    Choice,
     Config,
+    Credential,
     Primary,
     PrimaryName,
     QueueCount,
@@ -56,6 +58,7 @@ def drill(
     primary: Primary = None,
     secondary: Secondary = None,
     config: Config = None,
+    credential: Credential = None,
     by_status: Annotated[
         bool,
         typer.Option(
@@ -144,7 +147,8 @@ def drill(
     folder = notes or default_folder()
     if undo:
         _refuse_beside_undo(entity=entity, dry_run=dry_run, report=report)
-        raise typer.Exit(_undo(folder, primary, config, seconds("--timeout", timeout), as_json=as_json))
+        choice = choose("primary", primary, config, credential)
+        raise typer.Exit(_undo(folder, choice, seconds("--timeout", timeout), as_json=as_json))
     if entity is None:
         raise OptionsError("which entity? give --entity NAME, a queue or topic of the primary")
     if by_status and control is not None:
@@ -176,7 +180,7 @@ def drill(
         },
     )
     _check_report(report)
-    plan = _plan(both(primary, secondary, config), options, control)
+    plan = _plan(both(primary, secondary, config, credential), options, control)
     if dry_run:
         _show_plan(plan, as_json=as_json)
         return
@@ -315,11 +319,10 @@ def _tell(text: str) -> None:
 # --- undoing ---
 
 
-def _undo(folder: Path, primary: str | None, config: Path | None, attempt_s: float, *, as_json: bool) -> int:
+def _undo(folder: Path, choice: Choice | None, attempt_s: float, *, as_json: bool) -> int:
     """The exit code."""
     from twinbus.drill.undoing import undo_all
 
-    choice = choose("primary", primary, config)
     found = asyncio.run(undo_all(folder, None if choice is None else reach(choice), attempt_s))
     if as_json:
         typer.echo(json.dumps({"undone": [each._asdict() for each in found]}))

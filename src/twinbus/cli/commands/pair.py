@@ -12,6 +12,7 @@ from twinbus.cli.bars import Bar
 from twinbus.cli.namespaces import (
     AsJson,
     Config,
+    Credential,
     Primary,
     PrimaryName,
     QueueCount,
@@ -20,6 +21,7 @@ from twinbus.cli.namespaces import (
     both,
     check_count,
     choose,
+    is_host,
     reach,
     seconds,
 )
@@ -34,6 +36,7 @@ def pair(
     primary: Primary = None,
     secondary: Secondary = None,
     config: Config = None,
+    credential: Credential = None,
     count: QueueCount = 10,
     no_create: Annotated[
         bool, typer.Option("--no-create", help="Use the backlog queues that exist, and create none: needs no Manage.")
@@ -86,7 +89,7 @@ def pair(
         return
     from twinbus.client.secretary import Secretary, plan_for
 
-    here, there = both(primary, secondary, config)
+    here, there = both(primary, secondary, config, credential)
     plan = plan_for(
         here,
         there,
@@ -150,7 +153,9 @@ def _emitted(tool: str, primary: str | None, secondary: str | None, count: int) 
 def _known(side: str, name: str | None, given: str | None, config: Path | None) -> str | None:
     """The name of one side, if anybody said it; a connection string is looked at for its name only."""
     choice = None if name is not None else choose(side, given, config)
-    return name if choice is None else reach(choice).name
+    if choice is None:
+        return name
+    return choice.text.partition(".")[0] if is_host(choice.text) else reach(choice).name
 
 
 def _name(name: str) -> str:

@@ -17,6 +17,7 @@ from twinbus.cli.bars import Bar
 from twinbus.cli.exit_codes import ExitCode, exit_codes
 from twinbus.cli.namespaces import (
     Config,
+    Credential,
     Primary,
     PrimaryName,
     QueueCount,
@@ -52,6 +53,7 @@ def list_messages(
     primary: Primary = None,
     secondary: Secondary = None,
     config: Config = None,
+    credential: Credential = None,
     reason: Reason = None,
     count: QueueCount = 10,
     primary_name: PrimaryName = None,
@@ -67,7 +69,7 @@ def list_messages(
       twinbus syphon quarantine list
       twinbus syphon quarantine list --reason TwinbusExpired --json
     """
-    there, name = secondary_of(primary, secondary, config, primary_name)
+    there, name = secondary_of(primary, secondary, config, primary_name, credential)
     with Bar("looking"):
         found = asyncio.run(_list(there, name, check_count(count), seconds("--timeout", timeout)))
     wanted = [each for each in found if reason is None or each.reason == reason]
@@ -87,6 +89,7 @@ def show(
     primary: Primary = None,
     secondary: Secondary = None,
     config: Config = None,
+    credential: Credential = None,
     count: QueueCount = 10,
     primary_name: PrimaryName = None,
     timeout: Timeout = "15s",
@@ -100,7 +103,7 @@ def show(
       twinbus syphon quarantine show 0/17 --json
     """
     wanted = parse_number(number)
-    there, name = secondary_of(primary, secondary, config, primary_name)
+    there, name = secondary_of(primary, secondary, config, primary_name, credential)
     with Bar("looking"):
         found = asyncio.run(_show(there, name, check_count(count), seconds("--timeout", timeout), wanted))
     if found is None:
@@ -120,6 +123,7 @@ def redrive(
     primary: Primary = None,
     secondary: Secondary = None,
     config: Config = None,
+    credential: Credential = None,
     count: QueueCount = 10,
     primary_name: PrimaryName = None,
     ledger: LedgerFolder = None,
@@ -136,7 +140,7 @@ def redrive(
       twinbus syphon quarantine redrive --reason TwinbusTooLarge
     """
     choice = choice_of(numbers or (), reason, everything=everything)
-    here, there = both(primary, secondary, config)
+    here, there = both(primary, secondary, config, credential)
     name, attempt_s = name_of(here, primary_name), seconds("--timeout", timeout)
     with record_in(ledger) as book, Bar("sending home"):
         aftermath = asyncio.run(_redrive(here, there, name, check_count(count), attempt_s, choice, book))
@@ -150,6 +154,7 @@ def discard(
     primary: Primary = None,
     secondary: Secondary = None,
     config: Config = None,
+    credential: Credential = None,
     count: QueueCount = 10,
     primary_name: PrimaryName = None,
     ledger: LedgerFolder = None,
@@ -172,7 +177,7 @@ def discard(
     choice = choice_of(numbers or (), reason, everything=everything)
     if everything and not yes and not _can_ask():
         raise OptionsError("--all throws away everything in quarantine for good: say --yes where nobody can be asked")
-    there, name = secondary_of(primary, secondary, config, primary_name)
+    there, name = secondary_of(primary, secondary, config, primary_name, credential)
     attempt_s = seconds("--timeout", timeout)
     if everything and not yes:
         _ask_first(there, name, check_count(count), attempt_s)

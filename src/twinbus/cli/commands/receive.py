@@ -18,7 +18,7 @@ from twinbus.cli import incoming
 from twinbus.cli.bars import Bar
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.lengths import length_s
-from twinbus.cli.namespaces import Config, Primary, Timeout, one, seconds
+from twinbus.cli.namespaces import Config, Credential, Primary, Timeout, one, seconds
 from twinbus.cli.receiving import Reception, Where, receiving_from
 from twinbus.errors import OptionsError, TwinbusError
 
@@ -36,6 +36,7 @@ def receive(
     entity: Annotated[str, typer.Argument(metavar="ENTITY", help="A queue, or with --subscription a topic.")],
     primary: Primary = None,
     config: Config = None,
+    credential: Credential = None,
     subscription: Annotated[str | None, typer.Option(metavar="NAME", help="A subscription of the topic.")] = None,
     max_: Annotated[
         int | None, typer.Option("--max", metavar="N", help="End after so many messages.  [default: 1]")
@@ -93,7 +94,7 @@ def receive(
         entity, subscription, session, next_session, delete, dead_letters=dead_letters, transfer=transfer_dead_letters
     )
     printer = Printer("json" if as_json else "body" if body else "text")
-    namespace = one("primary", primary, config)
+    namespace = one("primary", primary, config, credential)
     hidden = sys.stdout.isatty()
     with (
         Bar("receiving", wish.most, hidden=hidden) as bar,

@@ -19,7 +19,18 @@ import typer
 
 from twinbus.cli.bars import Bar
 from twinbus.cli.lengths import length_s, moment_to_come
-from twinbus.cli.namespaces import Config, Primary, PrimaryName, Secondary, Timeout, both, choose, one, seconds
+from twinbus.cli.namespaces import (
+    Config,
+    Credential,
+    Primary,
+    PrimaryName,
+    Secondary,
+    Timeout,
+    both,
+    choose,
+    one,
+    seconds,
+)
 from twinbus.cli.outgoing import NUMBER, Form, Source, parse_properties
 from twinbus.cli.sending import Way, straight_to, through_pair
 from twinbus.errors import OptionsError, SendError, TwinbusError
@@ -42,6 +53,7 @@ def send(
     primary: Primary = None,
     secondary: Secondary = None,
     config: Config = None,
+    credential: Credential = None,
     file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The body is what is in this file; - is the standard input.")
     ] = None,
@@ -130,11 +142,11 @@ def send(
         is_numbered=count > 1,
     )
     form.filled(b"", 1)  # what is wrong with it is said before anybody is asked
-    is_paired = not straight and choose("secondary", secondary, config) is not None
+    is_paired = not straight and choose("secondary", secondary, config, credential) is not None
     if is_paired:
         way = _paired_way(
             entity,
-            *both(primary, secondary, config),
+            *both(primary, secondary, config, credential),
             failover_interval=timedelta(seconds=length_s("--failover-interval", failover_interval)),
             backlog_queue_count=queues,
             create_backlog=not no_create,
@@ -143,7 +155,7 @@ def send(
             ledger=ledger,
         )
     else:
-        way = straight_to(one("primary", primary, config), _checked_entity(entity), attempt_s)
+        way = straight_to(one("primary", primary, config, credential), _checked_entity(entity), attempt_s)
     source = Source(body, file, lines, count)
     logging.getLogger("twinbus").addHandler(logging.NullHandler())  # what happens is in the receipts
     _send_all(way, source, form, rate, Report(as_json))

@@ -13,6 +13,7 @@ from twinbus.cli.bars import Bar
 from twinbus.cli.namespaces import (
     AsJson,
     Config,
+    Credential,
     Primary,
     PrimaryName,
     QueueCount,
@@ -43,6 +44,7 @@ def status(
     primary: Primary = None,
     secondary: Secondary = None,
     config: Config = None,
+    credential: Credential = None,
     count: QueueCount = 10,
     primary_name: PrimaryName = None,
     timeout: Timeout = "5s",
@@ -79,7 +81,7 @@ def status(
     check_count(count)
     attempt_s = seconds("--timeout", timeout)
     wait_s = None if again_after is None else seconds("--again-after", again_after)
-    here, there = both(primary, secondary, config)
+    here, there = both(primary, secondary, config, credential)
     with Bar("looking at both") as bar:
         seen = inspect(here, there, count, primary_name=primary_name, attempt_s=attempt_s)
         if wait_s is not None:

@@ -20,6 +20,7 @@ from twinbus.cli.gauges import Address, MetricsFile, Names, check_file, parse_ad
 from twinbus.cli.leftovers import check_names, not_home, notes_of, raise_if_unknown, unknown_text, untold_texts
 from twinbus.cli.namespaces import (
     Config,
+    Credential,
     Primary,
     PrimaryName,
     QueueCount,
@@ -57,6 +58,7 @@ def syphon(
     primary: Primary = None,
     secondary: Secondary = None,
     config: Config = None,
+    credential: Credential = None,
     until_empty: Annotated[
         bool, typer.Option("--until-empty", help="End when nothing is left to move.  [default: until it is stopped]")
     ] = False,
@@ -162,7 +164,7 @@ def syphon(
         None if metrics is None else parse_address(metrics),
         None if metrics_file is None else check_file(metrics_file),
     )
-    here, there = both(primary, secondary, config)
+    here, there = both(primary, secondary, config, credential)
     names = Names(name_of(here, primary_name), there.name or there.address)
     ends = Ends(here.dial(attempt_s), there.dial(attempt_s), names, count)
     logging.getLogger("twinbus.syphon").addHandler(logging.NullHandler())  # its alerts are shown here
