@@ -145,5 +145,5 @@ def test_a_room_that_decides_has_no_clock_no_chance_and_no_io(room: str) -> None
 
 def test_only_the_server_and_what_is_around_its_sockets_knows_asyncio_in_the_namespace() -> None:
     users = {module_name(file) for file in files_of("namespace") if "asyncio" in set(imports_of(file))}
-    sockets = ("server", "pulse", "wire", "listener", "guest", "http_door", "held_transport", "control")
+    sockets = ("server", "pulse", "wire", "listener", "guest", "http_door", "held_transport", "small_tls", "control")
     assert users == {f"namespace.{name}" for name in (*sockets, "admin.app", "admin.house")}

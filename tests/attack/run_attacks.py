@@ -1,6 +1,6 @@
 """All attacks, one after the other, and a table of what became of the namespace: `make attack`.
 
-    python tests/attack/run.py [--seconds 10] [--only NAME ...] [--write docs/security.md]
+    python tests/attack/run_attacks.py [--seconds 10] [--only NAME ...] [--write docs/security.md]
 
 Ends with 1 if an attack passed a bound. With `--write`, the table replaces the one in that page.
 """
