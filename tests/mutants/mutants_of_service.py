@@ -154,8 +154,8 @@ SERVICE = (
     Mutant(
         "S8",
         "namespace/admin/app.py",
-        "self._house.authorize(request.headers, place.path, Right.MANAGE, now_ms)",
-        "self._house.authorize(request.headers, place.path, Right.LISTEN, now_ms)",
+        "self._house.authorize(request.headers, place.path, Right.MANAGE, self._house.clock())",
+        "self._house.authorize(request.headers, place.path, Right.LISTEN, self._house.clock())",
         "a key without Manage may administer",
         "test_only_manage_administers",
     ),
