@@ -183,8 +183,8 @@ class TransferWriter:
     def first(self, delivery_id: int, tag: bytes, message_format: int, settled: bool, more: bool, room: int) -> bytes:
         """All of a delivery's first frame up to the payload, of which `room` bytes will follow."""
         tail = self._tails.get((message_format, settled, more)) or self._tail(message_format, settled, more)
-        # The real service leaves the tag out of what is settled already.
-        tag = _TAG_PREFIXES[len(tag)] + tag if tag or not settled else b"\x40"
+        # Never null, although it may be empty: the Go client closes a link whose first frame has no tag.
+        tag = _TAG_PREFIXES[len(tag)] + tag
         fields = len(self._count_and_handle) + 4 + len(tag) + len(tail)
         return self._head(13 + fields + room, self._start, fields, self._count_and_handle, delivery_id) + tag + tail
 
