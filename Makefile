@@ -7,7 +7,7 @@ WORKERS ?= 8
 # More workers than cores: the official clients spend most of their time asleep.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-entities test-cluster test-ledger test-wheel test-search mutants conformance pictures docs package lint bench attack chaos-syphon soak azure-live clean
+.PHONY: help setup demo test test-all test-entities test-cluster test-ledger test-wheel test-languages test-search mutants conformance pictures docs package lint bench attack chaos-syphon soak azure-live clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,7 +22,7 @@ test: lint ## lint, then all tests
 
 test-all: lint ## the same with every seed of the simulations, and all suites that take longer; before a release
 	@TWINBUS_SEEDS=all $(BIN)/pytest -n $(WORKERS) --dist loadscope
-	@$(MAKE) --no-print-directory test-entities test-cluster test-ledger test-wheel
+	@$(MAKE) --no-print-directory test-entities test-cluster test-ledger test-wheel test-languages
 
 test-entities: setup ## pairing with every kind of entity, on threads and on tasks
 	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "entities or not entities" tests/interop/test_pair_entities.py
@@ -35,6 +35,9 @@ test-ledger: setup ## a ledger of a million events with everything planted that 
 
 test-wheel: setup ## build the wheel, install it into an empty virtualenv, and follow the tutorial there
 	@$(BIN)/pytest -m wheel tests/packaging
+
+test-languages: setup ## the official clients of Node, Go and Java, as far as they are installed, against an embedded namespace
+	@$(BIN)/pytest -m languages tests/languages
 
 test-search: setup ## tests of properties with examples that nobody has tried yet, many of them; keeps what fails in .hypothesis
 	@TWINBUS_EXAMPLES=search $(BIN)/pytest -n $(WORKERS) -m hypothesis

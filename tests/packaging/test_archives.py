@@ -58,6 +58,12 @@ def test_the_wheel_has_every_module_and_its_types_and_nothing_else(names: set[st
 def test_the_metadata_say_what_it_needs_and_what_is_extra(metadata: Message) -> None:
     assert (metadata["Name"], metadata["Version"], metadata["Requires-Python"]) == ("twinbus", __version__, ">=3.11")
     assert {"spark", "dev"} <= set(metadata.get_all("Provides-Extra", []))
+
+
+def test_the_metadata_lead_to_the_project(metadata: Message) -> None:
+    labels = {url.partition(", ")[0] for url in metadata.get_all("Project-URL", [])}
+    assert {"Homepage", "Documentation", "Changelog", "Issues"} <= labels
+    assert "Operating System :: POSIX :: Linux" in metadata.get_all("Classifier", [])
     always = [each for each in metadata.get_all("Requires-Dist", []) if "extra ==" not in each]
     assert any(each.startswith("azure-servicebus") for each in always)
     assert not any(each.startswith(("pyspark", "pandas", "pytest", "mkdocs")) for each in always)

@@ -1,0 +1,35 @@
+"""The programs of the page about other languages, with the official clients of Node, Go and Java."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from doc_blocks import DOCS, blocks_of
+
+from twinbus.testing import LocalNamespace
+
+pytestmark = [pytest.mark.languages, pytest.mark.timeout(900)]
+
+BLOCKS = list(blocks_of(DOCS / "how-to" / "other-languages.md"))
+
+
+@pytest.mark.parametrize("tool", ["node", "go", "mvn"])
+def test_the_program_sends_and_receives(tool: str, tmp_path: Path) -> None:
+    if shutil.which(tool) is None:
+        pytest.skip(f"needs {tool}")
+    (commands,) = [block.code for block in BLOCKS if block.language == "sh" and f"\n{tool} " in block.code]
+    for block in BLOCKS:
+        if "file" in block.marks:
+            file = tmp_path / block.marks["file"]
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(block.code, encoding="utf-8")
+    with LocalNamespace("contoso", queues=["orders"]) as namespace:
+        environment = os.environ | {"BUS": namespace.connection_string}
+        script = ["bash", "-ec", commands]
+        done = subprocess.run(script, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=800)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.rstrip().endswith("42"), done.stdout
