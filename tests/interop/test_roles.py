@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
-from roles import BACKLOG, MANAGER, QUEUE_COUNT, SENDER, SYPHON, Estate, emitted_rules, estate
+from roles import BACKLOG, MANAGER, MONITOR, QUEUE_COUNT, SENDER, SYPHON, Estate, emitted_rules, estate
 
 from twinbus import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, Side
 from twinbus.cli.main import run
@@ -66,9 +66,89 @@ def at_home(world: Estate, number: int) -> list[str]:
         return sorted(found)
 
 
-def test_the_emitted_keys_are_those_of_the_three_roles() -> None:
-    assert emitted_rules("primary") == [f"{SENDER}:Send", f"{SYPHON}:Send"]
-    assert emitted_rules("secondary") == [f"{SENDER}:Send", f"{SYPHON}:Listen", f"{MANAGER}:Manage+Send+Listen"]
+def test_the_emitted_keys_are_those_of_the_four_roles() -> None:
+    keys = [f"{SENDER}:Send", f"{SYPHON}:Send", f"{MONITOR}:Listen"]
+    assert emitted_rules("primary") == keys
+    assert emitted_rules("secondary") == [
+        f"{SENDER}:Send",
+        f"{SYPHON}:Listen",
+        f"{MONITOR}:Listen",
+        f"{MANAGER}:Manage+Send+Listen",
+    ]
+
+
+# --- twinbus pair --role ---
+
+ORDERS = ["--entity", "orders"]
+
+
+@pytest.mark.parametrize(("role", "key"), [("sender", SENDER), ("syphon", SYPHON), ("monitor", MONITOR)])
+def test_each_role_has_exactly_the_rights_it_needs(
+    act_as: Any, capsys: pytest.CaptureFixture[str], role: str, key: str
+) -> None:
+    act_as(key)
+    assert run(["pair", "--role", role, *COUNT, *ORDERS]) == 0, capsys.readouterr()
+    assert capsys.readouterr().out.startswith(f"The credentials have exactly what a {role} needs.\n")
+    assert run(["pair", "--role", role, *COUNT, *ORDERS, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["verdict"], said["missing"], said["excess"], said["unknown"]) == ("exact", [], [], [])
+    assert said["tried"] == 3 * (1 + QUEUE_COUNT)
+
+
+@pytest.mark.parametrize(
+    ("role", "key", "code", "missing", "excess"),
+    [
+        ("sender", SYPHON, 1, {("backlog", "Send")}, {("backlog", "Listen")}),
+        ("syphon", SENDER, 1, {("backlog", "Listen")}, {("backlog", "Send")}),
+        (
+            "monitor",
+            SENDER,
+            1,
+            {("backlog", "Listen"), ("primary", "Listen")},
+            {("backlog", "Send"), ("primary", "Send")},
+        ),
+        ("sender", MANAGER, 3, set(), {("backlog", "Listen"), ("backlog", "Manage")}),
+    ],
+)
+def test_what_a_role_lacks_and_what_is_more_than_it_needs_is_said(
+    act_as: Any, capsys: pytest.CaptureFixture[str], role: str, key: str, code: int, missing: set[Any], excess: set[Any]
+) -> None:
+    act_as(key)
+    assert run(["pair", "--role", role, *COUNT, *ORDERS, "--json"]) == code
+    said = json.loads(capsys.readouterr().out)
+    assert {(each["place"], each["right"]) for each in said["missing"]} == missing
+    assert {(each["place"], each["right"]) for each in said["excess"]} == excess
+    assert said["unknown"] == []
+    run(["pair", "--role", role, *COUNT, *ORDERS])
+    lines = capsys.readouterr().out.splitlines()
+    assert len([line for line in lines if line.startswith("missing ")]) == len(missing)
+    assert len([line for line in lines if line.startswith("too much ")]) == len(excess)
+
+
+def test_rights_that_nobody_could_try_are_unknown(act_as: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    act_as(SENDER)
+    assert run(["pair", "--role", "sender", *COUNT]) == 3
+    assert "rights on the primary's entities: name them with --entity" in capsys.readouterr().out
+    assert run(["pair", "--role", "sender", "--count", str(QUEUE_COUNT + 1), *ORDERS, "--json"]) == 3
+    said = json.loads(capsys.readouterr().out)
+    assert said["verdict"] == "unknown"
+    assert {each["entity"] for each in said["unknown"]} == {backlog_path("contoso", QUEUE_COUNT)}
+
+
+def test_a_role_that_does_not_exist_is_refused(act_as: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    act_as(SENDER)
+    assert run(["pair", "--role", "owner"]) == 2
+    assert "--role must be sender, syphon, monitor, got 'owner'" in capsys.readouterr().err
+    assert run(["pair", "--role", "sender", "--no-create"]) == 2
+
+
+def test_a_monitor_looks_at_a_pair_with_its_two_keys(
+    act_as: Any, world: Estate, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.fill(1, *[ServiceBusMessage("x") for _ in range(3)])
+    act_as(MONITOR)
+    run(["status", *COUNT, "--json"])
+    assert json.loads(capsys.readouterr().out)["waiting_messages"] == 3
 
 
 # --- pair.md ---

@@ -168,6 +168,14 @@ SERVICE = (
         "test_each_role_proves_its_own_rights_without_creating",
     ),
     Mutant(
+        "S8",
+        "client/roles.py",
+        "if not self.is_needed(each) and each.is_allowed]",
+        "if not self.is_needed(each) and each.is_allowed is None]",
+        "a credential that may do more than its role needs is not noticed",
+        "test_what_a_role_lacks_and_what_is_more_than_it_needs_is_said",
+    ),
+    Mutant(
         "S9",
         "namespace/entities/queue.py",
         "if self.stored_bytes + new_bytes > limit:",

@@ -1,6 +1,7 @@
 """The code blocks of the README and of all pages, with what the page says about running them.
 
-Comments right above a block, which readers do not see, are its *marks*: `<!-- not run: why -->`. `python
+Comments right above a block, which readers do not see, are its *marks*: `<!-- not run: why -->`, or
+`<!-- keys: syphon -->` for a block that is run with the keys of that role and no others. `python
 tests/support/doc_blocks.py` writes docs/reference/not-run.md, the list of all blocks that no test runs.
 """
 

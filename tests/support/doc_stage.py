@@ -7,13 +7,14 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from doc_blocks import Block, logical_lines
+from roles import emitted_rules
 from tutorial import Terminal
 
 from twinbus import Namespace, PairedServiceBusClient
@@ -24,13 +25,28 @@ FOLLOW_S = 6
 """How long somebody watches who follows something."""
 ENDLESS = re.compile(r"twinbus (.* --follow|syphon(?! quarantine)(?!.* --(until-empty|dry-run)))\b")
 """Commands that go on until somebody stops them."""
+SIDES = ("primary", "secondary")
 MALFORMED = 17
 """Messages that can never come home: the page about the syphon shows the one with this number."""
+
+
+RIGHTS = ("Send", "Listen")
+"""There is a key for each of them alone."""
 
 
 class Pair(NamedTuple):
     primary: str
     secondary: str
+    narrow: Mapping[str, Mapping[str, str]] = {}
+    """By side and right, the connection strings that give this right and no other."""
+
+    def strings(self, role: str | None) -> tuple[str, str]:
+        """Those of a role, with exactly the keys that `twinbus pair --emit` has made for it; None: all rights."""
+        if role is None:
+            return self.primary, self.secondary
+        rights = [dict(rule.split(":") for rule in emitted_rules(side))[f"twinbus-{role}"] for side in SIDES]
+        primary, secondary = (self.narrow[side][right] for side, right in zip(SIDES, rights, strict=True))
+        return primary, secondary
 
 
 @contextmanager
@@ -41,11 +57,16 @@ def served_pair(folder: Path) -> Iterator[Pair]:
     command = [sys.executable, "-m", "twinbus", "serve", "--json", "--queue", "orders"]
     for name in names:
         command += ["--namespace", f"{name}:0"]
+    for right in RIGHTS:
+        command += ["--rule", f"only-{right.lower()}:{right}"]
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None
             ready = [json.loads(server.stdout.readline()) for _ in names]
-            pair = Pair(ready[0]["connection_string"], ready[1]["connection_string"])
+            strings = [each["rule_connection_strings"] for each in ready[:2]]
+            narrow = [{right: each[f"only-{right.lower()}"] for right in RIGHTS} for each in strings]
+            both = dict(zip(SIDES, narrow, strict=True))
+            pair = Pair(ready[0]["connection_string"], ready[1]["connection_string"], both)
             fill_primary(pair.primary)
             fill_backlog(pair, folder / "ledger")
             yield pair
@@ -65,10 +86,16 @@ def stage(folder: Path, blocks: Sequence[Block]) -> Iterator[Terminal]:
         if any("--data ./bus" in block.code and "twinbus backup" in block.code for block in blocks):
             (folder / "bus").symlink_to(".twinbus")  # what is copied there is what is served
         with served_pair(folder) as pair:
-            terminal.type(f"export TWINBUS_PRIMARY='{pair.primary}' TWINBUS_SECONDARY='{pair.secondary}'")
+            terminal.act_as = lambda role: take_role(terminal, pair, role)
             yield terminal
     finally:
         terminal.close()
+
+
+def take_role(terminal: Terminal, pair: Pair, role: str | None) -> None:
+    """The keys of a role are in the environment of what is typed from now on."""
+    primary, secondary = pair.strings(role)
+    terminal.type(f"export TWINBUS_PRIMARY='{primary}' TWINBUS_SECONDARY='{secondary}'")
 
 
 def fill_primary(connection_string: str) -> None:

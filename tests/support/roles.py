@@ -16,7 +16,7 @@ from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.testing import LocalNamespace
 
 QUEUE_COUNT = 3
-SENDER, SYPHON, MANAGER = "twinbus-sender", "twinbus-syphon", "twinbus-manager"
+SENDER, SYPHON, MONITOR, MANAGER = "twinbus-sender", "twinbus-syphon", "twinbus-monitor", "twinbus-manager"
 BACKLOG = {"max_size_mb": 5120, "max_delivery_count": 2_147_483_647, "dead_letter_on_expiration": True}
 _ADD_KEY = re.compile(r'^ *add_key "\$(PRIMARY|SECONDARY)_GROUP" "\$\1" (\S+) (.+)$', re.MULTILINE)
 

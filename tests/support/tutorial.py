@@ -37,6 +37,8 @@ class Terminal:
             start_new_session=True,
         )
         self.output = ""
+        self.act_as: Callable[[str | None], None] = lambda _role: None
+        """Take on the keys of a role; None: keys that may do everything."""
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         self.type(f"trap 'echo \"{FAILED}$?\"' ERR")

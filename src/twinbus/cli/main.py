@@ -27,7 +27,7 @@ from twinbus.cli.commands.demo import demo
 from twinbus.cli.commands.drill import NOT_PUT_BACK, drill
 from twinbus.cli.commands.fault import fault_commands
 from twinbus.cli.commands.ledger import ledger_commands
-from twinbus.cli.commands.pair import pair
+from twinbus.cli.commands.pair import NOT_EXACT, pair
 from twinbus.cli.commands.pipeline import pipeline_commands
 from twinbus.cli.commands.receive import FEWER, receive
 from twinbus.cli.commands.send import send
@@ -83,7 +83,7 @@ app.command(epilog=exit_codes(), short_help="Send messages, and say where they a
 app.command(epilog=exit_codes(not_all=FEWER), short_help="Look at messages, or take them.")(receive)
 app.command(epilog=exit_codes(), short_help="Copy namespaces while they work.")(backup)
 app.command(epilog=exit_codes(), short_help="Measure what a namespace does.")(bench)
-app.command(epilog=exit_codes(), short_help="Make two namespaces ready for an outage.")(pair)
+app.command(epilog=exit_codes(not_all=NOT_EXACT), short_help="Make two namespaces ready for an outage.")(pair)
 app.command(epilog=exit_codes(), short_help="Show how a pair is doing.")(status)
 app.command(epilog=exit_codes(not_all=NOT_PUT_BACK), short_help="Make an entity fail on purpose, and measure.")(drill)
 app.add_typer(fault_commands(), name="fault")

@@ -83,9 +83,9 @@ def test_the_queues_are_called_as_pairing_calls_them(tool: str) -> None:
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_the_three_roles_have_the_rights_they_need(tool: str) -> None:
+def test_the_four_roles_have_the_rights_they_need(tool: str) -> None:
     text = emit(tool, ORDER)
-    for role in ("manager", "sender", "syphon"):
+    for role in ("manager", "sender", "syphon", "monitor"):
         assert f"twinbus-{role}" in text
         assert re.search(rf"^(//|#) +{role} ", text, re.MULTILINE)
     assert "Data Sender" in text or "69a216fc-b8fb-44d8-bc22-1f3c2cd27a39" in text
@@ -141,6 +141,8 @@ def test_the_script_does_what_it_says(tmp_path: Path) -> None:
         "backup --name twinbus-sender --rights Send --output none",
         "contoso --name twinbus-syphon --rights Send --output none",
         "backup --name twinbus-syphon --rights Listen --output none",
+        "contoso --name twinbus-monitor --rights Listen --output none",
+        "backup --name twinbus-monitor --rights Listen --output none",
     ]
     roles = [re.search(r"--role (.*) --scope", line)[1] for line in said if "role assignment" in line]  # type: ignore[index]
     assert roles == ["Azure Service Bus Data Receiver"] * 2 + ["Azure Service Bus Data Sender"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from twinbus.cli.bars import Bar
+from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.namespaces import (
     AsJson,
     Config,
@@ -25,11 +26,15 @@ from twinbus.cli.namespaces import (
     reach,
     seconds,
 )
-from twinbus.errors import OptionsError
+from twinbus.errors import OptionsError, TwinbusError
 
 if TYPE_CHECKING:
+    from twinbus.client.namespace import Namespace
     from twinbus.client.plan import Plan
     from twinbus.client.preparation import Preparation
+    from twinbus.client.roles import Role
+
+NOT_EXACT = "with --role: more rights than needed, or some could not be tried"
 
 
 def pair(
@@ -50,7 +55,16 @@ def pair(
     entity: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME", help="A queue or topic of the primary to look at for duplicates. Repeat for more."
+            metavar="NAME",
+            help="A queue or topic of the primary to look at: for duplicates, with --role for rights. Repeat for more.",
+        ),
+    ] = None,
+    role: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ROLE",
+            help="Create nothing; check that the credentials have exactly what this role needs: sender, syphon or "
+            "monitor. Name the primary's entities with --entity.",
         ),
     ] = None,
     primary_name: PrimaryName = None,
@@ -74,10 +88,14 @@ def pair(
     again changes nothing. The primary may be down. What the credential is seen to be allowed is in the result: an
     application that sends needs Send, a syphon needs Listen, an application with a syphon needs both.
 
+    With --role nothing is created. Every right is tried on both sides, and the result says what the role lacks (exit
+    code 1), and what is more than it needs or could not be tried (exit code 3).
+
     \b
     Examples:
       twinbus pair --primary "$PRIMARY" --secondary "$SECONDARY"
       twinbus pair --no-create --syphon --json
+      twinbus pair --role sender --entity orders
       twinbus pair --emit bicep --primary-name contoso --secondary-name backup
     """
     check_count(count)
@@ -89,6 +107,9 @@ def pair(
         return
     from twinbus.client.secretary import Secretary, plan_for
 
+    if role is not None and (syphon or no_create):
+        raise OptionsError("--role creates nothing and says what is needed: leave --syphon and --no-create out")
+    wanted = None if role is None else _role(role)
     here, there = both(primary, secondary, config, credential)
     plan = plan_for(
         here,
@@ -101,12 +122,39 @@ def pair(
         entities=entity or (),
     )
     secretary_s = seconds("--timeout", timeout)
+    if wanted is not None:
+        raise typer.Exit(_check_role(wanted, here, there, plan, secretary_s, as_json=as_json))
     with Bar("trying the backlog queues"), Secretary(here, there, attempt_s=secretary_s) as secretary:
         prepared = secretary.prepare(plan)
     typer.echo(json.dumps(result(plan, prepared)) if as_json else result_text(plan, prepared))
     if not as_json:
         for warning in prepared.warnings:
             typer.echo(f"twinbus: warning: {warning}", err=True)
+
+
+def _role(text: str) -> Role:
+    from twinbus.client.roles import Role
+
+    try:
+        return Role(text)
+    except ValueError:
+        raise OptionsError(f"--role must be {', '.join(Role)}, got {text!r}") from None
+
+
+def _check_role(
+    role: Role, here: Namespace, there: Namespace, plan: Plan, attempt_s: float, *, as_json: bool
+) -> ExitCode:
+    from twinbus.cli import role_text
+    from twinbus.client import findings
+    from twinbus.client.rights_check import check_role
+
+    problem = findings.plan_problem(plan)
+    if problem is not None:
+        raise TwinbusError(problem)
+    with Bar("trying every right"):
+        found = check_role(role, here, there, plan.entities, list(plan.paths.values()), attempt_s=attempt_s)
+    typer.echo(json.dumps(role_text.document(plan, found)) if as_json else role_text.text(plan, found))
+    return role_text.exit_code(found)
 
 
 def result(plan: Plan, prepared: Preparation) -> dict[str, Any]:

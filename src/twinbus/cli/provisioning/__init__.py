@@ -13,7 +13,7 @@ TOOLS = {"bicep": bicep.write, "terraform": terraform.write, "cli": azure_cli.wr
 
 
 def emit(tool: str, order: Order) -> str:
-    """The backlog queues (P1) and the three roles (S8) as a file for `bicep`, `terraform` or `cli`."""
+    """The backlog queues (P1) and the four roles (S8) as a file for `bicep`, `terraform` or `cli`."""
     if tool not in TOOLS:
         raise OptionsError(f"--emit takes {', '.join(TOOLS)}, got {tool!r}")
     return TOOLS[tool](order)

@@ -28,10 +28,11 @@ PRIMARY=${PRIMARY:-%{primary}}
 : "${PRIMARY_GROUP:?the resource group of the primary}"
 : "${SECONDARY_GROUP:?the resource group of the secondary}"
 BACKLOG_QUEUE_COUNT=${BACKLOG_QUEUE_COUNT:-%{count}}
-WITH_KEYS=${WITH_KEYS:-yes}                      # authorization rules for sender and syphon
+WITH_KEYS=${WITH_KEYS:-yes}                      # authorization rules for sender, syphon and monitor
 WITH_MANAGER_KEY=${WITH_MANAGER_KEY:-no}         # for applications that create the queues themselves
 SENDER_PRINCIPAL_ID=${SENDER_PRINCIPAL_ID:-}     # object id of the identity of the sending applications
 SYPHON_PRINCIPAL_ID=${SYPHON_PRINCIPAL_ID:-}     # object id of the identity of the syphon
+MONITOR_PRINCIPAL_ID=${MONITOR_PRINCIPAL_ID:-}   # object id of the identity of the monitor
 
 add_key() {  # GROUP NAMESPACE NAME RIGHT...
   group=$1 namespace=$2 name=$3
@@ -56,6 +57,7 @@ while [ "$index" -lt "$BACKLOG_QUEUE_COUNT" ]; do
     --query id --output tsv)
   add_role "$SENDER_PRINCIPAL_ID" "Azure Service Bus Data Sender" "$queue"
   add_role "$SYPHON_PRINCIPAL_ID" "Azure Service Bus Data Receiver" "$queue"
+  add_role "$MONITOR_PRINCIPAL_ID" "Azure Service Bus Data Receiver" "$queue"
   index=$((index + 1))
 done
 
@@ -64,15 +66,18 @@ if [ "$WITH_KEYS" = yes ]; then
   add_key "$SECONDARY_GROUP" "$SECONDARY" twinbus-sender Send
   add_key "$PRIMARY_GROUP" "$PRIMARY" twinbus-syphon Send
   add_key "$SECONDARY_GROUP" "$SECONDARY" twinbus-syphon Listen
+  add_key "$PRIMARY_GROUP" "$PRIMARY" twinbus-monitor Listen
+  add_key "$SECONDARY_GROUP" "$SECONDARY" twinbus-monitor Listen
 fi
 if [ "$WITH_MANAGER_KEY" = yes ]; then
   add_key "$SECONDARY_GROUP" "$SECONDARY" twinbus-manager Manage Send Listen
 fi
 
-# On the primary both send. Narrow the scope to the entities in question where that is wanted.
+# On the primary two send and one listens. Narrow the scope to the entities in question where that is wanted.
 primary_id=$(az servicebus namespace show --resource-group "$PRIMARY_GROUP" --name "$PRIMARY" --query id --output tsv)
 add_role "$SENDER_PRINCIPAL_ID" "Azure Service Bus Data Sender" "$primary_id"
 add_role "$SYPHON_PRINCIPAL_ID" "Azure Service Bus Data Sender" "$primary_id"
+add_role "$MONITOR_PRINCIPAL_ID" "Azure Service Bus Data Receiver" "$primary_id"
 """)
 
 

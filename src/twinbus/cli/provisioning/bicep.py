@@ -32,7 +32,7 @@ param secondaryName string%{secondary_default}
 
 param backlogQueueCount int = %{count}
 
-@description('Make authorization rules (keys) for sender and syphon.')
+@description('Make authorization rules (keys) for sender, syphon and monitor.')
 param withKeys bool = true
 
 @description('Make the key of the manager too: for applications that create the queues themselves.')
@@ -44,10 +44,14 @@ param senderPrincipalId string = ''
 @description('Object id of the identity of the syphon; empty: none.')
 param syphonPrincipalId string = ''
 
+@description('Object id of the identity of the monitor; empty: none.')
+param monitorPrincipalId string = ''
+
 var isSecondary = side == 'secondary'
 var isPrimary = !isSecondary
 var hasSender = !empty(senderPrincipalId)
 var hasSyphon = !empty(syphonPrincipalId)
+var hasMonitor = !empty(monitorPrincipalId)
 var hasManagerKey = isSecondary && withManagerKey
 
 resource bus 'Microsoft.ServiceBus/namespaces@2021-11-01' existing = {
@@ -78,6 +82,14 @@ resource syphonKey 'Microsoft.ServiceBus/namespaces/AuthorizationRules@2021-11-0
   name: 'twinbus-syphon'
   properties: {
     rights: [isSecondary ? 'Listen' : 'Send']
+  }
+}
+
+resource monitorKey 'Microsoft.ServiceBus/namespaces/AuthorizationRules@2021-11-01' = if (withKeys) {
+  parent: bus
+  name: 'twinbus-monitor'
+  properties: {
+    rights: ['Listen']
   }
 }
 
@@ -116,7 +128,19 @@ resource syphonOnBacklog 'Microsoft.Authorization/roleAssignments@2022-04-01' = 
   }
 ]
 
-// On the primary both send. Narrow the scope to the entities in question where that is wanted.
+resource monitorOnBacklog 'Microsoft.Authorization/roleAssignments@2022-04-01' = [
+  for index in range(0, backlogQueueCount): if (isSecondary && hasMonitor) {
+    name: guid(bus.id, string(index), monitorPrincipalId, dataReceiver)
+    scope: backlog[index]
+    properties: {
+      principalId: monitorPrincipalId
+      principalType: 'ServicePrincipal'
+      roleDefinitionId: dataReceiver
+    }
+  }
+]
+
+// On the primary two send and one listens. Narrow the scope to the entities in question where that is wanted.
 resource senderOnPrimary 'Microsoft.Authorization/roleAssignments@2022-04-01' = if (isPrimary && hasSender) {
   name: guid(bus.id, senderPrincipalId, dataSender)
   scope: bus
@@ -134,6 +158,16 @@ resource syphonOnPrimary 'Microsoft.Authorization/roleAssignments@2022-04-01' = 
     principalId: syphonPrincipalId
     principalType: 'ServicePrincipal'
     roleDefinitionId: dataSender
+  }
+}
+
+resource monitorOnPrimary 'Microsoft.Authorization/roleAssignments@2022-04-01' = if (isPrimary && hasMonitor) {
+  name: guid(bus.id, monitorPrincipalId, dataReceiver)
+  scope: bus
+  properties: {
+    principalId: monitorPrincipalId
+    principalType: 'ServicePrincipal'
+    roleDefinitionId: dataReceiver
   }
 }
 """)

@@ -14,10 +14,11 @@ RECEIVER_ROLE_ID = "4f6d3b9b-027b-4f4c-9142-0e5a2a2247e0"
 """Azure Service Bus Data Receiver."""
 
 ROLES = """\
-Three roles, none with more rights than it needs:
+Four roles, none with more rights than it needs:
   manager  Manage on the secondary: creates backlog queues. Whoever applies this file has done that.
   sender   Send on the primary's entities and on the backlog queues: applications that send.
   syphon   Listen on the backlog queues, Send on the primary's entities: whoever brings the messages home.
+  monitor  Listen on the backlog queues and on the primary's entities: whoever looks at the pair, as twinbus status.
 Each is either a key (an authorization rule) or an identity (a role assignment); a key is for a whole namespace."""
 
 

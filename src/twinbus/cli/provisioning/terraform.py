@@ -52,7 +52,7 @@ variable "backlog_queue_count" {
 }
 
 variable "with_keys" {
-  description = "Make authorization rules (keys) for sender and syphon."
+  description = "Make authorization rules (keys) for sender, syphon and monitor."
   type        = bool
   default     = true
 }
@@ -71,6 +71,12 @@ variable "sender_principal_id" {
 
 variable "syphon_principal_id" {
   description = "Object id of the identity of the syphon; empty: none."
+  type        = string
+  default     = ""
+}
+
+variable "monitor_principal_id" {
+  description = "Object id of the identity of the monitor; empty: none."
   type        = string
   default     = ""
 }
@@ -119,6 +125,15 @@ resource "azurerm_servicebus_namespace_authorization_rule" "syphon" {
   manage       = false
 }
 
+resource "azurerm_servicebus_namespace_authorization_rule" "monitor" {
+  for_each     = { for side, id in local.namespaces : side => id if var.with_keys }
+  name         = "twinbus-monitor"
+  namespace_id = each.value
+  send         = false
+  listen       = true
+  manage       = false
+}
+
 resource "azurerm_servicebus_namespace_authorization_rule" "manager" {
   count        = var.with_manager_key ? 1 : 0
   name         = "twinbus-manager"
@@ -142,7 +157,14 @@ resource "azurerm_role_assignment" "syphon_on_backlog" {
   principal_id         = var.syphon_principal_id
 }
 
-# On the primary both send. Narrow the scope to the entities in question where that is wanted.
+resource "azurerm_role_assignment" "monitor_on_backlog" {
+  count                = var.monitor_principal_id == "" ? 0 : var.backlog_queue_count
+  scope                = azurerm_servicebus_queue.backlog[count.index].id
+  role_definition_name = "Azure Service Bus Data Receiver"
+  principal_id         = var.monitor_principal_id
+}
+
+# On the primary two send and one listens. Narrow the scope to the entities in question where that is wanted.
 resource "azurerm_role_assignment" "sender_on_primary" {
   count                = var.sender_principal_id == "" ? 0 : 1
   scope                = local.namespaces.primary
@@ -155,6 +177,13 @@ resource "azurerm_role_assignment" "syphon_on_primary" {
   scope                = local.namespaces.primary
   role_definition_name = "Azure Service Bus Data Sender"
   principal_id         = var.syphon_principal_id
+}
+
+resource "azurerm_role_assignment" "monitor_on_primary" {
+  count                = var.monitor_principal_id == "" ? 0 : 1
+  scope                = local.namespaces.primary
+  role_definition_name = "Azure Service Bus Data Receiver"
+  principal_id         = var.monitor_principal_id
 }
 """)
 
