@@ -57,7 +57,7 @@ from twinbus.namespace.store.memory import MemoryStore
 from twinbus.namespace.store.sqlite import SqliteStore
 from twinbus.namespace.tls import Tls, given_identity, open_tls
 from twinbus.namespace.turns import Turns
-from twinbus.namespace.wire import Wire
+from twinbus.namespace.wire import Wire, read_buffer
 from twinbus.options import NamespaceOptions
 
 logger = logging.getLogger("twinbus.namespace")
@@ -87,6 +87,7 @@ class NamespaceServer:
         self.faults = FaultBook(random.random, self._throttle)
         self.wires: set[Wire] = set()
         self.held_wires: set[Wire] = set()
+        self.buffer = read_buffer()
         self._controls: Controls | None = None
         self._tls: Tls | None = None
         self._http: HttpDoor | None = None

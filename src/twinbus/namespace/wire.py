@@ -34,9 +34,12 @@ PILE_BYTES = 4 * WRITE_BUFFER_BYTES
 """With more than this unsent, the peer is not even listened to: it gets what it asked for, and does not take it."""
 
 
-# One for all of them: what is read is copied out at once.
-_KNOWN_BUFFER = memoryview(bytearray(READ_BYTES))
-_STRANGER_BUFFER = _KNOWN_BUFFER[:STRANGER_READ_BYTES]
+def read_buffer() -> memoryview:
+    """One is enough for all connections of an event loop, because what is read is copied out at once.
+
+    It must not be shared between loops: each runs on a thread of its own, and one would overwrite what the other reads.
+    """
+    return memoryview(bytearray(READ_BYTES))
 
 
 class House(Protocol):
@@ -48,6 +51,8 @@ class House(Protocol):
     wires: set[Wire]
     held_wires: set[Wire]
     """Those of them that are not read for now."""
+    buffer: memoryview
+    """What connections are read into, see `read_buffer`."""
 
     @property
     def is_overloaded(self) -> bool: ...
@@ -82,10 +87,10 @@ class Wire(Voice, asyncio.BufferedProtocol):
     # --- called by asyncio ---
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return _KNOWN_BUFFER if self.is_known else _STRANGER_BUFFER
+        return self._house.buffer if self.is_known else self._house.buffer[:STRANGER_READ_BYTES]
 
     def buffer_updated(self, size: int) -> None:
-        self.data_received(bytes((_KNOWN_BUFFER if self.is_known else _STRANGER_BUFFER)[:size]))
+        self.data_received(bytes(self._house.buffer[:size]))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
