@@ -36,7 +36,7 @@ def test_no_block_of_code_hides_as_text() -> None:
 
 
 def test_what_is_shown_as_text_is_compared_or_says_what_it_is() -> None:
-    """Outputs are compared by test_shell_blocks.py, those of the tutorial and the texts of `--help` by their own tests."""
+    """Outputs are compared by test_shell_blocks.py; the tutorial and the texts of `--help` have tests of their own."""
     shown = [block for block in all_blocks() if block.language == "text"]
     elsewhere = (DOCS / "tutorial.md", DOCS / "reference" / "cli.md")
     unsaid = [

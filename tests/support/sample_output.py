@@ -1,11 +1,11 @@
 """Outputs that pages show, compared with what the program prints.
 
-A block of text is the output of the shell block above it if it has the mark `<!-- output: lines -->`: each of its lines is
-printed, in this order, and others may stand between; with `<!-- output: all -->` nothing else is printed. Anything else
-that is shown as text says what it is: `<!-- not output: a grammar -->`.
+A block of text is the output of the shell block above it if it has the mark `<!-- output: lines -->`: each of its
+lines is printed, in this order, and others may stand between; with `<!-- output: all -->` nothing else is printed.
+Anything else that is shown as text says what it is: `<!-- not output: a grammar -->`.
 
-One rule says what may differ (`comparable`): lengths of time, sizes with a unit, times of day, addresses, ids, the number of
-a backlog queue, and how wide columns are. Everything else, counts above all, is as the program prints it.
+One rule says what may differ (`comparable`): lengths of time, sizes with a unit, times of day, addresses, ids, the
+number of a backlog queue, and how wide columns are. Everything else, counts above all, is as the program prints it.
 """
 
 from __future__ import annotations

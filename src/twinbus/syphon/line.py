@@ -239,7 +239,7 @@ class Line:
         return await self._ask("$cbs", properties, token)
 
     async def _ask(self, address: str, properties: dict[str, Value], body: Value) -> Answer:
-        # One for all who ask at the same time: a namespace keeps few links for a peer whose first token it has not seen.
+        # One for all who ask at the same time: a namespace keeps few links for a peer that has shown no token yet.
         async with self._beginning.setdefault(address, asyncio.Lock()):
             conversation = self._conversations.get(address)
             if conversation is None or not conversation.is_open:
