@@ -11,7 +11,8 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from token_makers import scoped_to
 
-from twinbus.cli.commands.status import report
+from twinbus.cli.status_text import report
+from twinbus.client.health import Check, Health, judge
 from twinbus.client.inspection import inspect
 from twinbus.client.namespace import Namespace
 from twinbus.client.reports import Inspection
@@ -20,6 +21,7 @@ from twinbus.testing import LocalNamespace, NamespacePair
 
 QUEUES = [f"contoso/x-servicebus-transfer/{index}" for index in range(2)]
 BACKLOG = {"max_size_mb": 5120, "max_delivery_count": 2_147_483_647, "dead_letter_on_expiration": True}
+BACKLOG_ONLY = frozenset({Check.FAILOVER, Check.BACKLOG})
 LONG_S = 10.0
 """More than whoever is well needs, also on a busy machine."""
 AWAY_S = 4.0
@@ -51,7 +53,7 @@ def send(spaces: NamespacePair, path: str, count: int) -> None:
 
 def test_an_empty_pair_is_well(spaces: NamespacePair) -> None:
     seen = look(spaces)
-    assert seen.is_well
+    assert judge(seen, BACKLOG_ONLY).health is Health.HEALTHY
     assert (seen.primary.is_reachable, seen.primary.problem, seen.primary.name) == (True, None, "contoso")
     assert (seen.secondary.is_reachable, seen.secondary.problem, seen.secondary.name) == (True, None, "backup")
     assert [(queue.path, queue.exists, queue.differs) for queue in seen.queues] == [(path, True, ()) for path in QUEUES]
@@ -84,7 +86,7 @@ def test_other_settings_and_more_queues_are_told(spaces: NamespacePair) -> None:
     seen = look(spaces)
     assert seen.queues[1].differs == ("max_size_in_megabytes is 1024, not 5120", "lock_duration is 0:00:30, not PT1M")
     assert [queue.path for queue in seen.extra] == ["contoso/x-servicebus-transfer/2"]
-    assert seen.is_well, "they are accepted as they are"
+    assert judge(seen, BACKLOG_ONLY).health is Health.HEALTHY, "they are accepted as they are"
 
 
 @pytest.mark.parametrize("rule", [None, "syphon"])
@@ -96,8 +98,8 @@ def test_what_lies_beyond_the_count_is_counted_and_shown(spaces: NamespacePair, 
     seen = look(spaces, rule)
     assert [(queue.path[-2:], queue.active) for queue in seen.extra] == [("/2", 0), ("57", 3)]
     assert (seen.waiting_messages, seen.doubt) == (4, None)
-    assert seen.is_well
-    shown = report(seen)
+    assert judge(seen, BACKLOG_ONLY).health is Health.WAITING
+    shown = report(seen, judge(seen))
     assert "waiting    4 messages" in shown
     assert "beyond --count: a sender elsewhere has more backlog queues" in shown
     assert [queue["active"] for queue in seen.as_dict()["extra_queues"]] == [0, 3]
@@ -108,8 +110,8 @@ def test_who_may_not_look_everywhere_is_never_told_that_nothing_waits(spaces: Na
     seen = inspect(reach(spaces.primary), narrow, 1, attempt_s=LONG_S, admin_s=LONG_S)
     assert (seen.queues[0].active, seen.waiting_messages, seen.waiting_at_least) == (0, None, 0)
     assert "whether messages lie in backlog queue 1 and 98 more cannot be told" in (seen.doubt or "")
-    assert (seen.doubt or "") in report(seen)
-    assert "waiting    ? messages" in report(seen)
+    assert (seen.doubt or "") in report(seen, judge(seen))
+    assert "waiting    ? messages" in report(seen, judge(seen))
 
 
 def test_a_missing_queue_is_told(spaces: NamespacePair) -> None:
@@ -139,7 +141,7 @@ def test_a_key_to_listen_counts_by_peeking_and_sees_the_oldest_message(spaces: N
     ]
     assert (seen.waiting_messages, seen.waiting_at_least, seen.unread_queues) == (300, 300, 0)
     assert seen.oldest_age_s is not None
-    assert seen.is_well
+    assert judge(seen, BACKLOG_ONLY).health is Health.WAITING
     assert seen.secondary.problem is None
     assert (seen.size_bytes, seen.capacity_hours) == (None, None), "that would need Manage"
 
@@ -164,7 +166,7 @@ def test_a_side_that_is_away_is_told_in_time(spaces: NamespacePair, side: str, h
         "primary": side != "primary",
         "secondary": side != "secondary",
     }
-    assert not seen.is_well
+    assert judge(seen).health is Health.FAILING
 
 
 def test_one_namespace_is_no_pair(spaces: NamespacePair) -> None:

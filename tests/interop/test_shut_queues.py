@@ -143,7 +143,7 @@ def test_a_dry_run_tells_what_it_sees_and_which_queue_would_not_be_emptied(
 @pytest.mark.parametrize("kind", SHUT)
 @pytest.mark.parametrize("rule", [None, "syphon"])
 @pytest.mark.parametrize("count", ["2", "1"])
-def test_status_names_the_queue_counts_what_it_sees_and_ends_with_one(
+def test_status_names_the_queue_counts_what_it_sees_and_calls_it_failing(
     spaces: NamespacePair,
     kind: str,
     rule: str | None,
@@ -154,15 +154,15 @@ def test_status_names_the_queue_counts_what_it_sees_and_ends_with_one(
     make(spaces, PATHS[1], **SHUT[kind][0])
     if rule is not None:
         monkeypatch.setenv("TWINBUS_SECONDARY", spaces.secondary.connection_string_for(rule))
-    assert run(["status", "--count", count]) == 1
-    out, err = capsys.readouterr()
+    assert run(["status", "--count", count]) == 10
+    out, _ = capsys.readouterr()
     assert f"\n{PATHS[1]} cannot be emptied: " in out
     assert "waiting    0 messages" not in out
-    assert PATHS[1] in err
-    assert run(["status", "--count", count, "--json"]) == 1
+    assert PATHS[1] in out.splitlines()[0]
+    assert run(["status", "--count", count, "--json"]) == 10
     told = json.loads(capsys.readouterr().out)
-    assert (told["is_well"], told["waiting_messages"], told["waiting_at_least"], told["unread_queues"]) == (
-        False,
+    assert (told["verdict"], told["waiting_messages"], told["waiting_at_least"], told["unread_queues"]) == (
+        "failing",
         None,
         0,
         1,

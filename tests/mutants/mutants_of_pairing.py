@@ -207,6 +207,14 @@ PAIRING = (
     ),
     Mutant(
         "X7",
+        "client/health.py",
+        "        health = Health.UNKNOWN if unknown else Health.HEALTHY",
+        "        health = Health.HEALTHY",
+        "a pair is called healthy although not everything could be asked",
+        "test_the_verdict_is_what_was_proven",
+    ),
+    Mutant(
+        "X7",
         "syphon/backlog_look.py",
         "LOOK_EVERY_MS = 25_000",
         "LOOK_EVERY_MS = 30_000",

@@ -32,7 +32,7 @@ from twinbus.cli.commands.pipeline import pipeline_commands
 from twinbus.cli.commands.receive import FEWER, receive
 from twinbus.cli.commands.send import send
 from twinbus.cli.commands.serve import serve
-from twinbus.cli.commands.status import status
+from twinbus.cli.commands.status import HEALTHY, UNSURE, status
 from twinbus.cli.commands.syphon import syphon_commands
 from twinbus.cli.exit_codes import ExitCode, exit_codes
 from twinbus.errors import OptionsError, TwinbusError
@@ -45,7 +45,7 @@ Examples:
   twinbus demo                   watch a namespace being killed, lose nothing
   twinbus fault add no-send      make the namespace refuse every send
   twinbus pair                   make two namespaces ready for an outage
-  twinbus status                 do both answer, what lies in the backlog
+  twinbus status                 is the pair healthy, what waits where
   twinbus syphon --until-empty   bring everything home that lies there
   twinbus drill --entity orders  make a queue fail, measure how that goes
   twinbus serve --help           what can be chosen; every command has one"""
@@ -84,7 +84,10 @@ app.command(epilog=exit_codes(not_all=FEWER), short_help="Look at messages, or t
 app.command(epilog=exit_codes(), short_help="Copy namespaces while they work.")(backup)
 app.command(epilog=exit_codes(), short_help="Measure what a namespace does.")(bench)
 app.command(epilog=exit_codes(not_all=NOT_EXACT), short_help="Make two namespaces ready for an outage.")(pair)
-app.command(epilog=exit_codes(), short_help="Show how a pair is doing.")(status)
+app.command(
+    epilog=exit_codes(done=HEALTHY, not_all=UNSURE, verdicts=True),
+    short_help="Show how a pair is doing, in one verdict.",
+)(status)
 app.command(epilog=exit_codes(not_all=NOT_PUT_BACK), short_help="Make an entity fail on purpose, and measure.")(drill)
 app.add_typer(fault_commands(), name="fault")
 app.add_typer(ledger_commands(), name="ledger", short_help="Look at what was recorded, and see if all is there.")

@@ -158,7 +158,6 @@ def errors_page() -> str:
         "Errors",
         ERRORS_TEXT.strip("\n"),
         "",
-        "<!-- not output: a tree of classes -->",
         "```text",
         tree,
         "```",

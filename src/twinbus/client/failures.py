@@ -7,6 +7,7 @@ its condition. So the whole chain of causes is looked at, the innermost AMQP err
 
 from __future__ import annotations
 
+import html
 import re
 import signal
 import struct
@@ -82,6 +83,10 @@ _WRITE_FAILED = "Can not send frame out"
 
 _CONDITION_IN_TEXT = re.compile(r"\s*Error condition: [^\s]+\.?(?=\s|$)")
 _SECRET = re.compile(r"(?i)(SharedAccessKey=|SharedAccessSignature[= ])[^\s;,\"']+")
+_DETAIL = re.compile(r"<Detail>(?:\s*SubCode=\d{5}\.)?\s*(.*?)\s*</Detail>", re.DOTALL | re.IGNORECASE)
+_DOCUMENT = re.compile(r"(?:\s*Content:)?\s*<(?:\?xml|!DOCTYPE|html|Error)\b.*", re.DOTALL | re.IGNORECASE)
+"""What an administration answered with, in XML or as a page: nobody reads that in one line."""
+KEY_REFUSED = "the key or token is refused"
 _TEXT_MAX = 300
 _LAYERS_MAX = 8
 
@@ -165,10 +170,20 @@ def _code_of(handler: object) -> CodeType | None:
 
 
 def one_line(error: BaseException) -> str:
-    """What an exception says, in one line and without secrets."""
-    said = _CONDITION_IN_TEXT.sub("", " ".join(str(error).split()))
+    """What an exception says, in one line, without secrets and without the document that it came in."""
+    said = _CONDITION_IN_TEXT.sub("", " ".join(_said(error).split()))
     text = _SECRET.sub(r"\1***", said).strip() or type(error).__name__
     return text if len(text) <= _TEXT_MAX else f"{text[: _TEXT_MAX - 1]}…"
+
+
+def _said(error: BaseException) -> str:
+    said = str(error)
+    detail = _DETAIL.search(said)
+    if detail is not None:
+        return html.unescape(detail[1])
+    if any(isinstance(layer, TokenAuthFailure) for layer in _layers(error)):
+        return KEY_REFUSED  # the SDK says no more of it than that there was an error
+    return _DOCUMENT.sub("", said)
 
 
 def _layers(error: BaseException) -> Iterator[BaseException]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import monotonic
 
 from azure.servicebus import (
@@ -26,10 +27,22 @@ GRACE_S = 1.0
 
 
 def peek_depth(
-    client: ServiceBusClient, path: str, messages_max: int, *, deadline_s: float, watchdog: Watchdog, cost: LookCounter
+    client: ServiceBusClient,
+    path: str,
+    messages_max: int,
+    *,
+    deadline_s: float,
+    watchdog: Watchdog,
+    cost: LookCounter,
+    session_id: str | None = None,
+    met: Callable[[ServiceBusReceivedMessage], None] | None = None,
 ) -> Depth | Failure:
-    """What lies in a queue. Nothing is taken and nothing is locked; `cost` hears of every peek."""
-    looking = _Looking(client.get_queue_receiver(path), messages_max, deadline_s, watchdog, cost)
+    """What lies in a queue. Nothing is taken and nothing is locked; `cost` hears of every peek.
+
+    `met` is called with every message that is seen waiting. With `session_id` that session is looked into.
+    """
+    receiver = client.get_queue_receiver(path, session_id=session_id)
+    looking = _Looking(receiver, messages_max, deadline_s, watchdog, cost, met)
     try:
         return within(deadline_s + GRACE_S, looking.run)
     except Exception as error:
@@ -46,7 +59,9 @@ class _Looking:
         deadline_s: float,
         watchdog: Watchdog,
         cost: LookCounter,
+        met: Callable[[ServiceBusReceivedMessage], None] | None,
     ) -> None:
+        self._met = met
         self.busy_until: float | None = monotonic() + deadline_s
         self._cost = cost
         self._receiver = receiver
@@ -65,7 +80,12 @@ class _Looking:
                     ask.most, sequence_number=ask.from_sequence, timeout=max(0.001, self._until - monotonic())
                 )
                 self._cost.peeked([glimpse_of(message).size + DELIVERY_BYTES for message in found])
-                ask = flow.send([_peeked(message) for message in found])
+                peeked = [_peeked(message) for message in found]
+                if self._met is not None:
+                    for message, seen in zip(found, peeked, strict=True):
+                        if seen.is_waiting:
+                            self._met(message)
+                ask = flow.send(peeked)
         except StopIteration as done:
             depth: Depth = done.value
             return depth

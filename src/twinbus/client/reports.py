@@ -28,6 +28,34 @@ class SideReport:
     is_reachable: bool
     problem: str | None = None
     """What it said instead of letting us in, or why it said nothing."""
+    refuses_key: bool = False
+    """It answers, and refuses the key whatever is asked for: so nothing is known of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbilityReport:
+    """Whether one thing can be done with an entity."""
+
+    works: bool | None
+    """None: unknown, because it could not be asked."""
+    why: str | None = None
+    """Why it does not work, or is unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntityReport:
+    """One queue or topic of the primary."""
+
+    entity: str
+    kind: str
+    sending: AbilityReport
+    receiving: AbilityReport
+    """Of a topic: from all of its subscriptions."""
+    managing: AbilityReport
+    waiting: int | None = None
+    """Messages for it in the backlog, exactly; None: not all messages there were looked at."""
+    waiting_at_least: int = 0
+    """Messages for it that were seen there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +66,8 @@ class QueueReport:
     exists: bool | None
     problem: str | None = None
     """Why it can be neither sent to nor read with this credential; None: it can."""
+    refuses_key: bool = False
+    """That is because the key is refused: so nothing is known of the queue itself."""
     takes_messages: bool | None = None
     """Whether a link to send was opened; None: the credential may not send, as that of a syphon."""
     is_readable: bool = False
@@ -52,6 +82,9 @@ class QueueReport:
     at_least: int = 0
     """A lower bound of that, from the messages that were seen."""
     dead_letters: int | None = None
+    """Messages in quarantine, exactly."""
+    dead_letters_at_least: int = 0
+    """A lower bound of that, from those that were seen."""
     size_bytes: int | None = None
     size_bytes_max: int | None = None
     oldest_age_s: float | None = None
@@ -80,15 +113,13 @@ class Inspection:
     """Why nobody can say that there are no more than these; None: there are not."""
     unlisted: str | None = None
     """Why counts and settings are unknown; None: they are known."""
+    entities: tuple[EntityReport, ...] = ()
+    """Queues and topics of the primary, if they were asked about."""
+    entities_unlisted: str | None = None
+    """Why nobody can say that these are all; None: they are, or are those that were named."""
     earlier: Inspection | None = None
     """A look before this one, to compare with."""
     cost: LookCost = field(default_factory=LookCost)
-
-    @property
-    def is_well(self) -> bool:
-        """Both sides are there, every backlog queue takes messages, and none keeps them."""
-        sides = self.primary.is_reachable and self.secondary.is_reachable
-        return sides and all(queue.problem is None for queue in self.queues) and not self.shut
 
     @property
     def shut(self) -> list[QueueReport]:
@@ -175,9 +206,10 @@ class Inspection:
             "secondary": asdict(self.secondary),
             "queues": [asdict(queue) | {"syphon_seen": queue.syphon_seen} for queue in self.queues],
             "extra_queues": [asdict(queue) | {"syphon_seen": queue.syphon_seen} for queue in self.extra],
+            "entities": [asdict(entity) for entity in self.entities],
+            "entities_unlisted": self.entities_unlisted,
             "doubt": self.doubt,
             "unlisted": self.unlisted,
-            "is_well": self.is_well,
             "waiting_messages": self.waiting_messages,
             "waiting_at_least": self.waiting_at_least,
             "unread_queues": self.unread_queues,

@@ -199,3 +199,26 @@ def test_an_answer_without_numbers_is_an_answer() -> None:
     failure = describe(wrapped(KeyError(b"sequence-numbers")), sending=True)
     assert (failure.kind, failure.in_doubt) == (FailureKind.REJECTED, False)
     assert describe(wrapped(KeyError("other")), sending=True).kind is FailureKind.INTERNAL
+
+
+XML = '<?xml version="1.0"?><Error><Code>401</Code><Detail>SubCode=40100. no &lt;Manage&gt;</Detail></Error>'
+
+
+@pytest.mark.parametrize(
+    ("said", "line"),
+    [
+        (f"Operation returned an invalid status 'Unauthorized' Content: {XML}", "no <Manage>"),
+        ("Bad Gateway Content: <html><body>no backend</body></html>", "Bad Gateway"),
+        ("Busy <?xml version='1.0'?><Other/>", "Busy"),
+        ("orders < invoices", "orders < invoices"),
+    ],
+)
+def test_what_an_administration_says_is_shown_without_its_document(said: str, line: str) -> None:
+    assert one_line(HttpResponseError(said)) == line
+
+
+def test_a_refused_key_is_said_to_be_refused() -> None:
+    assert (
+        describe(ServiceBusAuthenticationError(error=bad_token(401)), sending=False).text
+        == "the key or token is refused"
+    )

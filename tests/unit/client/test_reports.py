@@ -25,7 +25,6 @@ def test_what_nobody_may_read_is_unknown() -> None:
     unknown = (seen.waiting_messages, seen.dead_letters, seen.size_bytes, seen.oldest_age_s, seen.capacity_hours)
     assert unknown == (None,) * 5
     assert seen.syphon_seen is None
-    assert seen.is_well
 
 
 def test_a_sum_with_an_unknown_part_is_unknown() -> None:
@@ -63,11 +62,6 @@ def test_a_syphon_shows_by_what_it_has_had_in_hand() -> None:
     assert look(untouched).syphon_seen is False
     assert look(untouched, replace(FULL, oldest_was_delivered=True)).syphon_seen is True
     assert look(untouched, earlier=look(replace(untouched, active=6), at=1.0)).syphon_seen is True, "it shrinks"
-
-
-def test_a_queue_that_takes_nothing_is_not_well() -> None:
-    assert not look(replace(FULL, problem="disabled")).is_well
-    assert not replace(look(FULL), secondary=replace(SIDE, is_reachable=False)).is_well
 
 
 @pytest.mark.parametrize("queue", [UNKNOWN, EMPTY, FULL])

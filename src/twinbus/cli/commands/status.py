@@ -1,15 +1,18 @@
-"""`twinbus status`: how a pair is doing, seen from outside."""
+"""`twinbus status`: how a pair is doing, seen from outside, in one verdict."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from twinbus.cli import interrupts
 from twinbus.cli.bars import Bar
+from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.namespaces import (
     AsJson,
     Config,
@@ -24,19 +27,19 @@ from twinbus.cli.namespaces import (
     name_of,
     seconds,
 )
-from twinbus.errors import TwinbusError
+from twinbus.errors import OptionsError
 
 if TYPE_CHECKING:
+    from twinbus.client.health import Check, Health
     from twinbus.client.namespace import Namespace
-    from twinbus.client.reports import Inspection, QueueReport, SideReport
+    from twinbus.client.reports import Inspection
     from twinbus.syphon.survey import Survey
 
-UNKNOWN, EMPTY = "?", "-"
-SESSIONS_SHOWN = 20
 LOOK_EVERY_S = 0.2
-EXTRA = "beyond --count"
-SHUT = "not emptied"
-SYPHON_WORDS = {True: "seen", False: "no syphon seen: the oldest message lies untouched", None: "cannot be told"}
+EVERY_S = (1.0, 25.0)
+"""From the start of a look to that of the next, with --watch: what is shown is never older than 30 s."""
+HEALTHY = "healthy: everything works, and nothing waits in the backlog"
+UNSURE = "unknown: the first line says what could not be asked"
 _UNITS = ("B", "KB", "MB", "GB", "TB")
 
 
@@ -47,6 +50,20 @@ def status(
     credential: Credential = None,
     count: QueueCount = 10,
     primary_name: PrimaryName = None,
+    entity: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Ask about this queue or topic of the primary. Repeat for more.  [default: all]"
+        ),
+    ] = None,
+    check: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="WHAT",
+            help="The verdict is about this only: sending, receiving, managing, failover or backlog. Repeat for more."
+            "  [default: all]",
+        ),
+    ] = None,
     timeout: Timeout = "5s",
     again_after: Annotated[
         str | None,
@@ -59,42 +76,138 @@ def status(
             help="Also tell, by peeking through the backlog, what lies there for which entity and session.",
         ),
     ] = False,
+    show_all: Annotated[bool, typer.Option("--all", help="Also show backlog queues that work and are empty.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")] = False,
+    every: Annotated[
+        str, typer.Option(metavar="TIME", help="With --watch: from one look to the next, 1s to 25s.")
+    ] = "5s",
     as_json: AsJson = False,
 ) -> None:
-    """Show whether both namespaces answer, and what lies in the backlog.
+    """Show in one verdict how a pair is doing, then what it is made of.
 
-    Nothing is changed and no message is taken; everything is as of now. Settings, sizes and dead letters need Manage on
-    the secondary. How many messages wait, and since when, needs Listen: without Manage they are counted by peeking, up
-    to 1000 a queue, and "1,000+" says that there are more. What may not be read is shown as "?" (null in JSON). Exit
-    code 1 if one of the two does not answer, a backlog queue can be neither sent to nor read, or no syphon can empty
-    one: it demands sessions, forwards, or is disabled.
+    The verdict is healthy, failing, failed over, waiting or unknown; the exit code says the same. Each is proven, or it
+    is unknown, and the first line names what could not be asked. Nothing is changed and no message is taken.
+
+    Every entity of the primary is asked whether it takes messages (by a ping where the namespace drops pings, else by
+    a link), gives them out (by a peek) and can be managed. A key without Manage cannot list entities: name them with
+    --entity. A key that lacks other rights can still prove a part: choose it with --check.
+
+    Settings, sizes and room need Manage on the secondary. How many messages wait, and since when, needs Listen: without
+    Manage they are counted by peeking, up to 1000 a queue, and "1,000+" says that there are more. What may not be read
+    is shown as "?" (null in JSON).
+
+    With --watch the verdict is shown anew with every look. What a look could not find out is shown as of the last look
+    that could, with its age. Ctrl-C ends it with the exit code of the last verdict.
 
     \b
     Examples:
       twinbus status
+      twinbus status --watch
+      twinbus status --entity orders --check sending --check backlog
       twinbus status --again-after 10s
       twinbus status --sessions
       twinbus status --json
     """
-    from twinbus.client.inspection import inspect
-
     check_count(count)
     attempt_s = seconds("--timeout", timeout)
     wait_s = None if again_after is None else seconds("--again-after", again_after)
+    every_s = _every(every)
+    checks = _checks(check or [])
     here, there = both(primary, secondary, config, credential)
+
+    def look(earlier: Inspection | None = None) -> Inspection:
+        from twinbus.client.inspection import inspect
+
+        names = tuple(entity or ())
+        return inspect(
+            here, there, count, primary_name=primary_name, attempt_s=attempt_s, earlier=earlier, entities=names
+        )
+
+    if watch:
+        raise typer.Exit(_watch(look, checks, every_s, as_json=as_json, show_all=show_all))
     with Bar("looking at both") as bar:
-        seen = inspect(here, there, count, primary_name=primary_name, attempt_s=attempt_s)
+        seen = look()
         if wait_s is not None:
             _wait(wait_s, bar)
-            seen = inspect(here, there, count, primary_name=primary_name, attempt_s=attempt_s, earlier=seen)
-    can_look = sessions and seen.secondary.is_reachable
-    found = _look_through(here, there, count, primary_name, attempt_s) if can_look else None
+            seen = look(seen)
+    interrupts.check()
+    found = None
+    if sessions and seen.secondary.is_reachable and not seen.secondary.refuses_key:
+        found = _look_through(here, there, count, primary_name, attempt_s)
+    raise typer.Exit(_show(seen, checks, found, as_json=as_json, show_all=show_all))
+
+
+def _show(
+    seen: Inspection, checks: frozenset[Check], found: Survey | None, *, as_json: bool, show_all: bool
+) -> ExitCode:
+    from twinbus.cli.status_text import as_dict, report, sessions_table
+    from twinbus.client.health import judge
+
+    judgement = judge(seen, checks)
     if as_json:
-        typer.echo(json.dumps(seen.as_dict() | ({} if found is None else {"backlog": found.as_dict()})))
+        typer.echo(
+            json.dumps(as_dict(seen, judgement, checks) | ({} if found is None else {"backlog": found.as_dict()}))
+        )
     else:
-        typer.echo("\n\n".join([report(seen), *([] if found is None else [sessions_table(found)])]))
-    if not seen.is_well:
-        raise TwinbusError(_trouble(seen))
+        tables = [] if found is None else [sessions_table(found)]
+        typer.echo("\n\n".join([report(seen, judgement, checks, show_all=show_all), *tables]))
+    return exit_code(judgement.health)
+
+
+def exit_code(health: Health) -> ExitCode:
+    from twinbus.client.health import Health
+
+    return {
+        Health.HEALTHY: ExitCode.DONE,
+        Health.UNKNOWN: ExitCode.NOT_ALL,
+        Health.FAILING: ExitCode.FAILING,
+        Health.FAILED_OVER: ExitCode.FAILED_OVER,
+        Health.WAITING: ExitCode.WAITING,
+    }[health]
+
+
+def _checks(words: list[str]) -> frozenset[Check]:
+    from twinbus.client.health import EVERYTHING, Check
+
+    unknown = [word for word in words if word not in set(Check)]
+    if unknown:
+        raise OptionsError(f"--check takes {', '.join(Check)}, got {unknown[0]!r}")
+    return frozenset(map(Check, words)) or EVERYTHING
+
+
+def _every(text: str) -> float:
+    every_s = seconds("--every", text)
+    if not EVERY_S[0] <= every_s <= EVERY_S[1]:
+        raise OptionsError(f"--every must be from {EVERY_S[0]:g}s to {EVERY_S[1]:g}s, got {text}")
+    return every_s
+
+
+def _watch(
+    look: Callable[[Inspection | None], Inspection],
+    checks: frozenset[Check],
+    every_s: float,
+    *,
+    as_json: bool,
+    show_all: bool,
+) -> int:
+    """Until Ctrl-C; the exit code of the last verdict."""
+    from twinbus.cli.status_watch import Watch
+
+    with Watch(checks, as_json=as_json, show_all=show_all) as shown:
+        try:
+            seen = None
+            while True:
+                began = time.monotonic()
+                seen = look(seen)
+                interrupts.check()
+                shown.show(seen)
+                _pause(max(0.0, began + every_s - time.monotonic()))
+        except KeyboardInterrupt:
+            return ExitCode.INTERRUPTED if shown.last is None else exit_code(shown.last.health)
+
+
+def _pause(length_s: float) -> None:
+    time.sleep(length_s)
 
 
 def _wait(length_s: float, bar: Bar) -> None:
@@ -116,125 +229,13 @@ def _look_through(here: Namespace, there: Namespace, count: int, primary_name: s
     return asyncio.run(look_through(ends, SyphonOptions(attempt_s=attempt_s)))
 
 
-def sessions_table(found: Survey) -> str:
-    """Who sends with order has these go on into the backlog until they are home."""
-    from twinbus.cli import draw
-
-    rows = [
-        (entity, messages, repr(session) if session else "(no session)")
-        for entity, session, messages in found.largest_sessions(SESSIONS_SHOWN)
-    ]
-    doubt = "".join([f"\n{doubt}" for doubt in found.doubts])
-    if not rows:
-        return f"nothing lies in the backlog that would go home{doubt}"
-    more = found.session_count - len(rows)
-    table = draw.table([("entity", "messages", "session"), *rows])
-    return table + (f"\nand {more:,} more, each with no more messages than these" if more > 0 else "") + doubt
-
-
-def report(seen: Inspection) -> str:
-    """The whole look as text."""
-    from twinbus.cli import draw
-
-    heads = ("backlog queue", "messages", "dead letters", "size", "oldest", "state")
-    parts = [
-        f"primary    {_side(seen.primary)}",
-        f"secondary  {_side(seen.secondary)}",
-        "",
-        draw.table([heads, *map(_row, seen.queues), *map(_extra_row, seen.extra)]),
-        "",
-        *_summary(seen),
-        *(f"{queue.path}: {what}" for queue in seen.queues for what in queue.differs),
-    ]
-    parts += [f"{queue.path} cannot be emptied: {queue.shut}" for queue in seen.shut]
-    if any(queue.active or queue.at_least for queue in seen.extra):
-        parts.append(f"{EXTRA}: a sender elsewhere has more backlog queues; what lies there comes home too")
-    if seen.doubt:
-        parts.append(seen.doubt)
-    if seen.unlisted:
-        parts.append(f"settings, sizes and dead letters are unknown: {seen.unlisted}")
-    return "\n".join(parts)
-
-
-def _side(side: SideReport) -> str:
-    word = "answers" if side.is_reachable else "does not answer"
-    return f"{side.name} ({side.address}) {word}" + (f": {side.problem}" if side.problem else "")
-
-
-def _row(queue: QueueReport) -> tuple[object, ...]:
-    state = ("readable" if queue.takes_messages is None else "open") if queue.problem is None else queue.problem
-    state = state if queue.shut is None or queue.problem is not None else SHUT
-    return (
-        queue.path,
-        _waiting(queue.active, queue.at_least),
-        _number(queue.dead_letters),
-        size(queue.size_bytes),
-        EMPTY if queue.active == 0 and queue.oldest_age_s is None else _age(queue.oldest_age_s),
-        state.partition(":")[0],
-    )
-
-
-def _extra_row(queue: QueueReport) -> tuple[object, ...]:
-    *known, state = _row(queue)
-    return (*known, EXTRA if queue.problem is None and queue.shut is None else state)
-
-
-def _summary(seen: Inspection) -> list[str]:
-    oldest = "" if seen.waiting_messages == 0 else f", the oldest for {_age(seen.oldest_age_s)}"
-    waiting = _waiting(seen.waiting_messages, seen.waiting_at_least)
-    return [
-        f"waiting    {waiting} messages, {size(seen.size_bytes)}{oldest}",
-        f"room       {_room(seen.capacity_hours)}",
-        f"syphon     {SYPHON_WORDS[seen.syphon_seen]}",
-    ]
-
-
-def _room(hours: float | None) -> str:
-    from twinbus.client.duration import roughly
-
-    if hours is None:
-        return "cannot be told yet"
-    return "the backlog is not growing" if hours == float("inf") else f"for {roughly(hours * 3600)} at this rate"
-
-
-def _age(age_s: float | None) -> str:
-    from twinbus.client.duration import roughly
-
-    return UNKNOWN if age_s is None else roughly(age_s)
-
-
-def _waiting(exactly: int | None, at_least: int | None) -> str:
-    """`12`, `1,000+`, or unknown."""
-    return f"{at_least:,}+" if exactly is None and at_least else _number(exactly)
-
-
-def _number(number: int | None) -> str:
-    return UNKNOWN if number is None else f"{number:,}"
-
-
 def size(number: int | None) -> str:
     """`12.3 MB`; at most four digits."""
     if number is None:
-        return UNKNOWN
+        return "?"
     value = float(number)
     for unit in _UNITS:
         if value < 1000 or unit == _UNITS[-1]:
             break
         value /= 1024
     return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
-
-
-def _trouble(seen: Inspection) -> str:
-    """In one line, what is not as it should be."""
-    sides = (seen.primary, seen.secondary)
-    trouble = [f"{side.name} does not answer ({side.problem})" for side in sides if not side.is_reachable]
-    closed = [queue for queue in seen.queues if queue.problem is not None]
-    if closed and seen.secondary.is_reachable:
-        what = "can be neither sent to nor read"
-        trouble.append(f"{len(closed)} of {len(seen.queues)} backlog queues {what} ({closed[0].problem})")
-    shut = [queue for queue in seen.shut if queue not in closed]
-    if shut:
-        first, *others = shut
-        more = f" and {len(others)} more" if others else ""
-        trouble.append(f"{first.path}{more} cannot be emptied ({first.shut})")
-    return "; ".join(trouble)

@@ -1,0 +1,229 @@
+"""`twinbus status` on real namespaces: one verdict, its exit code, and the facts behind it (X7)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+
+from twinbus.cli.commands import status
+from twinbus.cli.main import run
+from twinbus.testing import LocalNamespace, NamespacePair
+
+QUEUES = [f"contoso/x-servicebus-transfer/{index}" for index in range(2)]
+BACKLOG = {"max_size_mb": 5120, "max_delivery_count": 2_147_483_647, "dead_letter_on_expiration": True}
+RULES = ["sender:Send", "syphon:Listen"]
+COUNT = ["--count", "2", "--timeout", "20s"]
+
+
+@pytest.fixture
+def spaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NamespacePair]:
+    monkeypatch.chdir(tmp_path)
+    with (
+        LocalNamespace("contoso", queues=["orders"], rules=RULES) as primary,
+        LocalNamespace("backup", rules=RULES) as secondary,
+    ):
+        for path in QUEUES:
+            secondary.create_queue(path, **BACKLOG)
+        monkeypatch.setenv("TWINBUS_PRIMARY", primary.connection_string)
+        monkeypatch.setenv("TWINBUS_SECONDARY", secondary.connection_string)
+        yield NamespacePair(primary, secondary)
+
+
+@pytest.fixture
+def told(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, dict[str, Any]]]:
+    """What `twinbus status --json` says, and its exit code."""
+
+    def ask(*options: str) -> tuple[int, dict[str, Any]]:
+        code = run(["status", *COUNT, "--json", *options])
+        return code, json.loads(capsys.readouterr().out)
+
+    return ask
+
+
+def fill(spaces: NamespacePair, *paths: str) -> None:
+    """Put a message into the backlog for each of these entities."""
+    with (
+        ServiceBusClient.from_connection_string(spaces.secondary.connection_string) as client,
+        client.get_queue_sender(QUEUES[1]) as sender,
+    ):
+        sender.send_messages([ServiceBusMessage("x", application_properties={"x-ms-path": path}) for path in paths])
+
+
+def abilities(entity: dict[str, Any]) -> tuple[bool | None, bool | None, bool | None]:
+    return entity["sending"]["works"], entity["receiving"]["works"], entity["managing"]["works"]
+
+
+def test_a_healthy_pair_is_one_line_and_exit_code_0(
+    spaces: NamespacePair, capsys: pytest.CaptureFixture[str], told: Any
+) -> None:
+    spaces.primary.create_topic("news", "all")
+    spaces.primary.create_queue("steps", requires_session=True)
+    assert run(["status", *COUNT]) == 0
+    out, err = capsys.readouterr()
+    lines = out.splitlines()
+    assert lines[0] == "healthy: 3 entities work, and nothing waits in the backlog"
+    assert err == ""
+    assert ["orders", "healthy", "yes", "yes", "yes", "0"] in [line.split() for line in lines]
+    assert QUEUES[0] not in out, "empty queues are hidden"
+    assert run(["status", *COUNT, "--all"]) == 0
+    assert QUEUES[0] in capsys.readouterr().out
+    code, said = told()
+    assert (code, said["exit_code"], said["verdict"], said["unknown"]) == (0, 0, "healthy", [])
+    assert [abilities(each) for each in said["entities"]] == [(True, True, True)] * 3
+
+
+@pytest.mark.parametrize(
+    ("fault", "ability"),
+    [("no-send", (False, True, True)), ("no-receive", (True, False, True)), ("no-manage", (True, True, False))],
+)
+def test_an_entity_fails_in_three_ways_that_are_told_apart(
+    spaces: NamespacePair, told: Any, fault: str, ability: tuple[bool, ...]
+) -> None:
+    spaces.primary.create_queue("invoices")
+    spaces.primary.faults.add(fault, entities=["orders"])
+    code, said = told()
+    found = {each["entity"]: (each["verdict"], abilities(each)) for each in said["entities"]}
+    assert (code, said["verdict"]) == (10, "failing")
+    assert found["invoices"] == ("healthy", (True, True, True))
+    assert found["orders"][0] == "failing"
+    if fault != "no-manage":  # a peek is a request to the entity's management, too
+        assert found["orders"][1] == ability
+    assert found["orders"][1][2] is ability[2]
+
+
+def test_a_full_queue_does_not_take_messages_although_its_link_opens(spaces: NamespacePair, told: Any) -> None:
+    spaces.primary.faults.add("refuse", entities=["orders"], condition="amqp:resource-limit-exceeded")
+    code, said = told()
+    assert (code, said["verdict"]) == (10, "failing")
+    assert "quota exceeded" in said["text"]
+
+
+def test_messages_in_the_backlog_wait_or_show_a_failover(
+    spaces: NamespacePair, capsys: pytest.CaptureFixture[str], told: Any
+) -> None:
+    fill(spaces, "orders", "orders")
+    code, said = told()
+    assert (code, said["verdict"], said["waiting_messages"]) == (12, "waiting", 2)
+    assert [(each["entity"], each["verdict"], each["waiting"]) for each in said["entities"]] == [
+        ("orders", "waiting", 2)
+    ]
+    spaces.primary.faults.add("unreachable")
+    assert run(["status", *COUNT, "--entity", "orders"]) == 11
+    first, *_ = capsys.readouterr().out.splitlines()
+    assert first.startswith("failed over: contoso does not answer (")
+    assert "2 messages in the backlog" in first
+    code, said = told("--entity", "orders")
+    assert [(each["verdict"], each["sending"]["works"]) for each in said["entities"]] == [("failed over", False)]
+
+
+def test_a_message_in_quarantine_is_not_home(spaces: NamespacePair, told: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(spaces, "orders")
+    with (
+        ServiceBusClient.from_connection_string(spaces.secondary.connection_string) as client,
+        client.get_queue_receiver(QUEUES[1]) as receiver,
+    ):
+        receiver.dead_letter_message(receiver.receive_messages(1, max_wait_time=30)[0])
+    for key in (spaces.secondary.connection_string, spaces.secondary.connection_string_for("syphon")):
+        monkeypatch.setenv("TWINBUS_SECONDARY", key)
+        code, said = told()
+        assert (code, said["verdict"], said["reasons"]) == (
+            12,
+            "waiting",
+            ["1 message in quarantine (twinbus syphon quarantine list)"],
+        )
+
+
+@pytest.mark.parametrize("side", ["primary", "secondary"])
+def test_a_refused_key_is_unknown_and_says_what_was_refused(
+    spaces: NamespacePair, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, side: str
+) -> None:
+    good = getattr(spaces, side).connection_string
+    monkeypatch.setenv(f"TWINBUS_{side.upper()}", good.replace("SharedAccessKey=", "SharedAccessKey=x"))
+    assert run(["status", *COUNT]) == 3
+    out, _ = capsys.readouterr()
+    name = {"primary": "contoso", "secondary": "backup"}[side]
+    assert out.startswith(f"unknown: {name} refuses the key (unauthorised: the key or token is refused)\n")
+    assert f"{name} (127.0.0.1:{getattr(spaces, side).port}) refuses the key: " in out
+    assert "<" not in out, "no XML"
+
+
+def test_what_a_key_may_not_ask_is_unknown_and_what_it_may_can_be_chosen(
+    spaces: NamespacePair, told: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TWINBUS_PRIMARY", spaces.primary.connection_string_for("sender"))
+    monkeypatch.setenv("TWINBUS_SECONDARY", spaces.secondary.connection_string_for("syphon"))
+    code, said = told()
+    assert (code, said["verdict"]) == (3, "unknown"), said["text"]
+    assert "--entity" in said["text"]
+    code, said = told("--entity", "orders")
+    assert code == 3
+    assert said["unknown"] == [
+        "receiving of orders (the key may not listen)",
+        "managing of orders (the key may not manage)",
+        f"whether backlog queues take messages ({QUEUES[0]} and 1 more: the key may not send)",
+    ]
+    code, said = told("--entity", "orders", "--check", "sending", "--check", "backlog")
+    assert (code, said["verdict"], said["checked"]) == (0, "healthy", ["sending", "backlog"])
+    spaces.primary.faults.add("no-send")
+    assert told("--entity", "orders", "--check", "sending")[0] == 10
+
+
+def test_an_entity_that_is_named_and_does_not_exist_fails(spaces: NamespacePair, told: Any) -> None:
+    code, said = told("--entity", "order")
+    assert code == 10
+    assert "sending fails for order (not found" in said["text"]
+
+
+def test_wrong_words_are_wrong_arguments(spaces: NamespacePair, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["status", "--check", "sends"]) == 2
+    assert "--check takes sending, receiving, managing, failover, backlog, got 'sends'" in capsys.readouterr().err
+    assert run(["status", "--watch", "--every", "1m"]) == 2
+    assert "--every must be from 1s to 25s" in capsys.readouterr().err
+
+
+# --- --watch ---
+
+
+def test_watching_keeps_the_last_good_values_with_their_age_and_ends_with_the_last_verdict(
+    spaces: NamespacePair, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(spaces, "orders")
+    looks: list[str] = []
+
+    def pause(_: float) -> None:
+        looks.append(capsys.readouterr().out)
+        if len(looks) == 1:
+            spaces.secondary.faults.add("unreachable")
+        if len(looks) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(status, "_pause", pause)
+    assert run(["status", "--count", "2", "--timeout", "2s", "--watch"]) == 10
+    assert looks[0].startswith("waiting: 1 message in the backlog\n")
+    assert " ago it was:" not in looks[0]
+    for shown in looks[1:]:
+        assert shown.startswith("failing: backup does not answer (")
+        assert "the backlog cannot be looked into now; as of " in shown
+        assert "waiting    1 messages" in shown
+
+
+def test_watching_as_json_is_one_object_a_line(
+    spaces: NamespacePair, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+
+    def pause(length_s: float) -> None:
+        pauses.append(length_s)
+        if len(pauses) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(status, "_pause", pause)
+    assert run(["status", *COUNT, "--watch", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert [json.loads(line)["verdict"] for line in out.splitlines()] == ["healthy", "healthy"]
+    assert err == ""
