@@ -28,7 +28,7 @@ from twinbus.testing import LocalNamespace, NamespacePair
 
 WAIT_S = 90.0
 QUICK = (
-    *("--length", "3s", "--before", "500ms", "--ping-interval", "1s", "--timeout", "30s"),
+    *("--length", "3s", "--before", "500ms", "--failover-interval", "0s", "--ping-interval", "1s", "--timeout", "30s"),
     *("--attempts", "1", "--rate", "20", "--count", "2", "--yes"),
 )
 """As quick as it can be with a fault that a canary meets, also on a machine that stalls for a while."""
@@ -95,7 +95,7 @@ def test_every_canary_of_an_unanswered_outage_is_accounted_for_with_its_copies(
     said = told(capsys)
     measures = said["measures"]
     assert (said["verdict"], measures["lost"], measures["waiting"], said["taken_back"]) == ("fail", [], 0, 0)
-    assert [finding["name"] for finding in said["findings"] if not finding["kept"]] == ["gap"]
+    assert [finding["name"] for finding in said["findings"] if not finding["passed"]] == ["gap"]
     assert measures["duplicates"] >= 1, "stored on the primary, not answered, sent again by the backlog"
     assert measures["failover_s"] >= 3.9
     assert measures["to_primary"] + measures["to_backlog"] == measures["sent"]
@@ -124,6 +124,7 @@ def test_a_status_is_changed_and_put_back_for_sessions_and_topics_too(
             assert list(admin.list_subscriptions("news")) == []
         else:
             assert said["taken_back"] == said["measures"]["sent"]
+            assert said["left_at_home"] == 0
             assert admin.get_queue("news").status == "Active"
             assert admin.get_queue_runtime_properties("news").total_message_count == 0
     assert notes(tmp_path) == []
@@ -159,6 +160,7 @@ def test_messages_of_others_in_front_are_not_touched(spaces: NamespacePair, caps
         assert run(["drill", "--entity", "orders", *QUICK, "--json"]) == 0
         said = told(capsys)
         assert (said["taken_back"], said["measures"]["lost"]) == (0, [])
+        assert said["left_at_home"] == lying_in(spaces.primary) - 3
         found = [message for _ in range(3) for message in receiver.receive_messages(1, max_wait_time=10)]
         assert [(str(message), message.delivery_count) for message in found] == [(f"real {n}", 0) for n in range(3)]
         (canary,) = receiver.peek_messages(1, sequence_number=(found[-1].sequence_number or 0) + 1)
@@ -226,7 +228,7 @@ def test_a_dry_run_says_what_would_happen_and_changes_nothing(
 ) -> None:
     assert run(["drill", "--entity", "orders", "--dry-run"]) == 0
     out = capsys.readouterr().out
-    assert "for 30 s: orders refuses sends (no-send, over the control socket)" in out
+    assert "for 1 min 30 s: orders refuses sends (no-send, over the control socket)" in out
     assert out.endswith("Nothing was done.\n")
     with admin_of(spaces.secondary) as admin:
         assert list(admin.list_queues()) == []
@@ -244,7 +246,7 @@ def test_a_dry_run_says_what_would_happen_and_changes_nothing(
         (["--entity", "orders", "--by-status", "--control", "x"], "give one of them"),
         (["--entity", "orders", "--undo"], "leave --entity out"),
         (["--entity", "orders", "--primary-name", "a b"], "primary_name has"),
-        (["--entity", "orders", "--count", "0"], "--count must be from 1 to 100"),
+        (["--entity", "orders", "--count", "0"], "--queues must be from 1 to 100"),
     ],
 )
 def test_wrong_arguments_are_one_line_and_nothing_happens(
@@ -402,7 +404,9 @@ def test_what_cannot_be_put_back_is_told_with_the_way_to_do_it_later(
 
 def test_on_a_terminal_it_asks_first_and_no_means_no(spaces: NamespacePair, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(command("--length", "1s"), stdin=theirs, stdout=subprocess.PIPE, stderr=theirs)
+    process = subprocess.Popen(
+        command("--failover-interval", "0s", "--length", "1s"), stdin=theirs, stdout=subprocess.PIPE, stderr=theirs
+    )
     os.close(theirs)
     with process:
         shown, deadline = b"", time.monotonic() + WAIT_S

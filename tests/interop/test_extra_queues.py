@@ -139,11 +139,11 @@ def test_with_fewer_queues_than_the_senders_have_everything_comes_home(
     if rule is not None:
         monkeypatch.setenv("TWINBUS_SECONDARY", spaces.secondary.connection_string_for(rule))
     fill_all(spaces)
-    assert run(["syphon", "--count", "2", "--until-empty", "--text"]) == 0
+    assert run(["syphon", "--count", "2", "--until-empty"]) == 0
     out, err = capsys.readouterr()
     assert out.startswith("40 messages (")
     assert ": the backlog is empty\n" in out
-    assert "beyond --count: 2, 3;" in out
+    assert "beyond --queues: 2, 3;" in out
     assert err.count("extra queue: contoso/") == 2, "and it is warned about while it happens"
     assert len(set(ids_at(spaces.primary, "orders"))) == 40
 
@@ -153,7 +153,7 @@ def test_who_may_not_look_everywhere_never_hears_that_the_backlog_is_empty(
 ) -> None:
     fill_all(spaces, 5)
     monkeypatch.setenv("TWINBUS_SECONDARY", scoped_to(spaces.secondary, PATHS[0]))
-    assert run(["syphon", "--count", "1", "--until-empty", "--text"]) == 3
+    assert run(["syphon", "--count", "1", "--until-empty"]) == 3
     out, _ = capsys.readouterr()
     assert out.startswith("5 messages (")
     assert "is empty" not in out
@@ -179,10 +179,10 @@ def test_a_dry_run_counts_what_lies_beyond_the_count_and_says_what_it_cannot_see
 def test_order_is_refused_if_messages_lie_beyond_the_count_and_not_if_queues_there_are_empty(
     spaces: NamespacePair, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["syphon", "--count", "2", "--order", "session", "--until-empty", "--text"]) == 0
+    assert run(["syphon", "--count", "2", "--order", "session", "--until-empty"]) == 0
     capsys.readouterr()
     fill(spaces.secondary.connection_string, PATHS[3], letters_for("orders", 1))
-    assert run(["syphon", "--count", "2", "--order", "session", "--until-empty", "--text"]) == 1
+    assert run(["syphon", "--count", "2", "--order", "session", "--until-empty"]) == 1
     assert "with another number of backlog queues than 2" in capsys.readouterr().err
     assert len(ids_at(spaces.secondary, PATHS[3])) == 1
 
@@ -191,7 +191,7 @@ def test_the_quarantine_of_queues_beyond_the_count_is_listed_too(
     spaces: NamespacePair, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fill(spaces.secondary.connection_string, PATHS[3], [letter("", "nowhere")])
-    assert run(["syphon", "--count", "2", "--until-empty", "--text"]) == 3
+    assert run(["syphon", "--count", "2", "--until-empty"]) == 3
     capsys.readouterr()
     assert run(["syphon", "quarantine", "list", "--count", "2", "--json"]) == 0
     assert [json.loads(line)["queue"] for line in capsys.readouterr().out.splitlines()] == [3]
@@ -202,7 +202,7 @@ def test_the_quarantine_of_queues_beyond_the_count_is_listed_too(
 
 def test_looks_for_queues_are_in_the_ledger_as_what_they_cost(spaces: NamespacePair, tmp_path: Path) -> None:
     folder = tmp_path / "ledger"
-    assert run(["syphon", "--count", "2", "--until-empty", "--text", "--ledger", str(folder)]) == 0
+    assert run(["syphon", "--count", "2", "--until-empty", "--ledger", str(folder)]) == 0
     records = [record for record in LedgerReader(folder).records() if record.kind == Kind.QUEUE_CHECKED]
     assert [(record.namespace, record.count) for record in records] == [("backup", 1)] * 2, "at the start and the end"
 

@@ -101,7 +101,7 @@ def test_what_lies_beyond_the_count_is_counted_and_shown(spaces: NamespacePair, 
     assert judge(seen, BACKLOG_ONLY).health is Health.WAITING
     shown = report(seen, judge(seen))
     assert "waiting    4 messages" in shown
-    assert "beyond --count: a sender elsewhere has more backlog queues" in shown
+    assert "beyond --queues: a sender elsewhere has more backlog queues" in shown
     assert [queue["active"] for queue in seen.as_dict()["extra_queues"]] == [0, 3]
 
 

@@ -291,7 +291,7 @@ def test_the_syphon_sends_home_and_throws_away_what_is_in_quarantine_with_its_tw
     send_to_backlog(world, ["short"], time_to_live=timedelta(seconds=1))
     time.sleep(1.5)
     act_as(SYPHON)
-    assert run(["syphon", *COUNT, "--until-empty", "--text"]) == 3
+    assert run(["syphon", *COUNT, "--until-empty"]) == 3
     assert "4 messages are in quarantine" in capsys.readouterr().out
     assert run(["syphon", "quarantine", "redrive", "--reason", "TwinbusExpired", *COUNT]) == 0
     assert "1 sent home" in capsys.readouterr().out
@@ -299,7 +299,7 @@ def test_the_syphon_sends_home_and_throws_away_what_is_in_quarantine_with_its_tw
     assert run(["syphon", "quarantine", "discard", "0/1", *COUNT]) == 0
     assert run(["syphon", "quarantine", "discard", "--all", "--yes", *COUNT]) == 0
     capsys.readouterr()
-    assert run(["syphon", *COUNT, "--until-empty", "--text"]) == 0, "nothing is left there"
+    assert run(["syphon", *COUNT, "--until-empty"]) == 0, "nothing is left there"
 
 
 # --- send-and-receive.md ---
@@ -343,6 +343,6 @@ def test_a_drill_needs_send_and_listen_on_the_backlog(
             secondary.create_queue(backlog_path("contoso", index), **BACKLOG)
         monkeypatch.setenv("TWINBUS_PRIMARY", primary.connection_string)
         monkeypatch.setenv("TWINBUS_SECONDARY", secondary.connection_string_for("drill"))
-        times = ["--length", "5s", "--ping-interval", "1s", "--timeout", "30s"]
+        times = ["--length", "5s", "--failover-interval", "0s", "--ping-interval", "1s", "--timeout", "30s"]
         wishes = [*times, "--no-create", *COUNT, "--yes"]
         assert run(["drill", "--entity", "orders", *wishes]) == 0, capsys.readouterr()

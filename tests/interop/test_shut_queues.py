@@ -91,7 +91,7 @@ def test_until_empty_brings_home_the_rest_and_ends_with_three_and_the_name_of_th
     settings, said, remedy = SHUT[kind]
     make(spaces, PATHS[1], **settings)
     fill(spaces.secondary.connection_string, PATHS[0], letters_for("orders", 20))
-    assert run(["syphon", "--count", count, "--until-empty", "--text"]) == 3
+    assert run(["syphon", "--count", count, "--until-empty"]) == 3
     out, err = capsys.readouterr()
     assert out.startswith("20 messages (")
     assert "is empty" not in out
@@ -109,7 +109,7 @@ def test_without_the_right_to_list_it_ends_the_same_way(
 ) -> None:
     monkeypatch.setenv("TWINBUS_SECONDARY", spaces.secondary.connection_string_for("syphon"))
     make(spaces, PATHS[2], requires_session=True)
-    assert run(["syphon", "--count", "1", "--until-empty", "--text"]) == 3
+    assert run(["syphon", "--count", "1", "--until-empty"]) == 3
     assert "backlog queue 2 cannot be emptied: not allowed: " in capsys.readouterr().out
 
 
@@ -118,7 +118,7 @@ def test_where_no_queue_lets_it_in_it_ends_at_once_and_names_each(
 ) -> None:
     change(spaces, PATHS[0], status="ReceiveDisabled")
     make(spaces, PATHS[1], requires_session=True)
-    assert run(["syphon", "--count", "2", "--until-empty", "--text"]) == 3
+    assert run(["syphon", "--count", "2", "--until-empty"]) == 3
     out = capsys.readouterr().out
     assert "is empty" not in out
     assert [f"backlog queue {index} cannot be emptied" in out for index in (0, 1)] == [True, True]

@@ -70,7 +70,7 @@ def test_messages_that_did_not_come_from_us_are_put_aside_with_a_reason_and_the_
         for name, properties in STRANGERS.items():
             sender.send_messages(ServiceBusMessage("?", message_id=name, application_properties=properties))
     put(spaces, *letters_for("orders", 10))
-    assert run(["syphon", "--until-empty", "--count", "2", "--text"]) == 3
+    assert run(["syphon", "--until-empty", "--count", "2"]) == 3
     out = capsys.readouterr().out
     assert out.startswith("10 messages")
     assert f"{len(STRANGERS)} can never be stored" in out
@@ -117,7 +117,7 @@ def test_a_key_that_may_not_send_moves_nothing_loses_nothing_and_says_so(
         wait_for(process, "finished", moved=0, refused=0, held=0)
     assert len(ids_at(spaces.secondary, QUEUES[0])) == 20
     monkeypatch.setenv("TWINBUS_PRIMARY", spaces.primary.connection_string)
-    assert run(["syphon", "--until-empty", "--count", "2", "--text"]) == 0
+    assert run(["syphon", "--until-empty", "--count", "2"]) == 0
     assert capsys.readouterr().out.startswith("20 messages")
 
 

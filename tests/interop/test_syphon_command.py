@@ -51,7 +51,7 @@ def test_until_empty_brings_everything_home_and_says_so(
 ) -> None:
     fill(spaces.secondary.connection_string, QUEUES[0], letters_for("orders", 300))
     fill(spaces.secondary.connection_string, QUEUES[1], letters_for("invoices", 20))
-    assert run(["syphon", "--until-empty", "--count", "2", "--text"]) == 0
+    assert run(["syphon", "--until-empty", "--count", "2"]) == 0
     out, err = capsys.readouterr()
     assert out.startswith("320 messages (")
     assert out.endswith(": the backlog is empty\n")
@@ -60,12 +60,18 @@ def test_until_empty_brings_everything_home_and_says_so(
     assert len(ids_at(spaces.primary, "invoices")) == 20
 
 
-@pytest.mark.parametrize("wish", [[], ["--json"]])
-def test_programs_get_lines_of_json_also_without_asking(
-    spaces: NamespacePair, wish: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_in_a_pipe_it_says_the_result_in_plain_lines(spaces: NamespacePair) -> None:
+    fill(spaces.secondary.connection_string, QUEUES[0], [*letters_for("orders", 50), stranger()])
+    ended = subprocess.run(command("--until-empty"), capture_output=True, text=True, check=False, timeout=WAIT_S)
+    assert ended.returncode == 3
+    assert ended.stdout.startswith("50 messages (")
+    assert "quarantined: " in ended.stderr
+    assert not {"{", "\x1b", "\r"} & {*ended.stdout, *ended.stderr}
+
+
+def test_programs_get_lines_of_json(spaces: NamespacePair, capsys: pytest.CaptureFixture[str]) -> None:
     fill(spaces.secondary.connection_string, QUEUES[0], letters_for("orders", 50))
-    assert run(["syphon", "--until-empty", "--count", "2", *wish]) == 0
+    assert run(["syphon", "--until-empty", "--count", "2", "--json"]) == 0
     said = json_lines(capsys.readouterr().out)
     assert {line["event"] for line in said} <= {"progress", "alert", "finished"}
     assert (said[-1]["event"], said[-1]["ending"], said[-1]["moved"]) == ("finished", "empty", 50)
@@ -76,7 +82,7 @@ def test_queues_that_are_not_there_are_left_out_with_a_line(
     spaces: NamespacePair, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fill(spaces.secondary.connection_string, QUEUES[1], letters_for("orders", 5))
-    assert run(["syphon", "--until-empty", "--text"]) == 0
+    assert run(["syphon", "--until-empty"]) == 0
     out, err = capsys.readouterr()
     assert out.startswith("5 messages")
     assert err.count("\n") == 1
@@ -99,9 +105,9 @@ def test_a_wrong_name_and_a_missing_right_fail_at_once_in_one_line(
 
 def test_only_some_entities_and_only_what_is_older(spaces: NamespacePair, capsys: pytest.CaptureFixture[str]) -> None:
     fill(spaces.secondary.connection_string, QUEUES[0], letters_for("orders", 10) + letters_for("invoices", 10))
-    assert run(["syphon", "--until-empty", "--count", "2", "--text", "--before", "1h"]) == 0
+    assert run(["syphon", "--until-empty", "--count", "2", "--before", "1h"]) == 0
     assert capsys.readouterr().out.startswith("0 messages")
-    assert run(["syphon", "--until-empty", "--count", "2", "--text", "--entity", "INVOICES"]) == 0
+    assert run(["syphon", "--until-empty", "--count", "2", "--entity", "INVOICES"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("10 messages")
     assert out.endswith(": nothing of what was chosen is left in the backlog\n"), "it is not empty"
@@ -132,7 +138,7 @@ def test_the_first_ones_go_home_and_where_nobody_can_be_asked_that_is_the_end(
     spaces: NamespacePair, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fill(spaces.secondary.connection_string, QUEUES[0], letters_for("orders", 50))
-    assert run(["syphon", "--first", "7", "--until-empty", "--count", "2", "--text"]) == 3
+    assert run(["syphon", "--first", "7", "--until-empty", "--count", "2"]) == 3
     out = capsys.readouterr().out
     assert out.startswith("7 messages")
     assert "stopped after the first ones" in out
@@ -161,7 +167,7 @@ def test_what_can_never_go_home_is_listed_shown_sent_again_and_thrown_away(
 ) -> None:
     aside = [stranger(), letter("orders", "dead", b"late", header=Header(ttl_ms=1))]
     fill(spaces.secondary.connection_string, QUEUES[1], aside)
-    assert run(["syphon", "--until-empty", "--count", "2", "--text"]) == 3
+    assert run(["syphon", "--until-empty", "--count", "2"]) == 3
     assert "\n2 messages are in quarantine: twinbus syphon quarantine list shows" in capsys.readouterr().out
     assert run(["syphon", "quarantine", "list", "--json"]) == 0
     found = {line["message_id"]: line for line in json_lines(capsys.readouterr().out)}
@@ -223,10 +229,10 @@ def test_what_an_earlier_run_put_aside_keeps_the_next_one_from_saying_that_all_i
 ) -> None:
     fill(spaces.secondary.connection_string, QUEUES[1], [letter("orders", "late", header=Header(ttl_ms=1))])
     for _ in range(2):
-        assert run(["syphon", "--until-empty", "--count", "2"]) == 3
+        assert run(["syphon", "--until-empty", "--count", "2", "--json"]) == 3
         said = json_lines(capsys.readouterr().out)[-1]
         assert (said["ending"], said["quarantined"]) == ("empty", 1)
-    assert run(["syphon", "--until-empty", "--count", "2", "--entity", "invoices"]) == 0, "it is not for those"
+    assert run(["syphon", "--until-empty", "--count", "2", "--entity", "invoices", "--json"]) == 0, "not for those"
     assert json_lines(capsys.readouterr().out)[-1]["quarantined"] == 0
     assert run(["syphon", "quarantine", "redrive", "--all", "--count", "2"]) == 0
     assert run(["syphon", "--until-empty", "--count", "2"]) == 0
@@ -238,7 +244,7 @@ def test_what_an_earlier_run_put_aside_keeps_the_next_one_from_saying_that_all_i
 def test_a_name_that_nobody_knows_is_told_at_once(spaces: NamespacePair, capsys: pytest.CaptureFixture[str]) -> None:
     fill(spaces.secondary.connection_string, QUEUES[0], letters_for("orders", 10))
     for wish in ("--until-empty", "--dry-run"):
-        assert run(["syphon", wish, "--count", "2", "--text", "--entity", "orders", "--entity", "ordres"]) == 1
+        assert run(["syphon", wish, "--count", "2", "--entity", "orders", "--entity", "ordres"]) == 1
         out, err = capsys.readouterr()
         assert (out, err.count("\n")) == ("", 1)
         assert "no entity ordres: contoso has none of that name, and no message in the backlog is for it" in err
@@ -248,7 +254,7 @@ def test_a_name_that_nobody_knows_is_told_at_once(spaces: NamespacePair, capsys:
 def test_an_entity_that_only_messages_know_is_waited_for_and_not_called_unknown(spaces: NamespacePair) -> None:
     fill(spaces.secondary.connection_string, QUEUES[1], letters_for("Parcels", 3))
     with subprocess.Popen(
-        command("--until-empty", "--entity", "parcels"), stdout=subprocess.PIPE, text=True
+        command("--until-empty", "--entity", "parcels", "--json"), stdout=subprocess.PIPE, text=True
     ) as process:
         wait_for(process, "alert", name="destination_down")
         spaces.primary.create_queue("parcels")
@@ -259,7 +265,7 @@ def test_an_entity_that_only_messages_know_is_waited_for_and_not_called_unknown(
 def test_a_primary_that_does_not_say_whether_it_knows_a_name_is_not_taken_to_say_no(
     spaces: NamespacePair, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    wish = ["syphon", "--until-empty", "--count", "2", "--text", "--entity", "orders"]
+    wish = ["syphon", "--until-empty", "--count", "2", "--entity", "orders"]
     monkeypatch.setenv("TWINBUS_PRIMARY", spaces.primary.connection_string_for("reader"))
     assert run(wish) == 3
     out, err = capsys.readouterr()
@@ -272,7 +278,9 @@ def test_a_primary_that_does_not_say_whether_it_knows_a_name_is_not_taken_to_say
 
 
 def test_a_service_with_a_name_that_nobody_knows_says_so_and_goes_on(spaces: NamespacePair) -> None:
-    process = subprocess.Popen(command("--entity", "ordres"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command("--entity", "ordres", "--json"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     with process:
         wait_for(process, "progress")
         process.terminate()
@@ -366,7 +374,7 @@ def test_sigusr1_pauses_and_the_next_one_goes_on(spaces: NamespacePair) -> None:
 def test_on_a_terminal_there_is_a_bar_and_after_the_first_ones_a_question(spaces: NamespacePair) -> None:
     fill(spaces.secondary.connection_string, QUEUES[0], letters_for("orders", 40))
     ours, theirs = pty.openpty()
-    arguments = command("--first", "5", "--until-empty", "--text")
+    arguments = command("--first", "5", "--until-empty")
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
     process = subprocess.Popen(arguments, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs, env=environment)
     os.close(theirs)

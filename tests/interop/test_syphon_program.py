@@ -218,8 +218,8 @@ def test_a_file_that_can_be_written_no_more_is_told_once_and_messages_come_home(
     put(spaces, 0, letters_for("orders", 20))
     file = str(tmp_path / "syphon.prom")
     assert run(["syphon", "--until-empty", "--count", "2", "--rate", "20", "--metrics-file", file]) == 0
-    err = capsys.readouterr().err
-    assert err == f"twinbus: {file} cannot be written: No space left on device\n"
+    told = [line for line in capsys.readouterr().err.splitlines() if file in line]
+    assert told == [f"twinbus: {file} cannot be written: No space left on device"]
     assert len(ids_at(spaces.primary, "orders")) == 20
 
 
@@ -274,12 +274,12 @@ def test_a_signature_instead_of_a_key_and_tls_instead_of_plain_amqp(
     put(spaces, 0, letters_for("orders", 10))
     for side, namespace in (("PRIMARY", spaces.primary), ("SECONDARY", spaces.secondary)):
         monkeypatch.setenv(f"TWINBUS_{side}", with_signature(namespace))
-    assert run(["syphon", "--until-empty", "--count", "2", "--text"]) == 0
+    assert run(["syphon", "--until-empty", "--count", "2"]) == 0
     assert capsys.readouterr().out.startswith("10 messages")
     put(spaces, 0, letters_for("invoices", 10))
     for side, namespace in (("PRIMARY", spaces.primary), ("SECONDARY", spaces.secondary)):
         monkeypatch.setenv(f"TWINBUS_{side}", namespace.connection_string.replace(";UseDevelopmentEmulator=true", ""))
-    assert run(["syphon", "--until-empty", "--count", "2", "--text"]) == 0
+    assert run(["syphon", "--until-empty", "--count", "2"]) == 0
     assert capsys.readouterr().out.startswith("10 messages")
 
 

@@ -114,7 +114,7 @@ def test_what_lies_beyond_the_count_is_found_and_brought_home(
     assert ids_in(backlog.primary, "orders").total() == 30
     out = capsys.readouterr().out
     assert ": the backlog is empty\n" in out
-    assert "beyond --count: 2, 57;" in out
+    assert "beyond --queues: 2, 57;" in out
 
 
 def test_a_queue_that_comes_up_during_a_drain_is_emptied_before_anybody_says_empty(
@@ -220,7 +220,7 @@ def test_a_drain_in_order_is_refused_before_anything_moves_if_a_message_lies_in_
     backlog: SparkBacklog, keeps_signals: None
 ) -> None:
     put(backlog, 0, [of_session(session_in(0), 1), of_session(session_in(1), 1)])
-    with pytest.raises(TwinbusError, match=r"order cannot be promised: .*belong to queue 1.*check --count"):
+    with pytest.raises(TwinbusError, match=r"order cannot be promised: .*belong to queue 1.*check --queues"):
         once(backlog, order="session")
     assert ids_in(backlog.primary, "orders").total() == 0
 

@@ -22,7 +22,7 @@ def command(*arguments: str) -> list[str]:
 
 def started(*arguments: str) -> subprocess.Popen[str]:
     """With its stdout, JSON lines, in a pipe."""
-    return subprocess.Popen(command(*arguments), stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(command("--json", *arguments), stdout=subprocess.PIPE, text=True)
 
 
 def wait_for(process: subprocess.Popen[str], event: str, moved_min: int = 0, **facts: Any) -> dict[str, Any]:

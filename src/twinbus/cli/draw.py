@@ -74,6 +74,6 @@ def table(rows: Sequence[Sequence[object]]) -> str:
     return "\n".join(
         "  ".join(
             [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        )
+        ).rstrip()
         for row in texts
     )

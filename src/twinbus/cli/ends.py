@@ -60,7 +60,7 @@ def spread_over(ends: Ends, queues: Sequence[int]) -> tuple[int, ...]:
 def not_in_order(problem: str) -> TwinbusError:
     from twinbus.syphon.order_check import order_refused
 
-    return order_refused(problem, "check --count, or leave --order out, or choose others with --entity")
+    return order_refused(problem, "check --queues, or leave --order out, or choose others with --entity")
 
 
 async def queues_of(ends: Ends, search: QueueSearch) -> Sequence[int] | None:

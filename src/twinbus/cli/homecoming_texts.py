@@ -34,7 +34,7 @@ def _s(count: int) -> str:
 def extra_text(indexes: Sequence[int]) -> str:
     """Messages lay where nobody expected them."""
     named = ", ".join(map(str, indexes[:5])) + (f" and {len(indexes) - 5} more" if len(indexes) > 5 else "")
-    return f"messages were in backlog queues beyond --count: {named}; a sender elsewhere has more of them than that"
+    return f"messages were in backlog queues beyond --queues: {named}; a sender elsewhere has more of them than that"
 
 
 def result_text(ending: Ending, progress: Progress, notes: Sequence[str] = (), *, is_choice: bool = False) -> str:

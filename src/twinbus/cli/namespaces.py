@@ -72,8 +72,8 @@ PrimaryName = Annotated[
         help="What the backlog queues are called by, where the primary's address does not tell.",
     ),
 ]
-QueueCount = Annotated[int, typer.Option("--count", metavar="N", help="How many backlog queues: 1 to 100.")]
-AsJson = Annotated[bool, typer.Option("--json", help="The result as one JSON object.")]
+QueueCount = Annotated[int, typer.Option("--queues", metavar="N", help="How many backlog queues: 1 to 100.")]
+AsJson = Annotated[bool, typer.Option("--json", help="The result as JSON.")]
 Timeout = Annotated[
     str, typer.Option("--timeout", metavar="TIME", help="How long one attempt may take, as 500ms or 5s.")
 ]
@@ -269,7 +269,7 @@ def seconds(option: str, text: str) -> float:
 
 def check_count(count: int) -> int:
     if not 1 <= count <= 100:
-        raise OptionsError(f"--count must be from 1 to 100, got {count}")
+        raise OptionsError(f"--queues must be from 1 to 100, got {count}")
     return count
 
 

@@ -38,7 +38,7 @@ class Source:
         if self.body is not None and (self.file is not None or self.by_lines):
             raise OptionsError("the body is given twice: as an argument, or with --file or --lines, not both")
         if not 1 <= self.count <= COUNT_MAX:
-            raise OptionsError(f"--count must be from 1 to {COUNT_MAX}, got {self.count}")
+            raise OptionsError(f"--repeat must be from 1 to {COUNT_MAX}, got {self.count}")
         if self.body is None and self.file is None and not self.by_lines and sys.stdin.isatty():
             raise OptionsError("what is to be sent? give a body, or --file FILE, or lines on the standard input")
         if self.file is not None and self.file != STDIN and not self.file.is_file():

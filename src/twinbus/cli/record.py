@@ -15,7 +15,9 @@ PROGRAM = "twinbus syphon"
 
 LedgerFolder = Annotated[
     Path | None,
-    typer.Option("--ledger", metavar="DIR", help="Record everything that happens to a message in this ledger."),
+    typer.Option(
+        "--ledger", metavar="DIR", help="The ledger in which everything is recorded that happens to a message."
+    ),
 ]
 
 

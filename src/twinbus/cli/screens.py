@@ -16,17 +16,10 @@ if TYPE_CHECKING:
     from twinbus.syphon import Alert, Progress
 
 
-def speaks_json(wish: bool | None) -> bool:
-    """Whether stdout gets JSON lines: as somebody wished, or else where it is no terminal."""
-    return not sys.stdout.isatty() if wish is None else wish
-
-
-def screen_for(wish: bool | None) -> Screens:
-    """A bar on a terminal, JSON lines in a pipe. Who asked for JSON gets nothing else, who asked for text no JSON."""
-    lines: list[Screen] = [JsonLines()] if speaks_json(wish) else []
-    if wish is not True and sys.stderr.isatty():
-        lines.append(Terminal())
-    return Screens(lines or [PlainLines()])
+def screen_for(as_json: bool) -> Screens:
+    """JSON lines if somebody asked for them; else a bar if stderr is a terminal, and plain lines if it is not."""
+    screen: Screen = JsonLines() if as_json else Terminal() if sys.stderr.isatty() else PlainLines()
+    return Screens([screen])
 
 
 class Screens:
@@ -116,7 +109,22 @@ def _news(progress: Progress) -> tuple[object, ...]:
 
 
 class PlainLines(Quiet):
-    """Troubles as lines on stderr, and nothing else until the end."""
+    """Progress and troubles as lines on stderr, for logs and pipes: no colours, nothing drawn over."""
+
+    progress_s = 10.0
+    """A line no more often than this, and none while nothing changes."""
+
+    def __init__(self) -> None:
+        self._shown_s = float("-inf")
+        self._shown: tuple[object, ...] = ()
+
+    def show(self, progress: Progress) -> None:
+        news = _news(progress)
+        if not self._shown:  # the first look is of what there is, not of what was done
+            self._shown_s, self._shown = progress.seconds, news
+        if news != self._shown and progress.seconds - self._shown_s >= self.progress_s:
+            self._shown_s, self._shown = progress.seconds, news
+            typer.echo(progress_line(progress), err=True)
 
     def tell(self, alert: Alert) -> None:
         typer.echo(alert_line(alert), err=True)
@@ -149,6 +157,11 @@ class Terminal(Quiet):
 
     def close(self) -> None:
         self._bar.hide()
+
+
+def progress_line(progress: Progress) -> str:
+    left = "" if progress.left is None else f", about {progress.left:,} left"
+    return f"twinbus: {progress.state}: {progress.moved:,} home{left}, {progress.rate:,.0f}/s"
 
 
 def alert_line(alert: Alert) -> str:

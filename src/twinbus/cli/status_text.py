@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 UNKNOWN, EMPTY = "?", "-"
 SESSIONS_SHOWN = 20
-EXTRA = "beyond --count"
+EXTRA = "beyond --queues"
 SHUT = "not emptied"
 WORKS = {True: "yes", False: "no", None: UNKNOWN}
 SYPHON_WORDS = {True: "seen", False: "no syphon seen: the oldest message lies untouched", None: "unknown"}

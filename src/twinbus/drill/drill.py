@@ -103,9 +103,9 @@ class Drill:
             return
         self._check_calm()
         await home.check_receivers()
-        self._tell(f"{changes.injection.text}: now, for {in_words(timedelta(seconds=self._options.length_s))}")
+        self._tell(f"{changes.injection.text}: now, for {in_words(timedelta(seconds=self._options.outage_s))}")
         self._note(FaultOrdered(await changes.begin()))
-        await self._until(lambda: False, self._options.length_s)
+        await self._until(lambda: False, self._options.outage_s)
         self._lifted = await changes.lift()
         self._note(FaultLifted(self._lifted))
         self._tell(f"{self._plan.target.path} is put back")
@@ -175,12 +175,14 @@ class Drill:
             secondary=plan.secondary.host_label,
             fault=self._options.fault,
             way=changes.injection.way,
-            length_s=self._options.length_s,
+            length_s=self._options.outage_s,
             measures=measure(self._events),
             limits=self._options.limits,
             is_interrupted=self._stopped.is_set(),
             is_put_back=self.is_put_back,
             taken_back=taken_back,
+            expire_at=datetime.now(UTC) + timedelta(seconds=self._options.canary_ttl_s),
+            is_topic=plan.target.is_topic,
             troubles=tuple(self._troubles),
         )
 

@@ -48,7 +48,7 @@ class ByControl:
         self._order: dict[str, Any] = {
             "fault": options.fault,
             "entities": [target.path],
-            "length_ms": round((options.length_s + GRACE_S) * 1000),
+            "length_ms": round((options.outage_s + GRACE_S) * 1000),
         }
         if options.how is not None:
             self._order["how"] = options.how

@@ -27,10 +27,18 @@ class Finding:
     name: str
     value: str
     limit: str
+    """Empty: none was set."""
     is_kept: bool
+    """Without a limit: whether it happened at all."""
+
+    @property
+    def word(self) -> str:
+        """What is said of it: *kept* only where there was a limit to keep."""
+        return ("kept" if self.limit else "") if self.is_kept else "MISSED"
 
     def as_dict(self) -> dict[str, Any]:
-        return {"name": self.name, "value": self.value, "limit": self.limit, "kept": self.is_kept}
+        kept = self.is_kept if self.limit else None
+        return {"name": self.name, "value": self.value, "limit": self.limit, "kept": kept, "passed": self.is_kept}
 
 
 def judge(measures: Measures, limits: Limits) -> tuple[Finding, ...]:

@@ -113,6 +113,8 @@ class Measures:
     """Canaries that were accepted and are nowhere; None: nobody could look."""
     duplicates: int
     """Copies at home beyond the first."""
+    at_home: int = 0
+    """Copies that were seen at home, before any was taken away again."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self) | {"lost": None if self.lost is None else list(self.lost)}
@@ -141,6 +143,7 @@ def measure(events: Iterable[Event]) -> Measures:
         taken=len(missing) if others else 0,
         lost=None if _of(story, NotLooked) else () if others else tuple(missing),
         duplicates=_duplicates(_of(story, Seen)),
+        at_home=len({(each.canary, each.sequence) for each in _of(story, Seen)}),
     )
 
 

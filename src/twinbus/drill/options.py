@@ -20,13 +20,19 @@ HOWS = ("refuse", "drop", "silent")
 TTL_MARGIN_S = 60.0
 """How much longer than the fault canaries live at least: they have to come home first."""
 
+LONGER_S = 30.0
+"""How much longer than the failover interval a fault lasts, unless told otherwise."""
+FAILOVER_INTERVAL_S = PING_INTERVAL_S = 60.0
+"""The defaults of a pairing."""
+
 _TIMES_S = {
-    "length": (1.0, 3_600.0),
+    "outage": (1.0, 3_600.0),
     "before": (0.5, 600.0),
     "ping_interval": (1.0, 1_800.0),
     "failover_interval": (0.0, 3_600.0),
     "timeout": (0.1, 120.0),
 }
+_OPTIONS = {"outage": "--length", "before": "--warm-up"}
 _LIMITS_S = ("failover", "gap", "recovery", "drain")
 
 
@@ -38,16 +44,17 @@ class DrillOptions:
     fault: str = "no-send"
     how: str | None = None
     """`unreachable`: in which way."""
-    length_s: float = 30.0
-    """How long the fault lasts."""
+    length_s: float | None = None
+    """How long the fault lasts; None: 30 seconds longer than the failover interval."""
     before_s: float = 2.0
     """How long canaries are sent while all is well, to know what that looks like."""
     rate: float = 10.0
     """Canaries a second."""
     ttl_s: float | None = None
     """How long a canary lives; None: 10 minutes longer than the fault."""
-    failover_interval_s: float = 0.0
-    ping_interval_s: float = 2.0
+    failover_interval_s: float = FAILOVER_INTERVAL_S
+    """As in the application, which has the pairing's own default unless it says otherwise."""
+    ping_interval_s: float = PING_INTERVAL_S
     attempts: int = 3
     timeout_s: float = 5.0
     """How long one attempt may take."""
@@ -68,8 +75,13 @@ class DrillOptions:
             raise OptionsError("; ".join(problems))
 
     @property
+    def outage_s(self) -> float:
+        """How long the fault lasts."""
+        return self.failover_interval_s + LONGER_S if self.length_s is None else self.length_s
+
+    @property
     def canary_ttl_s(self) -> float:
-        return self.length_s + 600.0 if self.ttl_s is None else self.ttl_s
+        return self.outage_s + 600.0 if self.ttl_s is None else self.ttl_s
 
     def _problems(self) -> Iterator[str]:
         if not self.entity.strip("/ "):
@@ -98,21 +110,21 @@ class DrillOptions:
 
     def _length_problems(self) -> Iterator[str]:
         """Drills that could only fail, or lose canaries by themselves."""
-        if self.failover_interval_s >= self.length_s:
+        if self.failover_interval_s >= self.outage_s:
             yield (
-                f"a fault of {_words(self.length_s)} is over before the failover interval of "
+                f"a fault of {_words(self.outage_s)} is over before the failover interval of "
                 f"{_words(self.failover_interval_s)}: make --length longer or --failover-interval shorter"
             )
-        if self.canary_ttl_s < self.length_s + TTL_MARGIN_S:
+        if self.canary_ttl_s < self.outage_s + TTL_MARGIN_S:
             yield (
                 f"canaries that live {_words(self.canary_ttl_s)} could expire before they are home: "
-                f"--ttl must be at least {_words(self.length_s + TTL_MARGIN_S)}"
+                f"--ttl must be at least {_words(self.outage_s + TTL_MARGIN_S)}"
             )
 
 
 def _outside(name: str, value_s: float, low_s: float, high_s: float) -> Iterator[str]:
     if not low_s <= value_s <= high_s:
-        option = f"--{name.replace('_', '-')}"
+        option = _OPTIONS.get(name) or f"--{name.replace('_', '-')}"
         yield f"{option} must be from {_words(low_s)} to {_words(high_s)}, got {_words(value_s)}"
 
 

@@ -70,7 +70,7 @@ def _pairing(secondary: Namespace, name: str, options: DrillOptions) -> SendAvai
 def _announcement(
     primary: Namespace, secondary: Namespace, options: DrillOptions, target: Target, text: str
 ) -> Iterator[str]:
-    length, ttl = _words(options.length_s), _words(options.canary_ttl_s)
+    length, ttl = _words(options.outage_s), _words(options.canary_ttl_s)
     yield f"Drill of {target.path}, a {target.kind} of {_place(primary)}; the backlog is on {_place(secondary)}."
     yield (
         f"  1. Canaries go to {target.path} through a paired client, {options.rate:g} a second. "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 from twinbus.drill.limits import Finding, Limits, judge, passes, seconds_text
@@ -31,8 +31,19 @@ class Outcome:
     is_put_back: bool
     taken_back: int
     """Canaries that the drill has taken away again."""
+    expire_at: datetime
+    """When the last canary has expired, wherever it is."""
+    is_topic: bool = False
+    """Then canaries were counted in a subscription that is gone."""
     troubles: tuple[str, ...] = ()
     """What went wrong on the way, one line each."""
+
+    @property
+    def left_at_home(self) -> int | None:
+        """Canaries that the drill leaves in the queue, or less if somebody receives them; None: nobody could look."""
+        if self.measures.lost is None:
+            return None
+        return 0 if self.is_topic else max(0, self.measures.at_home - self.taken_back)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -49,7 +60,7 @@ class Outcome:
         return {
             "drill": self.drill,
             "verdict": self.verdict,
-            "began_at": self.began_at.isoformat(),
+            "began_at": time_text(self.began_at),
             "entity": self.entity,
             "primary": self.primary,
             "secondary": self.secondary,
@@ -60,14 +71,16 @@ class Outcome:
             "measures": self.measures.as_dict(),
             "findings": [finding.as_dict() for finding in self.findings],
             "taken_back": self.taken_back,
+            "left_at_home": self.left_at_home,
+            "left_in_backlog": self.measures.waiting,
+            "expire_at": time_text(self.expire_at),
             "troubles": list(self.troubles),
         }
 
 
 def rows(outcome: Outcome) -> Sequence[tuple[str, str, str, str]]:
     """The findings as a table, heads first."""
-    words = {True: "kept", False: "MISSED"}
-    found = [(each.name, each.value, each.limit or "-", words[each.is_kept]) for each in outcome.findings]
+    found = [(each.name, each.value, each.limit or "-", each.word) for each in outcome.findings]
     return [("measure", "value", "limit", ""), *found]
 
 
@@ -78,18 +91,38 @@ def remarks(outcome: Outcome) -> Iterator[str]:
         f"{measures.sent} canaries: {measures.to_primary} to the primary, {measures.to_backlog} to the backlog, "
         f"{measures.raised} ended in an error ({measures.in_doubt} in doubt), {measures.duplicates} duplicates"
     )
-    if outcome.taken_back:
-        yield f"{outcome.taken_back} canaries were taken away again"
+    yield from _whereabouts(outcome)
     if measures.effect_s is not None:
-        yield f"the fault was felt {seconds_text(measures.effect_s)} after it was ordered"
-    if measures.waiting:
-        yield f"{measures.waiting} canaries still lie in the backlog: see twinbus syphon"
+        yield f"fault took effect after {seconds_text(measures.effect_s)}"
     if measures.taken:
         yield f"{measures.taken} canaries were not seen at home: somebody else receives there and has probably had them"
     if measures.lost:
         more = f" and {len(measures.lost) - LOST_SHOWN} more" if len(measures.lost) > LOST_SHOWN else ""
         yield f"LOST: {', '.join(measures.lost[:LOST_SHOWN])}{more}"
     yield from outcome.troubles
+
+
+def _whereabouts(outcome: Outcome) -> Iterator[str]:
+    """What the drill took away again, and what it leaves behind."""
+    waiting, expire = outcome.measures.waiting, f"expire by {outcome.expire_at:%H:%M:%S} UTC"
+    if outcome.taken_back:
+        yield f"{outcome.taken_back} canaries were taken away again"
+    match outcome.left_at_home:
+        case None:
+            yield f"whether canaries are left in {outcome.entity} is unknown; they {expire}"
+        case _ if outcome.is_topic:
+            yield f"other subscriptions of {outcome.entity} have copies of the canaries, which {expire}"
+        case 0:
+            yield f"no canary is left in {outcome.entity}"
+        case left:
+            yield f"{left} canaries are left in {outcome.entity}: they {expire}"
+    if waiting:
+        yield f"{waiting} canaries are left in the backlog: twinbus syphon brings them home; they {expire}"
+
+
+def time_text(at: datetime) -> str:
+    """As 2031-03-09T14:05:06.789Z."""
+    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def headline(outcome: Outcome) -> str:

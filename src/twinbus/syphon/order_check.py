@@ -37,5 +37,5 @@ async def first_order_problem(
     return None
 
 
-def order_refused(problem: str, ways_out: str = "check --count, or leave --order out") -> TwinbusError:
+def order_refused(problem: str, ways_out: str = "check --queues, or leave --order out") -> TwinbusError:
     return TwinbusError(f"order cannot be promised: {problem}; {ways_out}")

@@ -186,8 +186,8 @@ WRONG = [
     (["--primary", f"Endpoint=http://a;SharedAccessKey={SECRET}", "--secondary", string("b")], "--primary: "),
     (["--primary", string("a"), "--secondary", "Endpoint=sb://b"], "--secondary: "),
     (["--primary", string("a"), "--secondary", string("a")], "--primary and --secondary are the same namespace"),
-    (["--primary", string("a"), "--secondary", string("b"), "--count", "0"], "--count must be from 1 to 100"),
-    (["--primary", string("a"), "--secondary", string("b"), "--count", "101"], "--count must be from 1 to 100"),
+    (["--primary", string("a"), "--secondary", string("b"), "--count", "0"], "--queues must be from 1 to 100"),
+    (["--primary", string("a"), "--secondary", string("b"), "--count", "101"], "--queues must be from 1 to 100"),
     (["--primary", string("a"), "--secondary", string("b"), "--timeout", "5"], "--timeout: "),
     (["--primary", string("a"), "--secondary", string("b"), "--timeout", "1ms"], "--timeout must be from 100ms"),
 ]
@@ -215,7 +215,7 @@ def test_wrong_arguments_are_one_line_without_keys(
         (["--emit", "cli", "--primary-name", "contoso", "--secondary-name", "$(x)"], "letters, digits and hyphens"),
         (["--emit", "cli", "--primary-name", "contoso", "--secondary-name", "Contoso"], "both called contoso"),
         (["--emit", "cli", "--primary-name", "contoso", "--json"], "leave --json out"),
-        (["--emit", "cli", "--primary-name", "contoso", "--count", "0"], "--count"),
+        (["--emit", "cli", "--primary-name", "contoso", "--count", "0"], "--queues"),
         (["--emit"], "--emit TOOL"),
     ],
 )

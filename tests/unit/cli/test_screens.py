@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from idle_progress import IDLE
 
-from twinbus.cli.screens import JsonLines, alert_line
+from twinbus.cli.screens import JsonLines, PlainLines, alert_line
 from twinbus.syphon import Alert, Progress
 
 
@@ -34,6 +34,22 @@ def test_what_changes_after_a_quiet_time_is_told_within_a_second(capsys: pytest.
     quiet = [replace(IDLE, seconds=float(second)) for second in range(10)]
     said = shown([*quiet, replace(IDLE, seconds=10.0, state="paused")], capsys)
     assert [each["state"] for each in said] == ["running", "paused"]
+
+
+def test_in_a_pipe_progress_is_a_plain_line_every_ten_seconds_at_most(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = PlainLines()
+    for step in range(4 * 60):
+        lines.show(replace(IDLE, seconds=step / 4, moved=step, left=240 - step))
+    out, err = capsys.readouterr()
+    assert (out, len(err.splitlines())) == ("", 5)
+    assert err.splitlines()[0] == "twinbus: running: 40 home, about 200 left, 0/s"
+
+
+def test_in_a_pipe_an_idle_service_writes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = PlainLines()
+    for second in range(3_600):
+        lines.show(replace(IDLE, seconds=float(second)))
+    assert capsys.readouterr() == ("", "")
 
 
 def test_an_alert_is_one_line_that_no_terminal_obeys() -> None:

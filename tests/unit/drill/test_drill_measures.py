@@ -185,6 +185,7 @@ def outcome(**changes: object) -> Outcome:
         is_interrupted=False,
         is_put_back=True,
         taken_back=4,
+        expire_at=datetime(2031, 3, 9, 14, 20, tzinfo=UTC),
     )
     return replace(made, **changes)  # type: ignore[arg-type]
 
@@ -196,11 +197,33 @@ def test_a_drill_passes_fails_or_was_interrupted() -> None:
     assert outcome(is_interrupted=True).verdict == "interrupted"
 
 
+def test_kept_is_said_only_of_a_limit_that_was_set() -> None:
+    words = {each.name: each.word for each in outcome(limits=Limits(gap_s=60.0)).findings}
+    assert words == {"failover": "", "gap": "kept", "recovery": "", "drain": "", "lost": "kept"}
+    never = outcome(measures=replace(measure(STORY), drain_s=None)).as_dict()["findings"][3]
+    assert (never["name"], never["kept"], never["passed"]) == ("drain", None, False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "measured", "text"),
+    [
+        ({"taken_back": 4}, {"at_home": 4}, "no canary is left in orders"),
+        ({"taken_back": 4}, {"at_home": 6}, "2 canaries are left in orders: they expire by 14:20:00 UTC"),
+        ({}, {"waiting": 3}, "3 canaries are left in the backlog: twinbus syphon brings them home; they expire by"),
+        ({}, {"lost": None}, "whether canaries are left in orders is unknown; they expire by 14:20:00 UTC"),
+        ({"is_topic": True}, {}, "other subscriptions of orders have copies of the canaries, which expire by 14:20"),
+    ],
+)
+def test_a_drill_says_what_it_leaves_behind(changes: dict[str, Any], measured: dict[str, Any], text: str) -> None:
+    said = list(remarks(outcome(measures=replace(measure(STORY), **measured), **changes)))
+    assert [remark for remark in said if remark.startswith(text)] != [], said
+
+
 def test_a_page_has_the_verdict_every_measure_and_what_was_lost() -> None:
     lost = outcome(measures=replace(measure(STORY), lost=("d1-7",)))
     text = page(lost)
     assert text.startswith("# FAILED: no-send of orders on contoso for 10 s\n")
-    assert "| failover | 1.20 s | - | kept |" in text
+    assert "| failover | 1.20 s | - |  |" in text
     assert "| lost | 1 | at most 0 | MISSED |" in text
     assert "* LOST: d1-7" in text
     assert headline(outcome()).startswith("PASSED")

@@ -9,16 +9,36 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.main import get_command
 
+from twinbus import Namespace, SendAvailabilityPairedNamespaceOptions
+from twinbus.cli.lengths import length_s
+from twinbus.cli.main import app
 from twinbus.drill.limits import Limits
 from twinbus.drill.notes import Note, NoteKeeper, default_folder, notes_in
 from twinbus.drill.options import DrillOptions
 from twinbus.drill.undoing import undo_all
 from twinbus.errors import OptionsError, TwinbusError
 
+SECONDARY = "Endpoint=sb://backup.servicebus.windows.net;SharedAccessKeyName=root;SharedAccessKey=a2V5"
 NOTE = Note(
     drill="d1", pid=os.getpid(), address="host:1", entity="orders", way="status", began_at="today", was="Active"
 )
+
+
+def test_a_drill_has_the_intervals_of_an_application_that_sets_none() -> None:
+    application = SendAvailabilityPairedNamespaceOptions(Namespace.from_connection_string(SECONDARY))
+    drill = DrillOptions(entity="orders")
+    assert drill.failover_interval_s == application.failover_interval.total_seconds()
+    assert drill.ping_interval_s == application.ping_primary_interval.total_seconds()
+    assert drill.outage_s == drill.failover_interval_s + 30
+    for option, value in (
+        ("--failover-interval", drill.failover_interval_s),
+        ("--ping-interval", drill.ping_interval_s),
+    ):
+        command = get_command(app).commands["drill"]  # type: ignore[attr-defined]
+        (default,) = [each.default for each in command.params if option in each.opts]
+        assert length_s(option, default) == value
 
 
 @pytest.mark.parametrize(
@@ -34,7 +54,7 @@ NOTE = Note(
         ({"rate": 0}, "--rate must be from 0.1 to 100"),
         ({"attempts": 0}, "--attempts must be from 1 to 20"),
         ({"length_s": 30, "failover_interval_s": 60}, "make --length longer or --failover-interval shorter"),
-        ({"ttl_s": 60}, "--ttl must be at least 1 min 30 s"),
+        ({"ttl_s": 60}, "--ttl must be at least 2 min 30 s"),
         ({"limits": Limits(lost=-1)}, "--max-lost must be 0 or more"),
     ],
 )

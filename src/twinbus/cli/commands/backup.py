@@ -28,9 +28,11 @@ def backup(
     ] = DEFAULT_DATA,
     namespace: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Only this namespace. Repeat for more.  [default: all that are in --data]"),
+        typer.Option(
+            metavar="NAME", help="A namespace: only this one. Repeat for more.  [default: all that are in --data]"
+        ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The result as one JSON object.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON.")] = False,
 ) -> None:
     """Copy namespaces of this machine, with their keys, while they are served or not.
 

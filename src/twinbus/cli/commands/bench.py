@@ -39,7 +39,9 @@ def bench(
     credential: Credential = None,
     messages: Annotated[int, typer.Option(metavar="N", help=f"How many messages: 1 to {MESSAGES_MAX:,}.")] = 1_000,
     size: Annotated[int, typer.Option(metavar="BYTES", help=f"Bytes of a body: 0 to {BYTES_MAX:,}.")] = 1_024,
-    clients: Annotated[int, typer.Option(metavar="N", help=f"Connections at a time: 1 to {CLIENTS_MAX}.")] = 4,
+    clients: Annotated[
+        int, typer.Option("--connections", metavar="N", help=f"Connections at a time: 1 to {CLIENTS_MAX}.")
+    ] = 4,
     batch: Annotated[int, typer.Option(metavar="N", help=f"Messages a send: 1 to {BATCH_MAX:,}.")] = 1,
     entity: Annotated[
         str | None,
@@ -50,7 +52,7 @@ def bench(
         ),
     ] = None,
     timeout: Timeout = "5s",
-    as_json: Annotated[bool, typer.Option("--json", help="The result as one JSON object.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON.")] = False,
 ) -> None:
     """Measure sends, then receives, with the official SDK: rate, and how long a call takes.
 
@@ -60,13 +62,13 @@ def bench(
     \b
     Examples:
       twinbus bench
-      twinbus bench --messages 10000 --size 4096 --clients 8
+      twinbus bench --messages 10000 --size 4096 --connections 8
       twinbus bench --batch 100 --json
       twinbus bench --entity orders --messages 200
     """
     _check("--messages", messages, 1, MESSAGES_MAX)
     _check("--size", size, 0, BYTES_MAX)
-    _check("--clients", clients, 1, CLIENTS_MAX)
+    _check("--connections", clients, 1, CLIENTS_MAX)
     _check("--batch", batch, 1, BATCH_MAX)
     attempt_s = seconds("--timeout", timeout)
     namespace = one("primary", primary, config, credential)

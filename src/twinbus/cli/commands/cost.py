@@ -32,13 +32,15 @@ LOOK_HELP = "Time between two looks of a process at the backlog."
 
 
 def forecast(
-    entities: Annotated[int, typer.Option(metavar="N", help="Queues and topics that are sent to.")] = 1,
+    entities: Annotated[
+        int, typer.Option("--entity-count", metavar="N", help="Queues and topics that are sent to.")
+    ] = 1,
     rate: Annotated[float, typer.Option(metavar="N", help="Messages a second, of all entities together.")] = 10.0,
     size: Annotated[int, typer.Option(metavar="BYTES", help=BYTES_HELP)] = 1024,
     outages: Annotated[float, typer.Option(metavar="N", help="Outages a month.")] = 1.0,
     outage: Annotated[str, typer.Option(metavar="TIME", help="How long one lasts.")] = "1h",
     clients: Annotated[int, typer.Option(metavar="N", help="Processes that send.")] = 1,
-    queues: Annotated[int, typer.Option(metavar="N", help="Backlog queues.")] = 10,
+    queues: Annotated[int, typer.Option(metavar="N", help="How many backlog queues.")] = 10,
     syphons: Annotated[int, typer.Option(metavar="N", help="Processes that bring messages home.")] = 1,
     ping: Annotated[str, typer.Option(metavar="TIME", help="Time between pings.")] = "1m",
     failover: Annotated[str, typer.Option(metavar="TIME", help="Time until an entity fails over.")] = "1m",
@@ -55,7 +57,7 @@ def forecast(
     \b
     Examples:
       twinbus cost forecast
-      twinbus cost forecast --entities 5 --clients 20 --rate 100 --outage 30m
+      twinbus cost forecast --entity-count 5 --clients 20 --rate 100 --outage 30m
       twinbus cost forecast --size 100000 --rate 500 --outage 6h --json
     """
     from twinbus.cost.forecast import forecast as foretell
@@ -162,7 +164,7 @@ def actual_text(months: list[Bill], prices: Prices, *, complete: bool) -> str:
 
 EXAMPLES = """\b
 Examples:
-  twinbus cost forecast --entities 5 --clients 20 --rate 100
+  twinbus cost forecast --entity-count 5 --clients 20 --rate 100
   twinbus cost actual --ledger ./ledger"""
 
 

@@ -63,21 +63,27 @@ def drain(
     credential: Credential = None,
     order: Annotated[
         str | None,
-        typer.Option(metavar="HOW", help="session: what belongs to a session comes home in order.  [default: any]"),
+        typer.Option(metavar="HOW", help="session: messages of a session come home in the order sent.  [default: any]"),
     ] = None,
     every: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Go on for ever, with a drain so often, as 30s.  [default: once]"),
+        typer.Option(
+            metavar="TIME", help="How often, e.g. 30s: go on for ever, with a drain each time.  [default: once]"
+        ),
     ] = None,
     ttl: Annotated[
         str,
-        typer.Option(metavar="HOW", help="remaining: time to live went on in the backlog; restart: it begins anew."),
+        typer.Option(
+            "--ttl-mode", metavar="HOW", help="remaining: time to live went on in the backlog; restart: it begins anew."
+        ),
     ] = "remaining",
     count: QueueCount = 10,
     primary_name: PrimaryName = None,
     ledger: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Record everything here; on a cluster, a place that all machines share."),
+        typer.Option(
+            metavar="DIR", help="The ledger in which everything is recorded; on a cluster, where all machines see it."
+        ),
     ] = None,
     tasks: Annotated[
         int | None, typer.Option(metavar="N", help="At most so many tasks.  [default: one a core]")
@@ -97,14 +103,14 @@ def drain(
     archive: Archive = None,
     timeout: Timeout = "15s",
     as_json: Annotated[
-        bool, typer.Option("--json", help="JSON lines on stdout: progress every two seconds, and the result.")
+        bool, typer.Option("--json", help="The result as JSON lines: progress every two seconds, and how it ended.")
     ] = False,
 ) -> None:
     """Bring the whole backlog home with as many processes as Spark has for it.
 
     As `twinbus syphon --until-empty`, for backlogs that are large: tasks are planned by the depth of the queues, and
     several share a deep one. Whatever is killed (a task, an executor, this process) loses nothing; what is repeated has
-    the same id. It ends with 0 when a look at all backlog queues of the primary, those beyond --count too, finds
+    the same id. It ends with 0 when a look at all backlog queues of the primary, those beyond --queues too, finds
     nothing, under lock or not, and nothing is in quarantine; with 3 if nothing moves any more, after SIGTERM, while
     messages are in quarantine, if it may not look everywhere, or if a backlog queue cannot be emptied.
 

@@ -46,7 +46,7 @@ NOT_PUT_BACK = "something is still as the drill made it: twinbus drill --undo"
 
 def drill(
     entity: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The queue or topic of the primary that is to fail.")
+        str | None, typer.Option(metavar="NAME", help="A queue or topic of the primary: the one that is to fail.")
     ] = None,
     fault: Annotated[
         str, typer.Option(metavar="FAULT", help="no-send, unreachable or unanswered; by status only no-send.")
@@ -54,7 +54,10 @@ def drill(
     how: Annotated[
         str | None, typer.Option(metavar="HOW", help="unreachable: refuse, drop or silent.  [default: refuse]")
     ] = None,
-    length: Annotated[str, typer.Option(metavar="TIME", help="How long it fails: 1s to 1h.")] = "30s",
+    length: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="How long it fails: 1s to 1h.  [default: 30s more than --failover-interval]"),
+    ] = None,
     primary: Primary = None,
     secondary: Secondary = None,
     config: Config = None,
@@ -69,7 +72,9 @@ def drill(
     ] = False,
     control: Annotated[
         Path | None,
-        typer.Option(metavar="PATH", help="The primary's control socket.  [default: found beside its certificates]"),
+        typer.Option(
+            metavar="PATH", help="The control socket of the primary.  [default: found beside its certificates]"
+        ),
     ] = None,
     max_failover: Annotated[
         str | None, typer.Option(metavar="TIME", help="Limit: from the first send that fails to the backlog.")
@@ -85,23 +90,28 @@ def drill(
     ] = None,
     max_lost: Annotated[int, typer.Option(metavar="N", help="Limit: accepted canaries that are nowhere.")] = 0,
     failover_interval: Annotated[
-        str, typer.Option(metavar="TIME", help="As in the application: failures accepted before it switches.")
-    ] = "0s",
+        str,
+        typer.Option(
+            metavar="TIME", help="How long failures are accepted before the backlog is used; as in the application."
+        ),
+    ] = "1m",
     ping_interval: Annotated[
         str, typer.Option(metavar="TIME", help="As in the application: how often the primary is pinged.")
-    ] = "2s",
+    ] = "1m",
     attempts: Annotated[int, typer.Option(metavar="N", help="As in the application: attempts a send.")] = 3,
     timeout: Timeout = "5s",
     count: QueueCount = 10,
     no_create: Annotated[
-        bool, typer.Option("--no-create", help="Use the backlog queues that exist, and create none.")
+        bool, typer.Option("--no-create", help="Use the backlog queues that exist, and create none: needs no Manage.")
     ] = False,
     primary_name: PrimaryName = None,
-    rate: Annotated[float, typer.Option(metavar="N", help="Canaries a second: 0.1 to 100.")] = 10,
+    rate: Annotated[float, typer.Option(metavar="N", help="Messages a second, as canaries: 0.1 to 100.")] = 10,
     ttl: Annotated[
         str | None, typer.Option(metavar="TIME", help="How long canaries live.  [default: 10m more than --length]")
     ] = None,
-    before: Annotated[str, typer.Option(metavar="TIME", help="How long canaries are sent before it fails.")] = "2s",
+    before: Annotated[
+        str, typer.Option("--warm-up", metavar="TIME", help="How long canaries are sent before it fails.")
+    ] = "2s",
     no_syphon: Annotated[
         bool, typer.Option("--no-syphon", help="Wait for the syphon that you run, instead of running one.")
     ] = False,
@@ -121,23 +131,26 @@ def drill(
         ),
     ] = None,
     report: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the result here too, as NAME.json or NAME.md.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Where the report goes, as NAME.json or NAME.md.  [default: nowhere]"),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="The result as one JSON object on stdout; progress goes to stderr.")
+        bool, typer.Option("--json", help="The result as JSON on stdout; progress goes to stderr.")
     ] = False,
 ) -> None:
     """Make an entity fail for a while, send canaries through it, and measure how the pair takes it.
 
     It says what will happen, asks, makes the entity fail, and puts it back whatever becomes of the drill: Ctrl-C and
     SIGTERM end it cleanly, and what a killed one has left is put back by --undo. Canaries have the application property
-    twinbus-drill: let consumers pass them over. Exit code 1 also if a limit is missed, if sends never took the detour
-    or never came back, or if a canary is lost.
+    twinbus-drill: let consumers pass them over. It says how many of them it leaves in the queue, and when they expire.
+    The intervals are those of an application that sets none: give yours, they decide most of the numbers.
+
+    Exit code 1 also if a limit is missed, if sends never took the detour or never came back, or if a canary is lost.
 
     \b
     Examples:
       twinbus drill --entity orders --dry-run
-      twinbus drill --entity orders --length 30s --max-failover 3s --max-gap 1s
+      twinbus drill --entity orders --failover-interval 0s --max-failover 3s
       twinbus drill --entity orders --by-status --yes --json --report drill.md
       twinbus drill --entity orders --fault unreachable --how silent --length 1m
       twinbus drill --undo
@@ -157,8 +170,8 @@ def drill(
         entity=entity,
         fault=fault,
         how=how,
-        length_s=length_s("--length", length),
-        before_s=length_s("--before", before),
+        length_s=_optional("--length", length),
+        before_s=length_s("--warm-up", before),
         rate=rate,
         ttl_s=_optional("--ttl", ttl),
         failover_interval_s=length_s("--failover-interval", failover_interval),

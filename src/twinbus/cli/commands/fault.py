@@ -22,7 +22,9 @@ Data = Annotated[
 ]
 Name = Annotated[
     str | None,
-    typer.Option("--namespace", metavar="NAME", help=f"Which namespace.  [default: {DEFAULT_NAMESPACE}]"),
+    typer.Option(
+        "--namespace", metavar="NAME", help=f"A namespace: the one that fails.  [default: {DEFAULT_NAMESPACE}]"
+    ),
 ]
 Control = Annotated[
     Path | None,
@@ -35,7 +37,9 @@ def add(
     kind: Annotated[str, typer.Argument(metavar="FAULT", help="What is to be wrong; see above.")],
     entity: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Only for this entity. Repeat for a group.  [default: the whole namespace]"),
+        typer.Option(
+            metavar="NAME", help="A queue or topic that fails. Repeat for a group.  [default: the whole namespace]"
+        ),
     ] = None,
     pattern: Annotated[
         str | None, typer.Option(metavar="PATTERN", help="Only for entities whose name fits, as 'orders*'.")
@@ -165,7 +169,7 @@ def clear(
     fault_id: Annotated[
         str | None, typer.Argument(metavar="[ID]", help="The fault, as `fault add` and `fault list` name it.")
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All faults of the namespace.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All of them: every fault of the namespace.")] = False,
     data: Data = None,
     namespace: Name = None,
     control: Control = None,

@@ -32,7 +32,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="The result as JSON.")]
 
 def tail(
     directory: Directory,
-    lines: Annotated[int, typer.Option("--lines", "-n", metavar="N", help="How many records.")] = 20,
+    lines: Annotated[int, typer.Option("--last", "-n", metavar="N", help="How many records.")] = 20,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on with what is added, until interrupted.")
     ] = False,
@@ -40,9 +40,9 @@ def tail(
         list[str] | None, typer.Option(metavar="KIND", help="Only events of this kind. Repeat for more.")
     ] = None,
     entity: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only events of this entity. Repeat for more.")
+        list[str] | None, typer.Option(metavar="NAME", help="A queue or topic: only its events. Repeat for more.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON lines: a record each.")] = False,
 ) -> None:
     """Show the newest records of all processes, the oldest of them first.
 
@@ -50,12 +50,12 @@ def tail(
     Examples:
       twinbus ledger tail ./ledger
       twinbus ledger tail ./ledger --follow --kind failed_over --kind recovered
-      twinbus ledger tail ./ledger --lines 1000 --entity orders --json
+      twinbus ledger tail ./ledger --last 1000 --entity orders --json
     """
     from twinbus.ledger.tail import LedgerTail
 
     if not 0 <= lines <= LINES_MAX:
-        raise OptionsError(f"--lines is from 0 to {LINES_MAX}, got {lines}")
+        raise OptionsError(f"--last is from 0 to {LINES_MAX}, got {lines}")
     _hint_at_kinds(kind or [])
     end = LedgerTail(directory, _wanted(kind, entity))
     show = _json_line if as_json else _text_line

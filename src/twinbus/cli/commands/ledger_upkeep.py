@@ -69,7 +69,7 @@ def prune(
     ] = None,
     store: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="The store of the reports. Default: compacted, below the ledger."),
+        typer.Option(metavar="DIR", help="Where the compacted ledger is kept. Default: compacted, below the ledger."),
     ] = None,
     unread: Annotated[
         bool, typer.Option("--unread", help="Also what no report has read; the next one says that it is unknown.")

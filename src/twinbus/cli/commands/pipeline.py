@@ -30,7 +30,7 @@ NAMED_SHOWN = 20
 """Messages to look at, in text."""
 
 LedgerDirectory = Annotated[
-    Path, typer.Option("--ledger", metavar="DIR", help="The directory that the ledger is kept in.")
+    Path, typer.Option("--ledger", metavar="DIR", help="The ledger that is read: its directory.")
 ]
 Store = Annotated[
     Path | None,

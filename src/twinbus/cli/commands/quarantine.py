@@ -58,7 +58,7 @@ def list_messages(
     count: QueueCount = 10,
     primary_name: PrimaryName = None,
     timeout: Timeout = "15s",
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON lines: a message each.")] = False,
 ) -> None:
     """List what is in quarantine, the oldest of each queue first, and why.
 
@@ -160,7 +160,7 @@ def discard(
     ledger: LedgerFolder = None,
     timeout: Timeout = "15s",
     yes: Annotated[
-        bool, typer.Option("--yes", help="With --all: do not ask. Needed where nobody can be asked.")
+        bool, typer.Option("--yes", help="Do not ask, with --all. Needed where nobody can be asked.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -41,7 +41,9 @@ def receive(
     max_: Annotated[
         int | None, typer.Option("--max", metavar="N", help="End after so many messages.  [default: 1]")
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Until nothing comes any more for --wait.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All of them: until nothing comes any more for --wait.")
+    ] = False,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on with what comes, until interrupted, or until --max.")
     ] = False,
@@ -59,11 +61,13 @@ def receive(
     transfer_dead_letters: Annotated[
         bool, typer.Option("--transfer-dead-letters", help="From the queue of what could not be forwarded.")
     ] = False,
-    session: Annotated[str | None, typer.Option(metavar="ID", help="The messages of this session.")] = None,
+    session: Annotated[str | None, typer.Option(metavar="ID", help="The session of the messages.")] = None,
     next_session: Annotated[bool, typer.Option("--next-session", help="Of the next session that is free.")] = False,
     body: Annotated[bool, typer.Option("--body", help="Print bodies only, each followed by a line break.")] = False,
     timeout: Timeout = "5s",
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, with everything in it.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="The result as JSON lines: a message each, with everything in it.")
+    ] = False,
 ) -> None:
     """Print messages of a queue or subscription, and take them.
 

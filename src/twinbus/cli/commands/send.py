@@ -24,6 +24,7 @@ from twinbus.cli.namespaces import (
     Credential,
     Primary,
     PrimaryName,
+    QueueCount,
     Secondary,
     Timeout,
     both,
@@ -70,41 +71,44 @@ def send(
     message_id: Annotated[
         str | None, typer.Option("--id", metavar="ID", help="The message id.  [default: made]")
     ] = None,
-    session: Annotated[str | None, typer.Option(metavar="ID", help="The session that the message belongs to.")] = None,
+    session: Annotated[str | None, typer.Option(metavar="ID", help="The session of the message.")] = None,
     subject: Annotated[str | None, typer.Option(metavar="TEXT", help="The subject, which some call label.")] = None,
     content_type: Annotated[str | None, typer.Option(metavar="TYPE", help="As application/json.")] = None,
     correlation_id: Annotated[str | None, typer.Option(metavar="ID", help="What it is an answer to.")] = None,
     reply_to: Annotated[str | None, typer.Option(metavar="ENTITY", help="Where answers are expected.")] = None,
     to: Annotated[str | None, typer.Option(metavar="TEXT", help="The address that it carries.")] = None,
     partition_key: Annotated[str | None, typer.Option(metavar="KEY", help="What it is partitioned by.")] = None,
-    ttl: Annotated[str | None, typer.Option(metavar="TIME", help="How long it is of use, as 30s or 2h.")] = None,
+    ttl: Annotated[str | None, typer.Option(metavar="TIME", help="How long messages live, e.g. 30s or 2h.")] = None,
     schedule: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="Not to be seen before this time, 2031-03-09T14:05Z, or 10m from now."),
     ] = None,
     count: Annotated[
-        int, typer.Option(metavar="N", help=f"Send each so often; {NUMBER} in body, id and session is the number.")
+        int,
+        typer.Option(
+            "--repeat", metavar="N", help=f"Send each so often; {NUMBER} in body, id and session is the number."
+        ),
     ] = 1,
     rate: Annotated[
-        float | None, typer.Option(metavar="N", help="At most so many a second.  [default: as fast as it goes]")
+        float | None, typer.Option(metavar="N", help="Messages a second, at most.  [default: as fast as it goes]")
     ] = None,
     straight: Annotated[
         bool, typer.Option("--straight", help="To the primary only, also if a secondary is known.")
     ] = False,
     failover_interval: Annotated[
-        str, typer.Option(metavar="TIME", help="Paired: how long the primary may fail before the backlog is used.")
+        str, typer.Option(metavar="TIME", help="How long failures are accepted before the backlog is used.")
     ] = "0s",
-    queues: Annotated[int, typer.Option(metavar="N", help="Paired: how many backlog queues: 1 to 100.")] = 10,
+    queues: QueueCount = 10,
     no_create: Annotated[
-        bool, typer.Option("--no-create", help="Paired: use the backlog queues that exist: needs no Manage.")
+        bool, typer.Option("--no-create", help="Use the backlog queues that exist, and create none: needs no Manage.")
     ] = False,
     primary_name: PrimaryName = None,
     ledger: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Paired: record every send in this ledger.")
+        Path | None, typer.Option(metavar="DIR", help="The ledger in which every send is recorded, if paired.")
     ] = None,
     timeout: Timeout = "5s",
     as_json: Annotated[
-        bool, typer.Option("--json", help="JSON lines on stdout: a receipt for each message, and the result.")
+        bool, typer.Option("--json", help="The result as JSON lines: a receipt for each message, and how it ended.")
     ] = False,
 ) -> None:
     """Send messages to a queue or topic, and say where each of them is.
@@ -117,7 +121,7 @@ def send(
       twinbus send orders '{"order": 42}' --content-type application/json
       twinbus send orders --file order.json --property weight:=2.5
       grep ERROR app.log | twinbus send errors --ttl 1h
-      twinbus send orders 'order {n}' --count 1000 --rate 50 --json
+      twinbus send orders 'order {n}' --repeat 1000 --rate 50 --json
       twinbus send carts 'later' --session cart-7 --schedule 10m
       twinbus send orders 42 --primary @primary.txt --secondary @secondary.txt
     """

@@ -51,7 +51,8 @@ def serve(
     data: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help=f"Where messages are kept, a folder per namespace.  [default: {DEFAULT_DATA}]"
+            metavar="DIR",
+            help=f"The data directory: messages are kept there, a folder per namespace.  [default: {DEFAULT_DATA}]",
         ),
     ] = None,
     memory: Annotated[bool, typer.Option("--memory", help="Keep nothing: messages end with the process.")] = False,
@@ -121,13 +122,13 @@ def serve(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Record what becomes of every message in this ledger, each namespace by its name. Clients and syphons "
+            help="The ledger in which everything is recorded, each namespace by its name. Clients and syphons "
             "may share it.  [default: nothing is recorded]",
         ),
     ] = None,
     as_json: Annotated[
         bool,
-        typer.Option("--json", help="One JSON object a line: one per namespace when it is ready, when it stopped."),
+        typer.Option("--json", help="The result as JSON lines: one per namespace when it is ready, when it stopped."),
     ] = False,
 ) -> None:
     """Serve Service Bus namespaces on this machine.

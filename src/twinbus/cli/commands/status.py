@@ -53,7 +53,7 @@ def status(
     entity: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME", help="Ask about this queue or topic of the primary. Repeat for more.  [default: all]"
+            metavar="NAME", help="A queue or topic of the primary to ask about. Repeat for more.  [default: all]"
         ),
     ] = None,
     check: Annotated[
@@ -76,10 +76,12 @@ def status(
             help="Also tell, by peeking through the backlog, what lies there for which entity and session.",
         ),
     ] = False,
-    show_all: Annotated[bool, typer.Option("--all", help="Also show backlog queues that work and are empty.")] = False,
+    show_all: Annotated[
+        bool, typer.Option("--all", help="All of them: also backlog queues that work and are empty.")
+    ] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")] = False,
     every: Annotated[
-        str, typer.Option(metavar="TIME", help="With --watch: from one look to the next, 1s to 25s.")
+        str, typer.Option(metavar="TIME", help="How often, with --watch: from one look to the next, 1s to 25s.")
     ] = "5s",
     as_json: AsJson = False,
 ) -> None:

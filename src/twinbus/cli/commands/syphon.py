@@ -32,7 +32,7 @@ from twinbus.cli.namespaces import (
     seconds,
 )
 from twinbus.cli.record import LedgerFolder, record_in
-from twinbus.cli.screens import screen_for, speaks_json
+from twinbus.cli.screens import screen_for
 from twinbus.errors import OptionsError, TwinbusError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ ENDED_EARLY = "not all is home, or nobody can tell; the result says why"
 class Wishes(NamedTuple):
     """What is to be told of a run, and where."""
 
-    as_json: bool | None
+    as_json: bool
     ledger: Path | None
     metrics: Address | None
     metrics_file: Path | None
@@ -63,7 +63,7 @@ def syphon(
         bool, typer.Option("--until-empty", help="End when nothing is left to move.  [default: until it is stopped]")
     ] = False,
     rate: Annotated[
-        float | None, typer.Option(metavar="N", help="At most so many messages a second.  [default: all it can]")
+        float | None, typer.Option(metavar="N", help="Messages a second, at most.  [default: all it can]")
     ] = None,
     concurrency: Annotated[
         int, typer.Option(metavar="N", help="Batches under way to one entity at a time: 1 to 1000.")
@@ -76,7 +76,7 @@ def syphon(
         ),
     ] = None,
     entity: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only messages for this one. Repeat for more.")
+        list[str] | None, typer.Option(metavar="NAME", help="A queue or topic: only messages for it. Repeat for more.")
     ] = None,
     before: Annotated[
         str | None,
@@ -87,18 +87,18 @@ def syphon(
     ] = None,
     ttl: Annotated[
         str,
-        typer.Option(metavar="HOW", help="remaining: time to live went on in the backlog; restart: it begins anew."),
+        typer.Option(
+            "--ttl-mode", metavar="HOW", help="remaining: time to live went on in the backlog; restart: it begins anew."
+        ),
     ] = "remaining",
     order: Annotated[
         str | None,
         typer.Option(
             metavar="HOW",
-            help="session: the messages of a session come home in the order sent.  [default: none in particular]",
+            help="session: messages of a session come home in the order sent.  [default: any]",
         ),
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Move nothing: tell what would go where, by peeking.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go where, by peeking.")] = False,
     count: QueueCount = 10,
     primary_name: PrimaryName = None,
     ledger: LedgerFolder = None,
@@ -111,14 +111,9 @@ def syphon(
     ] = None,
     timeout: Timeout = "15s",
     as_json: Annotated[
-        bool | None,
-        typer.Option(
-            "--json/--text",
-            help="JSON lines on stdout: progress every second, alerts, the result; or only the result, as text."
-            "  [default: text on a terminal, JSON in a pipe]",
-            show_default=False,
-        ),
-    ] = None,
+        bool, typer.Option("--json", help="The result as JSON lines: progress every second, alerts, and how it ended.")
+    ] = False,
+    _text: Annotated[bool, typer.Option("--text", hidden=True, help="The default.")] = False,
 ) -> None:
     """Bring the messages of the backlog home to the entities of the primary they were sent to.
 
@@ -127,7 +122,7 @@ def syphon(
     a time: they share the work. An entity that is down is passed over and tried again; what can never be stored goes to
     the quarantine.
 
-    With --until-empty it ends with 0 if every backlog queue of the primary is empty, those beyond --count too, and
+    With --until-empty it ends with 0 if every backlog queue of the primary is empty, those beyond --queues too, and
     nothing is in quarantine; with 1 if neither the primary nor a message knows an entity that was named. Otherwise it
     ends with 3: after --first or SIGTERM, while messages are in quarantine, if it may not look everywhere,
     or if a backlog queue cannot be emptied, because it demands sessions, forwards or is disabled.
@@ -253,7 +248,7 @@ async def _bring_home(ends: Ends, options: SyphonOptions, wishes: Wishes) -> int
         homecoming = Homecoming(make, _screen(wishes, ends.names))
         with served(wishes.metrics, homecoming.look, ends.names):
             ending, progress = await homecoming.run(look)
-    if speaks_json(wishes.as_json):
+    if wishes.as_json:
         said = {"event": "finished", "ending": ending.value} | progress.as_dict() | aftermath._asdict()
         typer.echo(json.dumps(said))
     else:
