@@ -35,6 +35,17 @@ def test_no_block_of_code_hides_as_text() -> None:
     assert [str(block) for block in shown if code.search(block.code)] == []
 
 
+def test_what_is_shown_as_text_is_compared_or_says_what_it_is() -> None:
+    """Outputs are compared by test_shell_blocks.py; the tutorial and the texts of `--help` have tests of their own."""
+    shown = [block for block in all_blocks() if block.language == "text"]
+    elsewhere = (DOCS / "tutorial.md", DOCS / "reference" / "cli.md")
+    unsaid = [
+        block for block in shown if block.page not in elsewhere and not block.marks.keys() & {"output", "not output"}
+    ]
+    assert [str(block) for block in unsaid] == []
+    assert {block.marks["output"] for block in shown if "output" in block.marks} <= {"all", "lines"}
+
+
 def test_the_list_of_blocks_that_are_not_run_is_fresh() -> None:
     fresh = NOT_RUN_PAGE.read_text(encoding="utf-8") == not_run_page()
     assert fresh, "stale: run python tests/support/doc_blocks.py"

@@ -7,8 +7,9 @@ from itertools import groupby
 from pathlib import Path
 
 import pytest
-from doc_blocks import DOCS, ROOT, Block, logical_lines, to_run
+from doc_blocks import DOCS, ROOT, Block, blocks_of, logical_lines, to_run
 from doc_stage import for_the_shell, stage
+from sample_output import difference, outputs_below
 
 PAGES = {page: list(blocks) for page, blocks in groupby(to_run("sh"), lambda block: block.page)}
 PAGES.pop(DOCS / "tutorial.md")  # has a test of its own
@@ -20,10 +21,13 @@ MAKE_LINES = [line for blocks in PAGES.values() for block in blocks for line in 
 @pytest.mark.parametrize("page", RUN_HERE, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_commands_of_a_page_do_what_it_says(page: Path, tmp_path: Path) -> None:
     blocks = [for_the_shell(block) for block in RUN_HERE[page]]
+    shown = {above.line: sample for above, sample in outputs_below(blocks_of(page)) if "output" in sample.marks}
     with stage(tmp_path, blocks) as terminal:
         for block in blocks:
             terminal.act_as(block.marks.get("keys"))
             printed = terminal.run(block) if block.code else ""
+            if block.line in shown:
+                assert (problem := difference(shown[block.line], printed)) is None, problem
             assert printed.count("Endpoint=sb://") >= block.code.count("twinbus serve"), printed
 
 

@@ -50,8 +50,11 @@ class Pair(NamedTuple):
 
 
 @contextmanager
-def served_pair(folder: Path) -> Iterator[Pair]:
-    """`contoso` and `backup`, and `local` beside them; with something in all places that the pages speak of."""
+def served_pair(folder: Path, empty: bool = False) -> Iterator[Pair]:
+    """`contoso` and `backup`, and `local` beside them; with something in all places that the pages speak of.
+
+    `empty`: with nothing but the queue `orders`.
+    """
     (folder / "order.json").write_text('{"order": 42}')
     names = ("contoso", "backup", "local")
     command = [sys.executable, "-m", "twinbus", "serve", "--json", "--queue", "orders"]
@@ -67,8 +70,9 @@ def served_pair(folder: Path) -> Iterator[Pair]:
             narrow = [{right: each[f"only-{right.lower()}"] for right in RIGHTS} for each in strings]
             both = dict(zip(SIDES, narrow, strict=True))
             pair = Pair(ready[0]["connection_string"], ready[1]["connection_string"], both)
-            fill_primary(pair.primary)
-            fill_backlog(pair, folder / "ledger")
+            if not empty:
+                fill_primary(pair.primary)
+                fill_backlog(pair, folder / "ledger")
             yield pair
         finally:
             server.terminate()
@@ -85,7 +89,7 @@ def stage(folder: Path, blocks: Sequence[Block]) -> Iterator[Terminal]:
             return
         if any("--data ./bus" in block.code and "twinbus backup" in block.code for block in blocks):
             (folder / "bus").symlink_to(".twinbus")  # what is copied there is what is served
-        with served_pair(folder) as pair:
+        with served_pair(folder, empty=any(block.marks.get("stage") == "empty" for block in blocks)) as pair:
             terminal.act_as = lambda role: take_role(terminal, pair, role)
             yield terminal
     finally:

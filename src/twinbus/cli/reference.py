@@ -158,6 +158,7 @@ def errors_page() -> str:
         "Errors",
         ERRORS_TEXT.strip("\n"),
         "",
+        "<!-- not output: a tree of classes -->",
         "```text",
         tree,
         "```",

@@ -105,6 +105,7 @@ that is torn or not JSON is a row with its text in `_corrupt_record`; checksums 
 that were read twice (a segment that was copied) have the same `process` and `number`. Rows whose `v` is larger than
 {version} must be counted as unknown.
 
+<!-- not output: a schema -->
 ```text
 {spark}
 ```

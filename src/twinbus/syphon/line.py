@@ -92,6 +92,8 @@ class Line:
         self._attaching: dict[Link, asyncio.Future[None]] = {}
         self._sessions: dict[str, Session] = {}
         self._conversations: dict[str, Conversation] = {}
+        self._beginning: dict[str, asyncio.Lock] = {}
+        """Address -> who begins a conversation there now; the others wait and share it."""
         self._tokens = TokenKeeper(dial, self._put_token)
 
     @property
@@ -237,9 +239,11 @@ class Line:
         return await self._ask("$cbs", properties, token)
 
     async def _ask(self, address: str, properties: dict[str, Value], body: Value) -> Answer:
-        conversation = self._conversations.get(address)
-        if conversation is None or not conversation.is_open:
-            conversation = await self._converse(address)
+        # One for all who ask at the same time: a namespace keeps few links for a peer that has shown no token yet.
+        async with self._beginning.setdefault(address, asyncio.Lock()):
+            conversation = self._conversations.get(address)
+            if conversation is None or not conversation.is_open:
+                conversation = await self._converse(address)
         try:
             async with asyncio.timeout(self._attempt_s):
                 return await conversation.ask(properties, body)
@@ -247,7 +251,6 @@ class Line:
             raise LineFailed(no_answer(f"{address} did not answer a request in time")) from None
 
     async def _converse(self, address: str) -> Conversation:
-        """A new conversation; of two that are begun at the same time the second is kept, and both work."""
         session, conversation = self._session("requests"), Conversation(self.flush)
         answers = session.attach_receiver(conversation.name, address, target=conversation.name)
         asking = session.attach_sender(f"{conversation.name}-asks", address, source=conversation.name)
