@@ -39,6 +39,8 @@ class Pair(NamedTuple):
     secondary: str
     narrow: Mapping[str, Mapping[str, str]] = {}
     """By side and right, the connection strings that give this right and no other."""
+    third: str = ""
+    """A namespace beside the two; pages call its connection string `NEW`."""
 
     def strings(self, role: str | None) -> tuple[str, str]:
         """Those of a role, with exactly the keys that `twinbus pair --emit` has made for it; None: all rights."""
@@ -69,7 +71,9 @@ def served_pair(folder: Path, empty: bool = False) -> Iterator[Pair]:
             strings = [each["rule_connection_strings"] for each in ready[:2]]
             narrow = [{right: each[f"only-{right.lower()}"] for right in RIGHTS} for each in strings]
             both = dict(zip(SIDES, narrow, strict=True))
-            pair = Pair(ready[0]["connection_string"], ready[1]["connection_string"], both)
+            pair = Pair(
+                ready[0]["connection_string"], ready[1]["connection_string"], both, ready[2]["connection_string"]
+            )
             if not empty:
                 fill_primary(pair.primary)
                 fill_backlog(pair, folder / "ledger")
@@ -99,7 +103,7 @@ def stage(folder: Path, blocks: Sequence[Block]) -> Iterator[Terminal]:
 def take_role(terminal: Terminal, pair: Pair, role: str | None) -> None:
     """The keys of a role are in the environment of what is typed from now on."""
     primary, secondary = pair.strings(role)
-    terminal.type(f"export TWINBUS_PRIMARY='{primary}' TWINBUS_SECONDARY='{secondary}'")
+    terminal.type(f"export TWINBUS_PRIMARY='{primary}' TWINBUS_SECONDARY='{secondary}' NEW='{pair.third}'")
 
 
 def fill_primary(connection_string: str) -> None:
