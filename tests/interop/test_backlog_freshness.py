@@ -14,9 +14,9 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from roles import QUEUE_COUNT, SENDER, SYPHON, Estate, estate
 
-from twinbus import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, Side
+from twinbus import News, PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, Side
 from twinbus.cli.gauges import Names, families
-from twinbus.syphon import Progress, Syphon, SyphonOptions, backlog_look
+from twinbus.syphon import Alert, Progress, Syphon, SyphonOptions, backlog_look, outage
 
 WAIT_S = 60
 
@@ -40,6 +40,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(backlog_look, "LOOK_EVERY_MS", 100)
     monkeypatch.setattr(backlog_look, "CHECK_S", 0.02)
+    monkeypatch.setattr(outage, "QUIET_MS", 300)
     monkeypatch.setattr(import_module("twinbus.syphon.syphon"), "look_into", counted)
     return made
 
@@ -68,7 +69,10 @@ async def test_a_syphon_looks_with_listen_alone_while_anything_waits_and_not_oth
     to_backlog(world, "1", "2")
     primary, secondary = [one.dial(20.0) for one in world.reach(SYPHON)]
     options = SyphonOptions(backoff_s=(0.1, 0.2), attempt_s=20.0)
-    syphon = Syphon(primary, secondary, "contoso", QUEUE_COUNT, options, queues=range(QUEUE_COUNT))
+    told_of: list[Alert] = []
+    syphon = Syphon(
+        primary, secondary, "contoso", QUEUE_COUNT, options, queues=range(QUEUE_COUNT), on_alert=told_of.append
+    )
     async with syphon:
         await until(lambda: (found := syphon.look().backlog) is not None and found.waiting_messages == 2)
         to_backlog(world, "3")
@@ -83,7 +87,7 @@ async def test_a_syphon_looks_with_listen_alone_while_anything_waits_and_not_oth
         told = samples(syphon.look())
         assert told["twinbus_pair_backlog_messages"] == 0
         assert "twinbus_pair_backlog_oldest_age_seconds" not in told
-        await until(lambda: syphon.pump.is_idle)
+        await until(lambda: [alert.name for alert in told_of][-1:] == ["backlog_home"])
         before = len(looks)
         await asyncio.sleep(1.0)
         assert len(looks) <= before + 1, "nobody looks into an empty backlog, but a last look may be under way"
@@ -140,3 +144,22 @@ def test_with_the_keys_of_a_sender_the_backlog_is_unknown(world: Estate) -> None
         assert found.looked_at is not None
         assert (found.waiting_messages, found.waiting_at_least, found.unread_queues) == (None, None, QUEUE_COUNT)
         assert "twinbus_pair_backlog_messages{" not in bus.metrics_text()
+
+
+def test_a_client_with_a_syphon_says_once_that_the_outage_is_over(both: Stage, looks: list[int]) -> None:
+    with both.bus(enable_syphon=True) as bus:
+        told: list[News] = []
+        bus.on("backlog_home", told.append)
+        sender = bus.get_queue_sender(both.orders)
+        bus.force_failover(both.orders, stay=True)
+        sender.send_messages(ServiceBusMessage("42"))
+        wait_until(lambda: bus.status().secondary_status.waiting_messages == 0)
+        before = len(looks)
+        wait_until(lambda: len(looks) > before + 5)  # longer than it takes to say it, if it could be said
+        assert told == [], "it is empty, and messages may come: the entity is still failed over"
+        bus.mark_healthy(both.orders)
+        wait_until(lambda: len(told) == 1)
+        assert told[0].text == "the outage is over, the backlog is home: 1 message came through this syphon"
+        assert told[0].namespace == bus.status().primary
+    assert len(told) == 1
+    assert looks

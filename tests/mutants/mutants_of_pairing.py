@@ -207,6 +207,14 @@ PAIRING = (
     ),
     Mutant(
         "X7",
+        "syphon/outage.py",
+        "latest is not None and latest.is_empty and",
+        "latest is not None and",
+        "an outage is said to be over although not every backlog queue is known to be empty",
+        "test_nothing_is_said_that_is_not_proven",
+    ),
+    Mutant(
+        "X7",
         "client/health.py",
         "        health = Health.UNKNOWN if unknown else Health.HEALTHY",
         "        health = Health.HEALTHY",

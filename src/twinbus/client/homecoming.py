@@ -177,6 +177,8 @@ def is_any_failed_over(pair: Pair) -> bool:
 def news_of(alert: Alert, primary: str, secondary: str | None) -> dict[str, Any]:
     """An alert in the words of `NewsDesk.tell`."""
     is_at_home = alert.name.startswith("destination")
+    if alert.name == "backlog_home":  # its subject is the primary itself
+        return {"name": alert.name, "text": alert.text, "namespace": alert.subject}
     return {
         "name": alert.name,
         "text": alert.text,

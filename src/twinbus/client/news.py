@@ -72,6 +72,9 @@ class NewsName(StrEnum):
     """The syphon cannot read a backlog queue, or reach the secondary; it tries again."""
     QUEUE_UP = "queue_up"
     """It can be read again."""
+    BACKLOG_HOME = "backlog_home"
+    """The outage is over, and every backlog queue was seen empty after a minute in which nothing came. Reported once an
+    outage, by a client that has a syphon."""
     QUARANTINED = "quarantined"
     """A message can never come home and lies in a dead-letter queue of the backlog. Told once an entity."""
     LOCKS_LOST = "locks_lost"
@@ -116,6 +119,7 @@ LEVELS: Mapping[NewsName, int] = MappingProxyType(
         NewsName.DESTINATION_UP: logging.WARNING,
         NewsName.QUEUE_DOWN: logging.WARNING,
         NewsName.QUEUE_UP: logging.WARNING,
+        NewsName.BACKLOG_HOME: logging.WARNING,
         NewsName.QUARANTINED: logging.WARNING,
         NewsName.LOCKS_LOST: logging.WARNING,
         NewsName.EXTRA_QUEUE: logging.WARNING,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from twinbus.errors import DecodeError, TwinbusError
 from twinbus.ledger.events import Recorder
 from twinbus.pairing.backlog_queues import backlog_path
+from twinbus.syphon import backlog_look
 from twinbus.syphon.backlog_look import BacklogLook, BacklogWatch, look_into
 from twinbus.syphon.backlog_side import BacklogSide
 from twinbus.syphon.chronicle import NOTHING_TOLD, LedgerChronicle
@@ -27,6 +28,7 @@ from twinbus.syphon.linked import LineFailed
 from twinbus.syphon.look import left_in, rough_depth
 from twinbus.syphon.options import SyphonOptions, with_chance
 from twinbus.syphon.ordered_pump import OrderedPump, Witness
+from twinbus.syphon.outage import OutageWatch
 from twinbus.syphon.progress import DestinationProgress, Progress, RateGauge, amount_left
 from twinbus.syphon.pump import Pump
 from twinbus.syphon.queue_search import QueueSearch, chosen
@@ -106,6 +108,8 @@ class Syphon:
         """Which queues are emptied."""
         self._home = HomeSide(primary, self.pump, self._clock, self._act, self._keep)
         self._gauge = RateGauge(self._started_ms)
+        self._primary_name = primary_name
+        self._outage = OutageWatch()
         self.watch = BacklogWatch(self._look_into_backlog, self._may_wait, self._clock)
         self.expects_more: Callable[[], bool] = lambda: False
         """Whether senders that we know of put messages into the backlog now: then it is looked into."""
@@ -132,7 +136,9 @@ class Syphon:
         self._keep(self.queues.run())
         self._keep(self.watch.run())
         if self.options.until_empty:
-            self._keep(self._watch_for_the_end())
+            self._keep(self._watch_for_the_end())  # how it ends says whether the backlog is home
+        else:
+            self._keep(self._watch_outage())
         self._set_timer()
 
     async def finished(self) -> None:
@@ -260,7 +266,18 @@ class Syphon:
     def _may_wait(self) -> bool:
         """Whether messages are known to wait, or nobody would tell us of them."""
         is_told = self.pump.pace.is_running and not self._backlog.troubles
-        return not is_told or not self.pump.is_idle or self._is_any_resting() or self.expects_more()
+        return not is_told or self._is_outage_active() or self._outage.is_open
+
+    def _is_outage_active(self) -> bool:
+        return not self.pump.is_idle or self._is_any_resting() or self.expects_more()
+
+    async def _watch_outage(self) -> None:
+        while True:
+            now_ms, is_active = self._clock(), self._is_outage_active()
+            text = self._outage.check(now_ms, self.pump.tally, self.backlog, is_active=is_active)
+            if text is not None:
+                self._tell(Alert("backlog_home", self._primary_name, text))
+            await asyncio.sleep(backlog_look.CHECK_S)
 
     def _is_any_resting(self) -> bool:
         return any(each.state is State.RESTING for each in list(self.pump.destinations.values()))
