@@ -80,7 +80,7 @@ class JsonLines(Quiet):
     """One JSON object a line on stdout, each with an `event`.
 
     Progress once a second, however often it is shown; once a minute while nothing changes, or an idle service would
-    fill a disk with its log.
+    fill a disk with its log. While an entity is down and nothing comes home: short lines `waiting`, ever more rarely.
     """
 
     idle_s = 60.0
@@ -88,11 +88,17 @@ class JsonLines(Quiet):
     def __init__(self) -> None:
         self._shown_s = float("-inf")
         self._shown: tuple[object, ...] = ()
+        self._standstill = Standstill(self.every_s)
 
     def show(self, progress: Progress) -> None:
         since_s, news = progress.seconds - self._shown_s, _news(progress)
-        if since_s >= 0.9 * (self.idle_s if news == self._shown else self.every_s):
+        if self._standstill.goes_on(progress):
+            if self._standstill.is_due(since_s):
+                self._shown_s, self._shown = progress.seconds, news
+                self.say("waiting", _waiting(progress))
+        elif since_s >= 0.9 * (self.idle_s if news == self._shown else self.every_s):
             self._shown_s, self._shown = progress.seconds, news
+            self._standstill.begin(progress)
             self.say("progress", progress.as_dict())
 
     def tell(self, alert: Alert) -> None:
@@ -100,6 +106,42 @@ class JsonLines(Quiet):
 
     def say(self, event: str, facts: dict[str, Any]) -> None:
         typer.echo(json.dumps({"event": event} | facts))
+
+
+class Standstill:
+    """A time in which an entity is down and nothing comes home; lines about it become rarer, up to one a minute."""
+
+    longest_s = 60.0
+
+    def __init__(self, first_s: float) -> None:
+        self._first_s = self._pause_s = first_s
+        self._facts: tuple[object, ...] | None = None
+
+    def begin(self, progress: Progress) -> None:
+        """All of this was shown."""
+        self._facts, self._pause_s = self._of(progress), self._first_s
+
+    def goes_on(self, progress: Progress) -> bool:
+        """Whether there is nothing to add to what was shown."""
+        return self._facts is not None and self._facts == self._of(progress)
+
+    def is_due(self, since_s: float) -> bool:
+        """Whether a short line is due; the next one comes later."""
+        if since_s < 0.9 * self._pause_s:
+            return False
+        self._pause_s = min(2 * self._pause_s, self.longest_s)
+        return True
+
+    def _of(self, progress: Progress) -> tuple[object, ...] | None:
+        down = tuple([(each.path, each.reason) for each in progress.destinations if each.reason is not None])
+        if not down:
+            return None
+        return progress.state, progress.moved, progress.refused, progress.expired, progress.troubles, down
+
+
+def _waiting(progress: Progress) -> dict[str, Any]:
+    down = [each.path for each in progress.destinations if each.reason is not None]
+    return {"seconds": progress.seconds, "down": down, "moved": progress.moved, "left": progress.left}
 
 
 def _news(progress: Progress) -> tuple[object, ...]:
@@ -117,14 +159,22 @@ class PlainLines(Quiet):
     def __init__(self) -> None:
         self._shown_s = float("-inf")
         self._shown: tuple[object, ...] = ()
+        self._standstill = Standstill(self.progress_s)
 
     def show(self, progress: Progress) -> None:
         news = _news(progress)
         if not self._shown:  # the first look is of what there is, not of what was done
             self._shown_s, self._shown = progress.seconds, news
-        if news != self._shown and progress.seconds - self._shown_s >= self.progress_s:
-            self._shown_s, self._shown = progress.seconds, news
-            typer.echo(progress_line(progress), err=True)
+        since_s = progress.seconds - self._shown_s
+        if self._standstill.goes_on(progress):
+            if not self._standstill.is_due(since_s):
+                return
+        elif news == self._shown or since_s < self.progress_s:
+            return
+        else:
+            self._standstill.begin(progress)
+        self._shown_s, self._shown = progress.seconds, news
+        typer.echo(progress_line(progress), err=True)
 
     def tell(self, alert: Alert) -> None:
         typer.echo(alert_line(alert), err=True)

@@ -2,7 +2,7 @@
 
 Whoever publishes only puts the news in a queue of limited length. Callbacks run one after the other, in the order of
 the news: on a thread of the desk's own, or in asyncio as one task of the loop. News that found the queue full are
-counted and gone; the log has them all.
+counted and gone; the log has them all, those that say the same again as a number.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from twinbus.client.news import LOGGER, News, NewsName, name_for
+from twinbus.client.repeated_news import RepeatedNews
 from twinbus.errors import OptionsError
 
 QUEUE_MAX = 1_000
@@ -74,6 +75,7 @@ class _Desk(ABC):
         self._waiting: deque[_Copy] = deque()
         self._is_closing = False
         self._dropped = 0
+        self._repeated = RepeatedNews()
 
     @property
     def dropped(self) -> int:
@@ -95,6 +97,11 @@ class _Desk(ABC):
     @abstractmethod
     def publish(self, news: News) -> None:
         """Log the news and queue them for whoever asked."""
+
+    def _log(self, news: News) -> None:
+        shown = self._repeated.to_log(news)
+        if shown is not None:
+            shown.log()
 
     def _enqueue(self, copies: list[_Copy]) -> None:
         room = 0 if self._is_closing else self._queue_max - len(self._waiting)
@@ -122,7 +129,7 @@ class NewsDesk(_Desk):
 
     def publish(self, news: News) -> None:
         """Log the news and queue them for whoever asked; returns at once."""
-        news.log()
+        self._log(news)
         copies = self._subscriptions.copies(news)
         if not copies:
             return
@@ -193,7 +200,7 @@ class AioNewsDesk(_Desk):
 
     def publish(self, news: News) -> None:
         """Log the news and queue them for whoever asked; returns at once, no callback has run by then."""
-        news.log()
+        self._log(news)
         self._enqueue(self._subscriptions.copies(news))
         if self._waiting and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._deliver(), name="twinbus-news")

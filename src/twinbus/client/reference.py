@@ -45,6 +45,9 @@ Every event is also a record of the logger `twinbus.pairing`, one line each:
     {example}
 
 The record has the parts as attributes: `twinbus_event`, `twinbus_entity`, `twinbus_namespace`, `twinbus_details`.
+
+A `ping_failed` is logged in full the first time. While the reason stays the same, a short line with the number of times
+follows after 10 s, 20 s more, and so on, up to once an hour. Callbacks get every one.
 """
 METRICS_TEXT = """
 Nothing is counted for the sake of metrics: numbers come from `bus.status()` when somebody asks for them.
