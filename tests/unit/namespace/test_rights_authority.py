@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hmac
+
 import pytest
 from token_makers import js_http_token, js_token, python_token, secret_signer, web_token
 
@@ -46,6 +48,20 @@ def test_name_and_key_open_the_namespace_for_good() -> None:
 )
 def test_others_are_not_let_in_and_rules_of_entities_are_not_for_connections(name: str, key: str) -> None:
     assert not AUTHORITY.knows(name, key)
+
+
+@pytest.mark.parametrize("name", ["reader", "RootManageSharedAccessKey", "nobody", ""])
+def test_every_name_costs_as_many_comparisons_of_equal_length(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[int] = []
+    real = hmac.compare_digest
+
+    def note(one: bytes, other: bytes) -> bool:
+        compared.extend((len(one), len(other)))
+        return real(one, other)
+
+    monkeypatch.setattr(hmac, "compare_digest", note)
+    assert not AUTHORITY.knows(name, "wrong")
+    assert compared == [32] * 4
 
 
 # --- HTTP ---

@@ -66,8 +66,8 @@ class MetricsPage:
             self._authority.authorize_http(header, "", Right.MANAGE, self._clock())
             return
         name, key = _name_and_key(header[len(_BASIC) :])
-        claim = self._authority.claim_of(name)
-        if claim is None or not self._authority.knows(name, key):
+        is_known, claim = self._authority.knows(name, key), self._authority.claim_of(name)
+        if not is_known or claim is None:
             raise Unauthorized("the name or the key is wrong")
         if not claim.allows("", Right.MANAGE, self._clock()):
             raise Unauthorized(f"the rule '{name}' lacks the Manage right")

@@ -1,6 +1,7 @@
 """Who says what somebody may do: keys, signed tokens and HTTP headers go in, claims come out.
 
-Refusals are `Unauthorized` with one line that says why. They never say what would have been right.
+Refusals are `Unauthorized` with one line that says why. They never say what would have been right, and neither their
+text nor their time tells an unknown rule from a wrong key.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from twinbus.errors import Unauthorized
 from twinbus.namespace.operations import Right
 from twinbus.namespace.rights.claims import FOR_EVER_MS, Claim, missing_right, plain_path, resource_path
 from twinbus.namespace.rights.jwt import JwtIssuer, check_jwt
-from twinbus.namespace.rights.rules import RuleBook
+from twinbus.namespace.rights.rules import RuleBook, has_key
 from twinbus.namespace.rights.signatures import check_signature, is_signature
 
 TOKEN_LENGTH_MAX = 8 * 1024
@@ -31,7 +32,7 @@ class Authority:
     def knows(self, rule_name: str, key: str) -> bool:
         """Whether somebody may come in with these. Rules of the namespace only: a connection is not about an entity."""
         rule = self.book.named(rule_name)
-        return rule is not None and rule.has_key(key)
+        return has_key(() if rule is None else rule.keys, key)
 
     def claim_of(self, rule_name: str) -> Claim | None:
         """What somebody may do who came in with a rule's key."""

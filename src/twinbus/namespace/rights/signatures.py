@@ -12,17 +12,19 @@ import base64
 import binascii
 import hashlib
 import hmac
-from collections.abc import Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 from urllib.parse import unquote, unquote_plus
 
 from twinbus.errors import Unauthorized
 from twinbus.namespace.rights.claims import Claim, is_within, resource_path
-from twinbus.namespace.rights.rules import AccessRule, RuleBook
+from twinbus.namespace.rights.rules import KEYS_OF_A_RULE, AccessRule, RuleBook, one_fits
 
 SAS_SCHEME = "SharedAccessSignature"
 _FIELDS = ("sr", "sig", "se", "skn")
 _END_DIGITS_MAX = 12
+RULES_OF_A_NAME = 2
+"""One of the namespace, and one of the entity."""
 
 
 class Signature(NamedTuple):
@@ -69,13 +71,15 @@ def _signer(fields: Signature, path: str, book: RuleBook) -> tuple[AccessRule, b
     names = _possible_names(fields.skn)
     rules = [(rule, False) for rule in book.rules if rule.name in names]
     rules += [(rule, True) for rule in book.entity_rules(path) if rule.name in names]
-    if not rules:
-        raise Unauthorized("the token names a rule that this namespace does not have here")
     signed, given = f"{fields.sr}\n{fields.se}".encode(), _signature_bytes(fields.sig)
-    for rule, is_for_one_entity in rules:
-        if _fits_one(rule.keys, signed, given):
-            return rule, is_for_one_entity
-    raise Unauthorized("the token's signature does not fit the key")
+
+    def digest(key: str) -> bytes:
+        return hmac.new(key.encode(), signed, hashlib.sha256).digest()
+
+    found = _fitting(rules, digest, given)
+    if found is None:
+        raise Unauthorized("the token's signature does not fit: the name of its rule or its key is wrong")
+    return found
 
 
 def _possible_names(skn: str) -> set[str]:
@@ -91,9 +95,17 @@ def _signature_bytes(sig: str) -> bytes:
         raise Unauthorized("the token's signature is not base64") from None
 
 
-def _fits_one(keys: Iterable[str], signed: bytes, given: bytes) -> bool:
-    expected = [hmac.new(key.encode(), signed, hashlib.sha256).digest() for key in keys]
-    return sum(hmac.compare_digest(each, given) for each in expected) > 0  # none is skipped
+def _fitting(
+    rules: list[tuple[AccessRule, bool]], digest: Callable[[str], bytes], given: bytes
+) -> tuple[AccessRule, bool] | None:
+    """The first whose key made the signature. A wrong name costs as much as a wrong key."""
+    padded: list[tuple[AccessRule | None, bool]] = [*rules, *[(None, False)] * (RULES_OF_A_NAME - len(rules))]
+    fitting: list[tuple[AccessRule, bool]] = []
+    for rule, is_for_one_entity in padded:
+        fits = one_fits(() if rule is None else rule.keys, digest, given, KEYS_OF_A_RULE)
+        if fits and rule is not None:
+            fitting.append((rule, is_for_one_entity))
+    return fitting[0] if fitting else None
 
 
 def _end_ms(text: str) -> int:
