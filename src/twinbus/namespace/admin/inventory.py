@@ -8,7 +8,7 @@ Properties have the names and forms of the administration API. Everything that i
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,6 +26,9 @@ from twinbus.namespace.entities.rules import (
     TypedValue,
 )
 from twinbus.namespace.entities.settings import QueueSettings, Settings, TopicSettings
+from twinbus.namespace.sql.actions import compile_action
+from twinbus.namespace.sql.failures import SqlError
+from twinbus.namespace.sql.filters import compile_filter
 
 Kind = TypeVar("Kind", bound=Settings)
 
@@ -146,14 +149,16 @@ class _Reading:
         properties = self.part(described, "Properties", dict, where)
         action = self.part(properties, "Action", dict, where)
         expression = self.part(action, "SqlExpression", str, where)
+        if expression:
+            self.try_sql(compile_action, expression, f"{where}: Action")
         return Rule(name, self.filter(properties, where), SqlAction(expression) if expression else None)
 
     def filter(self, properties: dict[str, Any], where: str) -> Filter:
         match str(properties.get("FilterType", "True")).lower():
             case "sql":
-                return SqlFilter(
-                    self.part(self.part(properties, "SqlFilter", dict, where), "SqlExpression", str, where)
-                )
+                expression = self.part(self.part(properties, "SqlFilter", dict, where), "SqlExpression", str, where)
+                self.try_sql(compile_filter, expression, f"{where}: SqlFilter")
+                return SqlFilter(expression)
             case "correlation":
                 return self.correlation(self.part(properties, "CorrelationFilter", dict, where), where)
             case "true" | "truefilter":
@@ -163,6 +168,13 @@ class _Reading:
             case other:
                 self.problems.append(f"{where}: FilterType is Sql, Correlation, True or False, got {other!r}")
                 return TrueFilter()
+
+    def try_sql(self, compile_it: Callable[[str], object], expression: str, where: str) -> None:
+        """What is wrong with an expression is said here: the namespace that refuses it does not know whose it is."""
+        try:
+            compile_it(expression)
+        except SqlError as error:
+            self.problems.append(f"{where}: {error}")
 
     def correlation(self, described: dict[str, Any], where: str) -> CorrelationFilter:
         unknown = described.keys() - _CORRELATION.keys() - {"Properties"}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from twinbus.errors import OptionsError
-from twinbus.namespace.admin.inventory import read_inventory
+from twinbus.namespace.admin.inventory import read_inventory, read_inventory_file
 from twinbus.namespace.commands import CreateQueue, CreateRule, CreateSubscription, CreateTopic
 from twinbus.namespace.entities.rules import CorrelationFilter, Rule, SqlAction, SqlFilter, TypedValue
 
@@ -98,6 +99,23 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
     assert "Queues holds 'invoices', not an object" in text
     assert "queue short: " in text
     assert "FilterType is Sql, Correlation, True or False, got 'magic'" in text
+
+
+def test_sql_that_cannot_be_read_is_named_with_its_file_subscription_and_rule(tmp_path: Path) -> None:
+    rules = [
+        {"Name": "warm", "Properties": {"FilterType": "Sql", "SqlFilter": {"SqlExpression": "degrees > > 20"}}},
+        {"Name": "mark", "Properties": {"FilterType": "True", "Action": {"SqlExpression": "SET checked ="}}},
+        {"Name": "none", "Properties": {"FilterType": "Sql"}},
+    ]
+    file = tmp_path / "Config.json"
+    file.write_text(written(topics=[{"Name": "news", "Subscriptions": [{"Name": "paris", "Rules": rules}]}]))
+    with pytest.raises(OptionsError) as refused:
+        read_inventory_file(file)
+    text = str(refused.value)
+    assert text.startswith(f"{file}: ")
+    assert "subscription news/paris: rule warm: SqlFilter: a value is expected, at line 1, column 11" in text
+    assert "subscription news/paris: rule mark: Action: a value is expected" in text
+    assert "subscription news/paris: rule none: SqlFilter: " in text
 
 
 @pytest.mark.parametrize(
