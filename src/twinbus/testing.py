@@ -21,8 +21,12 @@ namespace starts.
 from __future__ import annotations
 
 import asyncio
+import os
+import ssl
+import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -40,6 +44,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 ANSWER_WAIT_S = 30
+TRUST_VARIABLES = ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
 
 
 class LocalNamespace:
@@ -102,17 +107,24 @@ class LocalNamespace:
         return LocalFaults(self._do_faults)
 
     def create_queue(self, name: str, **settings: Any) -> None:
-        """Create a queue; `settings` are the fields of `QueueSettings`, as `lock_ms=5_000`."""
+        """Create a queue; `settings` as the SDK names them, e.g. `lock_duration=timedelta(seconds=5)` or `"PT5S"`.
+
+        The fields of `QueueSettings`, e.g. `lock_ms=5_000`, are understood too.
+        """
+        from twinbus.namespace.admin.fields import FIELDS
+        from twinbus.namespace.admin.sdk_names import settings_of
         from twinbus.namespace.entities.settings import QueueSettings
 
-        self._ask(self._running.create_queue(name, QueueSettings(**settings)))
+        self._ask(self._running.create_queue(name, settings_of(QueueSettings, FIELDS, settings)))
 
     def create_topic(self, name: str, *subscriptions: str, **settings: Any) -> None:
-        """Create a topic and subscriptions that get all its messages; `settings` are the fields of `TopicSettings`."""
+        """Create a topic and subscriptions that get all its messages; `settings` as for a queue."""
+        from twinbus.namespace.admin.fields import TOPIC_FIELDS
+        from twinbus.namespace.admin.sdk_names import settings_of
         from twinbus.namespace.commands import CreateSubscription, CreateTopic
         from twinbus.namespace.entities.settings import QueueSettings, TopicSettings
 
-        self._ask(self._running.administer(CreateTopic(name, TopicSettings(**settings))))
+        self._ask(self._running.administer(CreateTopic(name, settings_of(TopicSettings, TOPIC_FIELDS, settings))))
         for subscription in subscriptions:
             self._ask(self._running.administer(CreateSubscription(name, subscription, QueueSettings())))
 
@@ -244,6 +256,17 @@ def _as_value(name: str, value: Any) -> tuple[str, Any]:
     return name, value
 
 
+def _trusted_by_default() -> list[Path]:
+    """The files with certificates that clients of this process trust now."""
+    named = [os.environ.get(variable) for variable in TRUST_VARIABLES]
+    usual = [ssl.get_default_verify_paths().cafile]
+    if find_spec("certifi") is not None:
+        import certifi
+
+        usual.append(certifi.where())
+    return [Path(file) for file in dict.fromkeys([*named, *usual]) if file is not None and Path(file).is_file()]
+
+
 class NamespacePair(NamedTuple):
     primary: LocalNamespace
     secondary: LocalNamespace
@@ -252,15 +275,40 @@ class NamespacePair(NamedTuple):
 if find_spec("pytest") is not None:
     import pytest
 
+    @contextmanager
+    def _trusted(folder: Path, *namespaces: LocalNamespace) -> Iterator[None]:
+        """Meanwhile clients of this process trust these namespaces too, so that a connection string is all they need.
+
+        The administration clients speak TLS only. The sync one (requests) and OpenSSL read the files of these
+        variables; aiohttp has read them when it was imported. What is trusted without them stays trusted.
+        """
+        files = [
+            where for where in (*_trusted_by_default(), *[each.ca_file for each in namespaces]) if where is not None
+        ]
+        bundle = folder / "twinbus-trusted.pem"
+        bundle.write_text("\n".join([file.read_text(encoding="utf-8") for file in files]), encoding="utf-8")
+        with pytest.MonkeyPatch.context() as patch:
+            for variable in TRUST_VARIABLES:
+                patch.setenv(variable, str(bundle))
+            if "aiohttp.connector" in sys.modules:
+                context = ssl.create_default_context(cafile=str(bundle))
+                context.set_alpn_protocols(["http/1.1"])
+                patch.setattr("aiohttp.connector._SSL_CONTEXT_VERIFIED", context, raising=False)
+            yield
+
     @pytest.fixture
     def namespace(tmp_path: Path) -> Iterator[LocalNamespace]:
         """A namespace without queues; its data is left in tmp_path for a look when the test fails."""
-        with LocalNamespace(data=tmp_path / "twinbus") as running:
+        with LocalNamespace(data=tmp_path / "twinbus") as running, _trusted(tmp_path, running):
             yield running
 
     @pytest.fixture
     def namespace_pair(tmp_path: Path) -> Iterator[NamespacePair]:
         """Two namespaces without queues: the primary `contoso` and the secondary `backup`."""
         data = tmp_path / "twinbus-pair"
-        with LocalNamespace("contoso", data=data) as primary, LocalNamespace("backup", data=data) as secondary:
+        with (
+            LocalNamespace("contoso", data=data) as primary,
+            LocalNamespace("backup", data=data) as secondary,
+            _trusted(tmp_path, primary, secondary),
+        ):
             yield NamespacePair(primary, secondary)

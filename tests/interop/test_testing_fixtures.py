@@ -8,10 +8,13 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus.aio.management import ServiceBusAdministrationClient as AsyncAdministrationClient
+from azure.servicebus.management import EntityStatus, ServiceBusAdministrationClient
 from paired import wait_until
 
 from twinbus.errors import AddressInUse, EntityAlreadyExists, OptionsError, TwinbusError
@@ -43,6 +46,59 @@ def test_a_namespace_is_there_by_naming_it(namespace: LocalNamespace) -> None:
         namespace.create_queue("ORDERS")
     with pytest.raises(OptionsError):
         namespace.create_queue("other", lock_ms=1)
+
+
+def test_the_administration_client_needs_the_connection_string_alone(namespace_pair: NamespacePair) -> None:
+    for each in namespace_pair:
+        with ServiceBusAdministrationClient.from_connection_string(each.connection_string) as admin:
+            admin.create_queue("orders", lock_duration="PT30S")
+            assert admin.get_queue("orders").lock_duration == timedelta(seconds=30)
+
+
+async def test_so_does_the_one_for_asyncio(namespace: LocalNamespace) -> None:
+    async with AsyncAdministrationClient.from_connection_string(namespace.connection_string) as admin:
+        await admin.create_queue("orders")
+        assert [queue.name async for queue in admin.list_queues()] == ["orders"]
+
+
+def test_what_is_trusted_is_as_before_when_the_test_is_over(tmp_path: Path) -> None:
+    trusted = '(os.environ.get("SSL_CERT_FILE", "") + os.environ.get("REQUESTS_CA_BUNDLE", ""))'
+    file = tmp_path / "test_trust.py"
+    file.write_text(
+        f"import os\ndef test_with(namespace):\n    assert {trusted}.count('twinbus-trusted') == 2\n"
+        f"def test_after():\n    assert 'twinbus' not in {trusted}\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(file)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert "2 passed" in done.stdout, done.stdout
+
+
+def test_settings_have_the_names_of_the_sdk(namespace: LocalNamespace) -> None:
+    namespace.create_queue(
+        "orders",
+        lock_duration=timedelta(seconds=5),
+        default_message_time_to_live="PT1H",
+        max_delivery_count=3,
+        dead_lettering_on_message_expiration=True,
+        status=EntityStatus.RECEIVE_DISABLED,
+        auto_delete_on_idle=timedelta.max,
+    )
+    namespace.create_topic("news", requires_duplicate_detection=True, max_size_in_megabytes=2048)
+    with ServiceBusAdministrationClient.from_connection_string(namespace.connection_string) as admin:
+        queue, topic = admin.get_queue("orders"), admin.get_topic("news")
+    assert (queue.lock_duration, queue.max_delivery_count) == (timedelta(seconds=5), 3)
+    assert queue.default_message_time_to_live == timedelta(hours=1)
+    assert (queue.dead_lettering_on_message_expiration, queue.status) == (True, EntityStatus.RECEIVE_DISABLED)
+    assert (topic.requires_duplicate_detection, topic.max_size_in_megabytes) == (True, 2048)
+
+
+def test_wrong_settings_are_all_named_with_what_would_be_right(namespace: LocalNamespace) -> None:
+    with pytest.raises(OptionsError) as refused:
+        namespace.create_queue("orders", lock_time=5, lock_duration="soon", max_size_mb=1, max_size_in_megabytes=1)
+    text = str(refused.value)
+    assert "lock_time is no setting of a queue: those are authorization_rules, auto_delete_on_idle" in text
+    assert "lock_duration takes a duration such as PT1M30S or what the SDK takes, got 'soon'" in text
+    assert "max_size_in_megabytes and max_size_mb are the same setting" in text
 
 
 def test_a_pair_is_two_namespaces_that_share_nothing(namespace_pair: NamespacePair) -> None:
