@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from json_rules import broken_rules
 from signals import as_at_a_terminal
 
 from twinbus.cli.demo_screen import result_text, verdict
@@ -58,6 +59,7 @@ def test_the_demo_loses_nothing_and_leaves_nothing(tmp_path: Path) -> None:
         out, err = process.communicate(timeout=WAIT_S)
     assert process.returncode == 0, err
     result = json.loads(out)
+    assert list(broken_rules(result)) == []
     assert (result["lost"], result["ledger"], result["report"]) == (0, None, None)
     judge_everything_came(result["entities"])
     assert "kill -9" in err
@@ -85,6 +87,7 @@ def test_with_spark_the_ledger_says_the_same_and_only_the_report_stays(tmp_path:
         out, err = process.communicate(timeout=WAIT_S)
     assert process.returncode == 0, err
     result = json.loads(out)
+    assert list(broken_rules(result)) == []
     judge_everything_came(result["entities"])
     reconciliation = result["ledger"]["reconciliation"]
     assert (reconciliation["accepted"], reconciliation["lost"]) == (100, 0)

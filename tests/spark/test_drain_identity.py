@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from json_rules import broken_rules
 from token_source import HEADER, SECRET, identity_endpoint, issuer, keyless
 
 from twinbus.errors import OptionsError
@@ -43,7 +44,9 @@ def test_executors_ask_for_their_own_tokens(tmp_path: Path) -> None:
             timeout=240,
         )
         assert ended.returncode == 0, ended.stderr
-        assert json.loads(ended.stdout.splitlines()[-1])["moved"] == 1
+        said = [json.loads(line) for line in ended.stdout.splitlines()]
+        assert said[-1]["moved"] == 1
+        assert [problem for each in said for problem in broken_rules(each)] == []
         assert set(machine.asked) == {"syphon"}
         with ServiceBusClient.from_connection_string(primary.connection_string) as client:
             assert [str(each) for each in client.get_queue_receiver("orders").receive_messages(max_wait_time=30)] == [

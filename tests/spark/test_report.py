@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from duck_oracle import Oracle
+from json_rules import broken_rules
 from ledger_story import BASE_MS, FIRST_BACK, FIRST_OUT, MINUTE, SECOND_OUT, Script, Story, a_story, write_lines
 
 from twinbus.cli.main import run
@@ -82,6 +83,7 @@ def test_the_command_writes_both_and_ends_with_4_if_messages_are_lost(
     said, progress = capsys.readouterr()
     assert code == 4
     assert json.loads(said)["reconciliation"]["verdict"] == "3 lost"
+    assert list(broken_rules(json.loads(said))) == []
     assert "<svg" in out.read_text(encoding="utf-8")
     assert "4 segments" in progress
 
@@ -108,9 +110,10 @@ def test_six_thousand_pings_an_hour_are_counted_from_the_ledger(
         write_lines(tmp_path, script.process, script.lines(closed=client > 0))
     assert run(["cost", "actual", "--ledger", str(tmp_path), "--json"]) == 3  # one client was killed
     document = json.loads(capsys.readouterr().out)
+    assert list(broken_rules(document)) == []
     stages = {stage["stage"]: stage for stage in document["months"][0]["stages"]}
     assert stages["pings"]["operations"] == {"documents": 6000, "full": 6000}
-    assert stages["pings"]["bytes"] == 6000 * 180
+    assert stages["pings"]["size_bytes"] == 6000 * 180
     assert stages["management"]["operations"] == {"documents": 0, "full": 20}
     assert document["complete"] is False
 

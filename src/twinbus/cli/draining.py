@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 import threading
@@ -13,6 +12,7 @@ import typer
 from twinbus.cli.bars import Bar
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.homecoming_texts import extra_text, quarantine_text, refused_text
+from twinbus.cli.json_form import json_text
 from twinbus.errors import TwinbusError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class JsonLines:
         pass
 
     def _say(self, event: str, facts: dict[str, Any]) -> None:
-        typer.echo(json.dumps({"event": event} | facts))
+        typer.echo(json_text({"event": event} | facts))
         sys.stdout.flush()
 
 

@@ -28,7 +28,7 @@ DONE_BY = "<!-- Drawn from the code by `python -m twinbus.cli.reference`; change
 
 COMMANDS_TEXT = """
 What `twinbus COMMAND --help` says, on one page. Results go to stdout, notes and errors to stderr. Every command takes
-`--json`. What takes longer than two seconds shows how far it is, on a terminal; in a pipe nothing is drawn.
+[`--json`](#json). What takes longer than two seconds shows how far it is, on a terminal; in a pipe nothing is drawn.
 
 ## Which namespaces
 
@@ -46,6 +46,23 @@ in the environment they cannot. Keys are never shown, also not in errors.
 With `--credential` (or `TWINBUS_CREDENTIAL`, or `credential` in the file) there is no key: a side is named by its host,
 as `contoso.servicebus.windows.net`, in a file by `host` instead of `connection_string`, and Entra ID says who you are.
 See [use Entra ID instead of keys](../how-to/entra-id.md).
+
+## JSON
+
+Numbers have one form in every `--json`, and their names say which:
+
+| what | name | value |
+|---|---|---|
+| a time | `at`, `..._at` | text, ISO 8601 in UTC with milliseconds: `2031-03-09T14:05:06.789Z` |
+| a duration | `..._s` | a number of seconds |
+| a size | `..._bytes` | a whole number of bytes |
+| a rate | `per_s`, `..._per_s` | a number a second |
+| money | below or ending in `usd` | a number of US dollars |
+| a share | `availability`, `probability` | a number from 0 to 1 |
+| a count | any other | a whole number |
+
+What is unknown is null, never 0. Names that you have chosen (entities, sessions, properties) stay as they are. Commands
+that go on for a while, and lists, print JSON lines: one object a line.
 
 ## Completion
 

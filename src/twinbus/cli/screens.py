@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from twinbus.cli.homecoming import AFTER_CANARY
+from twinbus.cli.json_form import json_text
 from twinbus.cli.plain_text import on_one_line
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class JsonLines(Quiet):
         self.say("alert", alert._asdict())
 
     def say(self, event: str, facts: dict[str, Any]) -> None:
-        typer.echo(json.dumps({"event": event} | facts))
+        typer.echo(json_text({"event": event} | facts))
 
 
 class Standstill:

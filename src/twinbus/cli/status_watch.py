@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from twinbus.cli.json_form import json_text
 from twinbus.cli.status_text import Memory, as_dict, report, verdict_line
 from twinbus.client.health import Check, Judgement, judge
 
@@ -53,7 +53,7 @@ class Watch:
     def show(self, seen: Inspection) -> None:
         self.last = judge(seen, self._checks)
         if self._as_json:
-            text = json.dumps(as_dict(seen, self.last, self._checks, self._memory))
+            text = json_text(as_dict(seen, self.last, self._checks, self._memory))
         else:
             at = datetime.fromtimestamp(seen.at, UTC)
             shown = report(seen, self.last, self._checks, self._memory, show_all=self._show_all)

@@ -122,7 +122,7 @@ def test_help_teaches_with_examples_and_exit_codes(arguments: list[str], capsys:
 def test_json_is_what_the_namespace_says(running: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert fault("add", "slow", *HERE, "--json") == 0
     added = json.loads(capsys.readouterr().out)
-    assert (added["id"], added["delay_ms"]) == ("slow-1", 1_000)
+    assert (added["id"], added["delay_s"]) == ("slow-1", 1)
     assert fault("list", *HERE, "--json") == 0
     assert [one["id"] for one in json.loads(capsys.readouterr().out)] == ["slow-1"]
     assert fault("clear", "--all", *HERE, "--json") == 0

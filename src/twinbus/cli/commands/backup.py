@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from pathlib import Path
 from time import monotonic
@@ -13,6 +12,7 @@ import typer
 from twinbus.cli.bars import Bar
 from twinbus.cli.commands.serve import DEFAULT_DATA
 from twinbus.cli.commands.status import size
+from twinbus.cli.json_form import json_text
 from twinbus.errors import OptionsError
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def backup(
     took_s = monotonic() - began
     if as_json:
         document = {"backup": str(target), "namespaces": [each.as_dict() for each in copied], "seconds": took_s}
-        typer.echo(json.dumps(document))
+        typer.echo(json_text(document))
     else:
         typer.echo(result_text(copied))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import secrets
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from twinbus.cli.bars import Bar
+from twinbus.cli.json_form import json_text
 from twinbus.cli.load import Crew, Measured, Quota, measured
 from twinbus.cli.namespaces import Config, Credential, Primary, Timeout, one, seconds
 from twinbus.cli.receiving import Reception, Where, receiving_from
@@ -79,7 +79,7 @@ def bench(
             phases.append(load.receives(name))
     if as_json:
         facts = {"namespace": namespace.host_label, "bytes": size, "clients": load.clients, "batch": batch}
-        typer.echo(json.dumps(facts | {"phases": [each.as_dict() for each in phases]}))
+        typer.echo(json_text(facts | {"phases": [each.as_dict() for each in phases]}))
     else:
         typer.echo(result_text(phases))
 

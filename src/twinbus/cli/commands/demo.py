@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from twinbus.cli.json_form import json_text
 from twinbus.errors import OptionsError
 
 if TYPE_CHECKING:
@@ -80,4 +80,4 @@ def result_json(outcome: Outcome) -> str:
     lost = sum(len(tally.lost) for tally in outcome.tallies)
     entities = [asdict(tally) | {"availability": tally.availability} for tally in outcome.tallies]
     report = None if outcome.report is None else str(outcome.report)
-    return json.dumps({"lost": lost, "entities": entities, "ledger": outcome.ledger, "report": report})
+    return json_text({"lost": lost, "entities": entities, "ledger": outcome.ledger, "report": report})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import signal
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from twinbus.cli.exit_codes import ExitCode
+from twinbus.cli.json_form import json_text
 from twinbus.cli.lengths import length_s
 from twinbus.cli.namespaces import (
     Choice,
@@ -239,7 +239,7 @@ def _plan(ends: tuple[Any, Any], options: DrillOptions, control: Path | None) ->
 
 def _show_plan(plan: Plan, *, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps({"dry_run": True, "way": plan.way, "plan": list(plan.announcement)}))
+        typer.echo(json_text({"dry_run": True, "way": plan.way, "plan": list(plan.announcement)}))
     else:
         typer.echo("\n".join([*plan.announcement, "Nothing was done."]))
 
@@ -263,7 +263,7 @@ def _drill(plan: Plan, folder: Path, report: Path | None, *, is_sure: bool, as_j
     except NotPutBack as error:
         _tell(f"twinbus: {error}")
         return ExitCode.NOT_ALL
-    typer.echo(json.dumps(outcome.as_dict()) if as_json else _result_text(outcome))
+    typer.echo(json_text(outcome.as_dict()) if as_json else _result_text(outcome))
     if report is not None:
         _write(report, outcome)
     if not outcome.is_put_back:
@@ -316,7 +316,7 @@ def _result_text(outcome: Outcome) -> str:
 def _write(report: Path, outcome: Outcome) -> None:
     from twinbus.drill.report import page
 
-    text = json.dumps(outcome.as_dict(), indent=2) + "\n" if report.suffix == ".json" else page(outcome)
+    text = json_text(outcome.as_dict(), indent=2) + "\n" if report.suffix == ".json" else page(outcome)
     try:
         report.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -338,7 +338,7 @@ def _undo(folder: Path, choice: Choice | None, attempt_s: float, *, as_json: boo
 
     found = asyncio.run(undo_all(folder, None if choice is None else reach(choice), attempt_s))
     if as_json:
-        typer.echo(json.dumps({"undone": [each._asdict() for each in found]}))
+        typer.echo(json_text({"undone": [each._asdict() for each in found]}))
     elif not found:
         typer.echo("nothing is left of any drill")
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,6 +9,7 @@ import typer
 
 from twinbus.cli.commands.serve import DEFAULT_ADDRESS, DEFAULT_DATA
 from twinbus.cli.exit_codes import exit_codes
+from twinbus.cli.json_form import json_text
 from twinbus.errors import OptionsError, TwinbusError
 
 DEFAULT_NAMESPACE = DEFAULT_ADDRESS.partition(":")[0]
@@ -145,7 +145,7 @@ def add(
     added = _ask(data, namespace, control, "fault.add", given)
     for note in added["notes"]:
         typer.echo(f"twinbus: {note}", err=True)
-    typer.echo(json.dumps(added) if as_json else f"{added['id']}  {added['text']}")
+    typer.echo(json_text(added) if as_json else f"{added['id']}  {added['text']}")
 
 
 def list_faults(data: Data = None, namespace: Name = None, control: Control = None, as_json: AsJson = False) -> None:
@@ -158,7 +158,7 @@ def list_faults(data: Data = None, namespace: Name = None, control: Control = No
     """
     found = _ask(data, namespace, control, "fault.list")
     if as_json:
-        typer.echo(json.dumps(found))
+        typer.echo(json_text(found))
     elif not found:
         typer.echo("twinbus: no fault is in force", err=True)
     else:
@@ -186,7 +186,7 @@ def clear(
         raise OptionsError("name one fault to clear, as no-send-1, or give --all")
     cleared = _ask(data, namespace, control, "fault.clear", {"id": fault_id})
     if as_json:
-        typer.echo(json.dumps(cleared))
+        typer.echo(json_text(cleared))
     elif not cleared:
         typer.echo("twinbus: no fault was in force", err=True)
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -14,6 +13,7 @@ import typer
 from twinbus.cli.bars import Bar
 from twinbus.cli.commands.ledger_upkeep import expect, prune
 from twinbus.cli.exit_codes import ExitCode, exit_codes
+from twinbus.cli.json_form import json_text
 from twinbus.cli.plain_text import on_one_line
 from twinbus.errors import OptionsError
 
@@ -82,7 +82,7 @@ def stats(directory: Directory, as_json: AsJson = False) -> None:
 
     with Bar("counting"):
         counted = count(directory)
-    typer.echo(msgspec.json.encode(counted).decode() if as_json else _stats_text(counted))
+    typer.echo(json_text(msgspec.to_builtins(counted)) if as_json else _stats_text(counted))
     _warn(directory)
 
 
@@ -102,7 +102,7 @@ def verify(directory: Directory, as_json: AsJson = False) -> None:
 
     with Bar("reading"):
         found = find_out(directory)
-    typer.echo(json.dumps(_coverage_document(found)) if as_json else _coverage_text(found))
+    typer.echo(json_text(_coverage_document(found)) if as_json else _coverage_text(found))
     _warn(directory)
     if not found.is_complete:
         raise typer.Exit(ExitCode.NOT_ALL)
@@ -143,7 +143,7 @@ def _print(records: list[Record], show: Callable[[Record], str]) -> None:
 def _json_line(record: Record) -> str:
     import msgspec
 
-    return msgspec.json.encode(record).decode()
+    return json_text(msgspec.to_builtins(record))
 
 
 def _text_line(record: Record) -> str:

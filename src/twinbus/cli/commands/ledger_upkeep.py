@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 import time
@@ -13,6 +12,7 @@ import typer
 
 from twinbus.cli.bars import Bar
 from twinbus.cli.exit_codes import ExitCode
+from twinbus.cli.json_form import json_text
 from twinbus.cli.lengths import length_s
 from twinbus.errors import OptionsError
 
@@ -52,7 +52,7 @@ def expect(directory: Directory, as_json: AsJson = False) -> None:
     seen = (Presence(each.host, each.program, each.first_ms, each.last_ms) for each in reader.processes.values())
     fresh = added(directory, seen)
     if as_json:
-        typer.echo(json.dumps({"added": [{"host": each.host, "program": each.program} for each in fresh]}))
+        typer.echo(json_text({"added": [{"host": each.host, "program": each.program} for each in fresh]}))
         return
     for each in fresh:
         typer.echo(f"expected from now on: {each}")
@@ -110,7 +110,7 @@ def prune(
             _ask_first(made)
         if not dry_run:
             _delete(directory, made)
-    typer.echo(json.dumps(_document(made, dry_run=dry_run)) if as_json else _text(directory, made, dry_run=dry_run))
+    typer.echo(json_text(_document(made, dry_run=dry_run)) if as_json else _text(directory, made, dry_run=dry_run))
     if made.kept:
         raise typer.Exit(ExitCode.NOT_ALL)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from twinbus.cli.bars import Bar
+from twinbus.cli.json_form import json_text
 
 
 def pack(
@@ -32,7 +32,7 @@ def pack(
         packed = pack_into(file)
     if as_json:
         said = {"file": str(file), "bytes": packed.size, "python": python_of_this(), "packages": packed.packages}
-        typer.echo(json.dumps(said))
+        typer.echo(json_text(said))
     else:
         amount = f"{len(packed.packages)} packages, {packed.size / 1e6:,.0f} MB"
         typer.echo(f"{file}: {amount}, for Python {python_of_this()} on systems like this one")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +9,7 @@ import typer
 
 from twinbus.cli.bars import Bar
 from twinbus.cli.exit_codes import ExitCode
+from twinbus.cli.json_form import json_text
 from twinbus.cli.namespaces import (
     AsJson,
     Config,
@@ -126,7 +126,7 @@ def pair(
         raise typer.Exit(_check_role(wanted, here, there, plan, secretary_s, as_json=as_json))
     with Bar("trying the backlog queues"), Secretary(here, there, attempt_s=secretary_s) as secretary:
         prepared = secretary.prepare(plan)
-    typer.echo(json.dumps(result(plan, prepared)) if as_json else result_text(plan, prepared))
+    typer.echo(json_text(result(plan, prepared)) if as_json else result_text(plan, prepared))
     if not as_json:
         for warning in prepared.warnings:
             typer.echo(f"twinbus: warning: {warning}", err=True)
@@ -153,7 +153,7 @@ def _check_role(
         raise TwinbusError(problem)
     with Bar("trying every right"):
         found = check_role(role, here, there, plan.entities, list(plan.paths.values()), attempt_s=attempt_s)
-    typer.echo(json.dumps(role_text.document(plan, found)) if as_json else role_text.text(plan, found))
+    typer.echo(json_text(role_text.document(plan, found)) if as_json else role_text.text(plan, found))
     return role_text.exit_code(found)
 
 

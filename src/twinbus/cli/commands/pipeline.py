@@ -15,6 +15,7 @@ from twinbus.cli.bars import Bar
 from twinbus.cli.commands.drain import ENDED_EARLY, Archive, Master, check_master, drain, patient
 from twinbus.cli.commands.pack import pack
 from twinbus.cli.exit_codes import ExitCode, exit_codes
+from twinbus.cli.json_form import json_text
 from twinbus.cli.lengths import length_s
 from twinbus.errors import OptionsError, StoreError
 
@@ -93,7 +94,7 @@ def report(
         found = findings(ledger, store, load_prices(prices), Where(master, archive), horizon_min, name)
     if out is not None:
         _write(out, found)
-    typer.echo(json.dumps(found.as_dict()) if as_json else report_text(found))
+    typer.echo(json_text(found.as_dict()) if as_json else report_text(found))
     code = exit_code(found)
     if code:
         raise typer.Exit(code)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import fields, replace
@@ -15,6 +14,7 @@ import typer
 
 from twinbus.cli.bars import Bar
 from twinbus.cli.exit_codes import ExitCode, exit_codes
+from twinbus.cli.json_form import json_text
 from twinbus.cli.namespaces import (
     Config,
     Credential,
@@ -75,7 +75,7 @@ def list_messages(
     wanted = [each for each in found if reason is None or each.reason == reason]
     if as_json:
         for each in wanted:
-            typer.echo(json.dumps(document(each)))
+            typer.echo(json_text(document(each)))
     elif wanted or not found:
         typer.echo(list_text(wanted) if wanted else "nothing is in quarantine")
     else:
@@ -111,7 +111,7 @@ def show(
     if as_json:
         body, kind = body_of(found.letter)
         more = {"properties": properties_of(found.letter), "body_kind": kind, "body": base64.b64encode(body).decode()}
-        typer.echo(json.dumps(document(found) | more))
+        typer.echo(json_text(document(found) | more))
     else:
         typer.echo(show_text(found))
 
@@ -274,7 +274,7 @@ def _tell(aftermath: Aftermath, numbers: Sequence[str], what: str, *, as_json: b
     kept = aftermath.kept | {each: "is not in quarantine" for each in map(parse_number, numbers) if each not in seen}
     done = [written(number) for number in sorted(aftermath.done)]
     if as_json:
-        typer.echo(json.dumps({"done": done, "kept": {written(number): why for number, why in kept.items()}}))
+        typer.echo(json_text({"done": done, "kept": {written(number): why for number, why in kept.items()}}))
     else:
         typer.echo(f"{len(done):,} {what}" + (f": {', '.join(done)}" if 0 < len(done) <= 10 else ""))
         for number, why in kept.items():

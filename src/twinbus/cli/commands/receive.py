@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 from collections import deque
@@ -17,6 +16,7 @@ import typer
 from twinbus.cli import incoming
 from twinbus.cli.bars import Bar
 from twinbus.cli.exit_codes import ExitCode
+from twinbus.cli.json_form import json_text
 from twinbus.cli.lengths import length_s
 from twinbus.cli.namespaces import Config, Credential, Primary, Timeout, one, seconds
 from twinbus.cli.receiving import Reception, Where, receiving_from
@@ -257,7 +257,7 @@ class Printer:
         if self._form == "body":
             data = incoming.body_bytes(message) + b"\n"
         else:
-            text = json.dumps(incoming.document(message)) if self._form == "json" else incoming.text_of(message)
+            text = json_text(incoming.document(message)) if self._form == "json" else incoming.text_of(message)
             data = f"{text}\n".encode(errors="replace")
         try:
             sys.stdout.flush()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 import time
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from twinbus.cli.bars import Bar
+from twinbus.cli.json_form import json_text
 from twinbus.cli.lengths import length_s, moment_to_come
 from twinbus.cli.namespaces import (
     Config,
@@ -231,7 +231,7 @@ class Report:
         self.places[receipt.places[0]] += 1
         self.doubts += receipt.copies_in_doubt
         if self.as_json:
-            typer.echo(json.dumps({"event": "sent"} | receipt_document(receipt)))
+            typer.echo(json_text({"event": "sent"} | receipt_document(receipt)))
         elif self.stored <= LINES_SHOWN:
             self._held.append(receipt_line(receipt))
 
@@ -245,7 +245,7 @@ class Report:
         took_s = monotonic() - self.began
         if self.as_json:
             facts = {"ending": ending, "stored": self.stored, "places": dict(self.places)}
-            typer.echo(json.dumps({"event": "finished"} | facts | {"copies_in_doubt": self.doubts, "seconds": took_s}))
+            typer.echo(json_text({"event": "finished"} | facts | {"copies_in_doubt": self.doubts, "seconds": took_s}))
         elif self.stored <= LINES_SHOWN:
             for line in self._held:
                 typer.echo(line)

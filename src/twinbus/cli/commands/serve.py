@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import json
 import logging
 import os
 import resource
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from twinbus.cli.credentials import connection_strings, parse_rules, read_issuer
+from twinbus.cli.json_form import json_text
 from twinbus.cli.on_signals import on_signals
 from twinbus.errors import OptionsError, TwinbusError
 
@@ -312,7 +312,7 @@ class Speaker:
             "ledger": None if options.ledger is None else str(options.ledger.absolute()),
             "queues": server.queue_names(),
         }
-        typer.echo(json.dumps(said))
+        typer.echo(json_text(said))
 
 
 async def serve_until_stopped(plan: Sequence[NamespaceOptions], speaker: Speaker, *, first_queue: str | None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +12,7 @@ import typer
 from twinbus.cli import interrupts
 from twinbus.cli.bars import Bar
 from twinbus.cli.exit_codes import ExitCode
+from twinbus.cli.json_form import json_text
 from twinbus.cli.namespaces import (
     AsJson,
     Config,
@@ -148,7 +148,7 @@ def _show(
     judgement = judge(seen, checks)
     if as_json:
         typer.echo(
-            json.dumps(as_dict(seen, judgement, checks) | ({} if found is None else {"backlog": found.as_dict()}))
+            json_text(as_dict(seen, judgement, checks) | ({} if found is None else {"backlog": found.as_dict()}))
         )
     else:
         tables = [] if found is None else [sessions_table(found)]

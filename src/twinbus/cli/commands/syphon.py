@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -17,6 +16,7 @@ from twinbus.cli.commands.quarantine import quarantine_commands
 from twinbus.cli.ends import Ends, look_through, not_in_order, queues_of, watchful
 from twinbus.cli.exit_codes import ExitCode, exit_codes
 from twinbus.cli.gauges import Address, MetricsFile, Names, check_file, parse_address, served
+from twinbus.cli.json_form import json_text
 from twinbus.cli.leftovers import check_names, not_home, notes_of, raise_if_unknown, unknown_text, untold_texts
 from twinbus.cli.namespaces import (
     Config,
@@ -168,7 +168,7 @@ def syphon(
 
         with Bar("looking through the backlog"):
             found = asyncio.run(_look(ends, options))
-        typer.echo(json.dumps(found.as_dict()) if as_json else survey_text(found, datetime.now(UTC)))
+        typer.echo(json_text(found.as_dict()) if as_json else survey_text(found, datetime.now(UTC)))
         raise typer.Exit(ExitCode.DONE if found.doubt is None else ExitCode.NOT_ALL)
     raise typer.Exit(asyncio.run(_bring_home(ends, options, wishes)))
 
@@ -250,7 +250,7 @@ async def _bring_home(ends: Ends, options: SyphonOptions, wishes: Wishes) -> int
             ending, progress = await homecoming.run(look)
     if wishes.as_json:
         said = {"event": "finished", "ending": ending.value} | progress.as_dict() | aftermath._asdict()
-        typer.echo(json.dumps(said))
+        typer.echo(json_text(said))
     else:
         notes = notes_of(aftermath.quarantined, aftermath.extra_queues, aftermath.doubts)
         is_choice = options.entities is not None or options.enqueued_before is not None
