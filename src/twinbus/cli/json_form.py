@@ -34,9 +34,13 @@ MOMENTS_MS = {
     "oldest_ms",
     "recovered_ms",
     "since_ms",
+    "suspected_ms",
     "until_ms",
 }
 """Milliseconds since 1970; every other `_ms` is a duration."""
+
+MOMENT_MS_MIN = 10**11
+"""The year 1973: nothing lasts that long."""
 
 SCALED: Mapping[str, tuple[str, float]] = {
     "seconds": ("elapsed_s", 1),
@@ -84,6 +88,8 @@ def _pair(given: str, value: Any) -> tuple[str, Any]:
         return SIZES[name], _whole(value)
     if isinstance(value, list | tuple | dict):
         return name, in_form(value)
+    if name == "bucket_ms" and isinstance(value, int) and value >= MOMENT_MS_MIN:
+        return "at", _moment(value / 1000)  # a row of a plot; beside the rows it is how long each bucket is
     if name in MOMENTS_MS:
         return _moment_name(name), _moment(None if not value else value / 1000)
     if name == "at" or name.endswith("_at"):

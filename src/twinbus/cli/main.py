@@ -34,6 +34,7 @@ from twinbus.cli.commands.send import send
 from twinbus.cli.commands.serve import serve
 from twinbus.cli.commands.status import HEALTHY, UNSURE, status
 from twinbus.cli.commands.syphon import syphon_commands
+from twinbus.cli.completion import use_our_zsh_script
 from twinbus.cli.exit_codes import ExitCode, exit_codes
 from twinbus.cli.old_names import accept_old_names
 from twinbus.errors import OptionsError, TwinbusError
@@ -120,6 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run `twinbus` and return its exit code."""
+    use_our_zsh_script()
     command = typer.main.get_command(app)
     accept_old_names(command)
     logging.getLogger("azure").addHandler(logging.NullHandler())  # what it raises is told in one line, by us

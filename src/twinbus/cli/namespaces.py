@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from twinbus.cli.completion import credentials, one_of
 from twinbus.errors import OptionsError
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ Credential = Annotated[
     typer.Option(
         "--credential",
         metavar="KIND",
+        autocompletion=one_of(credentials),
         help="Entra ID instead of a key: default, environment, workload, managed-identity[:CLIENT-ID], cli, "
         "developer-cli or powershell. Needs azure-identity.  [default: TWINBUS_CREDENTIAL]",
     ),

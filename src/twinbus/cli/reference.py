@@ -67,7 +67,8 @@ that go on for a while, and lists, print JSON lines: one object a line.
 ## Completion
 
 `twinbus --install-completion` teaches the current shell (bash, zsh, fish, PowerShell) to complete commands and options;
-`twinbus --show-completion` prints what it would install.
+`twinbus --show-completion` prints what it would install. Values complete too where there are few: roles, credentials,
+faults, limits, kinds of events, and namespaces by their names. Nothing is asked over the network for that.
 
 ## Exit codes
 """

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import pty
+import select
 import shlex
+import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -86,3 +91,55 @@ def test_a_shell_completes_commands_and_options(tmp_path: Path) -> None:
     assert completed("twinbus sy", tmp_path) == ["syphon"]
     assert completed("twinbus send orders --sec", tmp_path) == ["--secondary"]
     assert completed("twinbus syphon quarantine ''", tmp_path) == ["list", "show", "redrive", "discard"]
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("pair --role s", ["sender", "syphon"]),
+        ("pair --emit ''", ["bicep", "terraform", "cli"]),
+        ("status --credential m", ["managed-identity"]),
+        ("status --check s", ["sending"]),
+        ("fault add no", ["no-send", "no-receive", "no-manage"]),
+        ("fault list --namespace c", ["contoso"]),
+        ("drill --fault u", ["unreachable", "unanswered"]),
+        ("serve --limit busy_op", ["busy_operations_per_second="]),
+        ("syphon --ttl-mode re", ["remaining", "restart"]),
+        ("syphon quarantine list --reason TwinbusE", ["TwinbusExpired"]),
+        ("ledger tail x --kind failed", ["failed_over"]),
+    ],
+)
+def test_values_complete(words: str, offered: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".twinbus" / "contoso").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert values_offered(words) == offered
+
+
+def values_offered(words: str) -> list[str]:
+    """As bash is told them, by the program alone."""
+    asked = {"_TWINBUS_COMPLETE": "complete_bash", "COMP_WORDS": f"twinbus {words}".replace("''", "")}
+    asked["COMP_CWORD"] = str(len(f"twinbus {words}".split()) - 1)
+    command = [str(Path(sys.executable).parent / "twinbus")]
+    done = subprocess.run(command, env=os.environ | asked, capture_output=True, text=True, check=False)
+    return done.stdout.split()
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="needs zsh")
+def test_zsh_completes_at_the_first_tab_after_it_was_installed(tmp_path: Path) -> None:
+    (tmp_path / ".zshrc").touch()
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    home = os.environ | {"PATH": path, "HOME": str(tmp_path), "ZDOTDIR": str(tmp_path), "TERM": "dumb", "PS1": "% "}
+    subprocess.run(["zsh", "-c", "twinbus --install-completion zsh; true"], env=home, check=True, capture_output=True)
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execvpe("zsh", ["zsh", "-i"], home)
+    try:
+        os.write(terminal, b"twinbus sy\t")
+        shown, deadline = b"", time.monotonic() + 60
+        while b"syphon" not in shown:
+            assert time.monotonic() < deadline, shown
+            shown += os.read(terminal, 65_536) if select.select([terminal], [], [], 0.1)[0] else b""
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(terminal)

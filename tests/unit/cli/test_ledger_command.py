@@ -88,7 +88,7 @@ def test_stats_count_by_kind_and_entity(directory: Path, capsys: pytest.CaptureF
     assert "13 records of 1 processes in 1 segments" in text
     assert "orders" in text
     counted = json.loads(shown(["stats", str(directory), "--json"], capsys))
-    assert counted["kinds"]["accepted"] == {"events": 10, "messages": 10, "bytes": 1000}
+    assert counted["kinds"]["accepted"] == {"events": 10, "messages": 10, "size_bytes": 1000}
     assert counted["entities"]["bills"]["failed_over"]["events"] == 1
 
 

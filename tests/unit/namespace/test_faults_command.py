@@ -100,8 +100,10 @@ def test_every_fault_can_be_had_with_its_parameters(
     said = json.loads(capsys.readouterr().out)
     assert said["fault"] == words[0]
     for flag, text in zip(words[1::2], words[2::2], strict=True):
-        key = {"--entity": "entities", "--for": "length_ms"}.get(flag, flag[2:].replace("-", "_"))
-        assert said.get(key, said.get(f"{key}_ms")), f"{flag} {text} has no effect"
+        key = {"--entity": "entities", "--for": "length_s", "--per-second": "per_s"}.get(
+            flag, flag[2:].replace("-", "_")
+        )
+        assert said.get(key, said.get(f"{key}_s")), f"{flag} {text} has no effect"
 
 
 def test_the_help_shows_an_example_of_every_fault(capsys: pytest.CaptureFixture[str]) -> None:

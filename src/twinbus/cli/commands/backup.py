@@ -12,6 +12,7 @@ import typer
 from twinbus.cli.bars import Bar
 from twinbus.cli.commands.serve import DEFAULT_DATA
 from twinbus.cli.commands.status import size
+from twinbus.cli.completion import namespaces_in
 from twinbus.cli.json_form import json_text
 from twinbus.errors import OptionsError
 
@@ -29,7 +30,9 @@ def backup(
     namespace: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME", help="A namespace: only this one. Repeat for more.  [default: all that are in --data]"
+            metavar="NAME",
+            autocompletion=namespaces_in(DEFAULT_DATA),
+            help="A namespace: only this one. Repeat for more.  [default: all that are in --data]",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The result as JSON.")] = False,

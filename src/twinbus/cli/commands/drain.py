@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from twinbus.cli.bars import Bar
+from twinbus.cli.completion import one_of
 from twinbus.cli.draining import JsonLines, Lines, Stop, Terminated, interrupted, tell
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.lengths import length_s
@@ -63,7 +64,11 @@ def drain(
     credential: Credential = None,
     order: Annotated[
         str | None,
-        typer.Option(metavar="HOW", help="session: messages of a session come home in the order sent.  [default: any]"),
+        typer.Option(
+            metavar="HOW",
+            autocompletion=one_of(lambda: ("session",)),
+            help="session: messages of a session come home in the order sent.  [default: any]",
+        ),
     ] = None,
     every: Annotated[
         str | None,
@@ -74,7 +79,10 @@ def drain(
     ttl: Annotated[
         str,
         typer.Option(
-            "--ttl-mode", metavar="HOW", help="remaining: time to live went on in the backlog; restart: it begins anew."
+            "--ttl-mode",
+            metavar="HOW",
+            autocompletion=one_of(lambda: ("remaining", "restart")),
+            help="remaining: time to live went on in the backlog; restart: it begins anew.",
         ),
     ] = "remaining",
     count: QueueCount = 10,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from twinbus.cli.completion import drill_faults, one_of
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.json_form import json_text
 from twinbus.cli.lengths import length_s
@@ -49,10 +50,20 @@ def drill(
         str | None, typer.Option(metavar="NAME", help="A queue or topic of the primary: the one that is to fail.")
     ] = None,
     fault: Annotated[
-        str, typer.Option(metavar="FAULT", help="no-send, unreachable or unanswered; by status only no-send.")
+        str,
+        typer.Option(
+            metavar="FAULT",
+            autocompletion=one_of(drill_faults),
+            help="no-send, unreachable or unanswered; by status only no-send.",
+        ),
     ] = "no-send",
     how: Annotated[
-        str | None, typer.Option(metavar="HOW", help="unreachable: refuse, drop or silent.  [default: refuse]")
+        str | None,
+        typer.Option(
+            metavar="HOW",
+            autocompletion=one_of(lambda: ("refuse", "drop", "silent")),
+            help="unreachable: refuse, drop or silent.  [default: refuse]",
+        ),
     ] = None,
     length: Annotated[
         str | None,

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from twinbus.cli.commands.serve import DEFAULT_ADDRESS, DEFAULT_DATA
+from twinbus.cli.completion import fault_kinds, namespaces_in, one_of
 from twinbus.cli.exit_codes import exit_codes
 from twinbus.cli.json_form import json_text
 from twinbus.errors import OptionsError, TwinbusError
@@ -23,7 +24,10 @@ Data = Annotated[
 Name = Annotated[
     str | None,
     typer.Option(
-        "--namespace", metavar="NAME", help=f"A namespace: the one that fails.  [default: {DEFAULT_NAMESPACE}]"
+        "--namespace",
+        metavar="NAME",
+        autocompletion=namespaces_in(DEFAULT_DATA),
+        help=f"A namespace: the one that fails.  [default: {DEFAULT_NAMESPACE}]",
     ),
 ]
 Control = Annotated[
@@ -34,7 +38,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="The result as JSON.")]
 
 
 def add(
-    kind: Annotated[str, typer.Argument(metavar="FAULT", help="What is to be wrong; see above.")],
+    kind: Annotated[
+        str, typer.Argument(metavar="FAULT", help="What is to be wrong; see above.", autocompletion=one_of(fault_kinds))
+    ],
     entity: Annotated[
         list[str] | None,
         typer.Option(
@@ -52,6 +58,7 @@ def add(
         str | None,
         typer.Option(
             metavar="HOW",
+            autocompletion=one_of(lambda: ("refuse", "drop", "silent")),
             help="unreachable: refuse (the port is closed), drop (connections are reset) or silent "
             "(connections are taken, nothing is ever said).  [default: refuse]",
         ),
@@ -61,7 +68,12 @@ def add(
     ] = None,
     text: Annotated[str | None, typer.Option(metavar="TEXT", help="refuse: the description that goes with it.")] = None,
     on: Annotated[
-        str | None, typer.Option(metavar="WHAT", help="refuse: sends, receives or both.  [default: both]")
+        str | None,
+        typer.Option(
+            metavar="WHAT",
+            autocompletion=one_of(lambda: ("sends", "receives", "both")),
+            help="refuse: sends, receives or both.  [default: both]",
+        ),
     ] = None,
     per_second: Annotated[
         float | None, typer.Option(metavar="N", help="busy: how many requests a second get through.  [default: 0]")

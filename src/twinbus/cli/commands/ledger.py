@@ -12,6 +12,7 @@ import typer
 
 from twinbus.cli.bars import Bar
 from twinbus.cli.commands.ledger_upkeep import expect, prune
+from twinbus.cli.completion import event_kinds, one_of
 from twinbus.cli.exit_codes import ExitCode, exit_codes
 from twinbus.cli.json_form import json_text
 from twinbus.cli.plain_text import on_one_line
@@ -37,7 +38,10 @@ def tail(
         bool, typer.Option("--follow", "-f", help="Go on with what is added, until interrupted.")
     ] = False,
     kind: Annotated[
-        list[str] | None, typer.Option(metavar="KIND", help="Only events of this kind. Repeat for more.")
+        list[str] | None,
+        typer.Option(
+            metavar="KIND", autocompletion=one_of(event_kinds), help="Only events of this kind. Repeat for more."
+        ),
     ] = None,
     entity: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="A queue or topic: only its events. Repeat for more.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from twinbus.cli.bars import Bar
+from twinbus.cli.completion import one_of, roles, tools
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.json_form import json_text
 from twinbus.cli.namespaces import (
@@ -63,6 +64,7 @@ def pair(
         str | None,
         typer.Option(
             metavar="ROLE",
+            autocompletion=one_of(roles),
             help="Create nothing; check that the credentials have exactly what this role needs: sender, syphon or "
             "monitor. Name the primary's entities with --entity.",
         ),
@@ -76,6 +78,7 @@ def pair(
         str | None,
         typer.Option(
             metavar="TOOL",
+            autocompletion=one_of(tools),
             help="Contact nobody; print what an administrator has to create, for bicep, terraform or cli (Azure CLI).",
         ),
     ] = None,

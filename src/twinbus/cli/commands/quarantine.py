@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from twinbus.cli.bars import Bar
+from twinbus.cli.completion import one_of, reasons
 from twinbus.cli.exit_codes import ExitCode, exit_codes
 from twinbus.cli.json_form import json_text
 from twinbus.cli.namespaces import (
@@ -44,7 +45,10 @@ LINE_END = "\n"
 Numbers = Annotated[
     list[str] | None, typer.Argument(metavar="[NUMBER]...", help="Messages, as `quarantine list` numbers them: 0/17.")
 ]
-Reason = Annotated[str | None, typer.Option(metavar="REASON", help="Those with this reason, as TwinbusTooLarge.")]
+Reason = Annotated[
+    str | None,
+    typer.Option(metavar="REASON", autocompletion=one_of(reasons), help="Those with this reason, as TwinbusTooLarge."),
+]
 Everything = Annotated[bool, typer.Option("--all", help="All of them.")]
 AsJson = Annotated[bool, typer.Option("--json", help="The result as JSON.")]
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
+from twinbus.cli.completion import limits, one_of
 from twinbus.cli.credentials import connection_strings, parse_rules, read_issuer
 from twinbus.cli.json_form import json_text
 from twinbus.cli.on_signals import on_signals
@@ -114,6 +115,7 @@ def serve(
         list[str] | None,
         typer.Option(
             metavar="NAME=NUMBER",
+            autocompletion=one_of(limits),
             help="Another limit of each namespace, as message_bytes_max=1048576 or busy_operations_per_second=500; a "
             "name that does not exist lists them all. Repeat for more.",
         ),

@@ -11,6 +11,7 @@ import typer
 
 from twinbus.cli import interrupts
 from twinbus.cli.bars import Bar
+from twinbus.cli.completion import checks, one_of
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.json_form import json_text
 from twinbus.cli.namespaces import (
@@ -60,6 +61,7 @@ def status(
         list[str] | None,
         typer.Option(
             metavar="WHAT",
+            autocompletion=one_of(checks),
             help="The verdict is about this only: sending, receiving, managing, failover or backlog. Repeat for more."
             "  [default: all]",
         ),

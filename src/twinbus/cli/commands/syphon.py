@@ -13,6 +13,7 @@ import typer
 
 from twinbus.cli.bars import Bar
 from twinbus.cli.commands.quarantine import quarantine_commands
+from twinbus.cli.completion import one_of
 from twinbus.cli.ends import Ends, look_through, not_in_order, queues_of, watchful
 from twinbus.cli.exit_codes import ExitCode, exit_codes
 from twinbus.cli.gauges import Address, MetricsFile, Names, check_file, parse_address, served
@@ -88,13 +89,17 @@ def syphon(
     ttl: Annotated[
         str,
         typer.Option(
-            "--ttl-mode", metavar="HOW", help="remaining: time to live went on in the backlog; restart: it begins anew."
+            "--ttl-mode",
+            metavar="HOW",
+            autocompletion=one_of(lambda: ("remaining", "restart")),
+            help="remaining: time to live went on in the backlog; restart: it begins anew.",
         ),
     ] = "remaining",
     order: Annotated[
         str | None,
         typer.Option(
             metavar="HOW",
+            autocompletion=one_of(lambda: ("session",)),
             help="session: messages of a session come home in the order sent.  [default: any]",
         ),
     ] = None,
