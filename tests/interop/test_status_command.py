@@ -199,6 +199,7 @@ def test_watching_keeps_the_last_good_values_with_their_age_and_ends_with_the_la
         looks.append(capsys.readouterr().out)
         if len(looks) == 1:
             spaces.secondary.faults.add("unreachable")
+            spaces.primary.faults.add("unreachable")
         if len(looks) == 3:
             raise KeyboardInterrupt
 
@@ -207,7 +208,9 @@ def test_watching_keeps_the_last_good_values_with_their_age_and_ends_with_the_la
     assert looks[0].startswith("waiting: 1 message in the backlog\n")
     assert " ago it was:" not in looks[0]
     for shown in looks[1:]:
-        assert shown.startswith("failing: backup does not answer (")
+        assert shown.startswith("failing: contoso does not answer (")
+        assert "; backup does not answer (" in shown
+        assert ["orders", "failing", "no", "no", "no", "?"] in [line.split() for line in shown.splitlines()]
         assert "the backlog cannot be looked into now; as of " in shown
         assert "waiting    1 messages" in shown
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import typer
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
@@ -63,4 +63,6 @@ class Watch:
             typer.echo(text)
             sys.stdout.flush()
         else:
-            self._live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
+            first, _, rest = text.partition("\n")  # the verdict is shown whole, tables line by line
+            tables = Text(rest, no_wrap=True, overflow="ellipsis")
+            self._live.update(Group(Text(first, style="bold"), tables), refresh=True)

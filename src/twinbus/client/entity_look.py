@@ -59,10 +59,18 @@ class EntityAsker:
         self._primary, self._client, self._watchdog = primary, client, watchdog
         self._attempt_s, self._admin_s = attempt_s, admin_s
 
-    def look(self, named: Collection[str], met: Iterable[str], knock: Failure | None, pool: Executor) -> EntityLook:
+    def look(
+        self,
+        named: Collection[str],
+        met: Iterable[str],
+        knock: Failure | None,
+        pool: Executor,
+        before: Collection[str] = (),
+    ) -> EntityLook:
         """Ask about the entities that are `named`; if none is, about all, and those that were `met` elsewhere.
 
-        `knock` is how the primary answered before; if it did not, its entities are not asked one by one.
+        If they cannot be listed, those that were there `before` are asked about. `knock` is the primary's answer so
+        far; if it did not answer, its entities are not asked one by one.
         """
         with self._primary.admin_client(self._admin_s) as admin:
             kinds: dict[str, EntityKind] = dict.fromkeys(named, EntityKind.UNKNOWN)
@@ -70,7 +78,7 @@ class EntityAsker:
             if not named:
                 listed = self._list(admin)
                 if isinstance(listed, Failure):
-                    unlisted, listed = listed, {}
+                    unlisted, listed = listed, dict.fromkeys(before, EntityKind.UNKNOWN)
                 known = {path.lower() for path in listed}
                 others = sorted({path for path in met if path.lower() not in known})
                 kinds = listed | dict.fromkeys(others, EntityKind.UNKNOWN)

@@ -151,7 +151,9 @@ class _Inspector:
             asked = EntityLook()
             if entities is not None:
                 asker = EntityAsker(self._primary, here, self._watchdog, self._attempt_s, self._admin_s)
-                asked = asker.look(entities, [path for path, _ in self._met.most_common(MET_MAX)], knocked, pool)
+                met = [path for path, _ in self._met.most_common(MET_MAX)]
+                before = () if earlier is None else [entity.entity for entity in earlier.entities]
+                asked = asker.look(entities, met, knocked, pool, before)
         problems = [_problem(why, depth) for why, depth in zip(tried, depths, strict=True)]
         seen = Inspection(
             at=now,
