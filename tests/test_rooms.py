@@ -25,7 +25,8 @@ ALLOWED: dict[str, set[str]] = {
     "errors": {"pairing.receipt"},  # by name only: an error carries a receipt
     "dial": set(),
     "cost": {"errors", "ledger"},
-    "ledger": {"errors"},
+    "own_files": {"errors"},
+    "ledger": {"errors", "own_files"},
     "pairing": {"amqp", "errors", "ranges"},
     "client.asks": {"pairing"},
     "client.drive": {"client.asks"},
@@ -38,11 +39,11 @@ ALLOWED: dict[str, set[str]] = {
     "syphon": {"amqp", "dial", "errors", "ledger", "pairing", "ranges"},
     "drill.measures": set(),
     "drill.limits": {"drill.measures"},
-    "drill": {"amqp", "client", "control_client", "dial", "errors", "ledger", "pairing", "syphon"},
+    "drill": {"amqp", "client", "control_client", "dial", "errors", "ledger", "own_files", "pairing", "syphon"},
     "connection_string": {"errors"},
     "ranges": {"errors"},
     "amqp": {"errors", "ranges"},
-    "namespace.store": {"errors"},
+    "namespace.store": {"errors", "own_files"},
     "namespace.sql": {"amqp.values", "errors"},
     "namespace.view": {"amqp.sections", "amqp.types", "namespace.sql"},
     "namespace.message": {"amqp.sections", "amqp.types", "errors", "namespace.store.api"},
@@ -92,7 +93,7 @@ ALLOWED: dict[str, set[str]] = {
 """Rooms that are not listed (door, server, cli ...) may look everywhere."""
 
 OUTSIDE_WORLD = {"asyncio", "socket", "threading", "time", "random", "secrets", "sqlite3", "subprocess", "selectors"}
-ACTS = ("namespace.store", "errors", "ledger", "syphon", "drill")
+ACTS = ("namespace.store", "errors", "ledger", "own_files", "syphon", "drill")
 DOES_NOTHING_BY_ITSELF = [room for room in ALLOWED if room not in ACTS] + [
     "namespace.door",
     "namespace.intake",

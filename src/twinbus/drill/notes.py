@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from twinbus.errors import TwinbusError
+from twinbus.own_files import make_own_folder, open_own
 
 SUFFIX = ".drill"
 
@@ -52,8 +53,8 @@ class NoteKeeper:
         """Raises `TwinbusError` if it cannot be written: then nothing may be changed."""
         self.path = folder / f"{note.drill}{SUFFIX}"
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_APPEND, 0o600)
+            make_own_folder(folder)
+            self._file = open_own(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_APPEND)
             self._begin(note)
         except OSError as error:
             raise TwinbusError(f"what a drill changes must be noted in {folder}, which fails: {error}") from None

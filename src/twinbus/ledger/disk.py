@@ -8,6 +8,8 @@ import logging
 import os
 from pathlib import Path
 
+from twinbus.own_files import FILE_MODE, make_own_folder
+
 log = logging.getLogger("twinbus.ledger")
 
 SUFFIX = ".jsonl"
@@ -18,11 +20,11 @@ class Disk:
 
     def create(self, path: Path) -> int:
         """A new, empty file, locked for as long as somebody has it open; its directories are made as needed."""
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_own_folder(path.parent)
         # Locked before it has its name: a reader that looked in between would take its writer for dead, and its look
         # would keep us from the lock.
         fresh = path.with_name(f".{path.name}.new")
-        file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

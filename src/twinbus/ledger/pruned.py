@@ -16,6 +16,7 @@ import msgspec
 
 from twinbus.errors import StoreDamaged, StoreError, StoreTooNew
 from twinbus.ledger.disk import Disk
+from twinbus.own_files import open_own
 
 FILE = "pruned.json"
 VERSION = 1
@@ -95,7 +96,7 @@ def save(directory: Path, pruned: Pruned) -> None:
     file = directory / FILE
     fresh = file.with_name(f".{FILE}.new")
     fresh.unlink(missing_ok=True)  # of somebody who was interrupted; or a link, which must not be written through
-    with fresh.open("xb") as opened:
+    with os.fdopen(open_own(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as opened:
         opened.write(msgspec.json.encode(pruned))
         opened.flush()
         os.fsync(opened.fileno())

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from twinbus.ledger.disk import SUFFIX, Disk
 from twinbus.ledger.options import MIB, LedgerOptions
+from twinbus.own_files import make_own_folder
 
 log = logging.getLogger("twinbus.ledger")
 
@@ -147,7 +148,7 @@ class Segments:
 
     def _look(self) -> tuple[int, str]:
         directory = self._options.directory
-        directory.mkdir(parents=True, exist_ok=True)
+        make_own_folder(directory)
         room = self._options.directory_bytes_max - self._disk.used_bytes(directory)
         limit = f"the segments have reached directory_bytes_max ({self._options.directory_bytes_max})"
         self._warn_of_crowd(room)

@@ -32,7 +32,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from twinbus.errors import OptionsError
+from twinbus.errors import OptionsError, StoreError
 from twinbus.ledger.background import Background, Flush
 from twinbus.ledger.boot import boot_id
 from twinbus.ledger.disk import Disk
@@ -43,6 +43,7 @@ from twinbus.ledger.mark import NOTED, Mark
 from twinbus.ledger.options import LedgerOptions
 from twinbus.ledger.scribe import Draft, Lost, Note, Scribe
 from twinbus.ledger.segment import Segments
+from twinbus.own_files import check_folder, make_own_folder
 
 log = logging.getLogger("twinbus.ledger")
 
@@ -254,12 +255,17 @@ class Ledger:
 
 def _refuse_hopeless(directory: Path) -> None:
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_own_folder(directory)
     except OSError as error:
         if error.errno in FOR_GOOD:
             raise OptionsError(f"the ledger cannot be kept in {directory}: {error.strerror}") from error
     if directory.is_dir() and not os.access(directory, os.W_OK | os.X_OK):
         raise OptionsError(f"the ledger cannot be kept in {directory}: nothing may be written there")
+    with suppress(OSError):
+        try:
+            check_folder(directory)
+        except StoreError as error:  # a program must not fail because of its ledger
+            log.warning("the ledger: %s", error)
 
 
 _LEDGERS: weakref.WeakSet[Ledger] = weakref.WeakSet()

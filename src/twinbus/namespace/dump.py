@@ -6,7 +6,6 @@ Written before a restart and whenever somebody asks. A dump holds numbers and na
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, is_dataclass
@@ -20,6 +19,7 @@ from twinbus.amqp.link import ReceivingLink
 from twinbus.amqp.performatives import Source, Target
 from twinbus.errors import TwinbusError
 from twinbus.namespace.entities.queue import Queue
+from twinbus.own_files import make_own_folder, refuse_foreign_link, write_whole
 
 DUMPS_FOLDER = "dumps"
 DUMPS_KEPT = 20
@@ -84,9 +84,10 @@ def write_dump(
     content = {"reason": reason, "time": moment.isoformat(timespec="milliseconds"), **facts}
     text = json.dumps(without_secrets(content, [secret for secret in secrets if secret]), indent=2)
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        refuse_foreign_link(folder)
+        make_own_folder(folder)
         path = _free_name(folder, f"{moment:%Y%m%dT%H%M%S}.{moment.microsecond // 1000:03d}Z", reason)
-        _write_whole(path, text)
+        write_whole(path, text + "\n")
         _drop_oldest(folder)
     except OSError as error:
         raise TwinbusError(f"the dump cannot be written to {folder}: {error.strerror or error}") from None
@@ -134,13 +135,6 @@ def _free_name(folder: Path, moment: str, reason: str) -> Path:
         number += 1
         path = folder / f"{moment}-{plain}-{number}.json"
     return path
-
-
-def _write_whole(path: Path, text: str) -> None:
-    draft = path.with_suffix(".new")
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-        file.write(text + "\n")
-    draft.replace(path)
 
 
 def _drop_oldest(folder: Path) -> None:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from twinbus.errors import StoreError
+from twinbus.own_files import check_folder, make_own_folder, read_own, refuse_foreign_link, write_whole
 
 STORE_FILE = "store.sqlite"
 KEY_FILE = "key"
@@ -19,10 +20,12 @@ CREATED_FILE = "created"
 
 
 def make_home(data: Path, name: str) -> Path:
-    """The folder of a namespace, made if it is missing; raises `StoreError` if it cannot be written."""
+    """The folder of a namespace, made if it is missing; raises `StoreError` if it cannot be written, or by too many."""
     home = data / name.lower()
     try:
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_own_folder(home)
+        check_folder(data)
+        check_folder(home, must_be_ours=True)
     except OSError as error:
         raise StoreError(f"the data directory {home} cannot be made: {error.strerror}") from None
     if not os.access(home, os.W_OK | os.X_OK):
@@ -40,7 +43,7 @@ def kept_key(home: Path) -> str:
     try:
         if not path.exists():
             _write_new(path, new_key())
-        key = path.read_text(encoding="ascii").strip()
+        key = read_own(path).strip()
     except (OSError, UnicodeDecodeError) as error:
         raise StoreError(f"the key file {path} cannot be used: {error}") from None
     if not key:
@@ -52,7 +55,7 @@ def kept_rule_keys(home: Path, names: Sequence[str]) -> list[str]:
     """A key for each of these rules, made when one is first asked for. Keys of rules not asked for are kept too."""
     path = home / RULE_KEYS_FILE
     try:
-        known = json.loads(path.read_text(encoding="ascii")) if path.exists() else {}
+        known = json.loads(read_own(path)) if path.exists() else {}
         keys = {str(name): str(key) for name, key in known.items() if key}
         missing = {name: new_key() for name in names if name not in keys}
         if missing:
@@ -68,7 +71,7 @@ def kept_creation(home: Path, now_ms: int) -> int:
     try:
         if not path.exists():
             _write_new(path, _written_time(min(now_ms, _key_made_ms(home, now_ms))))
-        return round(datetime.fromisoformat(path.read_text(encoding="ascii").strip()).timestamp() * 1000)
+        return round(datetime.fromisoformat(read_own(path).strip()).timestamp() * 1000)
     except (OSError, ValueError) as error:
         raise StoreError(f"the file {path} cannot be used: {error}; remove it to have it written anew") from None
 
@@ -84,10 +87,6 @@ def _written_time(value_ms: int) -> str:
 
 
 def _write_new(path: Path, text: str) -> None:
-    """Write a file whole or not at all: half a key would lock everybody out."""
-    draft = path.with_suffix(".new")
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(text + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+    """Half a key would lock everybody out, and one through a link would be elsewhere."""
+    refuse_foreign_link(path)
+    write_whole(path, text + "\n")

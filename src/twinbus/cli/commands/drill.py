@@ -35,6 +35,7 @@ from twinbus.cli.namespaces import (
 )
 from twinbus.cli.on_signals import on_signals
 from twinbus.errors import OptionsError, TwinbusError
+from twinbus.own_files import write_report
 
 if TYPE_CHECKING:
     from twinbus.drill.options import DrillOptions
@@ -329,7 +330,7 @@ def _write(report: Path, outcome: Outcome) -> None:
 
     text = json_text(outcome.as_dict(), indent=2) + "\n" if report.suffix == ".json" else page(outcome)
     try:
-        report.write_text(text, encoding="utf-8")
+        write_report(report, text)
     except OSError as error:
         raise TwinbusError(f"the drill is over, but {report} cannot be written: {error.strerror}") from None
 

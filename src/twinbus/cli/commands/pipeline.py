@@ -18,6 +18,7 @@ from twinbus.cli.exit_codes import ExitCode, exit_codes
 from twinbus.cli.json_form import json_text
 from twinbus.cli.lengths import length_s
 from twinbus.errors import OptionsError, StoreError
+from twinbus.own_files import write_report
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -108,7 +109,8 @@ def _names_written_to(file: Path | None) -> Iterator[Callable[[dict[str, Any]], 
         return
     fresh = file.with_name(f"{file.name}.new")
     try:
-        with fresh.open("w", encoding="utf-8") as lines:
+        fresh.unlink(missing_ok=True)  # a link must not be written through
+        with fresh.open("x", encoding="utf-8") as lines:
             yield lambda row: print(json.dumps(row), file=lines)
         fresh.replace(file)
     except OSError as error:
@@ -192,7 +194,7 @@ def _write(out: Path, found: Findings) -> None:
     from twinbus.spark.report.page import page
 
     try:
-        out.write_text(page(found), encoding="utf-8")
+        write_report(out, page(found))
     except OSError as error:
         raise StoreError(f"{out} cannot be written: {error.strerror}") from error
 

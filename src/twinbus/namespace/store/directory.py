@@ -13,6 +13,7 @@ from pathlib import Path
 
 from twinbus.errors import StoreInUse
 from twinbus.namespace.store.header import refuse_strangers
+from twinbus.own_files import make_own_folder, open_own, refuse_foreign_link
 
 
 class ClaimedFile:
@@ -25,9 +26,12 @@ class ClaimedFile:
     def claim(self) -> None:
         """Take the file, making it and its directory if they are missing.
 
-        Raises `StoreInUse`, `StoreDamaged` or `StoreTooNew` before anything in the file is touched, and `OSError`.
+        Raises `OSError`, or `StoreError` (in use, damaged, too new, a link of somebody else) before anything in the
+        file is touched.
         """
         _make_directory(self.path.parent)
+        for suffix in ("", "-wal", "-shm", ".lock"):  # SQLite follows links
+            refuse_foreign_link(self.path.with_name(self.path.name + suffix))
         self._lock = _locked(self.path)
         try:
             refuse_strangers(self.path)
@@ -54,13 +58,13 @@ def sync_path(path: Path) -> None:
 
 def _make_directory(directory: Path) -> None:
     missing = [one for one in (directory, *directory.parents) if not one.exists()]
-    for one in reversed(missing):
-        one.mkdir(mode=0o700, exist_ok=True)
+    make_own_folder(directory)
+    for one in missing:
         sync_path(one.parent)
 
 
 def _locked(path: Path) -> int:
-    lock = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = open_own(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT)
     try:
         _hold(lock, path)
     except BaseException:
@@ -80,9 +84,7 @@ def _hold(lock: int, path: Path) -> None:
 
 
 def _make_private(path: Path) -> None:
-    if path.exists():
-        path.chmod(0o600)
-        return
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)  # empty: SQLite takes it as a new database
-    os.close(handle)
-    sync_path(path.parent)
+    is_new = not path.exists()
+    os.close(open_own(path, os.O_RDWR | os.O_CREAT))  # if it is new it is empty: SQLite takes it as a new database
+    if is_new:
+        sync_path(path.parent)

@@ -1,0 +1,118 @@
+"""Files that are for their owner only, and folders where nobody else can put something in their place.
+
+Whoever can write a folder can put a link there, so that what is meant for a new file overwrites another one, or so that
+a key of theirs is taken for ours. Folders that everybody can write are therefore refused, and a link is followed only
+if it belongs to the user who runs this process, or to root.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+from twinbus.errors import StoreError
+
+FOLDER_MODE = 0o700
+FILE_MODE = 0o600
+
+
+def make_own_folder(folder: Path) -> None:
+    """Make a folder and those above it that are missing, for their owner only. Raises `OSError`."""
+    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    for one in reversed(missing):
+        one.mkdir(mode=FOLDER_MODE, exist_ok=True)
+    if not missing and not folder.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
+
+
+def check_folder(folder: Path, *, must_be_ours: bool = False) -> None:
+    """Raise `StoreError` if others can put files into a folder, or take files out; and `OSError`.
+
+    In a folder with the sticky bit, as /tmp, they cannot touch ours: what is ours there must be a folder that
+    `must_be_ours`. A group that may write is trusted: somebody has chosen that.
+    """
+    refuse_foreign_link(folder)
+    facts = folder.stat()
+    if must_be_ours and not _is_trusted(facts.st_uid):
+        raise StoreError(
+            f"the folder {folder} belongs to another user ({facts.st_uid}), who could read and replace what is in it: "
+            "choose another folder, or give it to the user who runs twinbus (chown)"
+        )
+    if facts.st_mode & stat.S_IWOTH and (must_be_ours or not facts.st_mode & stat.S_ISVTX):
+        raise StoreError(
+            f"everybody can write the folder {folder}, and could replace keys and messages in it: "
+            f"take that right away (chmod o-w '{folder}'), or choose a folder inside it"
+        )
+
+
+def refuse_foreign_link(path: Path) -> None:
+    """Raise `StoreError` if the path is a link that another user has put there; a path that is not there is fine."""
+    try:
+        facts = path.lstat()
+    except FileNotFoundError:
+        return
+    if stat.S_ISLNK(facts.st_mode) and not _is_trusted(facts.st_uid):
+        raise StoreError(
+            f"{path} is a link that another user ({facts.st_uid}) has put there: it is not followed; remove it"
+        )
+
+
+def open_own(path: Path, flags: int) -> int:
+    """Open a file that is for its owner only; raises `StoreError` for a link of another user, and `OSError`.
+
+    Others lose their rights to an existing file too, if it is ours: so files of older versions become private.
+    """
+    file = _open(path, flags, FILE_MODE)
+    try:
+        _narrow(file)
+    except BaseException:
+        os.close(file)
+        raise
+    return file
+
+
+def read_own(path: Path, encoding: str = "ascii") -> str:
+    """The text of a file that is for its owner only; raises what `open_own` raises, and `UnicodeDecodeError`."""
+    with os.fdopen(open_own(path, os.O_RDONLY), encoding=encoding) as file:
+        return file.read()
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file for its owner only, whole or not at all, and on the disk when this returns. Raises `OSError`."""
+    draft = path.with_suffix(".new")
+    draft.unlink(missing_ok=True)  # of somebody who was interrupted; or a link, which must not be written through
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(draft, flags, FILE_MODE), "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+
+
+def write_report(path: Path, text: str) -> None:
+    """Write a file that somebody asked for, as e.g. a report: with the usual rights. Raises as `open_own` does."""
+    file = _open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    with os.fdopen(file, "w", encoding="utf-8") as opened:
+        opened.write(text)
+
+
+def _open(path: Path, flags: int, mode: int) -> int:
+    try:
+        return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+    refuse_foreign_link(path)
+    return os.open(path, flags | os.O_CLOEXEC, mode)
+
+
+def _narrow(file: int) -> None:
+    facts = os.fstat(file)
+    if stat.S_ISREG(facts.st_mode) and facts.st_uid == os.geteuid() and stat.S_IMODE(facts.st_mode) & ~FILE_MODE:
+        os.fchmod(file, stat.S_IMODE(facts.st_mode) & FILE_MODE)
+
+
+def _is_trusted(user: int) -> bool:
+    return user in (0, os.geteuid())
