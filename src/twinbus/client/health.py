@@ -63,6 +63,8 @@ def judge(seen: Inspection, checks: frozenset[Check] = EVERYTHING) -> Judgement:
     """The verdict on what was seen, as far as it is about `checks`."""
     sides = list(_sides_down(seen, checks))
     entities = [text for check in ABILITIES if check in checks for text in _failing(seen.entities, check)]
+    if not seen.primary.is_reachable:
+        entities = []  # what fails for all of them has been said
     queues = list(_queues_failing(seen)) if Check.FAILOVER in checks else []
     waiting = list(_waiting(seen)) if Check.BACKLOG in checks else []
     is_sending_down = not seen.primary.is_reachable or any(each.sending.works is False for each in seen.entities)

@@ -93,6 +93,13 @@ def test_the_verdict_is_what_was_proven(case: str) -> None:
     assert bool(found.unknown) or health is not Health.UNKNOWN
 
 
+def test_what_is_wrong_with_the_whole_primary_is_said_once() -> None:
+    assert judge(seen(**DOWN, queues=(FULLER,))).reasons == (
+        "contoso does not answer (unreachable: connection refused)",
+        "3 messages in the backlog",
+    )
+
+
 def test_what_is_unknown_is_named_beside_what_is_proven() -> None:
     found = judge(seen(queues=(FULLER,), entities=(replace(ORDERS, receiving=MAY_NOT),)))
     assert found.health is Health.WAITING
