@@ -8,7 +8,7 @@ from typing import Any
 
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3,6})?Z")
 OTHER_UNITS = re.compile(r"(.*_)?(ms|us|ns|min|minutes|hours|seconds|kb|mb|size|bytes_max|per_second|rate)|ms_.*|bytes")
-SHARES = {"availability", "probability"}
+SHARES = {"availability", "probability", "share"}
 CHOSEN_BY_USERS = {"properties", "places", "sessions", "duplicate_detection"}
 EPOCH = range(10**9, 10**14)
 NUMBERS_OF_OURS = ("sequence_number", "sequence_numbers", "crc")

@@ -58,7 +58,7 @@ Numbers have one form in every `--json`, and their names say which:
 | a size | `..._bytes` | a whole number of bytes |
 | a rate | `per_s`, `..._per_s` | a number a second |
 | money | below or ending in `usd` | a number of US dollars |
-| a share | `availability`, `probability` | a number from 0 to 1 |
+| a share | `share`, `availability`, `probability` | a number from 0 to 1 |
 | a count | any other | a whole number |
 
 What is unknown is null, never 0. Names that you have chosen (entities, sessions, properties) stay as they are. Commands
