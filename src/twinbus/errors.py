@@ -276,9 +276,9 @@ class MessageTooLarge(NamespaceError):
 
 
 class QuotaExceeded(NamespaceError):
-    """The entity is full, or there are as many entities, connections or links as may be.
+    """The entity or the namespace's disk is full, or there are as many entities, connections or links as may be.
 
-    What to do: receive or delete something, or raise the limit.
+    What to do: receive or delete something, make room on the disk, or raise the limit.
     """
 
     condition = "amqp:resource-limit-exceeded"

@@ -200,6 +200,22 @@ SERVICE = (
         "test_a_queue_takes_no_larger_messages_than_it_says",
     ),
     Mutant(
+        "S9",
+        "namespace/seam.py",
+        "isinstance(command, Send | SetSessionState)",
+        "isinstance(command, SetSessionState)",
+        "a namespace whose disk is full goes on taking messages",
+        "test_on_a_full_disk_sends_are_refused_at_once_and_everything_else_goes_on",
+    ),
+    Mutant(
+        "S9",
+        "namespace/store/room.py",
+        "        freed = self._free_reserve()\n",
+        "        freed = 0\n",
+        "the reserve stays where it is when the disk is full",
+        "test_what_meets_a_full_disk_is_written_with_the_reserve_and_room_is_found_again",
+    ),
+    Mutant(
         "S10",
         "namespace/entities/queue.py",
         "if failed.delivery_count >= self.settings.max_delivery_count and",

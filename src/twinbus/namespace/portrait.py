@@ -53,6 +53,7 @@ def status(server: Sitter) -> dict[str, Any]:
         "connections": len(server.wires),
         "unwritten_bytes": server.seam.unwritten_bytes,
         "store_failure": server.seam.failure,
+        "full_disk": server.seam.full_disk,
         "ledger": None if health is None else asdict(health),
         "faults": server.switch.in_force(server.clock()),
     }

@@ -14,8 +14,8 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
-from twinbus.errors import StoreDamaged, StoreError, StoreUnavailable
-from twinbus.namespace.commands import Command, origin_of
+from twinbus.errors import NamespaceError, QuotaExceeded, StoreDamaged, StoreError, StoreUnavailable
+from twinbus.namespace.commands import Command, Send, SetSessionState, origin_of
 from twinbus.namespace.happenings import Story
 from twinbus.namespace.machine import NamespaceMachine
 from twinbus.namespace.replies import (
@@ -41,6 +41,7 @@ from twinbus.namespace.store.api import (
     ReadFailed,
     ReplaceMessage,
     Report,
+    RoomChanged,
     RowsRead,
     SessionsRead,
     StateRead,
@@ -78,6 +79,8 @@ class CommitSeam:
         self._announced = False
         self.failure: str | None = None
         """Why no work is taken at the moment; None while all is well."""
+        self.full_disk: str | None = None
+        """Why no new messages are taken, while all else goes on; None while there is room."""
         self.unwritten_bytes = 0
         self.machine = self._load()
 
@@ -103,10 +106,11 @@ class CommitSeam:
 
     def do(self, command: Command, now_ms: int) -> None:
         """Carry out a command; its reply is sent when it is true for good."""
-        if self.failure is not None:
+        refusal = self._refusal_of(command)
+        if refusal is not None:
             origin = origin_of(command)
             if origin is not None:
-                self._send(Refused(origin, self._unavailable()))
+                self._send(Refused(origin, refusal))
             return
         self._carry_on(self.machine.apply(command, now_ms))
 
@@ -127,6 +131,8 @@ class CommitSeam:
                 if self.failure is None:
                     self._fail(reason)
                 self._refuse_held()
+            case RoomChanged(full):
+                self.full_disk = full
         if self.failure is not None and not self._announced and not self._held:
             self._announced = True
             self._on_failure(self.failure)
@@ -203,18 +209,27 @@ class CommitSeam:
     def _refuse(self, reply: Reply) -> None:
         """Tell an asker that what it waited for did not happen."""
         match reply:
-            case (
-                Done(origin=origin)
-                | Settled(origin=origin)
-                | LocksRenewed(origin=origin)
-                | MessagesFound(origin=origin)
-            ):
+            case Done(origin=origin):
+                if origin is not None:
+                    self._send(Refused(origin, self._unavailable() if self.full_disk is None else self._no_room()))
+            case Settled(origin=origin) | LocksRenewed(origin=origin) | MessagesFound(origin=origin):
                 if origin is not None:
                     self._send(Refused(origin, self._unavailable()))
             case Refused():
                 self._send(reply)
             case Delivery():
                 pass  # its removal was not written: it stays in the queue
+
+    def _refusal_of(self, command: Command) -> NamespaceError | None:
+        """Why a command is not even looked at; None: it is."""
+        if self.full_disk is not None and isinstance(command, Send | SetSessionState):
+            return self._no_room()
+        return None if self.failure is None else self._unavailable()
+
+    def _no_room(self) -> QuotaExceeded:
+        return QuotaExceeded(
+            "the disk of the namespace is full: nothing new is stored until messages are received or room is made"
+        )
 
     def _unavailable(self) -> StoreUnavailable:
         return StoreUnavailable(f"the namespace cannot write to its store and accepts nothing: {self.failure}")

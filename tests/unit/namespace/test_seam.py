@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from namespace_bench import QUEUE, START_MS, Bench, arrival, names
 
-from twinbus.errors import StoreDamaged, StoreUnavailable
+from twinbus.errors import QuotaExceeded, StoreDamaged, StoreUnavailable
 from twinbus.namespace.commands import (
     AcceptSession,
     Complete,
@@ -35,6 +35,7 @@ from twinbus.namespace.store.api import (
     ReadFailed,
     ReadRequest,
     Report,
+    RoomChanged,
     RowsRead,
     StoredNamespace,
 )
@@ -43,6 +44,25 @@ from twinbus.namespace.store.api import (
 @pytest.fixture
 def bench() -> Bench:
     return Bench()
+
+
+# --- when the disk is full ---
+
+
+def test_on_a_full_disk_sends_are_refused_at_once_and_everything_else_goes_on(bench: Bench) -> None:
+    bench.send("a")
+    held = bench.receive()
+    bench.seam.report(RoomChanged("database or disk is full"), START_MS)
+    bench.take()
+    bench.do(Send(QUEUE, (arrival("b"),), "origin"))
+    [refused] = bench.take()
+    assert isinstance(refused, Refused)
+    assert isinstance(refused.error, QuotaExceeded)
+    assert "disk of the namespace is full" in str(refused.error)
+    assert bench.settle(Complete(), *held) == {}
+    bench.seam.report(RoomChanged(None), START_MS)
+    bench.send("c")
+    assert names(bench.receive()) == ["c"]
 
 
 # --- while all is well ---

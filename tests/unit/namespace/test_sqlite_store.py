@@ -86,13 +86,13 @@ def test_everything_is_readable_by_its_owner_only(path: Path, opened: Open) -> N
     opened().commit(PutEntity(entity()))
     assert mode(path.parent) == 0o700
     names = {file.name for file in path.parent.iterdir()}
-    assert names == {"store.db", "store.db-wal", "store.db-shm", "store.db.lock"}
+    assert names == {"store.db", "store.db-wal", "store.db-shm", "store.db-reserve", "store.db.lock"}
     assert {mode(file) for file in path.parent.iterdir()} == {0o600}
 
 
-def test_a_closed_store_is_one_file_beside_its_lock(path: Path) -> None:
+def test_a_closed_store_is_one_file_beside_its_lock_and_its_reserve(path: Path) -> None:
     closed_store(path)
-    assert {file.name for file in path.parent.iterdir()} == {"store.db", "store.db.lock"}
+    assert {file.name for file in path.parent.iterdir()} == {"store.db", "store.db-reserve", "store.db.lock"}
 
 
 def test_a_store_in_use_is_refused_and_goes_on_working(path: Path, opened: Open) -> None:

@@ -342,7 +342,14 @@ class ReadFailed(NamedTuple):
     """What is stored there is broken and will be the next time; the rest of the store may be in order."""
 
 
-Report = Committed | CommitFailed | Read | ReadFailed
+class RoomChanged(NamedTuple):
+    """The disk has become full, or has room again. What frees room is committed all the same, as far as it fits."""
+
+    full: str | None
+    """Why there is no room for new messages; None: there is."""
+
+
+Report = Committed | CommitFailed | Read | ReadFailed | RoomChanged
 
 
 class Store(Protocol):

@@ -18,7 +18,7 @@ PAGE_BYTES = 8192
 """Holds seven messages of 1 KiB. In 4 KiB a quarter of the page stays empty; 16 KiB make small commits dearer."""
 CHECKPOINT_PAGES = 2048
 """The log is copied into the database when it is 16 MiB long, or shorter on a disk below 1 GiB."""
-_CHECKPOINT_PAGES_MIN = 64
+CHECKPOINT_PAGES_MIN = 64
 _DISK_PARTS = 64
 """Such a part of the disk the log may take before it is copied."""
 _LOGS_KEPT = 4
@@ -73,7 +73,7 @@ def _set_up(connection: Connection, synchronous: str, checkpoint_pages: int) -> 
 
 def checkpoint_pages_for(disk_bytes: int) -> int:
     """How long the log may get on a disk of that size."""
-    return min(CHECKPOINT_PAGES, max(_CHECKPOINT_PAGES_MIN, disk_bytes // _DISK_PARTS // PAGE_BYTES))
+    return min(CHECKPOINT_PAGES, max(CHECKPOINT_PAGES_MIN, disk_bytes // _DISK_PARTS // PAGE_BYTES))
 
 
 def empty_log(connection: Connection) -> None:

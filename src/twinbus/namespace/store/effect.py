@@ -101,6 +101,11 @@ class NetEffect:
         """How many rows writing it will touch."""
         return len(self.rows) + len(self.removed)
 
+    @property
+    def growth_bytes(self) -> int:
+        """Payload bytes that writing it adds, roughly: none if as many rows go as come."""
+        return self.size if len(self.rows) > len(self.removed) else 0
+
     def add(self, changes: Iterable[Change]) -> None:
         """Take in one change set. After `ChangeRefused` the whole effect is worthless."""
         for change in changes:

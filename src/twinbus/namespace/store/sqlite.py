@@ -9,10 +9,10 @@ After a failed commit the connection stays open until `load` has written through
 could find the failed transaction in the log, complete but for its sync, and bring back what was reported as lost.
 (A crash in that moment can do so; then those sets are there whole, which the contract allows.)
 
-When the disk is full, commits fail: also of deletions, because every change goes to the log first. What is done about
-it: the log is short on a small disk, and `load` empties it into the database if that still fits, which gives its space
-back. What remains: if not even that fits, nothing can be received for good until something else makes room on the disk;
-the database itself never shrinks, but what was deleted in it is used again.
+When the disk is full, no change can be written, not even a deletion, because every change goes to the log first. So a
+reserve is kept (see `room.py`): it is given up then, the log is emptied into the database, and what was to be written
+is written after all, if it is not too much. Nobody notices but those who send next. What was deleted in the database is
+used again; the database itself never shrinks.
 
 A commit that finds the database damaged is the last one: `load` refuses from then on, because to write on would make it
 worse. A read that does so is reported as damage, and everything else goes on.
@@ -26,15 +26,14 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
 
-from twinbus.errors import OptionsError, StoreError
-from twinbus.namespace.store.api import Change, ReadRequest, Report, StoredNamespace
+from twinbus.errors import OptionsError, StoreError, StoreInUse
+from twinbus.namespace.store.api import Change, ReadRequest, Report, RoomChanged, StoredNamespace
 from twinbus.namespace.store.backup import back_up
 from twinbus.namespace.store.connection import (
     Connect,
     Connection,
     checkpoint_pages_for,
     default_connect,
-    empty_log,
     execute,
     is_corrupt,
     open_connection,
@@ -43,6 +42,7 @@ from twinbus.namespace.store.connection import (
 from twinbus.namespace.store.directory import ClaimedFile
 from twinbus.namespace.store.format import make_current
 from twinbus.namespace.store.reader import Reader
+from twinbus.namespace.store.room import Room
 from twinbus.namespace.store.soundness import refuse_damaged
 from twinbus.namespace.store.tables import mark_loaded, read_counters, read_dropped, read_namespace
 from twinbus.namespace.store.writer import BatchLimits, Writer
@@ -76,6 +76,7 @@ class SqliteStore:
         self._limits = limits
         self._checkpoint_pages = checkpoint_pages
         self._file = ClaimedFile(path)
+        self._room = Room(path, checkpoint_pages, self._tell)
         self._connections: list[Connection] = []
         self._writer: Writer | None = None
         self._reader: Reader | None = None
@@ -95,7 +96,7 @@ class SqliteStore:
         first = self._writer is None
         try:
             if first:
-                self._open()
+                self._open_with_reserve()
             else:
                 self._get_over_failure()
             return self._load()
@@ -110,12 +111,15 @@ class SqliteStore:
         Raises `StoreError`, and has let everything go, when the disk takes no writes.
         """
         writer, reader = self._opened()
+        self._report = report
         try:
-            mark_loaded(self._connections[0])
+            self._mark_loaded_with_reserve()
+            self._room.keep_reserve(self._connections[0])
         except Exception as error:
             self._let_go()
             raise store_error(self.path, error) from error
-        self._report = report
+        if self._room.full is not None:  # it may have become so before anybody could be told
+            self._tell(RoomChanged(self._room.full))
         writer.start()
         reader.start()
 
@@ -154,6 +158,24 @@ class SqliteStore:
         """Write a copy of this moment to a new file, at any time and while work goes on. See `back_up`."""
         back_up(self.path, target, connect=self._connect)
 
+    def _open_with_reserve(self) -> None:
+        """Open, and once again if the disk was full and there is a reserve for that."""
+        try:
+            self._open()
+        except Exception as error:
+            self._let_go()
+            if isinstance(error, StoreInUse) or not self._room.use_reserve(None, error):
+                raise
+            self._open()
+
+    def _mark_loaded_with_reserve(self) -> None:
+        try:
+            mark_loaded(self._connections[0])
+        except Exception as error:
+            if not self._room.use_reserve(self._connections[0], error):
+                raise
+            mark_loaded(self._connections[0])
+
     def _open(self) -> None:
         self._file.claim()
         writing = self._connection()
@@ -161,7 +183,7 @@ class SqliteStore:
         make_current(writing, self.path)
         reading = self._connection()
         execute(reading, "pragma query_only = on")
-        self._writer = Writer(writing, self._tell, self._limits)
+        self._writer = Writer(writing, self._tell, self._limits, self._room)
         self._reader = Reader(reading, self._tell)
 
     def _connection(self) -> Connection:
@@ -176,8 +198,9 @@ class SqliteStore:
             if writer.failure is not None:
                 if is_corrupt(writer.failure):
                     raise writer.failure
-                empty_log(self._connections[0])
-            mark_loaded(self._connections[0])
+                if not self._room.use_reserve(self._connections[0], writer.failure):
+                    self._room.empty_log_if_it_fits(self._connections[0])
+            self._mark_loaded_with_reserve()
 
     def _load(self) -> StoredNamespace:
         writer, _ = self._opened()

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from twinbus.namespace.store.api import Change, CommitFailed, Committed, Report
 from twinbus.namespace.store.connection import Connection, execute, one_line, roll_back
 from twinbus.namespace.store.effect import Counters, NetEffect
+from twinbus.namespace.store.room import LOOK_S, Room
 from twinbus.namespace.store.tables import sweep, write
 
 log = logging.getLogger(__name__)
@@ -54,10 +55,13 @@ class _Stop:
 class Writer:
     """Owns the writing connection while its thread runs and is not paused."""
 
-    def __init__(self, connection: Connection, report: Callable[[Report], None], limits: BatchLimits) -> None:
+    def __init__(
+        self, connection: Connection, report: Callable[[Report], None], limits: BatchLimits, room: Room
+    ) -> None:
         self._connection = connection
         self._report = report
         self._limits = limits
+        self._room = room
         self._waiting: SimpleQueue[ChangeSet | _Pause | _Stop] = SimpleQueue()
         self._thread = Thread(target=self._run, name="twinbus-store-writer", daemon=True)
         self._counters = Counters()
@@ -116,6 +120,11 @@ class Writer:
                 return self._waiting.get_nowait()
             except Empty:
                 self._sweep_alone()
+        while self._room.is_short and self.failure is None:
+            try:
+                return self._waiting.get(timeout=LOOK_S)
+            except Empty:
+                self._look_for_room()
         return self._waiting.get()
 
     def _commit_batch(self, first: ChangeSet) -> _Pause | _Stop | None:
@@ -124,7 +133,8 @@ class Writer:
         try:
             if self.failure is None:
                 last, met = self._gather(first, effect)
-                self._commit(last.number, effect)
+                self._commit_with_reserve(last.number, effect)
+                self._look_for_room()
         except Exception as error:  # whatever it was, nothing of the batch was written and somebody waits for an answer
             self._fail(first.number, error)
         return met
@@ -144,6 +154,23 @@ class Writer:
             last, taken = asked, taken + 1
         return last, None
 
+    def _commit_with_reserve(self, number: int, effect: NetEffect) -> None:
+        """Commit, and once again if the disk was full and there is a reserve for that."""
+        self._room.admit(self._connection, effect.growth_bytes)
+        try:
+            self._commit(number, effect)
+        except Exception as error:
+            roll_back(self._connection)
+            if not self._room.use_reserve(self._connection, error) or not self._room.has_room_for(effect.size):
+                raise
+            self._commit(number, effect)
+
+    def _look_for_room(self) -> None:
+        try:
+            self._room.look_again(self._connection)
+        except Exception as error:  # the next commit will show what is wrong
+            log.warning("whether there is room on the disk cannot be seen: %s", one_line(error))
+
     def _commit(self, number: int, effect: NetEffect) -> None:
         execute(self._connection, "begin immediate")
         write(self._connection, number, effect)
@@ -158,6 +185,8 @@ class Writer:
         try:
             return self._sweep_some()
         except Exception as error:
+            if self._room.is_full(error):
+                raise
             self._stop_sweeping(error)
             execute(self._connection, "begin immediate")
             write(self._connection, number, effect)
@@ -176,7 +205,9 @@ class Writer:
             swept = self._sweep_some()
             execute(self._connection, "commit")
         except Exception as error:
-            self._stop_sweeping(error)
+            roll_back(self._connection)
+            if not self._room.use_reserve(self._connection, error):
+                self._stop_sweeping(error)
         else:
             self._sweeping = [one for one in self._sweeping if one != swept]
 
