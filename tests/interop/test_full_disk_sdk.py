@@ -60,7 +60,7 @@ def send_when_there_is_room(served: Served) -> None:
 
 def fill(served: Served) -> list[str]:
     """Send until there is no room; what was acknowledged."""
-    acknowledged = []
+    acknowledged: list[str] = []
     with (
         ServiceBusClient.from_connection_string(served.connection_string, retry_total=0) as client,
         client.get_queue_sender("orders") as sender,
@@ -76,7 +76,7 @@ def fill(served: Served) -> list[str]:
 
 def drain(served: Served) -> list[str]:
     """Receive and complete all; their names."""
-    names = []
+    names: list[str] = []
     with (
         ServiceBusClient.from_connection_string(served.connection_string) as client,
         client.get_queue_receiver("orders") as receiver,
