@@ -51,6 +51,8 @@ class NamespaceOptions:
     """The server's certificate for TLS, with its chain, in PEM form; None: one of our own, made once and kept."""
     key_file: Path | None = None
     """The private key of `cert`."""
+    tls_only: bool | None = None
+    """Whether peers that do not use TLS are refused; None: unless only this machine can reach the namespace."""
     ledger: Path | None = None
     """Where what becomes of messages is recorded; others may write there, too. None: nowhere."""
 

@@ -176,6 +176,22 @@ SERVICE = (
         "test_what_a_role_lacks_and_what_is_more_than_it_needs_is_said",
     ),
     Mutant(
+        "S8",
+        "namespace/wire.py",
+        "takes_passwords=not guest.must_use_tls",
+        "takes_passwords=True",
+        "a peer without TLS is asked for a password where TLS is demanded",
+        "test_nobody_is_asked_for_a_password_in_clear",
+    ),
+    Mutant(
+        "S8",
+        "namespace/listener.py",
+        "return not self.is_for_this_machine if",
+        "return False if",
+        "other machines may send their keys in clear",
+        "test_tls_is_demanded_as_soon_as_other_machines_can_connect",
+    ),
+    Mutant(
         "S9",
         "namespace/entities/queue.py",
         "if self.stored_bytes + new_bytes > limit:",

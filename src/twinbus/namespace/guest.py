@@ -22,6 +22,7 @@ from twinbus.namespace.sniff import TLS_HANDSHAKE, Language, language_of
 TURNED_AWAY_S = 5.0
 """How long a guest for whom there is no room may take to hear that."""
 TLS_SHUTDOWN_S = 1.0
+TLS_ONLY = "this namespace takes connections over TLS only: use TLS, or serve it with --no-tls-only"
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
@@ -40,6 +41,11 @@ class Host(Protocol):
 
     limits: ServerLimits
     is_silent: bool
+
+    @property
+    def is_tls_only(self) -> bool:
+        """Whether guests without TLS are refused."""
+
     voices: dict[Language, Callable[[Guest], Voice]]
     """Who talks to guests of which language."""
 
@@ -66,6 +72,7 @@ class Guest:
         self._loop = asyncio.get_running_loop()
         self._voice: Voice | None = None
         self._meeting: asyncio.Task[None] | None = None
+        self._is_tls = False
         self.is_known = False
         """Whether it has shown who it is."""
         self.account = Account(host.limits.unauthenticated_bytes, host.unauthenticated, close=self.abort)
@@ -119,6 +126,11 @@ class Guest:
         return self.transport is not None and self.transport.is_closing()
 
     @property
+    def must_use_tls(self) -> bool:
+        """Whether it came without TLS where that is not allowed: it is told so, and nothing else."""
+        return self._host.is_tls_only and not self._is_tls
+
+    @property
     def must_be_silent(self) -> bool:
         return self._host.is_silent
 
@@ -146,6 +158,7 @@ class Guest:
 
     async def _meet(self, *, is_tls: bool) -> None:
         limits = self._host.limits
+        self._is_tls = is_tls
         with contextlib.suppress(OSError):  # no TLS after all, not in time, or gone
             if is_tls:
                 context, handshake_s = self._host.tls_context(), limits.tls_handshake_s

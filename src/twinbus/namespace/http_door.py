@@ -14,7 +14,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 
 from twinbus.namespace.admin.refusals import REFUSE, error_answer
-from twinbus.namespace.guest import Guest, UnreadWatch, Voice
+from twinbus.namespace.guest import TLS_ONLY, Guest, UnreadWatch, Voice
 from twinbus.namespace.held_transport import HeldTransport
 from twinbus.namespace.limits import ServerLimits
 
@@ -90,6 +90,10 @@ class HttpDoor:
         if voice is None or voice.guest.is_turned_away:
             later = {"Retry-After": str(RETRY_AFTER_S)}
             refusal = error_answer(503, 50300, "The namespace has all the connections it takes.", later)
+            refusal.force_close()
+            return refusal
+        if voice.guest.must_use_tls:
+            refusal = error_answer(403, 40300, f"{TLS_ONLY[0].upper()}{TLS_ONLY[1:]}.")
             refusal.force_close()
             return refusal
         try:

@@ -13,6 +13,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable, Iterator, Sequence
+from ipaddress import ip_address
 from typing import Any, TypeAlias
 
 from twinbus.amqp.account import Pool
@@ -48,12 +49,15 @@ class Listener:
         limits: ServerLimits,
         voices: dict[Language, Callable[[Guest], Voice]],
         tls_context: Callable[[], ssl.SSLContext],
+        tls_only: bool | None = None,
         is_dropping: Callable[[], bool] = lambda: False,
     ) -> None:
         """`voices`: who talks to guests of which language; guests of no such language are let go at once.
 
+        `tls_only`: whether guests without TLS are told to use it; None: unless only this machine can reach the port.
         While `is_dropping`, whoever connects is reset at once.
         """
+        self._tls_only = tls_only
         self._is_dropping = is_dropping
         self.port = port
         self.limits = limits
@@ -66,6 +70,7 @@ class Listener:
         self.authenticated = Pool(limits.held_bytes_all)
         self._host = host
         self._sockets: list[socket.socket] = []
+        self._addresses: list[Address] = []
         self._is_listening = False
         self._leaving: set[Guest] = set()
         self._sweep_timer: asyncio.TimerHandle | None = None
@@ -83,6 +88,16 @@ class Listener:
                 self._sockets = bound_sockets([(family, address) for family, _, _, _, address in found])
             self._addresses = [(bound.family, bound.getsockname()) for bound in self._sockets]
             self.port = self._addresses[0][1][1]
+
+    @property
+    def is_tls_only(self) -> bool:
+        """Whether guests without TLS are refused; known after `bind`."""
+        return not self.is_for_this_machine if self._tls_only is None else self._tls_only
+
+    @property
+    def is_for_this_machine(self) -> bool:
+        """Whether no other machine can reach the port; known after `bind`."""
+        return all(ip_address(address[0]).is_loopback for _, address in self._addresses)
 
     def listen(self) -> None:
         """Take connections in."""

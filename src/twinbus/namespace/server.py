@@ -55,7 +55,7 @@ from twinbus.namespace.store.api import Store, StoredNamespace
 from twinbus.namespace.store.connection import store_error
 from twinbus.namespace.store.memory import MemoryStore
 from twinbus.namespace.store.sqlite import SqliteStore
-from twinbus.namespace.tls import Tls, given_identity, open_tls
+from twinbus.namespace.tls import Tls, given_identity, names_in, open_tls
 from twinbus.namespace.turns import Turns
 from twinbus.namespace.wire import Wire, read_buffer
 from twinbus.options import NamespaceOptions
@@ -97,6 +97,7 @@ class NamespaceServer:
             limits=options.server_limits,
             voices={Language.AMQP: partial(Wire, self), Language.HTTP: self._http_voice},
             tls_context=self._tls_context,
+            tls_only=options.tls_only,
             is_dropping=lambda: self.faults.reach() is Reach.DROPPING,
         )
         self._is_open = False
@@ -120,14 +121,28 @@ class NamespaceServer:
 
     def _connection_string(self, key_name: str, key: str) -> str:
         said = ConnectionString(
-            host={"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.options.host, self.options.host),
+            host=self._reachable_host(),
             port=self.port,
             namespace=self.options.name,
             key=key,
             key_name=key_name,
             ca_file=self.ca_file if self.ca_file is not None and can_be_written(str(self.ca_file)) else None,
+            is_emulator=not self.is_tls_only,
         )
         return str(said)
+
+    def _reachable_host(self) -> str:
+        """A host to connect to: over TLS one that the given certificate names."""
+        if self.is_tls_only and self._tls is not None and self.options.cert is not None:
+            named = names_in(self._tls.identity.certificate)
+            if named and self.options.host not in named:
+                return named[0]
+        return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.options.host, self.options.host)
+
+    @property
+    def is_tls_only(self) -> bool:
+        """Whether peers that do not use TLS are refused; known once the port is bound."""
+        return self._listener.is_tls_only
 
     # --- start and stop ---
 
@@ -146,6 +161,7 @@ class NamespaceServer:
         try:
             await self._open()
             self._listener.listen()
+            self._warn_of_clear_text()
         except BaseException:
             await self.stop()
             raise
@@ -161,6 +177,13 @@ class NamespaceServer:
             given_identity(self.options.cert, self.options.key_file)  # now, if only to say what is wrong with them
         await self._listener.bind()
         self.port = self._listener.port
+
+    def _warn_of_clear_text(self) -> None:
+        if not self.is_tls_only and not self._listener.is_for_this_machine:
+            logger.warning(
+                "namespace %s can be reached from other machines without TLS: keys and messages can be read on the way",
+                self.options.name,
+            )
 
     async def _open(self) -> None:
         await asyncio.to_thread(self._open_ledger)  # first: one that can never be kept is no reason to make a store
@@ -337,8 +360,9 @@ class NamespaceServer:
 
     # --- who comes in ---
 
-    def new_connection(self, account: Account) -> Connection:
-        sasl = ServerSasl((ANONYMOUS, PLAIN), check_plain=self.reception.authority.knows)
+    def new_connection(self, account: Account, *, takes_passwords: bool) -> Connection:
+        mechanisms = (ANONYMOUS, PLAIN) if takes_passwords else (ANONYMOUS,)
+        sasl = ServerSasl(mechanisms, check_plain=self.reception.authority.knows)
         container_id = f"twinbus-{self.options.name}"
         limits = self.server_limits.of_a_connection()
         return Connection(

@@ -114,6 +114,17 @@ def given_identity(certificate: Path, key: Path) -> Identity:
     return Identity(certificate.absolute(), key.absolute(), certificate.absolute() if is_self_signed else None)
 
 
+def names_in(certificate: Path) -> list[str]:
+    """The hosts that a certificate is for, without those of a whole domain; names come before addresses."""
+    leaf = x509.load_pem_x509_certificates(_read(certificate, "certificate"))[0]
+    try:
+        listed = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    names = [name for name in listed.get_values_for_type(x509.DNSName) if not name.startswith("*")]
+    return names + [str(address) for address in listed.get_values_for_type(x509.IPAddress)]
+
+
 def _read_key(path: Path) -> PrivateKeyTypes:
     pem = _read(path, "key")
     try:

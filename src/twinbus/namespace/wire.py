@@ -15,7 +15,7 @@ from twinbus.amqp.account import Account
 from twinbus.amqp.connection import Connection
 from twinbus.amqp.performatives import Error
 from twinbus.namespace.door import Door
-from twinbus.namespace.guest import Guest, UnreadWatch, Voice
+from twinbus.namespace.guest import TLS_ONLY, Guest, UnreadWatch, Voice
 from twinbus.namespace.limits import ServerLimits
 from twinbus.namespace.reception import Reception
 from twinbus.namespace.turns import Turns
@@ -59,7 +59,7 @@ class House(Protocol):
 
     turns: Turns
 
-    def new_connection(self, account: Account) -> Connection: ...
+    def new_connection(self, account: Account, *, takes_passwords: bool) -> Connection: ...
 
     def settle_down(self) -> None: ...
 
@@ -68,7 +68,7 @@ class Wire(Voice, asyncio.BufferedProtocol):
     def __init__(self, house: House, guest: Guest) -> None:
         self._house = house
         self._guest = guest
-        self.connection = house.new_connection(guest.account)
+        self.connection = house.new_connection(guest.account, takes_passwords=not guest.must_use_tls)
         self.door = Door(self.connection, house.reception, self.flush, self.abort)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
@@ -123,7 +123,7 @@ class Wire(Voice, asyncio.BufferedProtocol):
         events = self.connection.receive(data, now_ms, frames_max)
         if not self._is_open:
             self._look_for_open()
-        if not self._guest.is_turned_away:
+        if not self._guest.is_turned_away and not self._guest.must_use_tls:
             self.door.take(events, now_ms)
             if not self._guest.is_known and self.door.is_authenticated:
                 self._guest.admit()
@@ -220,7 +220,9 @@ class Wire(Voice, asyncio.BufferedProtocol):
         if self.connection.remote_open is None:
             return
         self._is_open = True
-        if self._guest.is_turned_away:
+        if self._guest.must_use_tls:
+            self.connection.close(Error("amqp:not-allowed", TLS_ONLY))
+        elif self._guest.is_turned_away:
             most = self._house.server_limits.connections
             text = f"the namespace has all the {most} connections it takes: close some, or connect later"
             self.connection.close(Error("amqp:resource-limit-exceeded", text))

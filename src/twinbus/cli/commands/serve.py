@@ -21,6 +21,7 @@ from twinbus.cli.completion import limits, one_of
 from twinbus.cli.credentials import connection_strings, parse_rules, read_issuer
 from twinbus.cli.json_form import json_text
 from twinbus.cli.on_signals import on_signals
+from twinbus.connection_string import TLS_PORT
 from twinbus.errors import OptionsError, TwinbusError
 
 if TYPE_CHECKING:
@@ -108,6 +109,15 @@ def serve(
     key_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The private key of --cert, in PEM form, without passphrase.")
     ] = None,
+    tls_only: Annotated[
+        bool | None,
+        typer.Option(
+            "--tls-only/--no-tls-only",
+            show_default=False,
+            help="Refuse connections without TLS, or take them.  "
+            "[default: refuse them unless only this machine can reach the address]",
+        ),
+    ] = None,
     max_connections: Annotated[
         int | None, typer.Option(metavar="N", help="Connections that each namespace takes.  [default: 5000]")
     ] = None,
@@ -171,6 +181,7 @@ def serve(
         rules=parse_rules(rule or ()),
         jwt_issuers=tuple(map(read_issuer, jwt_issuer or ())),
         certificate=parse_certificate(cert, key_file),
+        tls_only=tls_only,
         ledger=parse_ledger(ledger),
         limits=parse_limits(limit or []) | ({} if max_connections is None else {"connections": max_connections}),
     )
@@ -190,6 +201,7 @@ def plan_namespaces(
     rules: tuple[AccessRule, ...] = (),
     jwt_issuers: tuple[JwtIssuer, ...] = (),
     certificate: tuple[Path, Path] | None = None,
+    tls_only: bool | None = None,
     ledger: Path | None = None,
     limits: Mapping[str, float] | None = None,
 ) -> list[NamespaceOptions]:
@@ -216,6 +228,7 @@ def plan_namespaces(
             jwt_issuers=jwt_issuers,
             cert=None if certificate is None else certificate[0],
             key_file=None if certificate is None else certificate[1],
+            tls_only=tls_only,
             ledger=ledger,
         )
         plan.append(with_limits(options, limits or {}))
@@ -308,6 +321,7 @@ class Speaker:
             "namespace": options.name,
             "host": options.host,
             "port": server.port,
+            "tls_only": server.is_tls_only,
             "connection_string": server.connection_string,
             "rule_connection_strings": connection_strings(server),
             "data": None if options.data is None else str(options.data.absolute()),
@@ -374,9 +388,21 @@ def _collect_seldom() -> None:
 
 def _give_hints(servers: Sequence[NamespaceServer], speaker: Speaker) -> None:
     for server in servers:
+        if server.is_tls_only:
+            speaker.note(f"{server.options.name} takes TLS only: {_needs_of_clients(server)}")
         if not server.entity_names():
             speaker.note(f"{server.options.name} has no queue yet: --queue NAME makes one")
     speaker.note("serving; Ctrl-C stops")
+
+
+def _needs_of_clients(server: NamespaceServer) -> str:
+    """What clients have to be told beside the connection string."""
+    needs = []
+    if server.ca_file is not None:
+        needs.append(f"to trust {server.ca_file}")
+    if server.port != TLS_PORT:
+        needs.append(f"(except Node) to be told the port, because they go to {TLS_PORT}")
+    return f"official clients need {' and '.join(needs)}" if needs else "clients need nothing but the string"
 
 
 class _Stop:
