@@ -193,6 +193,14 @@ SERVICE = (
     ),
     Mutant(
         "S9",
+        "namespace/limits.py",
+        "batch_messages_max: int = 4_500",
+        "batch_messages_max: int = 4_501",
+        "a batch with one message too many is stored",
+        "test_a_batch_with_too_many_messages_is_refused_whole_and_the_next_one_is_stored",
+    ),
+    Mutant(
+        "S9",
         "namespace/entities/queue.py",
         "if self.stored_bytes + new_bytes > limit:",
         "if self.stored_bytes > 2 * limit:",

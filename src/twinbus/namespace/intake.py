@@ -143,7 +143,8 @@ class Intake:
         if event.message_format != BATCH_FORMAT:
             return (self.read(event.payload),)
         self._check_size(event.payload)
-        return tuple([self.read(message) for message in unpack_batch(event.payload)])
+        messages = unpack_batch(event.payload, self._reception.limits.batch_messages_max)
+        return tuple([self.read(message) for message in messages])
 
     def read(self, payload: bytes) -> Arrival:
         """An encoded message as an arrival; raises `MessageTooLarge` or `DecodeError`."""

@@ -73,6 +73,8 @@ class TrafficLimits:
     """How much may be under way before a sender has to wait, and then is refused."""
 
     message_bytes_max: int = 256 * 1024
+    batch_messages_max: int = 4_500
+    """However small they are; a batch with more is refused as too large."""
     unwritten_bytes_per_connection: int = 8 * 1024 * 1024
     unwritten_bytes: int = 64 * 1024 * 1024
     """Accepted but not yet written, of all connections together. Above it no socket of a sender is read;
@@ -85,6 +87,7 @@ class TrafficLimits:
 
 _TRAFFIC_RANGES = {
     "message_bytes_max": (1024, 100 * 1024 * 1024),
+    "batch_messages_max": (1, 1_000_000),
     "unwritten_bytes_per_connection": (1024, 2**40),
     "unwritten_bytes": (1024, 2**40),
     "sender_credit": (1, 1_000_000),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
+from itertools import islice
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -159,12 +160,18 @@ def partition_key_of(payload: bytes) -> str | None:
     )
 
 
-def unpack_batch(envelope: bytes) -> list[bytes]:
-    """The messages of a batch, in order. What the envelope says beside them is only a copy of the first."""
+def unpack_batch(envelope: bytes, most: int) -> list[bytes]:
+    """The messages of a batch, in order; raises `MessageTooLarge` if they are more than `most`.
+
+    What the envelope says beside them is only a copy of the first.
+    """
     layout = sections.walk(envelope)
     if layout.body_kind != "data":
         raise DecodeError("a batch must consist of data sections, one for each message")
-    return list(sections.data_sections(envelope, layout))
+    messages = list(islice(sections.data_sections(envelope, layout), most + 1))
+    if len(messages) > most:
+        raise MessageTooLarge(f"a batch has at most {most} messages: send the rest in another one")
+    return messages
 
 
 def with_properties(payload: bytes, properties: dict[str, Any] | None) -> bytes:

@@ -15,6 +15,8 @@ from twinbus.errors import EnvelopeError, TooLargeForDetour
 from twinbus.pairing.envelope import address, open_envelope
 
 PARTITION_KEY = "x-opt-partition-key"
+BATCH_LETTERS_MAX = 4_500
+"""Namespaces refuse a batch with more messages, however small they are."""
 
 _SHORT_LETTER_BYTES = 256
 _SECTION_START_BYTES = 5, 8
@@ -90,7 +92,7 @@ def pack(letters: Iterable[bytes], limit_bytes: int) -> list[list[bytes]]:
     size = limit_bytes + 1  # of the last batch: the first letter opens one
     for letter in letters:
         size += size_in_batch(letter)
-        if size <= limit_bytes:
+        if size <= limit_bytes and len(batches[-1]) < BATCH_LETTERS_MAX:
             batches[-1].append(letter)
             continue
         size = size_alone(letter)

@@ -18,6 +18,7 @@ from twinbus.errors import DecodeError, EnvelopeError
 from twinbus.ledger.kinds import Kind
 from twinbus.pairing.envelope import Aliases
 from twinbus.pairing.failure import Failure, FailureKind
+from twinbus.pairing.letters import BATCH_LETTERS_MAX
 from twinbus.pairing.verdict import Role, Verdict, verdict
 from twinbus.syphon import reasons
 from twinbus.syphon.backlog import BacklogQueue, Leave, Owed
@@ -375,7 +376,7 @@ class Pump:
             self._effects.append(OpenDestination(destination.path))
         allowed = before = self.pace.allowance(now_ms)
         while allowed and destination.has_letters and destination.room():
-            allowed -= self._send(destination, destination.take(allowed), now_ms)
+            allowed -= self._send(destination, destination.take(min(allowed, BATCH_LETTERS_MAX)), now_ms)
         if not allowed and before:  # it has used up what the pace allows: the others first next time
             self.destinations[destination.path] = self.destinations.pop(destination.path)
 

@@ -9,6 +9,7 @@ from twinbus.amqp.events import DispositionArrived
 from twinbus.amqp.link import SendingLink
 from twinbus.amqp.outcomes import Accepted, Outcome, Rejected
 from twinbus.amqp.sections import encode_message
+from twinbus.namespace.message import BATCH_FORMAT
 from twinbus.namespace.meter import Metered
 
 
@@ -55,6 +56,21 @@ def test_what_is_no_message_is_refused_alone(hall: Hall) -> None:
     assert list(conditions(hall.outcomes())) == [broken]
     hall.store.commit()
     assert {at: type(told) for at, told in hall.outcomes().items()} == {first: Accepted, last: Accepted}
+
+
+def batch(link: SendingLink, count: int) -> int:
+    message = b"\x00\x53\x75\xa0\x00"
+    envelope = (b"\x00\x53\x75\xa0" + bytes((len(message),)) + message) * count
+    return link.send(envelope, tag=b"t", message_format=BATCH_FORMAT)
+
+
+def test_a_batch_with_too_many_messages_is_refused_whole_and_the_next_one_is_stored(hall: Hall) -> None:
+    link = hall.sender("orders")
+    too_many, fits = batch(link, 4_501), batch(link, 4_500)
+    assert conditions(hall.outcomes()) == {too_many: "amqp:link:message-size-exceeded"}
+    hall.store.commit()
+    assert {at: type(told) for at, told in hall.outcomes().items()} == {fits: Accepted}
+    assert hall.stored("orders") == 4_500
 
 
 def test_links_that_take_turns_get_their_own_answers(hall: Hall) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from twinbus.amqp.sections import PropertyField, encode_message
 from twinbus.errors import TooLargeForDetour
 from twinbus.pairing.envelope import address, overhead
-from twinbus.pairing.letters import Stamp, fits, pack, size_alone, size_in_batch, stamp_of
+from twinbus.pairing.letters import BATCH_LETTERS_MAX, Stamp, fits, pack, size_alone, size_in_batch, stamp_of
 
 
 def letter(
@@ -47,6 +47,11 @@ def size_on_the_wire(letters: list[bytes]) -> int:
 def test_letters_that_fit_together_make_one_batch() -> None:
     letters = [letter(10), letter(20), letter(30)]
     assert pack(letters, 1_000) == [letters]
+
+
+def test_no_batch_has_more_letters_than_a_namespace_takes() -> None:
+    letters = [letter(0)] * (2 * BATCH_LETTERS_MAX + 1)
+    assert [len(batch) for batch in pack(letters, 10_000_000)] == [BATCH_LETTERS_MAX, BATCH_LETTERS_MAX, 1]
 
 
 def test_no_letters_make_no_batch() -> None:

@@ -35,6 +35,16 @@ def test_letters_for_one_destination_travel_in_one_batch_and_are_completed_in_on
     assert yard.pump.tally.moved == 50
 
 
+def test_no_batch_has_more_letters_than_a_namespace_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("twinbus.syphon.pump.BATCH_LETTERS_MAX", 20)
+    yard = Yard()
+    for number in range(50):
+        yard.put("orders", f"m{number}")
+    yard.run()
+    assert len(yard.sends) == 3
+    assert yard.ids_at("orders") == [f"m{number}" for number in range(50)]
+
+
 def test_a_letter_that_is_alone_travels_without_an_envelope() -> None:
     yard = Yard()
     yard.put("orders", "m1")
