@@ -562,8 +562,8 @@ FAILOVER = (
     Mutant(
         "P12",
         "pairing/letters.py",
-        "        if size <= limit_bytes:\n            batches[-1].append(letter)",
-        "        if False:\n            batches[-1].append(letter)",
+        "if size <= limit_bytes and len(batches[-1]) < BATCH_LETTERS_MAX:",
+        "if False:",
         "each message of a batch is sent to the backlog alone",
         "test_letters_that_fit_together_make_one_batch",
     ),
