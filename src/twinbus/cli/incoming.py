@@ -34,11 +34,13 @@ def body_bytes(message: ServiceBusReceivedMessage) -> bytes:
 def document(message: ServiceBusReceivedMessage) -> dict[str, Any]:
     """Everything that is known of a message, for JSON; a body that is no text is `body_base64`.
 
-    It is made of any message, for one that is deleted already has nothing else left: a fact that the SDK cannot read is
-    None, and `unreadable` tells why.
+    It is made of any message, for one that is deleted already has nothing else left: a fact that cannot be read is None
+    or missing, and `unreadable` tells why.
     """
+    from twinbus.client.readable import missing_in
+
     facts: dict[str, Any] = {}
-    unreadable: dict[str, str] = {}
+    unreadable = missing_in(message)
     for name, read in _READINGS.items():
         try:
             facts[name] = _plain(read(message))

@@ -75,11 +75,13 @@ class Reception:
     """One receiver; every call raises `TwinbusError` when it fails or takes too long."""
 
     def __init__(self, receiver: Any, name: str, attempt_s: float) -> None:
+        from twinbus.client.readable import read_all_of
         from twinbus.client.wires import Wire
 
         self.receiver = receiver
         self._name = name
         self._attempt_s = attempt_s
+        read_all_of(receiver)
         self._wire = Wire(receiver)
 
     def open(self) -> None:

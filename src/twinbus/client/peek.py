@@ -15,6 +15,7 @@ from azure.servicebus import (
 from twinbus.client.failures import describe
 from twinbus.client.look_cost import LookCounter
 from twinbus.client.messages import glimpse_of
+from twinbus.client.readable import read_all_of
 from twinbus.client.watchdog import Watchdog
 from twinbus.client.wires import Wire
 from twinbus.client.within import within
@@ -42,6 +43,7 @@ def peek_depth(
     `met` is called with every message that is seen waiting. With `session_id` that session is looked into.
     """
     receiver = client.get_queue_receiver(path, session_id=session_id)
+    read_all_of(receiver)
     looking = _Looking(receiver, messages_max, deadline_s, watchdog, cost, met)
     try:
         return within(deadline_s + GRACE_S, looking.run)

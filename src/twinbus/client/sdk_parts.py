@@ -29,6 +29,7 @@ __all__ = [
     "TokenExpired",
     "_convert_to_single_service_bus_message",
     "check_sdk",
+    "decode_payload",
     "encode_payload",
     "is_tracing_enabled",
     "trace_message",
@@ -42,6 +43,7 @@ TESTED = "7.15"
 RANGE = "azure-servicebus>=7.15,<7.16"
 _NOWHERE = "Endpoint=sb://nowhere.example;SharedAccessKeyName=none;SharedAccessKey=bm9uZQ=="
 _OF_CLIENT = ("_handlers", "_config")
+_OF_RECEIVER = ("_create_handler", "_mgmt_request_response")
 _OF_SENDER = ("_running", "_handler", "_max_batch_size_on_link", "_create_handler", "_open")
 
 
@@ -61,10 +63,11 @@ try:
     from azure.servicebus._common.tracing import is_tracing_enabled, trace_message
     from azure.servicebus._common.utils import _convert_to_single_service_bus_message
     from azure.servicebus._pyamqp._connection import Connection
+    from azure.servicebus._pyamqp._decode import decode_payload
     from azure.servicebus._pyamqp._encode import encode_payload
     from azure.servicebus._pyamqp.aio._client_async import SendClientAsync
     from azure.servicebus._pyamqp.aio._connection_async import Connection as AioConnection
-    from azure.servicebus._pyamqp.client import SendClient
+    from azure.servicebus._pyamqp.client import ReceiveClient, SendClient
     from azure.servicebus._pyamqp.constants import MessageDeliveryState
     from azure.servicebus._pyamqp.error import (
         AMQPConnectionError,
@@ -75,6 +78,7 @@ try:
         TokenExpired,
     )
     from azure.servicebus._pyamqp.message import BatchMessage
+    from azure.servicebus._pyamqp.receiver import ReceiverLink
     from azure.servicebus.aio._transport._pyamqp_transport_async import PyamqpTransportAsync
 except ImportError as error:
     refuse(str(error))
@@ -115,9 +119,12 @@ def _missing_parts() -> Iterator[str]:
         client: Any = made.from_connection_string(_NOWHERE)  # connects to nobody
         yield from _missing(client, _OF_CLIENT)
         yield from _missing(client.get_queue_sender("nowhere"), _OF_SENDER)
+        yield from _missing(client.get_queue_receiver("nowhere"), _OF_RECEIVER)
     yield from _missing(SendClient, ("client_ready", "close", "_transfer_message", "_keep_alive"))
     yield from _missing(SendClientAsync, ("client_ready_async", "close_async", "_transfer_message_async"))
     yield from _missing(SendClientAsync, ("_keep_alive_async",))
+    yield from _missing(ReceiveClient, ("_client_ready",))
+    yield from _missing(ReceiverLink, ("_incoming_transfer",))
     for connection in (Connection, AioConnection):
         yield from _missing(connection, ("_incoming_open",))
         parameters = list(inspect.signature(getattr(connection, "_incoming_open", refuse)).parameters)

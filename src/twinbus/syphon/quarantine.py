@@ -9,13 +9,13 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from twinbus.amqp import sections
 from twinbus.amqp.link import ReceivingLink
 from twinbus.amqp.outcomes import RELEASED
-from twinbus.amqp.sections import PropertyField
-from twinbus.amqp.types import text_of
+from twinbus.amqp.sections import Layout, PropertyField
+from twinbus.amqp.types import Value, text_of
 from twinbus.errors import DecodeError, EnvelopeError
 from twinbus.ledger.events import Recorder
 from twinbus.ledger.kinds import Kind
@@ -33,6 +33,8 @@ from twinbus.syphon.tray import Tray
 
 if TYPE_CHECKING:
     from twinbus.dial import Dial
+
+Name = TypeVar("Name")
 
 COUNTED_MAX = 10_000
 _CREDIT = 100
@@ -251,8 +253,8 @@ async def count_quarantined(line: Line, primary_name: str, queues: Sequence[int]
 
 def describe(queue: int, letter: bytes) -> Quarantined:
     layout = sections.walk(letter)
-    notes = [sections.read_application_property(letter, layout, name) for name in NOTES]
-    message_id = sections.read_property(letter, layout, PropertyField.MESSAGE_ID)
+    notes = [_unless_broken(sections.read_application_property, letter, layout, name) for name in NOTES]
+    message_id = _unless_broken(sections.read_property, letter, layout, PropertyField.MESSAGE_ID)
     try:
         aliases: Aliases | None = read_aliases(letter)
     except (EnvelopeError, DecodeError):
@@ -269,6 +271,14 @@ def describe(queue: int, letter: bytes) -> Quarantined:
         enqueued_ms=enqueued_ms(letter),
         letter=letter,
     )
+
+
+def _unless_broken(read: Callable[[bytes, Layout, Name], Value], letter: bytes, layout: Layout, name: Name) -> Value:
+    """None for what cannot be read: it must not hide the other messages."""
+    try:
+        return read(letter, layout, name)
+    except DecodeError:
+        return None
 
 
 def by_numbers(numbers: Collection[Number]) -> Choice:

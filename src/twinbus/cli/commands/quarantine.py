@@ -114,8 +114,9 @@ def show(
         raise TwinbusError(f"no message {number} is in quarantine; see twinbus syphon quarantine list")
     if as_json:
         body, kind = body_of(found.letter)
-        more = {"properties": properties_of(found.letter), "body_kind": kind, "body": base64.b64encode(body).decode()}
-        typer.echo(json_text(document(found) | more))
+        properties, unreadable = properties_of(found.letter)
+        more = {"properties": properties, "body_kind": kind, "body": base64.b64encode(body).decode()}
+        typer.echo(json_text(document(found) | more | ({"unreadable": unreadable} if unreadable else {})))
     else:
         typer.echo(show_text(found))
 
@@ -311,6 +312,7 @@ def list_text(found: Sequence[Quarantined]) -> str:
 def show_text(found: Quarantined) -> str:
     when = "?" if found.enqueued_ms is None else datetime.fromtimestamp(found.enqueued_ms / 1000, UTC).isoformat()
     body, kind = body_of(found.letter)
+    properties, unreadable = properties_of(found.letter)
     lines = [
         f"number       {written(found.number)}",
         f"destination  {_word(found.path)}",
@@ -319,7 +321,8 @@ def show_text(found: Quarantined) -> str:
         f"             {_word(found.description)}",
         f"in backlog   since {when}",
         f"size         {found.size:,} bytes",
-        *(f"property     {_word(name)} = {_word(value)}" for name, value in properties_of(found.letter).items()),
+        *(f"property     {_word(name)} = {_word(value)}" for name, value in properties.items()),
+        *(f"unreadable   {_word(name)}: {_word(why)}" for name, why in unreadable.items()),
         f"body         {kind}, {len(body):,} bytes",
     ]
     shown = body[:BODY_SHOWN].decode("utf-8", "replace")
@@ -327,15 +330,19 @@ def show_text(found: Quarantined) -> str:
     return "\n".join(lines) + (f"\n\n{harmless(shown, kept=LINE_END)}{more}" if body else "")
 
 
-def properties_of(letter: bytes) -> dict[str, str]:
-    """The application properties as texts."""
+def properties_of(letter: bytes) -> tuple[dict[str, str], dict[str, str]]:
+    """The application properties as texts; and why others cannot be read."""
     from twinbus.amqp import sections
+    from twinbus.amqp.plain_values import plain_map
+    from twinbus.amqp.types import text_of
 
     try:
-        found = sections.read_application_properties(letter, sections.walk(letter))
-    except DecodeError:
-        return {}
-    return {str(name): str(value) for name, value in found.items()}
+        span = sections.walk(letter).application_properties
+    except DecodeError as error:
+        return {}, {"properties": str(error)}
+    found, missing = plain_map(letter, span)
+    texts = {name: text_of(value) if isinstance(value, bytes) else str(value) for name, value in found.items()}
+    return texts, {name or "properties": why for name, why in missing.items()}
 
 
 def body_of(letter: bytes) -> tuple[bytes, str]:

@@ -1,0 +1,96 @@
+"""Values of every AMQP type as values that every client can read: nothing is lost but the name of the type.
+
+A char and a decimal become text, an array a list; of a described value the value is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+
+from twinbus.amqp.decoding import decode
+from twinbus.amqp.encoding import Array
+from twinbus.amqp.message_builder import Span
+from twinbus.amqp.rewriting import pair_offsets
+from twinbus.amqp.values import Char, Decimal32, Decimal64, Decimal128, Described, Value, text_of
+from twinbus.errors import DecodeError
+
+ITEMS_MAX = 65_536
+"""So many entries of a list or a map the official Python client takes."""
+
+Problems = dict[str, str]
+"""Why something cannot be read, by its name."""
+
+
+def plain(value: Value) -> Value:
+    """The value as every client can read it. `DecodeError` for a list or a map with too many entries."""
+    match value:
+        case Char():
+            return str(value)
+        case Decimal32() | Decimal64() | Decimal128():
+            return str(number_of(value))
+        case Described():
+            return plain(value.value)
+        case Mapping():
+            _check(len(value) * 2, f"a map of {len(value):,} pairs")
+            return {_key(key): plain(each) for key, each in value.items()}
+        case list() | Array():
+            _check(len(value), f"a list of {len(value):,} values")
+            return [plain(each) for each in value]
+        case _:
+            return value
+
+
+def _key(value: Value) -> Value:
+    found = plain(value)
+    return str(found) if isinstance(found, list | dict) else found
+
+
+def _check(count: int, what: str) -> None:
+    if count > ITEMS_MAX:
+        raise DecodeError(f"{what} is longer than can be shown ({ITEMS_MAX:,} at most)")
+
+
+def plain_map(message: bytes, span: Span | None) -> tuple[dict[str, Value], Problems]:
+    """The entries of a map section that can be read, by their names; and why others cannot."""
+    found: dict[str, Value] = {}
+    problems: Problems = {}
+    if span is None:
+        return found, problems
+    try:
+        offsets = pair_offsets(message, span)
+    except DecodeError as error:
+        return found, {"": str(error)}
+    for at in range(0, len(offsets) - 1, 2):
+        name = f"entry {at // 2 + 1}"
+        try:
+            name = text_of(plain(decode(message, offsets[at])[0]))
+            found[name] = plain(decode(message, offsets[at + 1])[0])
+        except DecodeError as error:
+            problems[name] = str(error)
+    return found, problems
+
+
+# --- decimals, as IEEE 754-2008 has them with a binary coefficient ---------------------------------
+
+_FORMS = {4: (8, 101, 7), 8: (10, 398, 16), 16: (14, 6176, 34)}
+"""By length: the bits of the exponent, what is added to it, and the digits at most."""
+
+
+def number_of(value: Decimal32 | Decimal64 | Decimal128) -> Decimal:
+    """The number, exactly."""
+    exponent_bits, bias, digits_max = _FORMS[len(value)]
+    bits, width = int.from_bytes(value, "big"), 8 * len(value) - 1 - exponent_bits
+    sign = bits >> (8 * len(value) - 1)
+    first = value[0] & 0x7F
+    if first >> 3 == 0b1111:
+        return Decimal(("-" if sign else "") + ("NaN" if first & 0b100 else "Infinity"))
+    if first >> 5 == 0b11:  # a coefficient that starts with 100, of which only the bits behind are written
+        width -= 2
+        coefficient = (0b100 << width) | (bits & ((1 << width) - 1))
+    else:
+        coefficient = bits & ((1 << width) - 1)
+    if coefficient >= 10**digits_max:
+        coefficient = 0  # so the standard says
+    exponent = ((bits >> width) & ((1 << exponent_bits) - 1)) - bias
+    return Decimal((sign, tuple(map(int, str(coefficient))), exponent))
