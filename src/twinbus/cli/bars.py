@@ -10,6 +10,8 @@ from time import monotonic
 from types import TracebackType
 from typing import TextIO
 
+from twinbus.plain_text import on_one_line, without_keys
+
 PATIENCE_S = 2.0
 """How long people wait without wondering."""
 DRAW_EVERY_S = 0.2
@@ -61,14 +63,14 @@ class Bar:
     def say(self, text: str) -> None:
         """What is going on now: beside the bar on a terminal, as a line elsewhere."""
         if self._is_shown:
-            self.what = text
+            self.what = on_one_line(text)
         else:
-            self._lines.write(f"twinbus: {text}\n")
+            self._lines.write(f"twinbus: {on_one_line(text)}\n")
             self._lines.flush()
 
     def note(self, text: str) -> None:
         """What has to be read: a line that stays, above the bar if there is one."""
-        self._notes.append(text)
+        self._notes.append(on_one_line(without_keys(text)))
         if not self._is_shown:
             self._write_notes()
 
@@ -84,7 +86,8 @@ class Bar:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
 
-        columns = (TextColumn("  {task.description}"), BarColumn(30), TextColumn("{task.fields[facts]}"))
+        description = TextColumn("  {task.description}", markup=False)
+        columns = (description, BarColumn(30), TextColumn("{task.fields[facts]}", markup=False))
         console = Console(file=self._lines, highlight=False)
         with Progress(*columns, console=console, transient=True, auto_refresh=False) as progress:
             task = progress.add_task(self.what, total=self.total, facts="")

@@ -56,7 +56,7 @@ def _follow_live(story: Generator[Scene, None, Result], console: Console) -> Res
 
 def _table(picture: Picture) -> Table:
     table = Table(
-        title=picture.doing,
+        title=Text(picture.doing),
         title_style="italic",
         title_justify="left",
         box=None,
@@ -71,7 +71,7 @@ def _table(picture: Picture) -> Table:
         # A Text, not markup: lines that are told meanwhile are printed without markup, and the table with them.
         state = Text("failed over", "bold red") if each.is_failed_over else Text("healthy", "green")
         numbers = (each.to_primary, each.to_backlog, each.pings, each.received)
-        table.add_row(each.entity, each.kind, state, *(f"{number:,}" for number in numbers))
+        table.add_row(Text(each.entity), Text(each.kind), state, *(f"{number:,}" for number in numbers))
     return table
 
 

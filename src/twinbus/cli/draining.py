@@ -7,12 +7,11 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from twinbus.cli.bars import Bar
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.homecoming_texts import extra_text, quarantine_text, refused_text
 from twinbus.cli.json_form import json_text
+from twinbus.cli.say import say
 from twinbus.errors import TwinbusError
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ class Lines:
         self.close()
         for index, reason in done.missing.items():
             tell(f"backlog queue {index} cannot be read: {reason}")
-        typer.echo(result_text(done))
+        say(result_text(done))
 
     def close(self) -> None:
         """Take the bar away, until there is more to show."""
@@ -67,7 +66,7 @@ class JsonLines:
         pass
 
     def _say(self, event: str, facts: dict[str, Any]) -> None:
-        typer.echo(json_text({"event": event} | facts))
+        say(json_text({"event": event} | facts))
         sys.stdout.flush()
 
 
@@ -99,7 +98,7 @@ def result_text(done: Drained) -> str:
 
 def tell(text: str) -> None:
     """On stderr."""
-    typer.echo(f"twinbus: {text}", err=True)
+    say(f"twinbus: {text}", err=True)
 
 
 # --- signals ---

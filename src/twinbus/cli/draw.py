@@ -10,6 +10,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Column
 
 from twinbus.client.duration import roughly
+from twinbus.plain_text import harmless, on_one_line
 
 if TYPE_CHECKING:
     from twinbus.syphon.progress import Progress as SyphonProgress
@@ -30,8 +31,9 @@ class HomeBar:
     def show(self, progress: SyphonProgress) -> None:
         if self._bar is None:
             bar = BarColumn(min(30, max(5, self._console.width - FACTS_WIDTH)))
-            facts = TextColumn("{task.fields[facts]}", table_column=Column(no_wrap=True))
-            columns = (TextColumn("{task.description}", table_column=Column(no_wrap=True, min_width=9)), bar, facts)
+            facts = TextColumn("{task.fields[facts]}", markup=False, table_column=Column(no_wrap=True))
+            state = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, min_width=9))
+            columns = (state, bar, facts)
             self._bar = Progress(*columns, console=self._console, transient=True, auto_refresh=False)
             self._task = self._bar.add_task("", total=None, facts="")
             self._bar.start()
@@ -43,7 +45,7 @@ class HomeBar:
 
     def say(self, text: str) -> None:
         """A line above the bar."""
-        self._console.print(text, markup=False, soft_wrap=True)
+        self._console.print(on_one_line(text), markup=False, soft_wrap=True)
 
     def hide(self) -> None:
         """Until the next look."""
@@ -67,9 +69,18 @@ def _home_facts(progress: SyphonProgress) -> tuple[str, str]:
     return f"  {progress.state}", "  ".join(facts)
 
 
+CELL_LENGTH_MAX = 300
+
+
+def _cell(value: object) -> str:
+    """Spaces stay: some cells are indented."""
+    text = harmless(str(value))
+    return text if len(text) <= CELL_LENGTH_MAX else f"{text[:CELL_LENGTH_MAX]}..."
+
+
 def table(rows: Sequence[Sequence[object]]) -> str:
     """Columns under their heads (the first row); the first column to the left, numbers to the right."""
-    texts = [[f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row] for row in rows]
+    texts = [[f"{cell:,}" if isinstance(cell, int) else _cell(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     return "\n".join(
         "  ".join(

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-import typer
-
 from twinbus.cli.gauges import Names
+from twinbus.cli.say import note
 from twinbus.errors import TwinbusError
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ async def _present(search: QueueSearch) -> BacklogQueues | None:
     except LineFailed as error:
         if error.failure.kind in FOR_GOOD:
             raise TwinbusError(f"the secondary refuses: {error.failure}") from None
-        typer.echo(f"twinbus: the secondary does not answer, waiting for it: {error.failure}", err=True)
+        note(f"the secondary does not answer, waiting for it: {error.failure}")
         return None
 
 
@@ -89,9 +88,9 @@ def usable(name: str, found: BacklogQueues) -> Sequence[int]:
         if found.missing:
             index, failure = next(iter(found.missing.items()))
             more = f" and {len(found.missing) - 1} more" if len(found.missing) > 1 else ""
-            typer.echo(f"twinbus: backlog queue {index}{more} cannot be read: {failure}", err=True)
+            note(f"backlog queue {index}{more} cannot be read: {failure}")
         for doubt in found.doubts:
-            typer.echo(f"twinbus: {doubt}", err=True)
+            note(doubt)
         return found.queues
     failure = next(iter(found.missing.values()))
     hint = "is --primary-name right, and has anybody paired them? see twinbus pair"

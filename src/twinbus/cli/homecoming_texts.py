@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from twinbus.cli.homecoming import Ending
+from twinbus.plain_text import on_one_line
 
 if TYPE_CHECKING:
     from twinbus.syphon import Progress
@@ -75,8 +76,8 @@ def survey_text(found: Survey, now: datetime) -> str:
     rows = [(name, each.messages, *_size_and_ages(each, now)) for name, each in shares.items()]
     nothing = "the backlog is empty" if found.doubt is None else "nothing lies in what can be seen of the backlog"
     table = draw.table([("destination", "messages", "size", "oldest", "newest"), *rows]) if rows else nothing
-    order = [] if found.order_problem is None else [f"order cannot be promised: {found.order_problem}"]
-    return "\n\n".join([table, *order, *(["\n".join(found.doubts)] if found.doubts else [])])
+    order = [] if found.order_problem is None else [on_one_line(f"order cannot be promised: {found.order_problem}")]
+    return "\n\n".join([table, *order, *(["\n".join(map(on_one_line, found.doubts))] if found.doubts else [])])
 
 
 def _size_and_ages(share: Share, now: datetime) -> tuple[str, str, str]:

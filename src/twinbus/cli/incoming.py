@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from twinbus.amqp.types import text_of as text_of_name
-from twinbus.cli.plain_text import harmless, on_one_line
+from twinbus.plain_text import harmless, on_one_line
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage

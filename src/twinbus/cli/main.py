@@ -37,6 +37,7 @@ from twinbus.cli.commands.syphon import syphon_commands
 from twinbus.cli.completion import use_our_zsh_script
 from twinbus.cli.exit_codes import ExitCode, exit_codes
 from twinbus.cli.old_names import accept_old_names
+from twinbus.cli.say import error_line, hide_typed, say, traceback_text
 from twinbus.errors import OptionsError, TwinbusError
 
 EXAMPLES = """\b
@@ -109,7 +110,7 @@ def twinbus(
     unchanged.
     """
     if version:
-        typer.echo(f"twinbus {__version__}")
+        say(f"twinbus {__version__}")
     elif context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
@@ -122,6 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run `twinbus` and return its exit code."""
     use_our_zsh_script()
+    hide_typed(sys.argv[1:] if arguments is None else arguments)
     command = typer.main.get_command(app)
     accept_old_names(command)
     logging.getLogger("azure").addHandler(logging.NullHandler())  # what it raises is told in one line, by us
@@ -154,7 +156,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def _unexpected(error: Exception) -> int:
     """A mistake of ours; people at a prompt are still spared a page of it."""
     if os.environ.get("TWINBUS_TRACEBACK"):
-        traceback.print_exc()
+        sys.stderr.write(traceback_text(traceback.format_exc()))
     return _fail(f"unexpected {type(error).__name__}: {error} (TWINBUS_TRACEBACK=1 shows where)", ExitCode.FAILED)
 
 
@@ -164,9 +166,8 @@ def _forget_output() -> None:
 
 
 def _fail(text: str, code: ExitCode) -> int:
-    line = " ".join(text.split())  # one line, whatever an argument or a file name contains
     with suppress(OSError):  # nobody may be there any more to read it
-        sys.stderr.write(f"twinbus: {line}\n")
+        sys.stderr.write(f"twinbus: {error_line(text)}\n")
     return code
 
 

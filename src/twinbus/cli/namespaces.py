@@ -17,6 +17,7 @@ import typer
 
 from twinbus.cli.completion import credentials, one_of
 from twinbus.errors import OptionsError
+from twinbus.plain_text import without_keys
 
 if TYPE_CHECKING:
     from twinbus.client.identity import CachedCredential
@@ -81,7 +82,6 @@ Timeout = Annotated[
 ]
 
 _HOST = re.compile(r"(localhost|[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+\.?|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?")
-_SECRET = re.compile(r"(?i)(SharedAccessKey|SharedAccessSignature|sig)\s*=[^;'\"]*")
 
 
 class Choice(NamedTuple):
@@ -193,8 +193,7 @@ def reach(choice: Choice, given: str | None = None) -> Namespace:
             return Namespace(choice.text, credential)
         return Namespace.from_connection_string(choice.text, credential=credential)
     except OptionsError as error:
-        text = _SECRET.sub(r"\1=***", str(error))
-        raise OptionsError(f"{choice.origin}: {text}") from None
+        raise OptionsError(f"{choice.origin}: {without_keys(str(error))}") from None
 
 
 def needs_identity(choice: Choice) -> bool:

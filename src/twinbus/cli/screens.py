@@ -5,11 +5,10 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from twinbus.cli.homecoming import AFTER_CANARY
 from twinbus.cli.json_form import json_text
-from twinbus.cli.plain_text import on_one_line
+from twinbus.cli.say import say
+from twinbus.plain_text import on_one_line
 
 if TYPE_CHECKING:
     from twinbus.cli.homecoming import Screen
@@ -105,7 +104,7 @@ class JsonLines(Quiet):
         self.say("alert", alert._asdict())
 
     def say(self, event: str, facts: dict[str, Any]) -> None:
-        typer.echo(json_text({"event": event} | facts))
+        say(json_text({"event": event} | facts))
 
 
 class Standstill:
@@ -174,10 +173,10 @@ class PlainLines(Quiet):
         else:
             self._standstill.begin(progress)
         self._shown_s, self._shown = progress.seconds, news
-        typer.echo(progress_line(progress), err=True)
+        say(progress_line(progress), err=True)
 
     def tell(self, alert: Alert) -> None:
-        typer.echo(alert_line(alert), err=True)
+        say(alert_line(alert), err=True)
 
 
 class Terminal(Quiet):
@@ -203,7 +202,7 @@ class Terminal(Quiet):
     def ask(self, question: str) -> None:
         self._is_asking = True
         self._bar.hide()
-        typer.echo(question, nl=False, err=True)
+        say(question, nl=False, err=True)
 
     def close(self) -> None:
         self._bar.hide()

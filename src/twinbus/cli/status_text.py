@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from twinbus.cli import draw
 from twinbus.cli.commands.status import exit_code, size
-from twinbus.cli.plain_text import harmless, on_one_line
 from twinbus.client.duration import roughly
 from twinbus.client.health import ABILITIES, EVERYTHING, Check, Judgement, entity_health
+from twinbus.plain_text import harmless, on_one_line
 
 if TYPE_CHECKING:
     from twinbus.client.reports import AbilityReport, EntityReport, Inspection, QueueReport, SideReport
@@ -88,7 +88,7 @@ def report(
         *_backlog(seen, memory, show_all=show_all),
     ]
     if judgement.reasons:
-        parts += [f"unknown    {text}" for text in judgement.unknown]
+        parts += [harmless(f"unknown    {text}") for text in judgement.unknown]
     return "\n".join([harmless(part, "\n") for part in parts])
 
 
@@ -98,7 +98,7 @@ def sessions_table(found: Survey) -> str:
         (entity, messages, repr(session) if session else "(no session)")
         for entity, session, messages in found.largest_sessions(SESSIONS_SHOWN)
     ]
-    doubt = "".join([f"\n{doubt}" for doubt in found.doubts])
+    doubt = "".join([f"\n{harmless(doubt)}" for doubt in found.doubts])
     if not rows:
         return f"nothing lies in the backlog that would go home{doubt}"
     more = found.session_count - len(rows)
@@ -108,7 +108,7 @@ def sessions_table(found: Survey) -> str:
 
 def _side(side: SideReport) -> str:
     word = "refuses the key" if side.refuses_key else "answers" if side.is_reachable else "does not answer"
-    return f"{side.name} ({side.address}) {word}" + (f": {side.problem}" if side.problem else "")
+    return harmless(f"{side.name} ({side.address}) {word}" + (f": {side.problem}" if side.problem else ""))
 
 
 # --- entities ---
@@ -167,14 +167,14 @@ def _backlog(seen: Inspection, memory: Memory, *, show_all: bool) -> Iterator[st
     yield from _summary(shown)
     if len(rows) > len(kept):
         yield f"queues     {len(rows) - len(kept)} backlog queues work and are empty (--all shows them)"
-    yield from [f"{queue.path}: {what}" for queue in shown.queues for what in queue.differs]
-    yield from [f"{queue.path} cannot be emptied: {queue.shut}" for queue in shown.shut]
+    yield from [harmless(f"{queue.path}: {what}") for queue in shown.queues for what in queue.differs]
+    yield from [harmless(f"{queue.path} cannot be emptied: {queue.shut}") for queue in shown.shut]
     if any(queue.active or queue.at_least for queue in shown.extra):
         yield f"{EXTRA}: a sender elsewhere has more backlog queues; what lies there comes home too"
     if shown.doubt:
-        yield shown.doubt
+        yield harmless(shown.doubt)
     if shown.unlisted and shown.secondary.is_reachable:
-        yield f"settings and sizes are unknown: {shown.unlisted}"
+        yield harmless(f"settings and sizes are unknown: {shown.unlisted}")
 
 
 def _is_dull(queue: QueueReport) -> bool:

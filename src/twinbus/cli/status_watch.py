@@ -6,12 +6,12 @@ import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-import typer
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
 from twinbus.cli.json_form import json_text
+from twinbus.cli.say import say
 from twinbus.cli.status_text import Memory, as_dict, report, verdict_line
 from twinbus.client.health import Check, Judgement, judge
 
@@ -48,7 +48,7 @@ class Watch:
         if self._live is not None:
             self._live.stop()
             if self.last is not None:
-                typer.echo(verdict_line(self.last))
+                say(verdict_line(self.last))
 
     def show(self, seen: Inspection) -> None:
         self.last = judge(seen, self._checks)
@@ -60,7 +60,7 @@ class Watch:
             text = f"{shown}\n\nlooked at {at:%Y-%m-%d %H:%M:%S} UTC; Ctrl-C ends\n"
         self._memory.note(seen)
         if self._live is None:
-            typer.echo(text)
+            say(text)
             sys.stdout.flush()
         else:
             first, _, rest = text.partition("\n")  # the verdict is shown whole, tables line by line

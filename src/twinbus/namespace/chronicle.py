@@ -19,6 +19,10 @@ from twinbus.pairing.backlog_queues import is_backlog_path
 MESSAGES_PER_EVENT_MAX = 2_000
 TEXT_PER_EVENT_MAX = 2 * 1024 * 1024
 """A line of the ledger has a largest size, and ids may be long."""
+REASON_LENGTH_MAX = 1_000
+"""Receivers write the reasons of dead letters, at any length."""
+PATH_LENGTH_MAX = 300
+"""An entity's path is shorter; a link may name one that does not exist."""
 BUSY_MS = 10_000
 """How long whoever is told that the namespace is busy has to wait, as the error says."""
 
@@ -61,15 +65,23 @@ class Chronicle:
             count=happened.count,
             bytes=happened.bytes,
             outcome=str(happened.cause),
-            reason=happened.reason,
+            reason=happened.reason[:REASON_LENGTH_MAX],
             until_ms=happened.until_ms,
         )
 
     def refused(self, path: str, error: NamespaceError, now_ms: int) -> None:
         """An operation was turned away because the namespace is busy."""
-        entity, queue = _place(path)
+        entity, queue = _place(path[:PATH_LENGTH_MAX])
         until_ms = now_ms + BUSY_MS
-        event = Event(Kind.THROTTLED, entity, self._namespace, queue, count=1, reason=str(error), until_ms=until_ms)
+        event = Event(
+            Kind.THROTTLED,
+            entity,
+            self._namespace,
+            queue,
+            count=1,
+            reason=str(error)[:REASON_LENGTH_MAX],
+            until_ms=until_ms,
+        )
         self._record(event)
 
 

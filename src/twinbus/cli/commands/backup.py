@@ -14,6 +14,7 @@ from twinbus.cli.commands.serve import DEFAULT_DATA
 from twinbus.cli.commands.status import size
 from twinbus.cli.completion import namespaces_in
 from twinbus.cli.json_form import json_text
+from twinbus.cli.say import say
 from twinbus.errors import OptionsError
 
 if TYPE_CHECKING:
@@ -59,9 +60,9 @@ def backup(
     took_s = monotonic() - began
     if as_json:
         document = {"backup": str(target), "namespaces": [each.as_dict() for each in copied], "seconds": took_s}
-        typer.echo(json_text(document))
+        say(json_text(document))
     else:
-        typer.echo(result_text(copied))
+        say(result_text(copied))
 
 
 def _made(copy: SafeCopy, about_bytes: int) -> list[Copied]:

@@ -18,6 +18,7 @@ from twinbus.cli.json_form import json_text
 from twinbus.cli.load import Crew, Measured, Quota, measured
 from twinbus.cli.namespaces import Config, Credential, Primary, Timeout, one, seconds
 from twinbus.cli.receiving import Reception, Where, receiving_from
+from twinbus.cli.say import say
 from twinbus.errors import OptionsError, SendError, TwinbusError
 
 if TYPE_CHECKING:
@@ -79,9 +80,9 @@ def bench(
             phases.append(load.receives(name))
     if as_json:
         facts = {"namespace": namespace.host_label, "bytes": size, "clients": load.clients, "batch": batch}
-        typer.echo(json_text(facts | {"phases": [each.as_dict() for each in phases]}))
+        say(json_text(facts | {"phases": [each.as_dict() for each in phases]}))
     else:
-        typer.echo(result_text(phases))
+        say(result_text(phases))
 
 
 def _check(option: str, value: int, low: int, high: int) -> None:
@@ -113,7 +114,7 @@ def _own_queue(namespace: Namespace, attempt_s: float) -> Iterator[str]:
                 admin.delete_queue(name)
             except Exception as error:
                 text = f"twinbus: the queue {name} stays for {IDLE.seconds // 60} minutes: {admin_failure(error)}"
-                typer.echo(text, err=True)
+                say(text, err=True)
 
 
 def _remove_if_there(namespace: Namespace, name: str, attempt_s: float) -> None:

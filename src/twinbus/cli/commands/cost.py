@@ -20,6 +20,7 @@ from twinbus.cli.commands.pipeline import (
 from twinbus.cli.exit_codes import ExitCode, exit_codes
 from twinbus.cli.json_form import json_text
 from twinbus.cli.lengths import length_s
+from twinbus.cli.say import say
 from twinbus.errors import OptionsError
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def forecast(
         look_s=length_s("--look", look),
     )
     told = foretell(usage, load_prices(prices))
-    typer.echo(json_text(told.as_dict()) if as_json else forecast_text(told))
+    say(json_text(told.as_dict()) if as_json else forecast_text(told))
 
 
 def _usage(**said: Any) -> Usage:
@@ -124,7 +125,7 @@ def actual(
             months = actual_cost(traffic(steps_in(spark, compacted)), table)
     complete = coverage_of(compacted).is_complete and bool(compacted.manifest.records)
     document = cost_dict(months, table.as_of) | {"complete": complete}
-    typer.echo(json_text(document) if as_json else actual_text(months, table, complete=complete))
+    say(json_text(document) if as_json else actual_text(months, table, complete=complete))
     if not complete:
         raise typer.Exit(ExitCode.NOT_ALL)
 

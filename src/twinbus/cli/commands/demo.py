@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from twinbus.cli.json_form import json_text
+from twinbus.cli.say import say
 from twinbus.errors import OptionsError
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def demo(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     outcome = demo_screen.follow(tell(messages, place), sys.stderr if as_json else sys.stdout)
-    typer.echo(result_json(outcome) if as_json else demo_screen.result_text(outcome))
+    say(result_json(outcome) if as_json else demo_screen.result_text(outcome))
     if not outcome.is_good:
         raise typer.Exit(1)
 

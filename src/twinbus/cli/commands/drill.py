@@ -34,8 +34,10 @@ from twinbus.cli.namespaces import (
     seconds,
 )
 from twinbus.cli.on_signals import on_signals
+from twinbus.cli.say import say
 from twinbus.errors import OptionsError, TwinbusError
 from twinbus.own_files import write_report
+from twinbus.plain_text import on_one_line
 
 if TYPE_CHECKING:
     from twinbus.drill.options import DrillOptions
@@ -251,9 +253,9 @@ def _plan(ends: tuple[Any, Any], options: DrillOptions, control: Path | None) ->
 
 def _show_plan(plan: Plan, *, as_json: bool) -> None:
     if as_json:
-        typer.echo(json_text({"dry_run": True, "way": plan.way, "plan": list(plan.announcement)}))
+        say(json_text({"dry_run": True, "way": plan.way, "plan": list(plan.announcement)}))
     else:
-        typer.echo("\n".join([*plan.announcement, "Nothing was done."]))
+        say("\n".join([*plan.announcement, "Nothing was done."]))
 
 
 # --- doing it ---
@@ -275,7 +277,7 @@ def _drill(plan: Plan, folder: Path, report: Path | None, *, is_sure: bool, as_j
     except NotPutBack as error:
         _tell(f"twinbus: {error}")
         return ExitCode.NOT_ALL
-    typer.echo(json_text(outcome.as_dict()) if as_json else _result_text(outcome))
+    say(json_text(outcome.as_dict()) if as_json else _result_text(outcome))
     if report is not None:
         _write(report, outcome)
     if not outcome.is_put_back:
@@ -284,7 +286,7 @@ def _drill(plan: Plan, folder: Path, report: Path | None, *, is_sure: bool, as_j
 
 
 def _is_wanted() -> bool:
-    typer.echo("Go on? [y/N] ", nl=False, err=True)
+    say("Go on? [y/N] ", nl=False, err=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
@@ -338,7 +340,7 @@ def _write(report: Path, outcome: Outcome) -> None:
 def _tell(text: str) -> None:
     """On stderr, at once, if anybody is there: putting the entity back does not end because nobody listens."""
     with suppress(OSError):
-        typer.echo(text, err=True)
+        say(text, err=True)
 
 
 # --- undoing ---
@@ -350,9 +352,9 @@ def _undo(folder: Path, choice: Choice | None, attempt_s: float, *, as_json: boo
 
     found = asyncio.run(undo_all(folder, None if choice is None else reach(choice), attempt_s))
     if as_json:
-        typer.echo(json_text({"undone": [each._asdict() for each in found]}))
+        say(json_text({"undone": [each._asdict() for each in found]}))
     elif not found:
-        typer.echo("nothing is left of any drill")
+        say("nothing is left of any drill")
     else:
-        typer.echo("\n".join(f"{each.entity}: {each.text}" for each in found))
+        say("\n".join(on_one_line(f"{each.entity}: {each.text}") for each in found))
     return ExitCode.DONE if all(each.is_done for each in found) else ExitCode.NOT_ALL

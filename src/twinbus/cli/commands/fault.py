@@ -11,6 +11,7 @@ from twinbus.cli.commands.serve import DEFAULT_ADDRESS, DEFAULT_DATA
 from twinbus.cli.completion import fault_kinds, namespaces_in, one_of
 from twinbus.cli.exit_codes import exit_codes
 from twinbus.cli.json_form import json_text
+from twinbus.cli.say import say
 from twinbus.errors import OptionsError, TwinbusError
 
 DEFAULT_NAMESPACE = DEFAULT_ADDRESS.partition(":")[0]
@@ -156,8 +157,8 @@ def add(
     read_fault(given)  # what is wrong with it is said also when nothing is running
     added = _ask(data, namespace, control, "fault.add", given)
     for note in added["notes"]:
-        typer.echo(f"twinbus: {note}", err=True)
-    typer.echo(json_text(added) if as_json else f"{added['id']}  {added['text']}")
+        say(f"twinbus: {note}", err=True)
+    say(json_text(added) if as_json else f"{added['id']}  {added['text']}")
 
 
 def list_faults(data: Data = None, namespace: Name = None, control: Control = None, as_json: AsJson = False) -> None:
@@ -170,11 +171,11 @@ def list_faults(data: Data = None, namespace: Name = None, control: Control = No
     """
     found = _ask(data, namespace, control, "fault.list")
     if as_json:
-        typer.echo(json_text(found))
+        say(json_text(found))
     elif not found:
-        typer.echo("twinbus: no fault is in force", err=True)
+        say("twinbus: no fault is in force", err=True)
     else:
-        typer.echo("\n".join(f"{one['id']}  {one['text']}" for one in found))
+        say("\n".join(f"{one['id']}  {one['text']}" for one in found))
 
 
 def clear(
@@ -198,11 +199,11 @@ def clear(
         raise OptionsError("name one fault to clear, as no-send-1, or give --all")
     cleared = _ask(data, namespace, control, "fault.clear", {"id": fault_id})
     if as_json:
-        typer.echo(json_text(cleared))
+        say(json_text(cleared))
     elif not cleared:
-        typer.echo("twinbus: no fault was in force", err=True)
+        say("twinbus: no fault was in force", err=True)
     else:
-        typer.echo("\n".join(f"{one}  cleared" for one in cleared))
+        say("\n".join(f"{one}  cleared" for one in cleared))
 
 
 def _milliseconds(option: str, text: str | None) -> int | None:

@@ -15,8 +15,9 @@ from twinbus.cli.commands.ledger_upkeep import expect, prune
 from twinbus.cli.completion import event_kinds, one_of
 from twinbus.cli.exit_codes import ExitCode, exit_codes
 from twinbus.cli.json_form import json_text
-from twinbus.cli.plain_text import on_one_line
+from twinbus.cli.say import say
 from twinbus.errors import OptionsError
+from twinbus.plain_text import on_one_line
 
 if TYPE_CHECKING:
     from twinbus.ledger.events import Record
@@ -86,7 +87,7 @@ def stats(directory: Directory, as_json: AsJson = False) -> None:
 
     with Bar("counting"):
         counted = count(directory)
-    typer.echo(json_text(msgspec.to_builtins(counted)) if as_json else _stats_text(counted))
+    say(json_text(msgspec.to_builtins(counted)) if as_json else _stats_text(counted))
     _warn(directory)
 
 
@@ -106,7 +107,7 @@ def verify(directory: Directory, as_json: AsJson = False) -> None:
 
     with Bar("reading"):
         found = find_out(directory)
-    typer.echo(json_text(_coverage_document(found)) if as_json else _coverage_text(found))
+    say(json_text(_coverage_document(found)) if as_json else _coverage_text(found))
     _warn(directory)
     if not found.is_complete:
         raise typer.Exit(ExitCode.NOT_ALL)
@@ -118,7 +119,7 @@ def _warn(directory: Path) -> None:
     from twinbus.ledger.finding import segments_in
 
     for line in crowded(segments_in(directory)):
-        typer.echo(f"twinbus: {line}", err=True)
+        say(f"twinbus: {line}", err=True)
 
 
 def _hint_at_kinds(kinds: list[str]) -> None:
@@ -132,7 +133,7 @@ def _hint_at_kinds(kinds: list[str]) -> None:
         if kind not in known:
             close = get_close_matches(kind, known, n=1)
             hint = f"did you mean {close[0]}?" if close else f"kinds are {', '.join(known)}"
-            typer.echo(f"twinbus: this version records no kind {kind!r}: {hint}", err=True)
+            say(f"twinbus: this version records no kind {kind!r}: {hint}", err=True)
 
 
 def _wanted(kinds: list[str] | None, entities: list[str] | None) -> Callable[[Record], bool]:
@@ -141,7 +142,7 @@ def _wanted(kinds: list[str] | None, entities: list[str] | None) -> Callable[[Re
 
 def _print(records: list[Record], show: Callable[[Record], str]) -> None:
     if records:
-        typer.echo("\n".join(map(show, records)))
+        say("\n".join(map(show, records)))
 
 
 def _json_line(record: Record) -> str:
@@ -240,6 +241,7 @@ def _coverage_text(found: Coverage) -> str:
     lines = [line for process in found.processes for line in _process_lines(process)]
     lines += [f"{problem}" for problem in found.problems]
     lines += [why_absent(writer) for writer in found.absent]
+    lines = list(map(on_one_line, lines))
     verdict = "complete" if found.is_complete else "not complete"
     lines.append(
         f"{verdict}: {found.records:,} records of {len(found.processes):,} processes in {found.segments:,} segments"

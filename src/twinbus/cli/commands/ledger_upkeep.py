@@ -14,6 +14,7 @@ from twinbus.cli.bars import Bar
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.json_form import json_text
 from twinbus.cli.lengths import length_s
+from twinbus.cli.say import say
 from twinbus.errors import OptionsError
 
 if TYPE_CHECKING:
@@ -52,11 +53,11 @@ def expect(directory: Directory, as_json: AsJson = False) -> None:
     seen = (Presence(each.host, each.program, each.first_ms, each.last_ms) for each in reader.processes.values())
     fresh = added(directory, seen)
     if as_json:
-        typer.echo(json_text({"added": [{"host": each.host, "program": each.program} for each in fresh]}))
+        say(json_text({"added": [{"host": each.host, "program": each.program} for each in fresh]}))
         return
     for each in fresh:
-        typer.echo(f"expected from now on: {each}")
-    typer.echo(f"{len(fresh):,} writers were added to {directory / FILE}")
+        say(f"expected from now on: {each}")
+    say(f"{len(fresh):,} writers were added to {directory / FILE}")
 
 
 def prune(
@@ -110,7 +111,7 @@ def prune(
             _ask_first(made)
         if not dry_run:
             _delete(directory, made)
-    typer.echo(json_text(_document(made, dry_run=dry_run)) if as_json else _text(directory, made, dry_run=dry_run))
+    say(json_text(_document(made, dry_run=dry_run)) if as_json else _text(directory, made, dry_run=dry_run))
     if made.kept:
         raise typer.Exit(ExitCode.NOT_ALL)
 
@@ -150,9 +151,9 @@ def _ask_first(made: Plan) -> None:
     unread = sum(not each.is_read for each in made.chosen)
     also = f" No report has read {unread:,} of them." if unread else ""
     question = f"Delete {len(made.chosen):,} of {made.segments:,} segments, {made.chosen_bytes:,} bytes?{also} [y/N] "
-    typer.echo(question, err=True, nl=False)  # stdout is for the result alone
+    say(question, err=True, nl=False)  # stdout is for the result alone
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        typer.echo("twinbus: nothing was deleted", err=True)
+        say("twinbus: nothing was deleted", err=True)
         raise typer.Exit(ExitCode.NOT_ALL)
 
 

@@ -9,6 +9,7 @@ import typer
 
 from twinbus.cli.bars import Bar
 from twinbus.cli.json_form import json_text
+from twinbus.cli.say import say
 
 
 def pack(
@@ -32,7 +33,7 @@ def pack(
         packed = pack_into(file)
     if as_json:
         said = {"file": str(file), "bytes": packed.size, "python": python_of_this(), "packages": packed.packages}
-        typer.echo(json_text(said))
+        say(json_text(said))
     else:
         amount = f"{len(packed.packages)} packages, {packed.size / 1e6:,.0f} MB"
-        typer.echo(f"{file}: {amount}, for Python {python_of_this()} on systems like this one")
+        say(f"{file}: {amount}, for Python {python_of_this()} on systems like this one")

@@ -27,6 +27,7 @@ from twinbus.cli.namespaces import (
     reach,
     seconds,
 )
+from twinbus.cli.say import note, say
 from twinbus.errors import OptionsError, TwinbusError
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def pair(
         if as_json:
             raise OptionsError("--emit prints a file for a tool: leave --json out")
         names = _known("primary", primary_name, primary, config), _known("secondary", secondary_name, secondary, config)
-        typer.echo(_emitted(emit, *names, count), nl=False)
+        say(_emitted(emit, *names, count), nl=False)
         return
     from twinbus.client.secretary import Secretary, plan_for
 
@@ -129,10 +130,10 @@ def pair(
         raise typer.Exit(_check_role(wanted, here, there, plan, secretary_s, as_json=as_json))
     with Bar("trying the backlog queues"), Secretary(here, there, attempt_s=secretary_s) as secretary:
         prepared = secretary.prepare(plan)
-    typer.echo(json_text(result(plan, prepared)) if as_json else result_text(plan, prepared))
+    say(json_text(result(plan, prepared)) if as_json else result_text(plan, prepared))
     if not as_json:
         for warning in prepared.warnings:
-            typer.echo(f"twinbus: warning: {warning}", err=True)
+            note(f"warning: {warning}")
 
 
 def _role(text: str) -> Role:
@@ -156,7 +157,7 @@ def _check_role(
         raise TwinbusError(problem)
     with Bar("trying every right"):
         found = check_role(role, here, there, plan.entities, list(plan.paths.values()), attempt_s=attempt_s)
-    typer.echo(json_text(role_text.document(plan, found)) if as_json else role_text.text(plan, found))
+    say(json_text(role_text.document(plan, found)) if as_json else role_text.text(plan, found))
     return role_text.exit_code(found)
 
 

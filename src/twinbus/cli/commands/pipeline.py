@@ -17,8 +17,10 @@ from twinbus.cli.commands.pack import pack
 from twinbus.cli.exit_codes import ExitCode, exit_codes
 from twinbus.cli.json_form import json_text
 from twinbus.cli.lengths import length_s
+from twinbus.cli.say import say
 from twinbus.errors import OptionsError, StoreError
 from twinbus.own_files import write_report
+from twinbus.plain_text import on_one_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -95,7 +97,7 @@ def report(
         found = findings(ledger, store, load_prices(prices), Where(master, archive), horizon_min, name)
     if out is not None:
         _write(out, found)
-    typer.echo(json_text(found.as_dict()) if as_json else report_text(found))
+    say(json_text(found.as_dict()) if as_json else report_text(found))
     code = exit_code(found)
     if code:
         raise typer.Exit(code)
@@ -232,7 +234,7 @@ def _named(found: Findings) -> list[str]:
         f"{moment(row['first_ms'])}){': ' if row['why'] else ''}{row['why'] or ''}"
         for row in rows
     ]
-    return ["\n".join(filter(None, [*lines, more_named(found, len(rows))]))] if rows else []
+    return ["\n".join(filter(None, [*map(on_one_line, lines), more_named(found, len(rows))]))] if rows else []
 
 
 def _missing(found: Findings) -> list[str]:
@@ -240,7 +242,7 @@ def _missing(found: Findings) -> list[str]:
     lines = [f"missing: {each.program} {each.process}: {each.reason}" for each in unknown[:10]]
     more = [f"and {len(unknown) - 10:,} more"] if len(unknown) > 10 else []
     clocks = [f"put right: {line}" for line in found.coverage.clocks[:10]]
-    return ["\n".join([*lines, *more, *clocks])] if lines or clocks else []
+    return ["\n".join(map(on_one_line, [*lines, *more, *clocks]))] if lines or clocks else []
 
 
 def _outages(found: Findings) -> list[str]:
@@ -251,7 +253,7 @@ def _outages(found: Findings) -> list[str]:
         f"{'now, still out' if row['recovered_ms'] is None else moment(row['recovered_ms'])}"
         for row in found.outages[:20]
     ]
-    return ["\n".join(lines)] if lines else []
+    return ["\n".join(map(on_one_line, lines))] if lines else []
 
 
 EXAMPLES = """\b

@@ -30,9 +30,10 @@ from twinbus.cli.namespaces import (
     secondary_of,
     seconds,
 )
-from twinbus.cli.plain_text import harmless, on_one_line
 from twinbus.cli.record import LedgerFolder, record_in
+from twinbus.cli.say import note, say
 from twinbus.errors import DecodeError, OptionsError, TwinbusError
+from twinbus.plain_text import harmless, on_one_line
 
 if TYPE_CHECKING:
     from twinbus.client.namespace import Namespace
@@ -79,11 +80,11 @@ def list_messages(
     wanted = [each for each in found if reason is None or each.reason == reason]
     if as_json:
         for each in wanted:
-            typer.echo(json_text(document(each)))
+            say(json_text(document(each)))
     elif wanted or not found:
-        typer.echo(list_text(wanted) if wanted else "nothing is in quarantine")
+        say(list_text(wanted) if wanted else "nothing is in quarantine")
     else:
-        typer.echo(f"none of {len(found):,} in quarantine has the reason {reason!r}")
+        say(f"none of {len(found):,} in quarantine has the reason {reason!r}")
 
 
 def show(
@@ -116,9 +117,9 @@ def show(
         body, kind = body_of(found.letter)
         properties, unreadable = properties_of(found.letter)
         more = {"properties": properties, "body_kind": kind, "body": base64.b64encode(body).decode()}
-        typer.echo(json_text(document(found) | more | ({"unreadable": unreadable} if unreadable else {})))
+        say(json_text(document(found) | more | ({"unreadable": unreadable} if unreadable else {})))
     else:
-        typer.echo(show_text(found))
+        say(show_text(found))
 
 
 def redrive(
@@ -202,9 +203,9 @@ def _ask_first(there: Namespace, name: str, count: int, attempt_s: float) -> Non
     if not found:
         return
     question = f"Throw away all messages in quarantine for good? There are {found:,} now. [y/N] "
-    typer.echo(question, err=True, nl=False)  # stdout is for the result alone
+    say(question, err=True, nl=False)  # stdout is for the result alone
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        typer.echo("twinbus: nothing was thrown away", err=True)
+        say("twinbus: nothing was thrown away", err=True)
         raise typer.Exit(ExitCode.NOT_ALL)
 
 
@@ -279,11 +280,11 @@ def _tell(aftermath: Aftermath, numbers: Sequence[str], what: str, *, as_json: b
     kept = aftermath.kept | {each: "is not in quarantine" for each in map(parse_number, numbers) if each not in seen}
     done = [written(number) for number in sorted(aftermath.done)]
     if as_json:
-        typer.echo(json_text({"done": done, "kept": {written(number): why for number, why in kept.items()}}))
+        say(json_text({"done": done, "kept": {written(number): why for number, why in kept.items()}}))
     else:
-        typer.echo(f"{len(done):,} {what}" + (f": {', '.join(done)}" if 0 < len(done) <= 10 else ""))
+        say(f"{len(done):,} {what}" + (f": {', '.join(done)}" if 0 < len(done) <= 10 else ""))
         for number, why in kept.items():
-            typer.echo(f"twinbus: {written(number)} stays: {why}", err=True)
+            note(f"{written(number)} stays: {why}")
     if kept:
         raise typer.Exit(ExitCode.NOT_ALL)
 

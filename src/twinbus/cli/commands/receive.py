@@ -20,6 +20,7 @@ from twinbus.cli.json_form import json_text
 from twinbus.cli.lengths import length_s
 from twinbus.cli.namespaces import Config, Credential, Primary, Timeout, one, seconds
 from twinbus.cli.receiving import Reception, Where, receiving_from
+from twinbus.cli.say import note
 from twinbus.errors import OptionsError, TwinbusError
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def receive(
     ):
         code = _receive(reception, wish, printer, bar)
     if not printer.printed and not follow:
-        typer.echo(f"twinbus: nothing is in {where}", err=True)
+        note(f"nothing is in {where}")
     raise typer.Exit(code)
 
 

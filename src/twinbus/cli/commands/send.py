@@ -33,6 +33,7 @@ from twinbus.cli.namespaces import (
     seconds,
 )
 from twinbus.cli.outgoing import NUMBER, Form, Source, parse_properties
+from twinbus.cli.say import say
 from twinbus.cli.sending import Way, straight_to, through_pair
 from twinbus.errors import OptionsError, SendError, TwinbusError
 
@@ -231,7 +232,7 @@ class Report:
         self.places[receipt.places[0]] += 1
         self.doubts += receipt.copies_in_doubt
         if self.as_json:
-            typer.echo(json_text({"event": "sent"} | receipt_document(receipt)))
+            say(json_text({"event": "sent"} | receipt_document(receipt)))
         elif self.stored <= LINES_SHOWN:
             self._held.append(receipt_line(receipt))
 
@@ -245,12 +246,12 @@ class Report:
         took_s = monotonic() - self.began
         if self.as_json:
             facts = {"ending": ending, "stored": self.stored, "places": dict(self.places)}
-            typer.echo(json_text({"event": "finished"} | facts | {"copies_in_doubt": self.doubts, "seconds": took_s}))
+            say(json_text({"event": "finished"} | facts | {"copies_in_doubt": self.doubts, "seconds": took_s}))
         elif self.stored <= LINES_SHOWN:
             for line in self._held:
-                typer.echo(line)
+                say(line)
         else:
-            typer.echo(self._summary(took_s))
+            say(self._summary(took_s))
 
     def _summary(self, took_s: float) -> str:
         at_home = self.places["primary"]

@@ -21,8 +21,10 @@ from twinbus.cli.completion import limits, one_of
 from twinbus.cli.credentials import connection_strings, parse_rules, read_issuer
 from twinbus.cli.json_form import json_text
 from twinbus.cli.on_signals import on_signals
+from twinbus.cli.say import say
 from twinbus.connection_string import TLS_PORT
 from twinbus.errors import OptionsError, TwinbusError
+from twinbus.plain_text import LogLines, RateLimit
 
 if TYPE_CHECKING:
     from twinbus.namespace.commands import Creation
@@ -186,8 +188,16 @@ def serve(
         limits=parse_limits(limit or []) | ({} if max_connections is None else {"connections": max_connections}),
     )
     allow_open_files(sum(options.server_limits.connections for options in plan))
-    logging.basicConfig(stream=sys.stderr, format="twinbus: %(message)s", level=logging.WARNING)
+    _log_to_stderr()
     asyncio.run(serve_until_stopped(plan, Speaker(as_json), first_queue=None if namespace or entities else FIRST_QUEUE))
+
+
+def _log_to_stderr() -> None:
+    """One line for each record, and not many alike: some tell of what peers do."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LogLines("twinbus: "))
+    handler.addFilter(RateLimit())
+    logging.basicConfig(handlers=[handler], level=logging.WARNING)
 
 
 def plan_namespaces(
@@ -312,7 +322,7 @@ class Speaker:
 
     def note(self, text: str) -> None:
         if not self._as_json:
-            typer.echo(f"twinbus: {text}", err=True)
+            say(f"twinbus: {text}", err=True)
 
     def _say_json(self, event: str, server: NamespaceServer) -> None:
         options = server.options

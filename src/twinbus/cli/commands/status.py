@@ -28,6 +28,7 @@ from twinbus.cli.namespaces import (
     name_of,
     seconds,
 )
+from twinbus.cli.say import say
 from twinbus.errors import OptionsError
 
 if TYPE_CHECKING:
@@ -149,12 +150,10 @@ def _show(
 
     judgement = judge(seen, checks)
     if as_json:
-        typer.echo(
-            json_text(as_dict(seen, judgement, checks) | ({} if found is None else {"backlog": found.as_dict()}))
-        )
+        say(json_text(as_dict(seen, judgement, checks) | ({} if found is None else {"backlog": found.as_dict()})))
     else:
         tables = [] if found is None else [sessions_table(found)]
-        typer.echo("\n\n".join([report(seen, judgement, checks, show_all=show_all), *tables]))
+        say("\n\n".join([report(seen, judgement, checks, show_all=show_all), *tables]))
     return exit_code(judgement.health)
 
 

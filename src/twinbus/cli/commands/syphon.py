@@ -33,6 +33,7 @@ from twinbus.cli.namespaces import (
     seconds,
 )
 from twinbus.cli.record import LedgerFolder, record_in
+from twinbus.cli.say import note, say
 from twinbus.cli.screens import screen_for
 from twinbus.errors import OptionsError, TwinbusError
 
@@ -173,7 +174,7 @@ def syphon(
 
         with Bar("looking through the backlog"):
             found = asyncio.run(_look(ends, options))
-        typer.echo(json_text(found.as_dict()) if as_json else survey_text(found, datetime.now(UTC)))
+        say(json_text(found.as_dict()) if as_json else survey_text(found, datetime.now(UTC)))
         raise typer.Exit(ExitCode.DONE if found.doubt is None else ExitCode.NOT_ALL)
     raise typer.Exit(asyncio.run(_bring_home(ends, options, wishes)))
 
@@ -255,11 +256,11 @@ async def _bring_home(ends: Ends, options: SyphonOptions, wishes: Wishes) -> int
             ending, progress = await homecoming.run(look)
     if wishes.as_json:
         said = {"event": "finished", "ending": ending.value} | progress.as_dict() | aftermath._asdict()
-        typer.echo(json_text(said))
+        say(json_text(said))
     else:
         notes = notes_of(aftermath.quarantined, aftermath.extra_queues, aftermath.doubts)
         is_choice = options.entities is not None or options.enqueued_before is not None
-        typer.echo(result_text(ending, progress, notes, is_choice=is_choice))
+        say(result_text(ending, progress, notes, is_choice=is_choice))
     if homecoming.problem is not None:
         raise not_in_order(homecoming.problem)
     raise_if_unknown(names if options.until_empty else None, ends.names.primary)
@@ -300,13 +301,13 @@ def _tell_unknown(names: EntityCheck | None, ends: Ends, options: SyphonOptions)
     if text is not None and options.until_empty:
         raise TwinbusError(text)
     if text is not None:
-        typer.echo(f"twinbus: {text}", err=True)
+        note(text)
 
 
 def _screen(wishes: Wishes, names: Names) -> Screen:
     screen = screen_for(wishes.as_json)
     if wishes.metrics_file is not None:
-        screen.add(MetricsFile(wishes.metrics_file, names, lambda text: typer.echo(f"twinbus: {text}", err=True)))
+        screen.add(MetricsFile(wishes.metrics_file, names, note))
     return screen
 
 

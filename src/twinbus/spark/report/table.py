@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
+from twinbus.plain_text import LINE_LENGTH_MAX, harmless
+
 
 def table(
     heads: Sequence[str],
@@ -18,7 +20,7 @@ def table(
     """Columns in `text` are not numbers, those in `long` may take several lines; with `total` the last row is one."""
 
     def cell(tag: str, at: int, value: object) -> str:
-        shown = f"{value:,}" if isinstance(value, int) else str(value)
+        shown = f"{value:,}" if isinstance(value, int) else harmless(str(value)[:LINE_LENGTH_MAX], "\n")
         kinds = " ".join(kind for kind, chosen in (("text", text), ("long", long)) if at in chosen)
         mark = f' class="{kinds}"' if kinds else ""
         return f"<{tag}{mark}>{escape(shown)}</{tag}>"

@@ -1,0 +1,99 @@
+"""Texts of others, made harmless before they are shown: a terminal obeys what it is shown, and names may be hostile.
+
+Everything that a command writes for people goes through `shown` or `on_one_line`, every line of a log through
+`LogLines`. JSON needs neither: it has an escape for every character that is not ASCII.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable
+
+MARK = "\N{MIDDLE DOT}"
+"""Stands for a character that cannot be shown."""
+LINE_LENGTH_MAX = 2_000
+"""Characters of a text on one line; the rest is left out, and an ellipsis says so."""
+HIDDEN = "***"
+
+_SECRET = re.compile(r"(?i)\b(SharedAccessKey|SharedAccessSignature|AccountKey|sig)(\s*=\s*|%3D)[^\s;&,'\"\\]+")
+_KEY_LIKE = re.compile(r"(?<![A-Za-z0-9+/=])[A-Za-z0-9+/]{43}=(?![A-Za-z0-9+/=])")
+"""32 bytes in base64: what the keys of the service look like."""
+_SIGNED = re.compile(r"(?i)(SharedAccessSignature) sr=[^\s;'\"\\]+")
+
+
+def harmless(text: str, kept: str = "") -> str:
+    """The text with a mark for everything that cannot be printed; characters in `kept` stay.
+
+    Not printable are control characters (also those of ANSI escapes), characters that turn the direction of writing
+    around, line breaks of every kind, and lone surrogates.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() or letter in kept else MARK for letter in text)
+
+
+def on_one_line(text: str, length_max: int = LINE_LENGTH_MAX) -> str:
+    """The same on one line and not too long, with one space wherever there was any."""
+    line = harmless(" ".join(text[: 4 * length_max].split()))
+    return line if len(line) <= length_max else f"{line[:length_max]}..."
+
+
+def without(text: str, secrets: Iterable[str]) -> str:
+    for secret in secrets:
+        text = text.replace(secret, HIDDEN)
+    return text
+
+
+def without_keys(text: str, secrets: Iterable[str] = ()) -> str:
+    """The text without keys and signatures: those after their names, those that look like one, and these `secrets`."""
+    text = _SIGNED.sub(rf"\1={HIDDEN}", without(text, secrets))
+    text = _SECRET.sub(rf"\1={HIDDEN}", text)
+    return _KEY_LIKE.sub(HIDDEN, text)
+
+
+def shown(text: str) -> str:
+    """Lines for a terminal: nothing in them moves its cursor or changes its colours."""
+    return harmless(text, "\n\t")
+
+
+LINES_ALIKE_MAX = 10
+"""Of lines that differ only in their values, so many are written in a span of time; the rest is counted."""
+SPAN_S = 60.0
+KINDS_REMEMBERED = 1_000
+
+
+class LogLines(logging.Formatter):
+    """Every record is one line; a traceback follows it, indented, so that no text in it can pass for a line."""
+
+    def __init__(self, prefix: str) -> None:
+        super().__init__()
+        self._prefix = prefix
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = self._prefix + on_one_line(without_keys(record.getMessage()))
+        if record.exc_info:
+            trace = without_keys(self.formatException(record.exc_info))
+            line += "".join(f"\n    {harmless(each[:LINE_LENGTH_MAX])}" for each in trace.splitlines())
+        return line
+
+
+class RateLimit(logging.Filter):
+    """Keeps a peer from filling a log: of lines alike a few a minute are written, and then how many were left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: dict[tuple[str, str], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        alike = (record.name, str(record.msg))
+        if len(self._seen) > KINDS_REMEMBERED:
+            self._seen.clear()
+        began, count = self._seen.get(alike, (record.created, 0))
+        if not 0 <= record.created - began < SPAN_S:
+            left_out = count - LINES_ALIKE_MAX
+            if left_out > 0:
+                record.msg, record.args = f"{record.getMessage()} (and {left_out:,} more like this were left out)", ()
+            began, count = record.created, 0
+        self._seen[alike] = (began, count + 1)
+        return count < LINES_ALIKE_MAX

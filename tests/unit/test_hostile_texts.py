@@ -1,0 +1,157 @@
+"""Texts that strangers choose reach terminals, logs and pages as text: they move no cursor and forge no line."""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from twinbus.cli import draw, incoming, say, screens
+from twinbus.cli.bars import Bar
+from twinbus.cli.commands import ledger as ledger_command
+from twinbus.cli.commands import pipeline
+from twinbus.cli.main import run
+from twinbus.client.news import News, NewsName
+from twinbus.ledger.events import Record
+from twinbus.ledger.reader import Problem
+from twinbus.ledger.stats import Stats, Tally
+from twinbus.ledger.verify import Coverage
+from twinbus.plain_text import LINES_ALIKE_MAX, LogLines, RateLimit, without_keys
+from twinbus.spark.report.table import table
+from twinbus.syphon.effects import Alert
+
+HOSTILE = (
+    "x\x1b[31mred\x1b]0;title\x07\x9b2J\u202etxet\u2066\r\nFORGED\n\rFORGED\x85FORGED\u2028FORGED\x00\x08"
+    "[bold red]markup[/][link=https://evil.example]here[/link]\ud800 " + "long " * 5_000
+)
+KEY = "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LXNlY3I="
+LENGTH_MAX = 25_000
+
+
+def record() -> Record:
+    return Record(
+        kind=HOSTILE, entity=HOSTILE, namespace=HOSTILE, queue=HOSTILE, message_ids=(HOSTILE,), outcome=HOSTILE,
+        condition=HOSTILE, reason=HOSTILE, v=1, process=HOSTILE, number=1, at_ms=0, monotonic_us=0, pid=1, host=HOSTILE,
+        program=HOSTILE,
+    )  # fmt: skip
+
+
+def stats_text() -> str:
+    counted = Stats(records=1)
+    counted.kinds[HOSTILE] = Tally()
+    counted.entities[HOSTILE] = defaultdict(Tally, {HOSTILE: Tally()})
+    return ledger_command._stats_text(counted)
+
+
+def verify_text() -> str:
+    return ledger_command._coverage_text(Coverage(1, 1, (), (Problem(Path("a"), "corrupt", HOSTILE),)))
+
+
+def report_lines() -> str:
+    row = {"verdict": "lost", "entity": HOSTILE, "message_id": HOSTILE, "first_ms": 0, "why": HOSTILE}
+    gap = SimpleNamespace(program=HOSTILE, process=HOSTILE, reason=HOSTILE)
+    found = SimpleNamespace(
+        reconciliation=SimpleNamespace(named=[row], named_count=1, count=lambda *_: 1),
+        coverage=SimpleNamespace(unknown=[gap], clocks=[HOSTILE]),
+        outages=[{"entity": HOSTILE, "failed_over_ms": 0, "recovered_ms": None}],
+    )
+    return "\n".join([*pipeline._missing(cast(Any, found)), *pipeline._outages(cast(Any, found))])
+
+
+def noted() -> str:
+    lines = io.StringIO()
+    with Bar("working", lines=lines) as bar:
+        bar.note(HOSTILE)
+        bar.say(HOSTILE)
+    return lines.getvalue()
+
+
+def above_the_bar() -> str:
+    lines = io.StringIO()
+    draw.HomeBar(lines).say(HOSTILE)
+    return lines.getvalue()
+
+
+def logged() -> str:
+    try:
+        raise ValueError(HOSTILE)
+    except ValueError:
+        facts = logging.LogRecord("a", logging.ERROR, "", 1, "broke: %s", (HOSTILE,), sys.exc_info())
+    return LogLines("twinbus: ").format(facts)
+
+
+SHOWN: dict[str, Callable[[], str]] = {
+    "an error": lambda: say.error_line(HOSTILE),
+    "a table": lambda: draw.table([("entity", "n"), (HOSTILE, 1)]),
+    "ledger tail": lambda: ledger_command._text_line(record()),
+    "ledger stats": stats_text,
+    "ledger verify": verify_text,
+    "a report": report_lines,
+    "a note beside a bar": noted,
+    "a line above a bar": above_the_bar,
+    "an alert of the syphon": lambda: screens.alert_line(Alert("queue_down", HOSTILE, HOSTILE)),
+    "a field of a message": lambda: incoming._word(HOSTILE),
+    "a log": logged,
+    "news in a log": lambda: str(News(NewsName.SUSPECT, HOSTILE, entity=HOSTILE, details={"ids": (HOSTILE,)})),
+}
+
+
+@pytest.mark.parametrize("place", SHOWN)
+def test_a_hostile_text_is_shown_as_text(place: str) -> None:
+    text = SHOWN[place]()
+    assert all(letter.isprintable() or letter == "\n" for letter in text)
+    assert not any(line.startswith("FORGED") for line in text.splitlines())
+    assert len(text) < LENGTH_MAX
+
+
+def test_markup_in_a_text_is_not_obeyed() -> None:
+    assert "[bold red]markup[/][link=https://evil.example]" in above_the_bar()
+
+
+def test_a_result_on_the_terminal_keeps_its_lines_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    say.say("one\x1b[2J\ntwo\tthree\u202e")
+    assert capsys.readouterr().out == "one\N{MIDDLE DOT}[2J\ntwo\tthree\N{MIDDLE DOT}\n"
+
+
+def test_a_hostile_argument_is_one_harmless_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["send", "orders", "x", "--primary", HOSTILE]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert said[:-1].isprintable()
+
+
+def test_a_page_shows_markup_as_text() -> None:
+    page = table(("entity",), [("<script>alert(1)</script>\u202e" + "long " * 5_000,)])
+    assert "<script>" not in page
+    assert "\u202e" not in page
+    assert len(page) < LENGTH_MAX
+
+
+def test_keys_and_signatures_are_hidden_in_every_form() -> None:
+    for text in (
+        f"Endpoint=sb://a/;SharedAccessKeyName=k;SharedAccessKey={KEY};EntityPath=b",
+        f"SharedAccessKey = {KEY}",
+        f"SharedAccessSignature sr=sb%3a%2f%2fa&sig={KEY[:-1]}%3d&se=1&skn=k",
+        f"SharedAccessSignature=SharedAccessSignature sr=a&sig={KEY}",
+        f"what is {KEY}?",
+    ):
+        assert KEY[:12] not in without_keys(text)
+    assert without_keys("sb://a/;SharedAccessKeyName=reader") == "sb://a/;SharedAccessKeyName=reader"
+
+
+def test_a_log_has_few_lines_alike_and_then_says_how_many_it_left_out() -> None:
+    limit, written = RateLimit(), []
+    for second in [*[0.0] * 1_000, 61.0]:
+        line = logging.LogRecord("a", logging.WARNING, "", 1, "peer %s", (second,), None)
+        line.created = second
+        if limit.filter(line):
+            written.append(line.getMessage())
+    assert len(written) == LINES_ALIKE_MAX + 1
+    assert written[-1] == "peer 61.0 (and 990 more like this were left out)"
