@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import base64
 import http.client
+import socket
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 from engine_client import EngineClient
 
 from twinbus.amqp.link import SendingLink
@@ -30,6 +33,9 @@ FAULTS: dict[str, dict[str, Any]] = {
     "unanswered": {},
     "late": {"delay": ENDLESS},
 }
+
+
+THROTTLES = {"busy_operations_per_second": 0.001, "busy_unwritten_bytes": 1}
 
 
 class Try(NamedTuple):
@@ -107,5 +113,36 @@ def test_who_has_not_the_right_gets_the_same_answer_whatever_is_wrong(tmp_path: 
             served.faults.add(fault, **parameters)
             assert dict(answers(served)) == usual, fault
             served.faults.clear()
+    with LocalNamespace(queues=["orders"], rules=RULES, limits=THROTTLES) as served:
+        with EngineClient(served.port, "sender", KEYS["sender"]) as client:
+            link = client.sender("orders")
+            assert isinstance(link, SendingLink)
+            assert "server-busy" in str([client.send(link, b"\x00\x53\x75\xa0\x01x") for _ in range(2)])
+        assert dict(answers(served)) == usual, "throttled"
     told = {record.kind for record in LedgerReader(tmp_path).records()}
     assert told <= {Kind.OPENED, Kind.CLOSED}, "nobody who may do nothing is in the ledger"
+
+
+NONSENSE = (
+    b"\x16\x03\x01\x00\x05hello",
+    b"GET /\x1b[31m HTTP/1.1\r\nHost: a\r\n\r\n",
+    b"POST /orders HTTP/9.9\r\n\xff\xfe: \x00\r\n\r\n",
+    b"PUT /orders HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    b"AMQP\x03\x01\x00\x00\x00\x00\x00\x09\x02\x01\x00\x00\xff",
+    b"AMQP\x00\x01\x00\x00\x00\x00\x00\x09\x02\x00\x00\x00\xff",
+)
+
+
+def test_a_stranger_writes_neither_into_the_log_nor_into_the_ledger(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with LocalNamespace(queues=["orders"], ledger=tmp_path) as served:
+        for nonsense in NONSENSE:
+            with socket.create_connection(("127.0.0.1", served.port), timeout=30) as peer:
+                peer.sendall(nonsense)
+                peer.shutdown(socket.SHUT_WR)
+                with suppress(ConnectionError):
+                    while peer.recv(4096):
+                        pass
+    assert caplog.messages == []
+    assert {record.kind for record in LedgerReader(tmp_path).records()} <= {Kind.OPENED, Kind.CLOSED}

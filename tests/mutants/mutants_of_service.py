@@ -161,6 +161,14 @@ SERVICE = (
     ),
     Mutant(
         "S8",
+        "namespace/door.py",
+        "        self._check_right(link, now_ms)\n        operation = Operation",
+        "        operation = Operation",
+        "a peer without the right learns which faults are set",
+        "test_who_has_not_the_right_gets_the_same_answer_whatever_is_wrong",
+    ),
+    Mutant(
+        "S8",
         "client/preparation.py",
         "return self.send if plan.sends else self.listen",
         "return self.send",

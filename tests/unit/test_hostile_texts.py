@@ -17,6 +17,7 @@ from twinbus.cli import draw, incoming, say, screens
 from twinbus.cli.bars import Bar
 from twinbus.cli.commands import ledger as ledger_command
 from twinbus.cli.commands import pipeline
+from twinbus.cli.commands.receive import Printer
 from twinbus.cli.main import run
 from twinbus.client.news import News, NewsName
 from twinbus.ledger.events import Record
@@ -118,6 +119,17 @@ def test_markup_in_a_text_is_not_obeyed() -> None:
 def test_a_result_on_the_terminal_keeps_its_lines_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
     say.say("one\x1b[2J\ntwo\tthree\u202e")
     assert capsys.readouterr().out == "one\N{MIDDLE DOT}[2J\ntwo\tthree\N{MIDDLE DOT}\n"
+
+
+@pytest.mark.parametrize(("is_terminal", "expected"), [(True, "a\N{MIDDLE DOT}[2J\n"), (False, "a\x1b[2J\n")])
+def test_a_body_is_written_as_it_is_except_to_a_terminal(
+    is_terminal: bool, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    monkeypatch.setattr(lines, "isatty", lambda: is_terminal)
+    monkeypatch.setattr(sys, "stdout", lines)
+    Printer("body").show(cast(Any, SimpleNamespace(body_type=SimpleNamespace(value="data"), body=[b"a\x1b[2J"])))
+    assert lines.buffer.getvalue().decode() == expected
 
 
 def test_a_hostile_argument_is_one_harmless_line(capsys: pytest.CaptureFixture[str]) -> None:

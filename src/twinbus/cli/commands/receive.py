@@ -22,6 +22,7 @@ from twinbus.cli.namespaces import Config, Credential, Primary, Timeout, one, se
 from twinbus.cli.receiving import Reception, Where, receiving_from
 from twinbus.cli.say import note
 from twinbus.errors import OptionsError, TwinbusError
+from twinbus.plain_text import shown
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
@@ -256,7 +257,10 @@ class Printer:
 
     def show(self, message: ServiceBusReceivedMessage) -> None:
         if self._form == "body":
-            data = incoming.body_bytes(message) + b"\n"
+            body = incoming.body_bytes(message)
+            if sys.stdout.isatty():  # a terminal would obey what is in it
+                body = shown(body.decode("utf-8", "replace")).encode()
+            data = body + b"\n"
         else:
             text = json_text(incoming.document(message)) if self._form == "json" else incoming.text_of(message)
             data = f"{text}\n".encode(errors="replace")
