@@ -17,6 +17,7 @@ from azure.core.exceptions import ResourceNotFoundError, ServiceRequestError
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, TransportType
 from azure.servicebus.exceptions import ServiceBusConnectionError
 from azure.servicebus.management import ServiceBusAdministrationClient
+from token_makers import python_token
 
 from twinbus.amqp.composites import encode_composite
 from twinbus.amqp.connection import Connection, Role
@@ -564,8 +565,9 @@ async def test_not_even_keep_alives_are_sent_in_silence(server: NamespaceServer)
 
 
 async def test_a_request_under_way_when_silence_falls_is_answered_after_it(server: NamespaceServer) -> None:
+    token = python_token("http://localhost/queue", ROOT_KEY_NAME, server.key, 2**32)
     async with peer_of(server) as http:
-        http.writer.write(HEAD + b"\r\n<entry>")
+        http.writer.write(HEAD + f"Authorization: {token}\r\n\r\n<entry>".encode())
         await wait_until(lambda: bool(server._http and server._http._voices))
         server.go_silent()
         http.writer.write(b" " * 93)

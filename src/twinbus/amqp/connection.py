@@ -175,6 +175,22 @@ class Connection:
         if self.account.is_over and not self.closed:
             self._fail(TOO_MUCH, self.late_events)
 
+    def forget(self) -> None:
+        """The socket is gone: keep nothing for the peer any more.
+
+        Sessions and links point at each other, so all that hangs on them would wait for the garbage collector.
+        """
+        self.closed = True
+        self._drop_sessions()
+        for session in self._sessions.values():
+            session.forget_links()
+        self._sessions.clear()
+        self._sessions_by_remote_channel.clear()
+        self._reader = FrameReader(self.limits.frame_bytes_max)
+        self._unfinished = self.remote_open = None
+        self.late_events.clear()
+        self.outbox.chunks.clear()
+
     def take_output(self) -> bytes:
         """The bytes to write to the socket now; b"" when there are none."""
         data = self.outbox.take()

@@ -198,6 +198,13 @@ class Session:
         link.unsent += last
         self.connection.account.queue(_cost(head, payload))
 
+    def forget_links(self) -> None:
+        """The connection is gone: links that somebody still knows are over, and the others are no more."""
+        self.waiting.clear()
+        self._links.clear()
+        self._links_by_remote_handle.clear()
+        self._attaching.clear()
+
     def forget_waiting(self, link: SendingLink) -> None:
         """Frames of a link that is gone are not sent any more."""
         if link.unsent:

@@ -155,6 +155,8 @@ class Wire(Voice, asyncio.BufferedProtocol):
         self._house.held_wires.discard(self)
         self._guest.leave()
         self.door.leave(self._house.clock())
+        self.connection.forget()
+        self._unheard.clear()
         self._house.settle_down()
 
     # --- called by the server ---

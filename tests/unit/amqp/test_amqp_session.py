@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from amqp_wire import Wire, attach_receiving, attach_sending, begin, link_flow, message, only, opened, payload_of
@@ -321,3 +324,18 @@ def test_the_handle_max_of_the_peer_is_kept() -> None:
     session.attach_sender("one", "q")
     with pytest.raises(AmqpError, match="1 links"):
         session.attach_sender("two", "q")
+
+
+def test_nothing_that_a_peer_held_waits_for_the_garbage_collector_when_it_is_gone() -> None:
+    wire = opened()
+    begin(wire)
+    incoming, outgoing = attach_receiving(wire), attach_sending(wire, handle=1)
+    wire.say(message(0, more=True), payload=b"x" * 1000)
+    held: list[weakref.ref[Any]] = [weakref.ref(incoming), weakref.ref(outgoing), weakref.ref(incoming.session)]
+    del incoming, outgoing
+    gc.disable()
+    try:
+        wire.connection.forget()
+        assert [each() for each in held] == [None, None, None]
+    finally:
+        gc.enable()

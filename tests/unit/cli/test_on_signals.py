@@ -7,7 +7,9 @@ import os
 import signal
 import socket
 import threading
+from pathlib import Path
 
+import twinbus
 from twinbus.cli.on_signals import on_signals
 
 WAIT_S = 30
@@ -44,3 +46,9 @@ async def test_afterwards_signals_do_what_they_did_by_default() -> None:
         pass
     assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_no_other_module_relies_on_the_pipe_that_wakes_the_loop() -> None:
+    sources = Path(twinbus.__file__).parent.rglob("*.py")
+    users = [path.name for path in sources if "add_signal_handler(" in path.read_text(encoding="utf-8")]
+    assert users == ["on_signals.py"]
