@@ -201,6 +201,14 @@ SERVICE = (
     ),
     Mutant(
         "S9",
+        "namespace/entities/session_queue.py",
+        "return super().stored_bytes + self.states.size_bytes",
+        "return super().stored_bytes",
+        "states of sessions do not count against the maximum size of a queue",
+        "test_states_count_against_the_maximum_size_also_after_a_restart_and_cleared_ones_do_not",
+    ),
+    Mutant(
+        "S9",
         "namespace/limits.py",
         "batch_messages_max: int = 4_500",
         "batch_messages_max: int = 4_501",

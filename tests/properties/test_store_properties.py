@@ -289,8 +289,16 @@ class StoreBesideModel(RuleBasedStateMachine):
     def rows_of(self, entity_id: int) -> list[MessageRow]:
         return [row for key, row in sorted(self.rows.items()) if key[0] == entity_id]
 
+    def state_sizes(self, entity_id: int) -> list[int]:
+        puts = [put for key, put in self.states.items() if key[0] == entity_id]
+        return [len(put.session_id.encode()) + len(put.state) for put in puts if put.state is not None]
+
     def loaded_as_modelled(self) -> None:
-        summaries = {one: summary(self.rows_of(one), following) for one, following in self.next_sequences.items()}
+        summaries = {
+            one: summary(self.rows_of(one), following)._replace(states=len(sizes), state_bytes=sum(sizes))
+            for one, following in self.next_sequences.items()
+            for sizes in [self.state_sizes(one)]
+        }
         entities = tuple(row for _, row in sorted(self.entities.items()))
         assert self.store.load() == StoredNamespace(entities, summaries, self.next_entity_id, self.number)
 

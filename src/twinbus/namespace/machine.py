@@ -7,7 +7,7 @@ write, replies and reads go out as values. The same machine runs in the server a
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, TypeVar
 
 from twinbus.errors import EntityNotFound, InternalError, NamespaceError, NotAllowed, OptionsError
@@ -64,6 +64,7 @@ from twinbus.namespace.store.api import (
     ReadRequest,
     RowsRead,
     SessionsRead,
+    StateGrowth,
     StateRead,
     StoredNamespace,
 )
@@ -278,6 +279,13 @@ class NamespaceMachine:
         queue = self._find_sessions(command.path, step)
         queue.set_state(command.session_id, command.state, now_ms, step, holder=command.holder)
         step.replies.append(Done(command.origin))
+
+    def states_written(self, number: int, states: Iterable[StateGrowth]) -> None:
+        """Count what the store says about states of sessions, after everything up to this change set is stored."""
+        for entity_id, count, size_bytes in states:
+            queue = self.registry.by_id(entity_id)
+            if isinstance(queue, SessionQueue):
+                queue.states.written(number, count, size_bytes)
 
     # --- commands that need rows from disk ---
 

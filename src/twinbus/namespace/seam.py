@@ -117,8 +117,10 @@ class CommitSeam:
     def report(self, report: Report, now_ms: int) -> None:
         """Take in what the store says."""
         match report:
-            case Committed(number):
+            case Committed(number, states):
                 self._commit(number, now_ms)
+                if self.failure is None and number > self._loaded:  # older ones were counted when it was loaded
+                    self.machine.states_written(number, states)
             case RowsRead() | SessionsRead() | StateRead() | IdsRead():
                 self._take_read(report, now_ms)
             case ReadFailed(request, reason):

@@ -27,6 +27,7 @@ from twinbus.namespace.store.api import (
     Report,
     RowRequest,
     RowsRead,
+    StateGrowth,
     StoredNamespace,
 )
 from twinbus.namespace.store.memory import MemoryStore
@@ -52,16 +53,16 @@ class Disk:
     def _keep(self, report: Report) -> None:
         self._last = report
 
-    def write(self, number: int, changes: tuple[Change, ...]) -> list[MessageRow]:
-        """Make a change set durable; returns the rows it removes."""
+    def write(self, number: int, changes: tuple[Change, ...]) -> tuple[list[MessageRow], tuple[StateGrowth, ...]]:
+        """Make a change set durable; returns the rows it removes, and what has become of states."""
         deletes = (change for change in changes if isinstance(change, DeleteMessages))
         removed = [row for each in deletes for row in self.read(NamedRows(each.entity_id, each.sequences)).rows]
         self.paths |= {change.row.entity_id: change.row.path for change in changes if isinstance(change, PutEntity)}
         self._rows.submit(number, changes)
         self._rows.commit()
-        if isinstance(self._last, CommitFailed):
-            raise BrokenContract(self._last.reason)
-        return removed
+        if not isinstance(self._last, Committed):
+            raise BrokenContract(self._last.reason if isinstance(self._last, CommitFailed) else "no commit")
+        return removed, self._last.states
 
     def read(self, request: RowRequest) -> RowsRead:
         """The rows as of now."""
@@ -150,10 +151,13 @@ class SimulatedStore:
         """Write the next so many sets; the report about them waits."""
         if not count:
             return
+        states: tuple[StateGrowth, ...] = ()
         for _ in range(count):
             number, changes = self.waiting.popleft()
-            self.unreported.append((number, self.disk.write(number, changes)))
-        self.reports.append(Committed(number))
+            removed, grown = self.disk.write(number, changes)
+            self.unreported.append((number, removed))
+            states += grown
+        self.reports.append(Committed(number, states))
 
     def fail_commit(self) -> None:
         """The next set cannot be written, nor any after it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import NamedTuple
 
-from twinbus.namespace.store.api import Change, DropEntity, InsertMessages, MessageRow, PutEntity
+from twinbus.namespace.store.api import Change, DropEntity, InsertMessages, MessageRow, PutEntity, StateGrowth
 from twinbus.sim.disk import Disk
 
 
@@ -25,8 +25,8 @@ class Archive(Disk):
         """Entities that were deleted."""
         self._paths: dict[int, str] = {}
 
-    def write(self, number: int, changes: tuple[Change, ...]) -> list[MessageRow]:
-        removed = super().write(number, changes)
+    def write(self, number: int, changes: tuple[Change, ...]) -> tuple[list[MessageRow], tuple[StateGrowth, ...]]:
+        written = super().write(number, changes)
         for change in changes:
             match change:
                 case InsertMessages(rows):
@@ -36,7 +36,7 @@ class Archive(Disk):
                     self._paths[row.entity_id] = row.path
                 case DropEntity(entity_id):
                     self.dropped.add(entity_id)
-        return removed
+        return written
 
     def missing(self, now_ms: int) -> list[Copy]:
         """Copies that are no longer there though their entity is and their time is not over: messages were lost."""

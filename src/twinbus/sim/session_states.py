@@ -15,6 +15,7 @@ from twinbus.namespace.commands import (
     ReceiveMode,
     SetSessionState,
 )
+from twinbus.namespace.entities.session_queue import SessionQueue
 from twinbus.namespace.entities.settings import QueueSettings
 from twinbus.namespace.machine import NamespaceMachine
 from twinbus.namespace.replies import Done, ReceiverLost, Refused, Reply, SessionAccepted, SessionStateFound
@@ -136,7 +137,13 @@ class SessionStates(Concern):
 
     def look(self, machine: NamespaceMachine) -> None:
         """What is stored is what was set; whatever was in doubt is decided."""
-        entity_id = machine.registry.find_queue(QUEUE).entity_id
+        queue = machine.registry.find_queue(QUEUE)
+        entity_id = queue.entity_id
+        assert isinstance(queue, SessionQueue)
+        stored = self.place.disk.stored().summaries[entity_id]
+        counted = (queue.states.count, queue.states.size_bytes)
+        there = (stored.states, stored.state_bytes)
+        check(counted == there, f"states are counted as {counted}, and {there} are stored (how many, bytes)")
         for name in NAMES:
             read = self.place.disk.answer(SessionStateOf(entity_id, name))
             assert isinstance(read, StateRead)

@@ -46,6 +46,7 @@ from twinbus.namespace.store.api import (
     SessionRows,
     SessionsRead,
     SessionStateOf,
+    StateGrowth,
     StateRead,
     Store,
     StoredNamespace,
@@ -252,6 +253,30 @@ class StoreContract:
         again.commit(PutSessionState(1, "a", b"three", 4))
         again.commit(DropEntity(1))
         assert self.state(again, "a") is None
+
+    def test_a_commit_says_how_much_more_states_there_are_and_a_summary_how_many(self, orders: WatchedStore) -> None:
+        def growth() -> StateGrowth:
+            report = orders.reports[-1]
+            assert isinstance(report, Committed)
+            (grown,) = report.states
+            return grown
+
+        orders.commit(PutEntity(entity(2)), PutSessionState(1, "a\0\u00e4", bytes(10), 1))
+        assert growth() == StateGrowth(1, 1, 4 + 10)
+        orders.commit(PutSessionState(1, "b", bytes(100), 1), PutSessionState(1, "a\0\u00e4", b"", 2))
+        assert growth() == StateGrowth(1, 1, 101 - 10)
+        assert self.reopened(orders).loaded.summaries[1][-2:] == (2, 4 + 101)
+
+    def test_states_that_are_replaced_or_cleared_are_counted_off(self, orders: WatchedStore) -> None:
+        orders.commit(PutEntity(entity(2)), PutSessionState(1, "a", bytes(10), 1), PutSessionState(2, "a", b"x", 1))
+        orders.commit(
+            PutSessionState(1, "a", None, 2), PutSessionState(1, "c", None, 2), PutSessionState(2, "b", b"", 1)
+        )
+        report = orders.reports[-1]
+        assert isinstance(report, Committed)
+        assert set(report.states) == {StateGrowth(1, -1, -11), StateGrowth(2, 1, 1)}
+        summaries = self.reopened(orders).loaded.summaries
+        assert (summaries[1][-2:], summaries[2][-2:]) == ((0, 0), (2, 3))
 
     # --- ids of messages
 

@@ -10,6 +10,7 @@ from namespace_bench import START_MS, Bench, names
 from twinbus.amqp import sections
 from twinbus.amqp.sections import Header, PropertyField
 from twinbus.errors import (
+    ArgumentError,
     EntityNotFound,
     LockLost,
     MessageNotFound,
@@ -435,6 +436,69 @@ def test_renewals_and_waits_that_are_over_are_forgotten(bench: Bench) -> None:
 def test_a_state_has_a_bound(bench: Bench) -> None:
     accept(bench, "a")
     assert isinstance(bench.refusal(SetSessionState(ORDERS, "a", bytes(300_000))), QuotaExceeded)
+
+
+def fill_with_states(bench: Bench) -> list[str]:
+    """Set states until one is refused; returns whose were taken."""
+    taken: list[str] = []
+    while True:
+        name = f"session {len(taken)}"
+        accept(bench, name)
+        said = bench.ask(SetSessionState(ORDERS, name, bytes(250_000)))
+        if isinstance(said, Refused):
+            assert isinstance(said.error, QuotaExceeded)
+            return taken
+        taken.append(name)
+
+
+def test_states_count_against_the_maximum_size_also_after_a_restart_and_cleared_ones_do_not() -> None:
+    bench = Bench(QueueSettings(requires_session=True, lock_ms=LOCK_MS, max_size_mb=1))
+    names = fill_with_states(bench)
+    assert len(names) == 4
+    assert bench.queue.stored_bytes == sum(len(name) + 250_000 for name in names)
+    large = message("1")._replace(payload=bytes(100_000))
+    assert isinstance(bench.refusal(Send(ORDERS, (large,))), QuotaExceeded)
+    bench.restart()
+    assert isinstance(bench.refusal(Send(ORDERS, (large,))), QuotaExceeded)
+    accept(bench, names[0])
+    assert isinstance(bench.refusal(SetSessionState(ORDERS, names[0], bytes(250_000))), QuotaExceeded)
+    bench.ask(SetSessionState(ORDERS, names[0], None))
+    bench.ask(SetSessionState(ORDERS, names[0], bytes(200_000)))
+    bench.ask(SetSessionState(ORDERS, names[0], bytes(10)))
+    bench.send(large)
+
+
+def test_a_state_that_is_being_written_counts(bench: Bench) -> None:
+    accept(bench, "a")
+    bench.do(SetSessionState(ORDERS, "a", bytes(100)))
+    bench.do(SetSessionState(ORDERS, "a", bytes(50)))
+    assert bench.queue.stored_bytes == 101 + 51, "what they replace is not known yet"
+    bench.commit()
+    assert bench.queue.stored_bytes == 51
+
+
+def test_a_queue_that_is_full_of_messages_takes_states() -> None:
+    bench = Bench(QueueSettings(requires_session=True, lock_ms=LOCK_MS, max_size_mb=1))
+    bench.send(message("1")._replace(payload=bytes(1_048_576)))
+    accept(bench, "a")
+    assert isinstance(bench.ask(SetSessionState(ORDERS, "a", b"half way")), Done), "or it might never be emptied"
+
+
+def test_an_entity_has_so_many_states_and_no_more(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("twinbus.namespace.entities.state_account.STATES_MAX", 2)
+    for name in ("a", "b", "c"):
+        accept(bench, name)
+    bench.ask(SetSessionState(ORDERS, "a", b""))
+    bench.ask(SetSessionState(ORDERS, "b", b""))
+    assert isinstance(bench.refusal(SetSessionState(ORDERS, "c", b"")), QuotaExceeded)
+    bench.ask(SetSessionState(ORDERS, "a", None))
+    assert isinstance(bench.ask(SetSessionState(ORDERS, "c", b"")), Done)
+
+
+def test_a_session_id_is_no_longer_than_one_that_a_message_has(bench: Bench) -> None:
+    accept(bench, "x" * 128)
+    command = AcceptSession(next(_receivers), ORDERS, ReceiveMode.PEEK_LOCK, "x" * 129, 0)
+    assert isinstance(bench.refusal(command), ArgumentError)
 
 
 def test_sessions_are_listed_by_messages_or_by_their_state(bench: Bench) -> None:

@@ -15,10 +15,10 @@ from heapq import heapify, heappop, heappush
 from typing import Any, NamedTuple
 
 from twinbus.errors import (
+    ArgumentError,
     NamespaceError,
     NotAllowed,
     OperationTimedOut,
-    QuotaExceeded,
     ServerBusy,
     SessionCannotBeLocked,
     SessionLockLost,
@@ -28,8 +28,9 @@ from twinbus.namespace.entities.loans import Loan
 from twinbus.namespace.entities.queue import Queue
 from twinbus.namespace.entities.receivers import Receiver
 from twinbus.namespace.entities.shelf import EntityContext, earlier
+from twinbus.namespace.entities.state_account import StateAccount
 from twinbus.namespace.entities.window import Window
-from twinbus.namespace.message import Arrival
+from twinbus.namespace.message import NAME_LENGTH_MAX, Arrival
 from twinbus.namespace.replies import ReceiverLost, Refused, SessionAccepted, Step
 from twinbus.namespace.store.api import (
     DueRows,
@@ -42,9 +43,9 @@ from twinbus.namespace.store.api import (
     SessionRows,
     SessionsRead,
     WaitingSessions,
+    state_size,
 )
 
-STATE_BYTES_MAX = 256 * 1024
 WAITERS_MAX = 10_000
 NAMES_PER_READ = 50
 _FOR_EVER_MS = 2**62
@@ -87,6 +88,7 @@ class SessionQueue(Queue):
     ) -> None:
         super().__init__(row, summary, context, committed=committed, dead_letter=dead_letter)
         self.sessions: dict[str, Session] = {}
+        self.states = StateAccount(summary.states, summary.state_bytes)
         self.unwritten_states: dict[str, int] = {}
         """By session: the change set that writes its state."""
         self._by_receiver: dict[int, Session] = {}
@@ -104,6 +106,11 @@ class SessionQueue(Queue):
         self._look_after = 0
         """The change set that has to be committed before it."""
         self._is_looking = False
+
+    @property
+    def stored_bytes(self) -> int:
+        """What counts against the queue's maximum size: states of sessions too."""
+        return super().stored_bytes + self.states.size_bytes
 
     @property
     def held_rows(self) -> int:
@@ -159,6 +166,8 @@ class SessionQueue(Queue):
         """Give a receiver the session it wants, now or when there is one."""
         waiter = Waiter(receiver, now_ms + command.wait_ms, command.origin)
         name = command.session_id
+        if name is not None and len(name) > NAME_LENGTH_MAX:
+            raise ArgumentError(f"a session id has at most {NAME_LENGTH_MAX} characters, got {len(name)}")
         if name is None:
             if len(self._waiters) >= WAITERS_MAX:
                 raise ServerBusy(f"{WAITERS_MAX} receivers wait for a session already; try again later")
@@ -370,8 +379,10 @@ class SessionQueue(Queue):
     def set_state(self, name: str, state: bytes | None, now_ms: int, step: Step, *, holder: int | None = None) -> None:
         """Keep something about a session that somebody, or this receiver, has."""
         self.check_held(name, now_ms, holder)
-        if state is not None and len(state) > STATE_BYTES_MAX:
-            raise QuotaExceeded(f"the state of a session has at most {STATE_BYTES_MAX} bytes, got {len(state)}")
+        if state is not None:  # whatever its messages take: whoever keeps a state must be able to empty a full queue
+            size_bytes = state_size(name, state)
+            self.states.check(self.row.path, state, size_bytes, self.size_bytes_max)
+            self.states.write(step.number, size_bytes)
         step.changes.append(PutSessionState(self.entity_id, name, state, now_ms))
         self._after(step)
         self.unwritten_states[name] = step.number

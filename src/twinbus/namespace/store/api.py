@@ -82,6 +82,10 @@ class EntitySummary(NamedTuple):
     """Earliest `due_at_ms` of the SCHEDULED rows."""
     next_sequence: int
     """One more than the highest sequence ever committed for the entity, also if that row is gone; at first 1."""
+    states: int = 0
+    """How many of its sessions have a state."""
+    state_bytes: int = 0
+    """The sum of their `state_size`."""
 
 
 class StoredNamespace(NamedTuple):
@@ -136,6 +140,11 @@ class PutSessionState(NamedTuple):
     session_id: str
     state: bytes | None
     updated_at_ms: int
+
+
+def state_size(session_id: str, state: bytes) -> int:
+    """What the state of a session takes: its bytes, and those of the session's name."""
+    return len(session_id.encode()) + len(state)
 
 
 class NoteMessageIds(NamedTuple):
@@ -291,8 +300,18 @@ ReadRequest = RowRequest | SessionRequest | KnownIds
 # --- reports ---------------------------------------------------------------------------------------
 
 
+class StateGrowth(NamedTuple):
+    """How many more states of sessions an entity has than before, and how many more bytes; both may be negative."""
+
+    entity_id: int
+    states: int
+    size_bytes: int
+
+
 class Committed(NamedTuple):
     number: int
+    states: tuple[StateGrowth, ...] = ()
+    """For every entity whose states were put, at least one entry."""
 
 
 class CommitFailed(NamedTuple):

@@ -24,6 +24,8 @@ from twinbus.namespace.store.api import (
     PutEntity,
     PutSessionState,
     ReplaceMessage,
+    StateGrowth,
+    state_size,
 )
 
 Key = tuple[int, int]
@@ -186,6 +188,19 @@ class NetEffect:
         self.dropped.add(change.entity_id)
         self.entities.pop(change.entity_id, None)
         self.next_sequences.pop(change.entity_id, None)
+
+    def state_growth(self, stored: Iterable[tuple[int, int, int]]) -> tuple[StateGrowth, ...]:
+        """What putting `states` changes; `stored` has entity, number and size of what is stored for those sessions."""
+        grown = {entity_id: [0, 0] for entity_id, _ in self.states if entity_id not in self.dropped}
+        for entity_id, count, size_bytes in stored:
+            if entity_id in grown:
+                grown[entity_id][0] -= count
+                grown[entity_id][1] -= size_bytes
+        for (entity_id, session_id), change in self.states.items():
+            if change.state is not None and entity_id in grown:
+                grown[entity_id][0] += 1
+                grown[entity_id][1] += state_size(session_id, change.state)
+        return tuple([StateGrowth(entity_id, *by) for entity_id, by in grown.items()])
 
     def shared(self) -> list[list[Key]]:
         """The keys of rows, in groups of at least two, that are stored with one payload."""

@@ -42,6 +42,7 @@ from twinbus.namespace.store.api import (
     StateRead,
     StoredNamespace,
     WaitingSessions,
+    state_size,
 )
 from twinbus.namespace.store.effect import ChangeRefused, Counters, NetEffect
 
@@ -143,9 +144,15 @@ class MemoryStore:
         self._failed = False
         self._next_number = self._counters.last_number + 1
         sequences = self._counters.next_sequences
-        summaries = {entity_id: self._rows[entity_id].summary(at) for entity_id, at in sequences.items()}
+        summaries = {entity_id: self._summary(entity_id, at) for entity_id, at in sequences.items()}
         entities = tuple(self._entities[entity_id] for entity_id in sorted(self._entities))
         return StoredNamespace(entities, summaries, self._counters.next_entity_id, self._counters.last_number)
+
+    def _summary(self, entity_id: int, next_sequence: int) -> EntitySummary:
+        puts = self._states.get(entity_id, {}).values()
+        size_bytes = sum(state_size(put.session_id, put.state or b"") for put in puts)
+        summary = self._rows[entity_id].summary(next_sequence)
+        return summary._replace(states=len(puts), state_bytes=size_bytes)
 
     def start(self, report: Callable[[Report], None]) -> None:
         """Send reports there from now on, from inside the calls that cause them."""
@@ -185,9 +192,10 @@ class MemoryStore:
         except ChangeRefused as refusal:
             self._refuse(taken[0][0], str(refusal))
             return
+        states = effect.state_growth(self._stored_states(effect))
         self._apply(effect)
         self._counters.advance(taken[-1][0], effect)
-        self._tell(Committed(taken[-1][0]))
+        self._tell(Committed(taken[-1][0], states))
 
     def fail(self, reason: str) -> None:
         """Behave as if the disk had refused the waiting sets, or the next one if none waits."""
@@ -205,6 +213,12 @@ class MemoryStore:
         for entity_id, sequence in effect.doubtful:
             if entity_id in self._rows and sequence in self._rows[entity_id].by_sequence:
                 raise ChangeRefused(f"row {sequence} of entity {entity_id} is stored already")
+
+    def _stored_states(self, effect: NetEffect) -> Iterator[tuple[int, int, int]]:
+        for entity_id, session_id in effect.states:
+            put = self._states.get(entity_id, {}).get(session_id)
+            if put is not None:
+                yield entity_id, 1, state_size(session_id, put.state or b"")
 
     def _apply(self, effect: NetEffect) -> None:
         for entity_id, sequence in effect.removed:

@@ -12,7 +12,14 @@ from itertools import chain
 from typing import Any
 
 from twinbus.errors import StoreDamaged
-from twinbus.namespace.store.api import EntityRow, EntitySummary, MessageRow, PutSessionState, StoredNamespace
+from twinbus.namespace.store.api import (
+    EntityRow,
+    EntitySummary,
+    MessageRow,
+    PutSessionState,
+    StateGrowth,
+    StoredNamespace,
+)
 from twinbus.namespace.store.connection import Connection, execute, first_value, roll_back
 from twinbus.namespace.store.effect import ChangeRefused, Counters, Key, NetEffect
 
@@ -34,6 +41,10 @@ class BulkStatement:
         """Run over all rows, in few large pieces; the sum of the numbers that the pieces returned."""
         pieces = self._pieces(rows)
         return sum(found for text, piece in pieces for (found,) in connection.execute(text, piece))
+
+    def fetch(self, connection: Connection, rows: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
+        """Run over all rows; what the pieces returned."""
+        return [found for text, piece in self._pieces(rows) for found in execute(connection, text, piece)]
 
     def run_counting(self, connection: Connection, rows: Sequence[Sequence[Any]]) -> int:
         """Run over all rows; how many the pieces changed. What triggers changed is not counted."""
@@ -63,14 +74,28 @@ _COUNTERS = BulkStatement(
 )
 
 
-def write(connection: Connection, number: int, effect: NetEffect) -> None:
-    """Write an effect, inside the caller's transaction. Raises `ChangeRefused` when it does not fit what is stored."""
+_STATE_BYTES = "sum(length(cast(session_id as blob)) + length(state))"
+_STORED_STATES = BulkStatement(
+    f"""
+    select entity_id, count(*), {_STATE_BYTES} from (values {{rows}}) as wanted
+    cross join session_states on entity_id = column1 and session_id = column2 group by entity_id
+    """,  # noqa: S608 - made of constants only
+    columns=2,
+)
+
+
+def write(connection: Connection, number: int, effect: NetEffect) -> tuple[StateGrowth, ...]:
+    """Write an effect, inside the caller's transaction; returns how states of sessions have grown by it.
+
+    Raises `ChangeRefused` when it does not fit what is stored.
+    """
     if effect.removed:
         _delete(connection, sorted(effect.removed))
     if effect.doubtful and _COUNT.run(connection, effect.doubtful):
         raise ChangeRefused("a row to be stored has the key of one that is stored already")
     body_ids = _share(connection, effect) if effect.copies else {}
     _INSERT.run(connection, _as_columns(effect.rows.items(), body_ids))
+    grown = effect.state_growth(_STORED_STATES.fetch(connection, list(effect.states))) if effect.states else ()
     for state in effect.states.values():
         _put_state(connection, state)
     if effect.noted:
@@ -81,6 +106,7 @@ def write(connection: Connection, number: int, effect: NetEffect) -> None:
         _drop(connection, entity_id)
     counted = [(f"{_NEXT_SEQUENCE}{entity_id}", value) for entity_id, value in effect.next_sequences.items()]
     _COUNTERS.run(connection, [(_LAST_NUMBER, number), (_NEXT_ENTITY_ID, effect.next_entity_id), *counted])
+    return grown
 
 
 # By row, not by entity: SQLite would look through all that is left of the entity for the few that are to go.
@@ -144,12 +170,13 @@ def read_namespace(connection: Connection, counters: Counters) -> StoredNamespac
     _check_counted(entities, counters)
     totals = {row[0]: row[1:] for row in execute(connection, _TOTALS)}
     times = {row[0]: row[1:] for row in execute(connection, _FIRST_TIMES)}
+    states = {row[0]: row[1:] for row in execute(connection, _STATE_TOTALS)}
     summaries = {}
     for entity_id, next_sequence in counters.next_sequences.items():
         active, deferred, scheduled, size, first_active = totals.get(entity_id, (0, 0, 0, 0, None))
         expiry, due = times[entity_id]
         summaries[entity_id] = EntitySummary(
-            active, deferred, scheduled, size, first_active, expiry, due, next_sequence
+            active, deferred, scheduled, size, first_active, expiry, due, next_sequence, *states.get(entity_id, (0, 0))
         )
     return StoredNamespace(entities, summaries, counters.next_entity_id, counters.last_number)
 
@@ -159,6 +186,7 @@ _TOTALS = """
         min(case state when 0 then sequence end)
     from messages indexed by messages_by_key group by entity_id
 """
+_STATE_TOTALS = f"select entity_id, count(*), {_STATE_BYTES} from session_states group by entity_id"  # noqa: S608
 _FIRST_TIMES = """
     select entity_id,
         (select min(expires_at_ms) from messages as m

@@ -173,12 +173,12 @@ class Writer:
 
     def _commit(self, number: int, effect: NetEffect) -> None:
         execute(self._connection, "begin immediate")
-        write(self._connection, number, effect)
+        states = write(self._connection, number, effect)
         swept = self._sweep_along(number, effect)
         execute(self._connection, "commit")
         self._counters.advance(number, effect)
         self._sweeping = [*(one for one in self._sweeping if one != swept), *effect.dropped]
-        self._report(Committed(number))
+        self._report(Committed(number, states))
 
     def _sweep_along(self, number: int, effect: NetEffect) -> int | None:
         """Clean away a little in the transaction of others, who must not suffer when that fails."""
