@@ -14,7 +14,15 @@ from store_contract import MANY, WatchedStore, entity, insert, message, sequence
 from troubled_store import Trouble
 
 from twinbus.errors import StoreDamaged, StoreError
-from twinbus.namespace.store.api import DropEntity, HeadRows, InsertMessages, PutEntity, RangeRows, ReadFailed
+from twinbus.namespace.store.api import (
+    Committed,
+    DropEntity,
+    HeadRows,
+    InsertMessages,
+    PutEntity,
+    RangeRows,
+    ReadFailed,
+)
 from twinbus.namespace.store.connection import (
     CHECKPOINT_PAGES,
     PAGE_BYTES,
@@ -137,7 +145,7 @@ def test_a_listener_that_raises_does_not_stop_the_store(path: Path) -> None:
     store, heard = SqliteStore(path), Event()
 
     def listen(report: object) -> None:
-        if report == (2,):
+        if report == Committed(2):
             heard.set()
         raise RuntimeError("no")
 
