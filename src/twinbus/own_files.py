@@ -11,6 +11,7 @@ import errno
 import os
 import stat
 from pathlib import Path
+from typing import TextIO
 
 from twinbus.errors import StoreError
 
@@ -96,6 +97,11 @@ def write_report(path: Path, text: str) -> None:
     file = _open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     with os.fdopen(file, "w", encoding="utf-8") as opened:
         opened.write(text)
+
+
+def open_lock(path: Path) -> TextIO:
+    """Open a file that is only there to be locked, made if it is missing. Raises as `open_own` does."""
+    return os.fdopen(_open(path, os.O_WRONLY | os.O_CREAT, 0o666), "w")
 
 
 def _open(path: Path, flags: int, mode: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,13 @@ import pytest
 from twinbus import own_files
 from twinbus.errors import StoreError
 from twinbus.ledger import Event, Kind, Ledger
+from twinbus.ledger.expected import FILE, Presence, added
+from twinbus.namespace.certificates import CA_FILE, kept_identity, needed_names
 from twinbus.namespace.dump import DUMPS_FOLDER, write_dump
 from twinbus.namespace.home import KEY_FILE, RULE_KEYS_FILE, kept_key, kept_rule_keys, make_home
 from twinbus.namespace.store.sqlite import SqliteStore
 from twinbus.own_files import write_report
+from twinbus.spark.compaction.manifest import LOCK, held, write_whole
 
 
 def mode(path: Path) -> int:
@@ -89,6 +93,8 @@ def test_a_folder_of_somebody_else_is_refused_with_what_to_do(tmp_path: Path) ->
         make_home(tmp_path, "contoso")
 
 
+NAMES = needed_names("127.0.0.1")
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 OPENINGS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "key": (KEY_FILE, kept_key),
     "rule keys": (RULE_KEYS_FILE, lambda home: kept_rule_keys(home, ["reader"])),
@@ -96,6 +102,8 @@ OPENINGS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "log of the store": ("store.sqlite-wal", lambda home: SqliteStore(home / "store.sqlite").load()),
     "lock of the store": ("store.sqlite.lock", lambda home: SqliteStore(home / "store.sqlite").load()),
     "dumps": (DUMPS_FOLDER, lambda home: write_dump(home, "asked", {}, 0)),
+    "certificate": (CA_FILE, lambda home: kept_identity(home, NAMES, NOW)),
+    "lock of the reports": (LOCK, lambda home: held(home).__enter__()),
     "report": ("report.html", lambda home: write_report(home / "report.html", "x")),
 }
 
@@ -128,6 +136,9 @@ def test_a_link_of_ones_own_is_followed(tmp_path: Path) -> None:
 
 def test_a_link_in_the_place_of_a_draft_is_not_written_through(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("precious\n")
-    (tmp_path / "key.new").symlink_to(tmp_path / "precious")
+    for draft in ("key.new", f".{FILE}.new", "made.json.new"):
+        (tmp_path / draft).symlink_to(tmp_path / "precious")
     kept_key(tmp_path)
+    added(tmp_path, [Presence("host", "shop", 0, 0)])
+    write_whole(tmp_path / "made.json", b"{}")
     assert (tmp_path / "precious").read_text() == "precious\n"

@@ -121,6 +121,8 @@ class MetricsFile(Quiet):
     def _write(self, text: bytes) -> None:
         draft = self._file.with_name(f".{self._file.name}.{os.getpid()}.{threading.get_ident()}")
         try:
+            draft.unlink(missing_ok=True)  # a link must not be written through
+            draft.touch(exist_ok=False)
             draft.write_bytes(text)
             draft.replace(self._file)
         finally:

@@ -141,7 +141,9 @@ def added(directory: Path, present: Iterable[Presence]) -> list[Writer]:
         before = file.read_text(encoding="utf-8").rstrip("\n") + "\n\n" if file.exists() else ""
         texts = [f"[[writer]]\nhost = {_text(each.host)}\nprogram = {_text(each.program)}\n" for each in fresh]
         whole = file.with_name(f".{FILE}.new")
-        whole.write_text(before + "\n".join(texts), encoding="utf-8")
+        whole.unlink(missing_ok=True)  # a link must not be written through
+        with whole.open("x", encoding="utf-8") as opened:
+            opened.write(before + "\n".join(texts))
         whole.replace(file)
     return fresh
 

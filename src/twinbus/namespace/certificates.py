@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from twinbus.errors import StoreError
+from twinbus.own_files import refuse_foreign_link
 
 CA_FILE, CA_KEY_FILE = "ca.pem", "ca-key.pem"
 SERVER_FILE, SERVER_KEY_FILE = "server.pem", "server-key.pem"
@@ -92,6 +93,7 @@ def _authority_of_this_process() -> DevAuthority:
 
 
 def _kept_authority(home: Path, now: datetime) -> DevAuthority:
+    refuse_foreign_link(home / CA_FILE)
     if (home / CA_FILE).exists():
         kept = _read_authority(home)
         if now < kept.certificate.not_valid_after_utc - RENEW_BEFORE:
@@ -105,8 +107,8 @@ def _kept_authority(home: Path, now: datetime) -> DevAuthority:
 def _read_authority(home: Path) -> DevAuthority:
     ways_out = f"put back {CA_FILE} and {CA_KEY_FILE}, or remove both and let clients trust the new {CA_FILE}"
     try:
-        certificate = x509.load_pem_x509_certificate((home / CA_FILE).read_bytes())
-        key = private_key((home / CA_KEY_FILE).read_bytes())
+        certificate = x509.load_pem_x509_certificate(_read(home / CA_FILE))
+        key = private_key(_read(home / CA_KEY_FILE))
     except (OSError, ValueError, TypeError):
         raise StoreError(f"the certificate authority in {home} cannot be read: {ways_out}") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
@@ -117,8 +119,8 @@ def _read_authority(home: Path) -> DevAuthority:
 def _is_usable(home: Path, authority: DevAuthority, names: frozenset[str], now: datetime) -> bool:
     """Whether the server certificate in this folder is right, and will be for a while."""
     try:
-        certificate = x509.load_pem_x509_certificate((home / SERVER_FILE).read_bytes())
-        key = private_key((home / SERVER_KEY_FILE).read_bytes())
+        certificate = x509.load_pem_x509_certificate(_read(home / SERVER_FILE))
+        key = private_key(_read(home / SERVER_KEY_FILE))
         certificate.verify_directly_issued_by(authority.certificate)
         alternative = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (OSError, ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
@@ -213,6 +215,11 @@ def _pem(certificate: x509.Certificate) -> bytes:
 def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     plain = serialization.NoEncryption()
     return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
+
+
+def _read(path: Path) -> bytes:
+    refuse_foreign_link(path)
+    return path.read_bytes()
 
 
 def _write(path: Path, data: bytes, *, is_secret: bool = False) -> None:

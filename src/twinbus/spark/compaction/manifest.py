@@ -13,6 +13,7 @@ import msgspec
 from twinbus.errors import StoreDamaged, StoreError, StoreInUse, StoreTooNew
 from twinbus.ledger.disk import Disk
 from twinbus.ledger.endings import End
+from twinbus.own_files import open_lock
 from twinbus.spark.compaction.number_ranges import Range, joined
 from twinbus.spark.compaction.primaries import different
 
@@ -210,7 +211,8 @@ def write_whole(file: Path, data: bytes) -> None:
     """The file is as it was or has all of the data, after a power cut too. Raises `StoreError` if it is as it was."""
     fresh = file.with_name(f"{file.name}.new")
     try:
-        with fresh.open("wb") as opened:
+        fresh.unlink(missing_ok=True)  # of somebody who was interrupted; or a link, which must not be written through
+        with fresh.open("xb") as opened:
             opened.write(data)
             opened.flush()
             os.fsync(opened.fileno())
@@ -225,7 +227,7 @@ def held(store: Path) -> Iterator[None]:
     """The store is ours alone. Raises `StoreInUse` if another process compacts into it, or `StoreError`."""
     try:
         store.mkdir(parents=True, exist_ok=True)
-        file = (store / LOCK).open("w")
+        file = open_lock(store / LOCK)
     except OSError as error:
         raise StoreError(f"nothing can be written to {store}: {error.strerror}; choose another --store") from error
     with file:

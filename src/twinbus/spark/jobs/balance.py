@@ -20,6 +20,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from twinbus.errors import StoreDamaged, StoreError
 from twinbus.ledger.disk import Disk
+from twinbus.own_files import open_lock
 from twinbus.spark.compaction.manifest import Manifest, write_whole
 from twinbus.spark.compaction.primaries import homes
 
@@ -163,14 +164,14 @@ def trouble_in_a_line(store: Path) -> Iterator[None]:
 @contextmanager
 def read(store: Path) -> Iterator[None]:
     """Nobody removes files from the balance meanwhile."""
-    with (store / FOLDER / READERS).open("w") as file:
+    with open_lock(store / FOLDER / READERS) as file:
         fcntl.flock(file, fcntl.LOCK_SH)
         yield
 
 
 def sweep(store: Path, balance: Balance) -> None:
     """Remove files that do not count any more; another time if somebody may be reading them."""
-    with (store / FOLDER / READERS).open("w") as file:
+    with open_lock(store / FOLDER / READERS) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
