@@ -216,6 +216,15 @@ def test_a_namespace_without_queues_says_how_to_get_one(start: Start) -> None:
     assert "--queue NAME" in end(process)[2]
 
 
+def test_with_tls_only_it_says_what_clients_need_beside_the_string(start: Start) -> None:
+    process = start("--namespace", "contoso:0", "--memory", "--tls-only", "--queue", "orders")
+    string = next_line(process).split()[1]
+    _, _, err = end(process)
+    assert "UseDevelopmentEmulator" not in string
+    assert f"official clients need to trust {string.partition('TwinbusCA=')[2]} and" in err
+    assert "because they go to 5671" in err
+
+
 def test_a_reader_that_goes_away_is_no_traceback(start: Start) -> None:
     process = start("--namespace", "contoso:0", "--memory")
     assert process.stdout is not None
