@@ -83,6 +83,17 @@ def test_what_lies_in_a_backlog_queue_beyond_the_count_comes_home_and_is_news(bo
     assert len(both.primary.messages(both.orders)) == 3
 
 
+def test_what_is_for_an_entity_that_is_not_listed_stays_and_is_counted_and_news(both: Stage) -> None:
+    with both.bus(enable_syphon=True, syphon_entities=[both.orders.upper()]) as bus:
+        heard = Heard(bus)
+        fill(both.secondary.connection_string, both.backlog(0), letters_for("vault", 2) + letters_for(both.orders, 3))
+        wait_until(lambda: (syphon_of(bus).moved, syphon_of(bus).outside) == (3, 2))
+        assert heard.wait_for("not_listed").details["subject"] == "vault"
+        assert "2 for entities that are not listed stay" in str(bus.status())
+        assert "twinbus_pair_syphon_outside_total{" in bus.metrics_text()
+    assert len(both.in_backlog()) == 2
+
+
 def test_what_can_never_come_home_is_news(both: Stage) -> None:
     with both.bus(enable_syphon=True) as bus:
         heard = Heard(bus)

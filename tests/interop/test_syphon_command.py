@@ -107,12 +107,41 @@ def test_only_some_entities_and_only_what_is_older(spaces: NamespacePair, capsys
     fill(spaces.secondary.connection_string, QUEUES[0], letters_for("orders", 10) + letters_for("invoices", 10))
     assert run(["syphon", "--until-empty", "--count", "2", "--before", "1h"]) == 0
     assert capsys.readouterr().out.startswith("0 messages")
-    assert run(["syphon", "--until-empty", "--count", "2", "--entity", "INVOICES"]) == 0
-    out = capsys.readouterr().out
+    assert run(["syphon", "--until-empty", "--count", "2", "--entity", "INVOICES"]) == 3, "not all is home"
+    out, err = capsys.readouterr()
     assert out.startswith("10 messages")
-    assert out.endswith(": nothing of what was chosen is left in the backlog\n"), "it is not empty"
+    assert ": nothing of what was chosen is left in the backlog\n10 messages stay in the backlog, " in out
+    assert err.count("not listed: orders") == 1
     assert ids_at(spaces.primary, "orders") == []
     assert len(ids_at(spaces.secondary, QUEUES[0])) == 10
+
+
+def test_a_file_names_the_entities_and_what_is_for_others_stays_and_is_counted(
+    spaces: NamespacePair, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("entities.txt").write_text("# what the shop sends to\nInvoices  # in any case\n\n")
+    fill(spaces.secondary.connection_string, QUEUES[0], letters_for("orders", 3) + letters_for("invoices", 5))
+    wish = ["syphon", "--until-empty", "--count", "2", "--entities-file", "entities.txt", "--json"]
+    assert run([*wish, "--metrics-file", "numbers"]) == 3
+    said = json_lines(capsys.readouterr().out)
+    assert [each["subject"] for each in said if each.get("name") == "not_listed"] == ["orders"]
+    assert (said[-1]["moved"], said[-1]["outside"], said[-1]["outside_left"]) == (5, 3, 3)
+    numbers = dict(line.rsplit(" ", 1) for line in Path("numbers").read_text().splitlines() if line[0] != "#")
+    assert [value for name, value in numbers.items() if "syphon_outside_total" in name] == ["3.0"]
+    assert (len(ids_at(spaces.primary, "orders")), len(ids_at(spaces.secondary, QUEUES[0]))) == (0, 3)
+    assert run([*wish, "--entity", "orders"]) == 0, "both together"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"), [(None, "cannot be read: No such file"), (b"# none\n", "names no entity"), (b"\xff", "UTF-8")]
+)
+def test_a_file_that_names_nothing_is_refused(
+    spaces: NamespacePair, capsys: pytest.CaptureFixture[str], text: bytes | None, problem: str
+) -> None:
+    if text is not None:
+        Path("entities.txt").write_bytes(text)
+    assert run(["syphon", "--entities-file", "entities.txt"]) == 2
+    assert problem in capsys.readouterr().err
 
 
 def test_a_dry_run_tells_what_would_go_where_and_moves_nothing(

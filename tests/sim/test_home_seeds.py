@@ -16,6 +16,7 @@ from twinbus.sim.__main__ import main
 from twinbus.sim.runner import first_home_problem, run_home_seed
 from twinbus.syphon.letters import Held
 from twinbus.syphon.ordered_line import OrderedLine, line_key
+from twinbus.syphon.pace import Pace
 from twinbus.syphon.sequence import Entry, Sequence
 
 SEEDS, CHUNK = seed_count(90, 300), 30
@@ -34,6 +35,15 @@ def test_simulations_go_where_it_hurts() -> None:
         seen += run_home_seed(seed).seen
     for what in ("accepted by backlog", "news: recovered", "syphon: links lost", "syphon: destination_down", "crashes"):
         assert seen[what] > 20, what
+
+
+def test_what_is_for_an_entity_that_is_not_listed_stays_in_simulated_backlogs() -> None:
+    assert sum(run_home_seed(seed).seen["kept in the backlog"] for seed in range(30)) > 5
+
+
+def test_it_notices_when_nobody_keeps_to_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Pace, "allows", lambda *_: True)
+    assert "not on the list" in (problem_found() or "")
 
 
 def test_the_command_simulates_the_way_home(capsys: pytest.CaptureFixture[str]) -> None:

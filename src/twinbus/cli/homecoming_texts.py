@@ -28,6 +28,18 @@ def quarantine_text(count: int) -> str:
     return f"{many} in quarantine: twinbus syphon quarantine list shows, redrive sends home, discard throws away"
 
 
+def outside_text(count: int) -> str:
+    """Messages that nobody was told to move."""
+    from twinbus.syphon.look import OTHERS_MAX
+
+    many = f"{count:,} or more messages stay" if count >= OTHERS_MAX else f"{count:,} message{_stay(count)}"
+    return f"{many} in the backlog, for entities that were not named: twinbus syphon --dry-run shows which"
+
+
+def _stay(count: int) -> str:
+    return " stays" if count == 1 else "s stay"
+
+
 def _s(count: int) -> str:
     return " is" if count == 1 else "s are"
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from twinbus.cli.homecoming_texts import extra_text, quarantine_text
+from twinbus.cli.homecoming_texts import extra_text, outside_text, quarantine_text
 from twinbus.errors import TwinbusError
 
 if TYPE_CHECKING:
@@ -62,29 +62,34 @@ def raise_if_unknown(check: EntityCheck | None, primary: str) -> None:
         raise TwinbusError(text)
 
 
-async def not_home(ends: Ends, options: SyphonOptions, syphon: Syphon) -> tuple[int | None, str | None]:
-    """How many messages that were wanted are in quarantine; None: that cannot be told, and why."""
+async def not_home(ends: Ends, options: SyphonOptions, syphon: Syphon) -> tuple[int | None, int | None, str | None]:
+    """How many messages that were wanted are in quarantine, and how many in the backlog are for entities that were not
+    named; None: that cannot be told, and why."""
     from twinbus.syphon.line import Line
     from twinbus.syphon.linked import LineFailed
+    from twinbus.syphon.look import count_others
     from twinbus.syphon.pace import Pace
     from twinbus.syphon.quarantine import count_quarantined
 
     line = Line(ends.secondary, attempt_s=options.attempt_s, clock=lambda: int(time.monotonic() * 1000))
-    wants = Pace(options, 0).wants
+    pace, queues = Pace(options, 0), syphon.queues.indexes
     try:
         await line.open()
         try:
-            return await count_quarantined(line, ends.names.primary, syphon.queues.indexes, wants), None
+            quarantined = await count_quarantined(line, ends.names.primary, queues, pace.wants)
+            is_all = options.entities is None
+            return quarantined, 0 if is_all else await count_others(line, ends.names.primary, queues, pace.allows), None
         finally:
             await line.close()
     except LineFailed as error:
-        return None, f"whether messages are in quarantine cannot be told: {error.failure}"
+        return None, None, f"whether messages are in quarantine cannot be told: {error.failure}"
 
 
-def notes_of(quarantined: int | None, extra: Sequence[int], doubts: Sequence[str]) -> list[str]:
+def notes_of(quarantined: int | None, outside: int | None, extra: Sequence[int], doubts: Sequence[str]) -> list[str]:
     """Lines under the result of a run."""
     return [
         *([quarantine_text(quarantined)] if quarantined else []),
+        *([outside_text(outside)] if outside else []),
         *([extra_text(extra)] if extra else []),
         *doubts,
     ]

@@ -41,7 +41,13 @@ class Homecoming:
         self._dials: tuple[Dial, Dial] = standing.primary.dial(attempt_s), standing.secondary.dial(attempt_s)
         self._name = standing.pair.name
         self._pair = standing.pair
-        self._options = SyphonOptions(ttl=standing.options.ttl, attempt_s=attempt_s, order=standing.options.order)
+        options = standing.options
+        self._options = SyphonOptions(
+            ttl=options.ttl,
+            attempt_s=attempt_s,
+            order=options.order,
+            entities=None if options.syphon_entities is None else frozenset(options.syphon_entities),
+        )
         self._queue_count = standing.plan.queue_count
         self._ledger_folder = standing.options.ledger
         self._ledger: Ledger | None = None
@@ -233,6 +239,7 @@ def status_of(progress: Progress) -> SyphonStatus:
         quarantined=progress.refused,
         expired=progress.expired,
         released=progress.released,
+        outside=progress.outside,
         held=progress.held,
         left=progress.left,
         seconds_left=progress.seconds_left,

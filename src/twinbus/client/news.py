@@ -81,6 +81,8 @@ class NewsName(StrEnum):
     """The syphon was too slow for the locks of many messages at once: they come again, and it takes fewer at a time."""
     EXTRA_QUEUE = "extra_queue"
     """Messages lie in a backlog queue beyond the count of this client: a sender elsewhere has more. They come home."""
+    NOT_LISTED = "not_listed"
+    """Messages in the backlog are for an entity that is not among `syphon_entities`: they stay. Told once an entity."""
     CLOCK_DIFFERS = "clock_differs"
     """The secondary's clock, or the lock duration of its backlog queues, is not what the syphon expects."""
     REFUSED = "refused"
@@ -123,6 +125,7 @@ LEVELS: Mapping[NewsName, int] = MappingProxyType(
         NewsName.QUARANTINED: logging.WARNING,
         NewsName.LOCKS_LOST: logging.WARNING,
         NewsName.EXTRA_QUEUE: logging.WARNING,
+        NewsName.NOT_LISTED: logging.WARNING,
         NewsName.CLOCK_DIFFERS: logging.WARNING,
         NewsName.REFUSED: logging.ERROR,
         NewsName.SIDE_CLOSED: logging.WARNING,

@@ -108,6 +108,9 @@ class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
     enable_syphon: bool = False
     """Whether this process brings the backlog home. Applications that only send leave it off; one process that has it
     on is enough for all."""
+    syphon_entities: Sequence[str] | None = None
+    """Entities of the primary that the syphon may bring messages to; None: all. What is for others stays in the
+    backlog. Whoever may send to a backlog queue chooses where its messages go, and the syphon delivers them."""
     hold_sends: bool = False
     """Whether a send that fails during the failover interval waits, within the bounds below, until it is known where it
     goes; otherwise its error is raised."""
@@ -160,6 +163,9 @@ class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
         given: object = self.entities
         if isinstance(given, Iterable) and not isinstance(given, str):
             object.__setattr__(self, "entities", tuple(map(_without_slashes, given)))
+        listed: object = self.syphon_entities
+        if isinstance(listed, Iterable) and not isinstance(listed, str):
+            object.__setattr__(self, "syphon_entities", tuple(map(_without_slashes, listed)))
         _refuse(self._problems())
 
     def _problems(self) -> list[str]:
@@ -249,6 +255,11 @@ def _choice_problems(options: SendAvailabilityPairedNamespaceOptions) -> Iterato
     for name, choices in CHOICES.items():
         if getattr(options, name) not in choices:
             yield f"{name} must be {' or '.join(map(quoted, choices))}, got {getattr(options, name)!r}"
+    if options.order == "session" and options.syphon_entities is not None:
+        yield (
+            'order="session" and syphon_entities exclude each other: a message for another entity would stay in its '
+            "queue, and nobody could know that no earlier message of a session waits there"
+        )
     if options.order == "session" and options.enable_syphon is not True:
         yield (
             'order="session" needs enable_syphon=True in the same client: '
@@ -276,12 +287,20 @@ def _name_problems(options: SendAvailabilityPairedNamespaceOptions) -> Iterator[
     name: object = options.primary_name
     if name is not None and not (isinstance(name, str) and _NAME.fullmatch(name)):
         yield f"primary_name has {NAME_RULE}, got {name!r}"
-    if not isinstance(options.entities, tuple):
-        yield f'entities must be several names, as ("orders", "invoices"), got {options.entities!r}'
+    yield from _entity_problems("entities", options.entities)
+    if options.syphon_entities is not None:
+        yield from _entity_problems("syphon_entities", options.syphon_entities)
+    if options.syphon_entities == ():
+        yield "syphon_entities must name an entity, or be None for all; a process without a syphon leaves it out"
+
+
+def _entity_problems(name: str, given: object) -> Iterator[str]:
+    if not isinstance(given, tuple):
+        yield f'{name} must be several names, as ("orders", "invoices"), got {given!r}'
         return
-    wrong = [entity for entity in options.entities if not _is_entity_name(entity)]
+    wrong = [entity for entity in given if not _is_entity_name(entity)]
     if wrong:
-        yield f"entities must be names of 1 to {ENTITY_NAME_LENGTH_MAX} characters, got {wrong!r}"
+        yield f"{name} must be names of 1 to {ENTITY_NAME_LENGTH_MAX} characters, got {wrong!r}"
 
 
 def _without_slashes(entity: object) -> object:

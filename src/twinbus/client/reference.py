@@ -105,6 +105,7 @@ _OTHER_VALUES: Mapping[str, str] = {
     "retry": "a `Retry`, see below",
     "failover_error_rate": "above 0, at most 1; `None`",
     "primary_name": f"{options.NAME_RULE}; `None`",
+    "syphon_entities": "names, or `None`",
     "entities": f"names of 1 to {options.ENTITY_NAME_LENGTH_MAX} characters",
     "ledger": "a folder; `None`",
 }

@@ -147,6 +147,8 @@ class SyphonStatus:
     """Messages whose time to live ended in the backlog."""
     released: int = 0
     """Messages that were given back, because their entity was down."""
+    outside: int = 0
+    """Messages for entities that are not among `syphon_entities`: they stay in the backlog."""
     held: int = 0
     """Messages that it has under lock."""
     left: int | None = None
@@ -336,6 +338,7 @@ def _ago(moment: datetime, now: datetime) -> str:
 def _syphon_lines(syphon: SyphonStatus) -> Iterator[str]:
     facts = [f"{syphon.moved} messages are home", f"{syphon.rate:.0f}/s"]
     facts += [f"{syphon.quarantined} in quarantine"] if syphon.quarantined else []
+    facts += [f"{syphon.outside} for entities that are not listed stay"] if syphon.outside else []
     facts += [f"{', '.join(syphon.destinations_down)} down"] if syphon.destinations_down else []
     yield f"syphon: {syphon.state}, {', '.join(facts)}"
     for trouble in syphon.troubles:

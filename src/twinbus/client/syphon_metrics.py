@@ -67,6 +67,11 @@ SYPHON_METRICS: tuple[Metric, ...] = (
         lambda syphon: syphon.released,
     ),
     of_syphon(
+        "twinbus_pair_syphon_outside_total",
+        "Messages for entities that the syphon was not told to bring messages to; they stay in the backlog.",
+        lambda syphon: syphon.outside,
+    ),
+    of_syphon(
         "twinbus_pair_syphon_held_messages",
         "Messages that the syphon has under lock.",
         lambda syphon: syphon.held,

@@ -1,19 +1,22 @@
 """One simulated pair with its syphon: sends through all kinds of trouble, until everything has come home.
 
-What must be true at the end: the backlog is empty; whatever was accepted is on the primary, or among the dead letters
-with a reason; nobody's time to live grew; and where order was promised, the first copies of each session are in the
-order in which they were sent.
+What must be true at the end: the backlog is empty, but for what somebody put there for an entity that the syphon may
+not send to; whatever was accepted is on the primary, or among the dead letters with a reason; nobody's time to live
+grew; and where order was promised, the first copies of each session are in the order in which they were sent.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from itertools import count, pairwise
 from random import Random
 
+from twinbus.amqp.sections import PropertyField, encode_message
 from twinbus.namespace.entities.settings import QueueSettings
 from twinbus.namespace.registry import DEAD_LETTER_SUFFIX
 from twinbus.pairing.backlog_queues import backlog_path
+from twinbus.pairing.envelope import address
 from twinbus.pairing.pair import Pair
 from twinbus.pairing.rules import Rules
 from twinbus.sim.home_namespace import LendingNamespace
@@ -29,6 +32,8 @@ from twinbus.sim.pair_weather import Spell, Trouble
 from twinbus.syphon.options import SyphonOptions
 
 NAME = "contoso"
+UNLISTED = "vault"
+"""An entity of the primary that the syphon may not send to, in worlds where it has a list."""
 ENTITIES = ("orders", "audit")
 LOCK_MS = 20_000
 DRAIN_S = 400.0
@@ -68,7 +73,10 @@ class HomeWorld:
         self.primary = LendingNamespace("primary", self.loop, random)
         self.secondary = LendingNamespace("secondary", self.loop, random)
         self._paths = [backlog_path(NAME, index) for index in range(random.choice((1, 2, 3)))]
-        for path in ENTITIES:
+        self._stranger = Random(seed + 1)  # noqa: S311 - apart from the others, whose chances stay what they were
+        self._has_list = not self.rules.keeps_order and self._stranger.random() < 0.5
+        self._planted: set[str] = set()
+        for path in (*ENTITIES, UNLISTED):
             self.primary.create(path, QueueSettings(max_size_mb=1024))
         for path in self._paths:
             self.secondary.create(path, QueueSettings(max_size_mb=1024, lock_ms=LOCK_MS, max_delivery_count=2**31 - 1))
@@ -91,6 +99,7 @@ class HomeWorld:
         random = self._random
         return SyphonOptions(
             order="session" if self.rules.keeps_order else None,
+            entities=frozenset(map(str.upper, ENTITIES)) if self._has_list else None,
             prefetch=random.choice((1, 3, 20, 2_000)),
             concurrency=random.choice((1, 8)),
             batch_bytes_max=random.choice((5_000, 1024 * 1024)),
@@ -109,6 +118,8 @@ class HomeWorld:
         self.faults.plan(self._random.choice((1, 3, 6, 12)), busy_s)
         for application in self.applications:
             application.begin(-(-calls // len(self.applications)), busy_s)
+        for number in range(5 if self._has_list else 0):
+            self.loop.call_in(self._stranger.random() * busy_s, partial(self._plant, f"planted-{number}"))
         self.loop.run(until=busy_s)
         self.faults.stop()
         self.loop.run(until=self.loop.now + DRAIN_S)
@@ -123,11 +134,27 @@ class HomeWorld:
                 self._check_order(application)
         self.seen["crashes"] += self.primary.crashes + self.secondary.crashes
 
+    def _plant(self, message_id: str) -> None:
+        """Somebody who may send to a backlog queue wants the syphon to deliver elsewhere."""
+        letter = encode_message(properties={PropertyField.MESSAGE_ID: message_id}, data=b"x")
+        self.secondary.plant(self._stranger.choice(self._paths), address(letter, UNLISTED))
+        if self.secondary.archive.copies.get(message_id):
+            self._planted.add(message_id)
+
+    def _check_planted(self, kept: set[str]) -> None:
+        home = [each for each in self._planted if self._at_home(each)]
+        check(not home, f"{home} went to an entity that is not on the list")
+        check(kept == self._planted, f"{self._planted - kept} were put into the backlog and are nowhere")
+        check(self.syphon.pump.tally.outside == len(kept), "what stays is not counted right")
+        self.seen["kept in the backlog"] += len(kept)
+
     def _check_backlog(self) -> None:
         entities = self.secondary.archive.entities()
-        left = [row for row in self.secondary.archive.all_rows() if entities[row.entity_id].path in self._paths]
+        rows = [row for row in self.secondary.archive.all_rows() if entities[row.entity_id].path in self._paths]
+        self._check_planted({row.message_id for row in rows if row.message_id is not None} & self._planted)
+        left = [row for row in rows if row.message_id not in self._planted]
         check(not left, f"{len(left)} messages never come home, as {left[0].message_id if left else ''}")
-        check(self.syphon.pump.is_idle, "the syphon holds letters of an empty backlog")
+        check(self.syphon.pump.is_idle or bool(self._planted), "the syphon holds letters of an empty backlog")
         if self.pair.fences is not None:
             check(not self.pair.fences.count, f"{self.pair.fences.count} fences stand though all is home")
             check(not self.pair.fences.unseen, f"queues {self.pair.fences.unseen} were never seen empty")

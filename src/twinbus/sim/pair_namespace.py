@@ -130,6 +130,10 @@ class SimulatedNamespace:
         self._manage(Send(path, (read_arrival(filler(), lambda: "filler"),)))
         self._change(path, max_size_mb=1)
 
+    def plant(self, path: str, letter: bytes) -> None:
+        """Somebody beside the pair stores a message, if the queue takes it."""
+        self._manage(Send(path, (read_arrival(letter, lambda: "planted"),)))
+
     def enlarge(self, path: str) -> None:
         self._change(path, max_size_mb=1024)
 

@@ -72,7 +72,7 @@ class Alert(NamedTuple):
 
     name: str
     """`destination_down`, `destination_up`, `queue_down`, `queue_up`, `quarantined`, `locks_lost`, `clock_differs`,
-    `refused`, `order_unknown`, `extra_queue`, `backlog_home`."""
+    `refused`, `order_unknown`, `extra_queue`, `not_listed`, `backlog_home`."""
     subject: str
     """The entity or backlog queue it is about."""
     text: str

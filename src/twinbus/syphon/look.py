@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator, Iterable
 from typing import TYPE_CHECKING
 
 from twinbus.amqp import sections
 from twinbus.errors import DecodeError, EnvelopeError
+from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.pairing.envelope import read_aliases
 from twinbus.syphon.failures import failure_of
 from twinbus.syphon.letters import enqueued_ms
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from twinbus.syphon.line import Line
 
 PAGE = 250
+OTHERS_MAX = 10_000
 DEAD_LETTERS = "/$DeadLetterQueue"
 """Behind the path of a queue: the path of its dead letters."""
 _ACTIVE = 0
@@ -70,6 +72,27 @@ async def count_wanted(line: Line, path: str, wants: Wants, most: int) -> int:
         if count >= most:
             return most
     return count
+
+
+async def count_others(line: Line, primary_name: str, queues: Iterable[int], allows: Callable[[str], bool]) -> int:
+    """How many messages wait for entities that are not allowed. Raises `LineFailed`.
+
+    Not counted beyond `OTHERS_MAX`: each 250 of them cost a peek.
+    """
+    count = 0
+    for index in queues:
+        async for letters in pages(line, backlog_path(primary_name, index)):
+            count += sum([is_waiting(letter) and _is_outside(letter, allows) for letter in letters])
+            if count >= OTHERS_MAX:
+                return OTHERS_MAX
+    return count
+
+
+def _is_outside(letter: bytes, allows: Callable[[str], bool]) -> bool:
+    try:
+        return not allows(read_aliases(letter).path)
+    except (EnvelopeError, DecodeError):
+        return False  # it will be put aside
 
 
 def _is_wanted(letter: bytes, wants: Wants) -> bool:

@@ -32,7 +32,8 @@ class SyphonOptions:
     canary: int | None = None
     """Move so many messages, then pause until `resume`."""
     entities: frozenset[str] | None = None
-    """Only messages for these; None: for all. Case does not matter."""
+    """Only messages for these; None: for all. Case does not matter. What is for others stays in the backlog, and is
+    counted."""
     enqueued_before: datetime | None = None
     """Only what the backlog took before this time, on the secondary's clock."""
     until_empty: bool = False

@@ -29,7 +29,7 @@ class Pace:
         self._canary = options.canary
         self._moved = 0
         self._under_way = 0
-        self._entities = None if options.entities is None else {name.casefold() for name in options.entities}
+        self._entities = None if options.entities is None else {name.strip("/").casefold() for name in options.entities}
         self._cutoff_ms = options.cutoff_ms
         self._burst = 0.0 if options.rate is None else max(1.0, options.rate * _BURST_S)
         self._tokens = min(self._burst, 1.0)
@@ -55,8 +55,13 @@ class Pace:
 
     def wants(self, path: str, enqueued_ms: int | None) -> bool:
         """Whether a message for this entity is to be moved at all."""
-        if self._entities is not None and path.casefold() not in self._entities:
-            return False
+        return self.allows(path) and self.is_in_time(enqueued_ms)
+
+    def allows(self, path: str) -> bool:
+        """Whether messages may go to this entity; names are the same in any case."""
+        return self._entities is None or path.casefold() in self._entities
+
+    def is_in_time(self, enqueued_ms: int | None) -> bool:
         return self._cutoff_ms is None or enqueued_ms is None or enqueued_ms < self._cutoff_ms
 
     def allowance(self, now_ms: int) -> int:

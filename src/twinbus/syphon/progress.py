@@ -55,6 +55,8 @@ class Progress:
     """Backlog queues that cannot be reached, and why."""
     backlog: BacklogLook | None = None
     """What the latest look into the backlog has found; None: nobody has looked yet."""
+    outside: int = 0
+    """Messages that were met for entities which are not among those that were named: they stay in the backlog."""
 
     def as_dict(self) -> dict[str, Any]:
         """The same as plain values, for JSON."""

@@ -38,6 +38,7 @@ from twinbus.syphon.effects import (
 from twinbus.syphon.failures import failure_of_outcome, no_answer
 from twinbus.syphon.letters import Held, Lot, enqueued_ms, expiry_ms
 from twinbus.syphon.options import SyphonOptions
+from twinbus.syphon.outside import Outside
 from twinbus.syphon.pace import Gait, Pace
 from twinbus.syphon.shortcut import read_letter
 from twinbus.syphon.tally import Tally
@@ -68,6 +69,7 @@ class Pump:
         self._lock_ms = round(options.lock_s * 1000)
         self._busy_ms = round(options.busy_s * 1000)
         self._is_sifting = options.entities is not None or options.enqueued_before is not None
+        self._outside = None if options.entities is None else Outside(self.pace.allows, self.tally)
         self._chronicle = chronicle
         self._said: set[tuple[str, str]] = set()
         self._told_gait = Gait.RUNNING
@@ -127,6 +129,8 @@ class Pump:
         if aliases.ttl_ms is not None and self.options.ttl == "remaining":
             ends_ms = expiry_ms(aliases, secondary_ms if since_ms is None else since_ms)
             held.dies_ms = None if ends_ms is None else now_ms + ends_ms - secondary_ms
+        if self._outside is not None:
+            self._effects += self._outside.meet(queue.index, raw, aliases.path)
         self._line_up(held, raw, since_ms, now_ms)
 
     def _turn_away(self, stranger: Held, _raw: bytes, text: str, now_ms: int) -> None:

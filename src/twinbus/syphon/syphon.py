@@ -228,6 +228,7 @@ class Syphon:
             ),
             troubles=self._backlog.troubles,
             backlog=self.backlog,
+            outside=tally.outside,
         )
 
     @property

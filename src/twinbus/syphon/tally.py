@@ -30,6 +30,8 @@ class Tally:
     """Dead-lettered, because their time to live ended in the backlog."""
     released: int = 0
     """Given back to the backlog: their destination is down, or they are not wanted now."""
+    outside: int = 0
+    """For entities that are not among those that were named: they stay in the backlog."""
     locks_renewed: int = 0
     grants: int = 0
     """Grants of credit: what a bill calls receives."""

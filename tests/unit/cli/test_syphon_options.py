@@ -15,7 +15,7 @@ from twinbus.errors import OptionsError
 from twinbus.syphon import SyphonOptions
 
 NOW = datetime(2025, 3, 9, 14, 5, tzinfo=UTC)
-ALL_HOME = Aftermath([], 0, [])
+ALL_HOME = Aftermath([], 0, 0, [])
 WRONG = [
     ("syphon --first 0", "--first must be 1 or more"),
     ("syphon --rate -1", "rate must be above 0"),
@@ -98,7 +98,9 @@ def test_0_is_only_said_when_what_was_asked_for_is_done(ending: Ending, until_em
     assert exit_code(ending, SyphonOptions(until_empty=until_empty), ALL_HOME) == code
 
 
-@pytest.mark.parametrize("aftermath", [Aftermath([], 1, []), Aftermath([], None, ["nobody knows"])])
-def test_0_is_not_said_while_messages_are_in_quarantine_or_nobody_knows(aftermath: Aftermath) -> None:
+@pytest.mark.parametrize(
+    "aftermath", [Aftermath([], 1, 0, []), Aftermath([], 0, 1, []), Aftermath([], None, None, ["nobody knows"])]
+)
+def test_0_is_not_said_while_messages_are_in_quarantine_or_stay_or_nobody_knows(aftermath: Aftermath) -> None:
     for ending in (Ending.EMPTY, Ending.UNSURE):
         assert exit_code(ending, SyphonOptions(until_empty=True), aftermath) == 3

@@ -5,11 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from pump_yard import START_MS, Yard
+from pump_yard import START_MS, Yard, backlogged, delivered
 
 from twinbus.errors import OptionsError
 from twinbus.syphon.options import SyphonOptions
+from twinbus.syphon.outside import NAMED_MAX, Outside
 from twinbus.syphon.pace import Gait
+from twinbus.syphon.tally import Tally
 
 
 def test_a_cap_on_the_rate_is_kept() -> None:
@@ -93,3 +95,40 @@ def test_all_wrong_options_are_told_at_once() -> None:
     assert all(word in str(caught.value) for word in ("rate", "canary", "backoff_s", "enqueued_before"))
     with pytest.raises(OptionsError, match="prefetch must be from 1"):
         SyphonOptions(prefetch=0)
+
+
+def test_a_message_that_stays_is_counted_once_however_often_it_comes_again() -> None:
+    tally = Tally()
+    outside = Outside(lambda path: path == "orders", tally)
+    for _ in range(3):
+        for number, path in enumerate(("orders", "invoices", "invoices", "vault")):
+            outside.meet(0, delivered(backlogged(path, "m"), number, START_MS, START_MS), path)
+        outside.meet(1, delivered(backlogged("vault", "m"), 1, START_MS, START_MS), "vault")
+    assert tally.outside == 4
+
+
+def test_each_entity_that_is_not_named_is_told_once_and_its_messages_stay() -> None:
+    yard = Yard(entities=frozenset({"/Orders"}))
+    for number in range(30):
+        yard.put(("orders", "invoices", "Invoices")[number % 3], f"m{number}")
+    yard.run(300)  # several sweeps: what stays comes again and again
+    assert yard.pump.tally.released > 20
+    assert [(each.name, each.subject) for each in yard.alerts] == [("not_listed", "invoices")]
+    assert yard.left == 20
+
+
+def test_names_that_a_stranger_makes_up_do_not_fill_memory_or_logs() -> None:
+    yard = Yard(entities=frozenset({"orders"}))
+    for number in range(NAMED_MAX + 50):
+        yard.put(f"entity-{number}", f"m{number}")
+    yard.put("orders", "mine")
+    yard.run(5)
+    assert yard.ids_at("orders") == ["mine"]
+    assert len(yard.alerts) == NAMED_MAX
+
+
+def test_where_no_entity_is_named_nothing_is_outside() -> None:
+    yard = Yard()
+    yard.put("orders", "m1")
+    yard.run(2)
+    assert (yard.pump.tally.outside, yard.alerts) == (0, [])

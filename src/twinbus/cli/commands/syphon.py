@@ -15,6 +15,7 @@ from twinbus.cli.bars import Bar
 from twinbus.cli.commands.quarantine import quarantine_commands
 from twinbus.cli.completion import one_of
 from twinbus.cli.ends import Ends, look_through, not_in_order, queues_of, watchful
+from twinbus.cli.entity_list import Entities, EntitiesFile, listed_entities
 from twinbus.cli.exit_codes import ExitCode, exit_codes
 from twinbus.cli.gauges import Address, MetricsFile, Names, check_file, parse_address, served
 from twinbus.cli.json_form import json_text
@@ -77,9 +78,8 @@ def syphon(
             help="Move so many, then pause and ask whether to go on; where nobody can be asked, end with 3.",
         ),
     ] = None,
-    entity: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="A queue or topic: only messages for it. Repeat for more.")
-    ] = None,
+    entity: Entities = None,
+    entities_file: EntitiesFile = None,
     before: Annotated[
         str | None,
         typer.Option(
@@ -130,8 +130,9 @@ def syphon(
 
     With --until-empty it ends with 0 if every backlog queue of the primary is empty, those beyond --queues too, and
     nothing is in quarantine; with 1 if neither the primary nor a message knows an entity that was named. Otherwise it
-    ends with 3: after --first or SIGTERM, while messages are in quarantine, if it may not look everywhere,
-    or if a backlog queue cannot be emptied, because it demands sessions, forwards or is disabled.
+    ends with 3: after --first or SIGTERM, while messages are in quarantine, if it may not look everywhere, if a backlog
+    queue cannot be emptied, because it demands sessions, forwards or is disabled, or if messages are for entities that
+    --entity and --entities-file do not name: those stay in the backlog.
 
     SIGTERM and Ctrl-C stop it cleanly, SIGUSR1 pauses it, the next SIGUSR1 goes on; so does SIGUSR2.
 
@@ -140,6 +141,7 @@ def syphon(
       twinbus syphon --until-empty
       twinbus syphon --dry-run
       twinbus syphon --first 100 --entity orders --until-empty
+      twinbus syphon --entities-file entities.txt
       twinbus syphon --rate 500 --before 10m --until-empty --json
       twinbus syphon --order session --metrics 9464
       twinbus syphon quarantine list
@@ -154,7 +156,7 @@ def syphon(
         rate=rate,
         concurrency=concurrency,
         canary=first,
-        entities=None if not entity else frozenset(entity),
+        entities=listed_entities(entity, entities_file),
         enqueued_before=None if before is None else moment(before, datetime.now(UTC)),
         until_empty=until_empty,
         attempt_s=attempt_s,
@@ -243,7 +245,7 @@ async def _bring_home(ends: Ends, options: SyphonOptions, wishes: Wishes) -> int
                 ledger=ledger,
             )
 
-        aftermath = Aftermath([], None, [])
+        aftermath = Aftermath([], None, 0, [])
 
         async def look(ending: Ending, progress: Progress) -> None:
             nonlocal names, aftermath
@@ -258,7 +260,7 @@ async def _bring_home(ends: Ends, options: SyphonOptions, wishes: Wishes) -> int
         said = {"event": "finished", "ending": ending.value} | progress.as_dict() | aftermath._asdict()
         say(json_text(said))
     else:
-        notes = notes_of(aftermath.quarantined, aftermath.extra_queues, aftermath.doubts)
+        notes = notes_of(aftermath.quarantined, aftermath.outside_left, aftermath.extra_queues, aftermath.doubts)
         is_choice = options.entities is not None or options.enqueued_before is not None
         say(result_text(ending, progress, notes, is_choice=is_choice))
     if homecoming.problem is not None:
@@ -274,12 +276,14 @@ class Aftermath(NamedTuple):
     """Backlog queues beyond the count that messages came from."""
     quarantined: int | None
     """Messages in quarantine that were wanted; None: nobody has looked, or could."""
+    outside_left: int | None
+    """Messages that stay in the backlog, because the entity that they are for was not named; None as above."""
     doubts: list[str]
     """Why nobody can say that all is home."""
 
     @property
     def is_all_home(self) -> bool:
-        return not self.quarantined and not self.doubts
+        return not self.quarantined and not self.outside_left and not self.doubts
 
 
 async def _aftermath(
@@ -288,11 +292,11 @@ async def _aftermath(
     from twinbus.cli.homecoming import Ending
 
     if ending not in (Ending.EMPTY, Ending.UNSURE):
-        return Aftermath(syphon.queues.extra, None, [])
-    quarantined, why_not = await not_home(ends, options, syphon)
+        return Aftermath(syphon.queues.extra, None, None, [])
+    quarantined, outside, why_not = await not_home(ends, options, syphon)
     met = [each.path for each in progress.destinations]
     doubts = [*syphon.queues.doubts, why_not, *untold_texts(names, ends.names.primary, met)]
-    return Aftermath(syphon.queues.extra, quarantined, [doubt for doubt in doubts if doubt])
+    return Aftermath(syphon.queues.extra, quarantined, outside, [doubt for doubt in doubts if doubt])
 
 
 def _tell_unknown(names: EntityCheck | None, ends: Ends, options: SyphonOptions) -> None:
