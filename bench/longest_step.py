@@ -1,0 +1,280 @@
+"""How long one step of a namespace keeps the event loop: `python -m bench.longest_step [NAME ...]`.
+
+Each operation is given to the same seam as in a server, with a store on disk, and every call into it is timed. The time
+is that of the processor, so that a busy machine does not matter. What it costs to decode a peer's bytes, and to encode
+what goes out, comes on top.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import count
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from tempfile import TemporaryDirectory
+
+from twinbus.amqp.sections import Header, PropertyField, encode_message
+from twinbus.amqp.types import UInt
+from twinbus.errors import MessageTooLarge
+from twinbus.namespace.commands import (
+    Abandon,
+    AcceptSession,
+    Command,
+    Complete,
+    CreateQueue,
+    CreateSubscription,
+    CreateTopic,
+    DeadLetter,
+    DeleteEntity,
+    Grant,
+    ListSessions,
+    OpenReceiver,
+    Peek,
+    ReceiveMode,
+    Send,
+    Settle,
+    Tick,
+)
+from twinbus.namespace.entities.rules import Rule, SqlFilter
+from twinbus.namespace.entities.settings import QueueSettings, TopicSettings
+from twinbus.namespace.machine import NamespaceMachine
+from twinbus.namespace.message import Arrival, read_arrival, unpack_batch
+from twinbus.namespace.replies import Delivery, Reply
+from twinbus.namespace.seam import CommitSeam
+from twinbus.namespace.store.api import IdsRead, ReadRequest, Report, RowsRead, SessionsRead, StateRead, StoredNamespace
+from twinbus.namespace.store.sqlite import SqliteStore
+
+BATCH = 4_500
+NOW_MS = 1_800_000_000_000
+HOUR_MS = 3_600_000
+WITH_SQL = Rule("sql", SqlFilter("sys.MessageId LIKE 'm%' AND (color = 'red' OR size IS NULL)"))
+
+
+class CountingStore(SqliteStore):
+    reading = 0
+    """Reads that were not answered yet."""
+
+    def request(self, request: ReadRequest) -> None:
+        self.reading += 1
+        super().request(request)
+
+
+class Bench:
+    def __init__(self, folder: Path) -> None:
+        self.now_ms = NOW_MS
+        self.replies: list[Reply] = []
+        self.longest: dict[str, float] = {}
+        """Milliseconds, by what was called."""
+        self._tokens = count(1)
+        self._reports: SimpleQueue[Report] = SimpleQueue()
+        self._store = CountingStore(folder / "store.db", synchronous="off")
+        self.seam = CommitSeam(self._store, self._build, self.replies.append, lambda reason: sys.exit(reason))
+        self._store.start(self._reports.put)
+
+    def _build(self, stored: StoredNamespace) -> NamespaceMachine:
+        return NamespaceMachine(stored, new_token=lambda: next(self._tokens).to_bytes(16, "big"))
+
+    def do(self, *commands: Command) -> None:
+        """Carry out commands, and everything that follows from them."""
+        for command in commands:
+            self.time(type(command).__name__, partial(self.seam.do, command, self.now_ms))
+        self.settle_down()
+
+    def settle_down(self) -> None:
+        """Until nothing more comes from the store, and no time has come."""
+        while True:
+            wake_ms = self.seam.next_wake_ms()
+            if wake_ms is not None and wake_ms <= self.now_ms:
+                self.time("Tick", partial(self.seam.do, Tick(), self.now_ms))
+            elif not self.seam.unwritten_bytes and not self._store.reading:
+                return
+            try:
+                while True:
+                    report = self._reports.get(timeout=0.01)
+                    self._store.reading -= isinstance(report, RowsRead | SessionsRead | StateRead | IdsRead)
+                    self.time(type(report).__name__, partial(self.seam.report, report, self.now_ms))
+            except Empty:
+                pass
+
+    def time(self, name: str, call: Callable[[], None]) -> None:
+        began = time.thread_time()
+        call()
+        spent_ms = 1000 * (time.thread_time() - began)
+        self.longest[name] = max(spent_ms, self.longest.get(name, 0.0))
+
+    def tokens(self) -> tuple[bytes, ...]:
+        """Of what was delivered since the last time."""
+        found = [reply.token for reply in self.replies if isinstance(reply, Delivery) and reply.token is not None]
+        self.replies.clear()
+        return tuple(found)
+
+    def close(self) -> None:
+        self._store.close()
+
+
+def arrivals(number: int, session: Callable[[int], str] | None = None, ttl_ms: int | None = None) -> Iterator[Arrival]:
+    for at in range(number):
+        properties: dict[PropertyField, str] = {PropertyField.MESSAGE_ID: f"m{at}"}
+        if session is not None:
+            properties[PropertyField.GROUP_ID] = session(at)
+        header = None if ttl_ms is None else Header(ttl_ms=UInt(ttl_ms))
+        yield read_arrival(encode_message(header=header, properties=dict(properties), data=b""), lambda: "new")
+
+
+def fill(bench: Bench, path: str, number: int, **kinds: object) -> None:
+    everything = list(arrivals(number, **kinds))  # type: ignore[arg-type]
+    for start in range(0, number, 1_000):
+        bench.do(Send(path, tuple(everything[start : start + 1_000])))
+
+
+def lent(bench: Bench, number: int, settings: QueueSettings) -> tuple[bytes, ...]:
+    bench.do(CreateQueue("q", settings))
+    fill(bench, "q", number)
+    bench.do(OpenReceiver(1, "q", ReceiveMode.PEEK_LOCK))
+    bench.longest.clear()
+    bench.do(Grant(1, number))
+    return bench.tokens()
+
+
+def batch(bench: Bench, settings: QueueSettings) -> None:
+    bench.do(CreateQueue("q", settings))
+    bench.longest.clear()
+    bench.do(Send("q", tuple(arrivals(BATCH))))
+
+
+def fan_out(bench: Bench, messages: int, subscriptions: int, rule: Rule | None = None) -> None:
+    bench.do(CreateTopic("t", TopicSettings()))
+    bench.do(*(CreateSubscription("t", f"s{at}", QueueSettings(), rule) for at in range(subscriptions)))
+    bench.longest.clear()
+    bench.do(Send("t", tuple(arrivals(messages))))
+
+
+def forwarded(bench: Bench) -> None:
+    bench.do(CreateQueue("end", QueueSettings()), CreateQueue("q", QueueSettings(forward_to="end")))
+    bench.longest.clear()
+    bench.do(Send("q", tuple(arrivals(BATCH))))
+
+
+def decode(bench: Bench, number: int) -> None:
+    message = encode_message(properties={PropertyField.MESSAGE_ID: "m"}, data=b"")
+    envelope = (b"\x00\x53\x75\xa0" + bytes((len(message),)) + message) * number
+
+    def read() -> None:
+        try:
+            for each in unpack_batch(envelope, BATCH):
+                read_arrival(each, lambda: "new")
+        except MessageTooLarge:
+            pass
+
+    bench.time("decode", read)
+
+
+def delete_topic(bench: Bench) -> None:
+    fan_out(bench, 50, 2_000)
+    bench.longest.clear()
+    bench.do(DeleteEntity("t"))
+
+
+def settle(bench: Bench, verdict: Complete | Abandon | DeadLetter) -> None:
+    tokens = lent(bench, BATCH, QueueSettings())
+    bench.longest.clear()
+    bench.do(Settle("q", tokens, verdict))
+
+
+def ended_locks(bench: Bench) -> None:
+    lent(bench, BATCH, QueueSettings())
+    bench.longest.clear()
+    bench.now_ms += HOUR_MS
+    bench.settle_down()
+
+
+def expiry(bench: Bench, number: int, *, buried: bool) -> None:
+    bench.do(CreateQueue("q", QueueSettings(dead_letter_on_expiration=buried)))
+    fill(bench, "q", number, ttl_ms=60_000)
+    bench.longest.clear()
+    bench.now_ms += HOUR_MS
+    bench.settle_down()
+
+
+def sessions(bench: Bench, number: int) -> None:
+    bench.do(CreateQueue("q", QueueSettings(requires_session=True)))
+    fill(bench, "q", number, session=lambda at: f"s{at}")
+    bench.longest.clear()
+
+
+def accept_sessions(bench: Bench, number: int) -> None:
+    sessions(bench, number)
+    bench.do(*(AcceptSession(at, "q", ReceiveMode.PEEK_LOCK, None) for at in range(number)))
+    bench.do(*(Grant(at, 10) for at in range(number)))
+
+
+def ended_sessions(bench: Bench, number: int) -> None:
+    accept_sessions(bench, number)
+    bench.longest.clear()
+    bench.now_ms += HOUR_MS
+    bench.settle_down()
+
+
+def list_sessions(bench: Bench) -> None:
+    sessions(bench, 50_000)
+    bench.do(ListSessions("q", None, 0, 100_000))
+
+
+def peek(bench: Bench) -> None:
+    bench.do(CreateQueue("q", QueueSettings()))
+    fill(bench, "q", 10_000)
+    bench.longest.clear()
+    bench.do(Peek("q", 0, 10_000))
+
+
+def delete(bench: Bench) -> None:
+    bench.do(CreateQueue("q", QueueSettings()))
+    fill(bench, "q", 100_000)
+    bench.longest.clear()
+    bench.do(DeleteEntity("q"))
+
+
+OPERATIONS: dict[str, Callable[[Bench], object]] = {
+    "batch of 4,500": lambda bench: batch(bench, QueueSettings()),
+    "batch of 4,500, duplicates": lambda bench: batch(bench, QueueSettings(requires_duplicate_detection=True)),
+    "1 message to 2,000 subscriptions": lambda bench: fan_out(bench, 1, 2_000),
+    "50 messages to 2,000 subscriptions": lambda bench: fan_out(bench, 50, 2_000),
+    "4,500 messages to 100 subscriptions": lambda bench: fan_out(bench, BATCH, 100),
+    "20 messages to 2,000 SQL rules": lambda bench: fan_out(bench, 20, 2_000, WITH_SQL),
+    "batch of 4,500 is forwarded": forwarded,
+    "batch of 4,500 is decoded": lambda bench: decode(bench, BATCH),
+    "batch of 20,000 is refused": lambda bench: decode(bench, 20_000),
+    "credit of 4,500": lambda bench: lent(bench, BATCH, QueueSettings()),
+    "complete 4,500": lambda bench: settle(bench, Complete()),
+    "abandon 4,500": lambda bench: settle(bench, Abandon({"why": "x"})),
+    "dead-letter 4,500": lambda bench: settle(bench, DeadLetter({"DeadLetterReason": "x"})),
+    "4,500 locks end": ended_locks,
+    "100,000 messages expire": lambda bench: expiry(bench, 100_000, buried=False),
+    "20,000 messages expire, dead-lettered": lambda bench: expiry(bench, 20_000, buried=True),
+    "accept 2,000 sessions": lambda bench: accept_sessions(bench, 2_000),
+    "2,000 session locks end": lambda bench: ended_sessions(bench, 2_000),
+    "list 50,000 sessions": list_sessions,
+    "peek 10,000": peek,
+    "delete a queue with 100,000": delete,
+    "delete a topic with 2,000 subscriptions": delete_topic,
+}
+
+
+def main() -> None:
+    wanted = sys.argv[1:]
+    chosen = {name: each for name, each in OPERATIONS.items() if not wanted or any(word in name for word in wanted)}
+    for name, operation in chosen.items():
+        with TemporaryDirectory() as folder:
+            bench = Bench(Path(folder))
+            operation(bench)
+            worst = sorted(bench.longest.items(), key=lambda each: -each[1])[:3]
+            bench.close()
+        sys.stdout.write(f"{name:42}" + "  ".join(f"{kind} {spent_ms:.0f} ms" for kind, spent_ms in worst) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
