@@ -71,11 +71,11 @@ def test_while_an_entity_is_down_lines_become_short_and_rare(capsys: pytest.Capt
     said = shown([*hour, *up], capsys)
     events = [each["event"] for each in said]
     assert events[:5] == ["progress", "waiting", "waiting", "waiting", "waiting"]
-    assert [each["seconds"] for each in said[:5]] == [0, 1, 3, 7, 15]
+    assert [each["elapsed_s"] for each in said[:5]] == [0, 1, 3, 7, 15]
     assert 60 < len(said) < 75
     assert events[-2:] == ["progress", "progress"], "its return is told in full, and at once"
     assert max(len(json.dumps(each)) for each in said if each["event"] == "waiting") < 120
-    assert said[1] == {"event": "waiting", "seconds": 1.0, "down": ["orders"], "moved": 0, "left": 21}
+    assert said[1] == {"event": "waiting", "elapsed_s": 1.0, "down": ["orders"], "moved": 0, "left": 21}
 
 
 def test_in_a_pipe_a_down_entity_is_a_line_a_minute_at_most(capsys: pytest.CaptureFixture[str]) -> None:
