@@ -65,6 +65,19 @@ def once(backlog: SparkBacklog, **wishes: Any) -> int:
     return _once(NO_SPARK, backlog.options(tasks=2, **wishes), Lines())
 
 
+def test_what_is_for_entities_that_were_not_named_stays_and_ends_a_drain_with_3(
+    backlog: SparkBacklog, keeps_signals: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(backlog, 0, letters_for("vault", 3) + letters_for("orders", 5))
+    put(backlog, 1, letters_for("vault", 1))
+    assert once(backlog, entities=frozenset({"ORDERS"})) == 3
+    out = capsys.readouterr().out
+    assert out.startswith("5 messages are home")
+    assert "4 messages stay in the backlog" in out
+    assert drained(backlog, entities=frozenset({"ORDERS"})).rounds == 0, "nothing to do"
+    assert len(ids_in(backlog.secondary, backlog.path(0))) == 3
+
+
 def put(backlog: SparkBacklog, index: int, letters: Sequence[bytes]) -> None:
     fill(backlog.secondary.connection_string, backlog.path(index), letters)
 

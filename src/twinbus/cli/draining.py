@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from twinbus.cli.bars import Bar
 from twinbus.cli.exit_codes import ExitCode
-from twinbus.cli.homecoming_texts import extra_text, quarantine_text, refused_text
+from twinbus.cli.homecoming_texts import extra_text, outside_text, quarantine_text, refused_text
 from twinbus.cli.json_form import json_text
 from twinbus.cli.say import say
 from twinbus.errors import TwinbusError
@@ -77,7 +77,7 @@ def result_text(done: Drained) -> str:
     at_least = "at least " if done.books is None and any(report.attempt for report in done.reports) else ""
     pace = f", {moved / done.seconds:,.0f}/s" if moved and done.seconds > 0 else ""
     ending: dict[Ending, str] = {
-        "empty": "the backlog is empty",
+        "empty": "nothing of what was chosen is left in the backlog" if done.outside else "the backlog is empty",
         "unsure": f"all that can be seen of the backlog; {done.doubt}",
         "stuck": f"about {done.left:,} stay in the backlog: nothing moves any more",
         "order unknown": "stopped, because the order of the next ones is not known",
@@ -87,6 +87,8 @@ def result_text(done: Drained) -> str:
         lines.append(refused_text(done.count("refused"), done.count("expired")))
     if done.quarantined:
         lines.append(quarantine_text(done.quarantined))
+    if done.outside:
+        lines.append(outside_text(done.outside))
     if done.extra:
         lines.append(extra_text(done.extra))
     if done.count("repeated") or done.count("in_doubt"):

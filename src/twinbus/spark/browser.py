@@ -16,7 +16,7 @@ from twinbus.pairing.failure import Failure
 from twinbus.spark.loop_thread import LoopThread
 from twinbus.syphon.line import Line
 from twinbus.syphon.linked import LineFailed
-from twinbus.syphon.look import is_waiting, last_number, left_in, peek, sequence_of
+from twinbus.syphon.look import Wants, count_others, is_waiting, last_number, left_in, peek, sequence_of
 from twinbus.syphon.quarantine import count_quarantined
 
 Result = TypeVar("Result")
@@ -93,11 +93,17 @@ class Browser:
         waiting = {path: sight for path, sight in seen.items() if isinstance(sight, Extent)}
         return waiting, {path: sight for path, sight in seen.items() if isinstance(sight, Failure)}
 
-    def quarantined(self, primary_name: str, queues: Sequence[int]) -> int:
-        """How many messages of the backlog are in quarantine; not counted beyond 10,000."""
-        return self._ask(
-            "the quarantine", lambda line: count_quarantined(line, primary_name, queues, lambda _path, _since_ms: True)
-        )
+    def quarantined(self, primary_name: str, queues: Sequence[int], wants: Wants) -> int:
+        """How many messages of the backlog that are wanted are in quarantine; not counted beyond 10,000."""
+        return self._ask("the quarantine", lambda line: count_quarantined(line, primary_name, queues, wants))
+
+    def others(self, primary_name: str, queues: Sequence[int], allows: Callable[[str], bool]) -> int:
+        """How many messages of the backlog are for entities that are not allowed; not counted beyond 10,000."""
+        return self._ask("the backlog", lambda line: count_others(line, primary_name, queues, allows))
+
+    def has_wanted(self, path: str, wants: Wants) -> bool:
+        """Whether a queue holds a message that is to be moved."""
+        return self._ask(path, lambda line: left_in(line, path, wants))
 
     def firsts(self, begins: Mapping[str, int]) -> dict[str, int]:
         """By queue the first number in use from a number on; queues that have none are left out. All asked at once."""

@@ -15,6 +15,7 @@ import typer
 from twinbus.cli.bars import Bar
 from twinbus.cli.completion import one_of
 from twinbus.cli.draining import JsonLines, Lines, Stop, Terminated, interrupted, tell
+from twinbus.cli.entity_list import Entities, EntitiesFile, listed_entities
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.lengths import length_s
 from twinbus.cli.namespaces import (
@@ -85,6 +86,8 @@ def drain(
             help="remaining: time to live went on in the backlog; restart: it begins anew.",
         ),
     ] = "remaining",
+    entity: Entities = None,
+    entities_file: EntitiesFile = None,
     count: QueueCount = 10,
     primary_name: PrimaryName = None,
     ledger: Annotated[
@@ -120,7 +123,8 @@ def drain(
     several share a deep one. Whatever is killed (a task, an executor, this process) loses nothing; what is repeated has
     the same id. It ends with 0 when a look at all backlog queues of the primary, those beyond --queues too, finds
     nothing, under lock or not, and nothing is in quarantine; with 3 if nothing moves any more, after SIGTERM, while
-    messages are in quarantine, if it may not look everywhere, or if a backlog queue cannot be emptied.
+    messages are in quarantine, if it may not look everywhere, if a backlog queue cannot be emptied, or if messages are
+    for entities that --entity and --entities-file do not name: those stay in the backlog.
 
     Executors look up connection strings themselves, in TWINBUS_PRIMARY and TWINBUS_SECONDARY of their own environment
     unless told otherwise: no plan, log or page of Spark has a key in it. With --credential each of them asks Entra ID
@@ -148,6 +152,7 @@ def drain(
         queue_count=check_count(count),
         order=order,
         ttl=ttl,
+        entities=listed_entities(entity, entities_file),
         ledger=None if ledger is None else str(ledger.absolute()),
         tasks=tasks,
         patience_s=length_s("--patience", patience),
@@ -272,7 +277,8 @@ def _once(spark: SparkSession, options: DrainOptions, screen: Lines | JsonLines)
     screen.finish(done)
     if done.order_problem:
         raise order_refused(done.order_problem)
-    return ExitCode.DONE if done.ending == "empty" and not done.quarantined else ExitCode.NOT_ALL
+    is_all_home = done.ending == "empty" and not done.quarantined and not done.outside
+    return ExitCode.DONE if is_all_home else ExitCode.NOT_ALL
 
 
 def _again(

@@ -16,6 +16,7 @@ from twinbus.spark.drain.plan import Shard, plan
 from twinbus.spark.drain.rounds import parallelism, refuse_speculation, run_round
 from twinbus.spark.drain.shard import ShardReport
 from twinbus.syphon.order_check import first_order_problem, order_refused
+from twinbus.syphon.pace import Pace
 from twinbus.syphon.progress import RateGauge
 from twinbus.syphon.queue_search import ABSENT, FOR_GOOD, SHUT, BacklogQueues, QueueSearch
 
@@ -68,6 +69,8 @@ class Drained:
     """Why order cannot be promised any more; what is concerned stays in the backlog."""
     quarantined: int | None = None
     """How many messages are in quarantine, of earlier runs too, up to 10,000; None: nobody has looked, or could."""
+    outside: int | None = None
+    """How many messages stay, because the entity that they are for was not named, up to 10,000; None as above."""
     missing: dict[int, str] = field(default_factory=dict)
     """Backlog queues that do not exist or may not be read, and why."""
     out_of_sight: str = ""
@@ -109,6 +112,7 @@ class Drained:
             "doubt": self.doubt,
             "order_problem": self.order_problem or None,
             "quarantined": self.quarantined,
+            "outside_left": self.outside,
             "missing_queues": {str(index): text for index, text in self.missing.items()},
         }
 
@@ -162,6 +166,7 @@ class _Driver:
         self._began_s = time.monotonic()
         self._gauge = RateGauge(0)
         self._done = Drained()
+        self._pace = Pace(options.syphon(), 0)
         self._paths: dict[int, str] = {}
         """By index, the queues that can be emptied."""
         self._shut: tuple[int, ...] = ()
@@ -208,7 +213,7 @@ class _Driver:
         problem = self._browser.run(
             "the backlog",
             lambda: first_order_problem(
-                self._dial, options.primary_name, queues, over, _all, attempt_s=options.attempt_s
+                self._dial, options.primary_name, queues, over, self._pace.wants, attempt_s=options.attempt_s
             ),
         )
         if problem is not None:
@@ -234,6 +239,9 @@ class _Driver:
                 self._done.doubt = f"whether messages lie in {path} cannot be told: {failure}"
         self._paths = paths
         extents = {index: found[path] for index, path in paths.items() if path in found}
+        if self._options.entities is not None:
+            wants = self._pace.wants
+            extents = {each: far for each, far in extents.items() if self._browser.has_wanted(paths[each], wants)}
         further = {*self._done.extra, *(index for index in extents if index >= queues.queue_count)}
         self._done.extra = sorted(further)
         return extents
@@ -249,10 +257,15 @@ class _Driver:
         done = self._done
         if done.doubt is not None:
             done.ending = "unsure"
+        name, queues, pace = self._options.primary_name, list(self._paths), self._pace
+        try:
+            done.outside = 0 if self._options.entities is None else self._browser.others(name, queues, pace.allows)
+        except Unreachable as error:
+            done.ending, done.doubt = "unsure", f"whether messages for other entities stay cannot be told: {error}"
         if not counts_quarantine:
             return
         try:
-            done.quarantined = self._browser.quarantined(self._options.primary_name, list(self._paths))
+            done.quarantined = self._browser.quarantined(name, queues, pace.wants)
         except Unreachable as error:
             done.ending, done.doubt = "unsure", f"whether messages are in quarantine cannot be told: {error}"
 
@@ -284,8 +297,3 @@ class _Driver:
         now_ms = int(seconds * 1000)
         self._gauge.note(now_ms, gone)
         self._tell(DrainProgress(self._done.rounds, len(shards), left, gone, self._gauge.rate(now_ms, gone), seconds))
-
-
-def _all(_path: str, _since_ms: int | None) -> bool:
-    """A drain is for every message."""
-    return True

@@ -26,6 +26,8 @@ class DrainOptions:
     """With `order`: the queues over which senders spread sessions, by index. The driver finds them out: a message in
     another queue than its own ends the drain."""
     ttl: Literal["remaining", "restart"] = "remaining"
+    entities: frozenset[str] | None = None
+    """Only messages for these; None: for all. Case does not matter. What is for others stays in the backlog."""
     ledger: str | None = None
     """A directory that executors write their segments to and the driver can read; None: nothing is recorded."""
     tasks: int | None = None
@@ -70,6 +72,7 @@ class DrainOptions:
             order=self.order,
             order_over=self.order_over,
             ttl=self.ttl,
+            entities=self.entities,
             prefetch=self.prefetch,
             attempt_s=self.attempt_s,
             lock_s=self.lock_s,
