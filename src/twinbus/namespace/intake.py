@@ -42,6 +42,8 @@ class Intake:
         self.unwritten_bytes = 0
         """Sent by this peer, taken in, and not yet written or refused."""
         self._together: list[Sent] = []
+        self._gathered = 0
+        """How many messages are in `_together`: no more are stored at once than one batch may have."""
         self._place: Sending | None = None
 
     def take(self, event: TransferArrived, place: Sending, now_ms: int) -> None:
@@ -50,7 +52,7 @@ class Intake:
             if place is not self._place:
                 self.store_together(now_ms)
                 self._place = place
-            self._gather(event)
+            self._gather(event, now_ms)
             return
         self.store_together(now_ms)
         ruling = self._turnstile.ruling(Operation.SEND, place.path, now_ms)
@@ -59,20 +61,24 @@ class Intake:
         else:
             self._turnstile.obey(ruling, now_ms, lambda: None, lambda error: self._reject(event, error))
 
-    def _gather(self, event: TransferArrived) -> None:
+    def _gather(self, event: TransferArrived, now_ms: int) -> None:
         try:
             self._check_load("" if self._place is None else self._place.path)
-            self._together.append(Sent(event, self._arrivals(event)))
+            arrivals = self._arrivals(event)
         except (NamespaceError, AmqpError) as error:
             self._reject(event, error)
-        else:
-            self.unwritten_bytes += len(event.payload)
+            return
+        if self._gathered + len(arrivals) > self._reception.limits.batch_messages_max:
+            self.store_together(now_ms)
+        self._together.append(Sent(event, arrivals))
+        self._gathered += len(arrivals)
+        self.unwritten_bytes += len(event.payload)
 
     def store_together(self, now_ms: int) -> None:
         """Store what was taken since the last time."""
         place, sent = self._place, self._together
         if sent and place is not None:
-            self._together = []
+            self._together, self._gathered = [], 0
             arrivals = tuple(chain.from_iterable([each.arrivals for each in sent]))
             self._reception.ask(Send(place.path, arrivals, partial(self._stored_together, sent, place, now_ms)), now_ms)
 

@@ -73,6 +73,16 @@ def test_a_batch_with_too_many_messages_is_refused_whole_and_the_next_one_is_sto
     assert hall.stored("orders") == 4_500
 
 
+def test_batches_that_came_together_are_stored_together_only_up_to_the_size_of_one(hall: Hall) -> None:
+    link = hall.sender("orders")
+    ids = [batch(link, 2_000) for _ in range(3)]
+    assert hall.outcomes() == {}
+    hall.store.commit(1)
+    assert list(hall.outcomes()) == ids[:2]
+    hall.store.commit()
+    assert list(hall.outcomes()) == ids[2:]
+
+
 def test_links_that_take_turns_get_their_own_answers(hall: Hall) -> None:
     orders, others = hall.sender("orders"), hall.sender("others")
     ids = [send(link) for link in (orders, others, orders, orders, others)]

@@ -43,6 +43,7 @@ from twinbus.namespace.commands import (
     Send,
     SetSessionState,
     Settle,
+    Tick,
     UpdateQueue,
 )
 from twinbus.namespace.entities.session_queue import SessionQueue
@@ -351,6 +352,23 @@ def test_a_session_larger_than_memory_is_received_whole_and_in_order() -> None:
     assert names(delivered(bench, receiver)) == [str(number) for number in range(0, 60, 2)]
     bench.send(message("last"))
     assert names(delivered(bench, receiver)) == ["last"]
+
+
+def test_when_many_locks_and_waits_end_at_once_others_are_served_in_between(bench: Bench) -> None:
+    for number in range(600):
+        accept(bench, f"session {number}")
+    for _ in range(600):
+        bench.do(AcceptSession(next(_receivers), ORDERS, ReceiveMode.PEEK_LOCK, None, LOCK_MS))
+    bench.take()
+    bench.now_ms += LOCK_MS
+    bench.do(Tick())
+    bench.commit()
+    assert len(bench.take()) == 500
+    bench.pass_time(0)
+    assert len(bench.take()) == 700
+    queue = bench.queue
+    assert isinstance(queue, SessionQueue)
+    assert not queue.sessions
 
 
 # --- state ---

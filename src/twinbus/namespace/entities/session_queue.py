@@ -25,7 +25,7 @@ from twinbus.errors import (
 )
 from twinbus.namespace.commands import AcceptSession
 from twinbus.namespace.entities.loans import Loan
-from twinbus.namespace.entities.queue import Queue
+from twinbus.namespace.entities.queue import ENDED_LOCKS_PER_STEP, Queue
 from twinbus.namespace.entities.receivers import Receiver
 from twinbus.namespace.entities.shelf import EntityContext, earlier
 from twinbus.namespace.entities.state_account import StateAccount
@@ -421,11 +421,13 @@ class SessionQueue(Queue):
 
     def tick(self, now_ms: int, step: Step) -> None:
         self._drop_outdated()
-        while self._ends and self._ends[0][0] <= now_ms:
-            self._lose(self.sessions[self._ends[0][1]], now_ms, step)
-            self._drop_outdated()
-        while self._patience and self._patience[0][0] <= now_ms:
-            self._turn_away(self._waiters.pop(self._patience[0][1]), step)
+        for _ in range(ENDED_LOCKS_PER_STEP):  # the others at the next tick, which is due at once
+            if self._ends and self._ends[0][0] <= now_ms:
+                self._lose(self.sessions[self._ends[0][1]], now_ms, step)
+            elif self._patience and self._patience[0][0] <= now_ms:
+                self._turn_away(self._waiters.pop(self._patience[0][1]), step)
+            else:
+                break
             self._drop_outdated()
         self._sweep(self._expiries, ExpiredRows, now_ms, step)
         self._sweep(self._dues, DueRows, now_ms, step)
