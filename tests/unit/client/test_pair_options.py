@@ -146,6 +146,19 @@ def test_all_problems_are_in_one_message() -> None:
             "primary_name has 2 to 50 letters, digits and hyphens, a letter first and no hyphen last, got 'my bus'",
         ),
         ({"entities": "orders"}, 'entities must be several names, as ("orders", "invoices"), got \'orders\''),
+        (
+            {"syphon_entities": "orders"},
+            'syphon_entities must be several names, as ("orders", "invoices"), got \'orders\'',
+        ),
+        (
+            {"syphon_entities": []},
+            "syphon_entities must name an entity, or be None for all; a process without a syphon leaves it out",
+        ),
+        (
+            {"syphon_entities": ["orders"], "order": "session", "enable_syphon": True},
+            'order="session" and syphon_entities exclude each other: a message for another entity would stay in its '
+            "queue, and nobody could know that no earlier message of a session waits there",
+        ),
         ({"entities": 3}, 'entities must be several names, as ("orders", "invoices"), got 3'),
         ({"entities": ["orders", " "]}, "entities must be names of 1 to 260 characters, got [' ']"),
     ],
