@@ -25,6 +25,31 @@ settings.register_profile("search", _PATIENT, max_examples=1_000, print_blob=Tru
 settings.load_profile(os.environ.get("TWINBUS_EXAMPLES", "steady"))
 
 
+OWN_TARGETS = {
+    "long": "takes long for what it adds to the others; `make test-long`",
+    "entities": "pairing with every kind of entity; `make test-entities`",
+    "cluster": "a standalone Spark cluster; `make test-cluster`",
+    "large": "ledgers that take minutes; `make test-ledger`",
+    "wheel": "an empty virtualenv; `make test-wheel`",
+}
+"""Marks of tests that `make test` leaves out, and what runs them. `make test-all` runs everything."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for mark, what in OWN_TARGETS.items():
+        config.addinivalue_line("markers", f"{mark}: {what}")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what has a target of its own, unless `-m` asks for it."""
+    marks = [mark for mark in OWN_TARGETS if mark not in config.option.markexpr.split()]
+    left_out = [item for item in items if any(item.get_closest_marker(mark) is not None for mark in marks)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        gone = set(left_out)
+        items[:] = [item for item in items if item not in gone]
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
     """Every test by itself, in order; but all that need Spark in two workers, and first: they share a session each.
