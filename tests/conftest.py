@@ -10,6 +10,7 @@ from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, settings
+from steady_parsing import parse_again_if_disturbed
 
 BOTH = ("threads", "tasks")
 """The clients, as tests call them."""
@@ -45,6 +46,7 @@ CLIENTS = ("both", "flavour")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    parse_again_if_disturbed()
     for mark, what in OWN_TARGETS.items():
         config.addinivalue_line("markers", f"{mark}: {what}")
     config.addinivalue_line("markers", f"{SAMPLE}(count): so many of its cases, the others are long")

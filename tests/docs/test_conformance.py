@@ -7,7 +7,6 @@ from functools import cache
 
 import pytest
 from conformance_page import ROOT, Clause, read_clauses
-from syntax import parsed
 
 SECTIONS = {"S": 10, "A": 10, "P": 20, "C": 3, "D": 4, "X": 7}
 CLAUSES = read_clauses()
@@ -45,6 +44,6 @@ def test_most_that_proves_a_clause_is_run_on_every_change(clause: Clause) -> Non
 @cache
 def functions(path: str) -> dict[str, list[ast.expr]]:
     """The decorators of each function in a file."""
-    tree = parsed((ROOT / path).read_text(encoding="utf-8"))
+    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
     defined = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     return {node.name: node.decorator_list for node in defined}
