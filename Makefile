@@ -7,7 +7,7 @@ WORKERS ?= 8
 # More workers than cores: the official clients spend most of their time asleep.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-entities test-cluster test-ledger test-wheel test-languages test-search mutants conformance pictures docs package lint bench attack chaos-syphon soak azure-live clean
+.PHONY: help setup demo test test-all test-long test-entities test-cluster test-ledger test-wheel test-languages test-search mutants conformance pictures docs package lint bench attack chaos-syphon soak azure-live clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -17,12 +17,15 @@ setup: $(INSTALLED) ## make .venv with everything that is needed; again only whe
 demo: setup ## kill a namespace in the middle of sending, see sends go on and nothing lost
 	@mkdir -p build && $(BIN)/twinbus demo --report build/demo.html
 
-test: lint ## lint, then all tests
+test: lint ## lint, then the tests that together take some minutes: everything at least once
 	@$(BIN)/pytest -n $(WORKERS) --dist loadscope  # who runs what: tests/conftest.py
 
 test-all: lint ## the same with every seed of the simulations, and all suites that take longer; before a release
-	@TWINBUS_SEEDS=all $(BIN)/pytest -n $(WORKERS) --dist loadscope
+	@TWINBUS_SEEDS=all $(BIN)/pytest -n $(WORKERS) --dist loadscope -m "long or not long"
 	@$(MAKE) --no-print-directory test-entities test-cluster test-ledger test-wheel test-languages
+
+test-long: setup ## tests that take long for what they add: the other client, further cases, every page and command
+	@$(BIN)/pytest -n $(WORKERS) --dist loadscope -m long
 
 test-entities: setup ## pairing with every kind of entity, on threads and on tasks
 	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "entities or not entities" tests/interop/test_pair_entities.py

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, settings
+from steady_parsing import parse_again_if_disturbed
+
+BOTH = ("threads", "tasks")
+"""The clients, as tests call them."""
 
 if TYPE_CHECKING:
     from xdist.scheduler import LoadScopeScheduling
@@ -23,6 +30,65 @@ _PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("steady", _PATIENT, derandomize=True, database=None)
 settings.register_profile("search", _PATIENT, max_examples=1_000, print_blob=True)
 settings.load_profile(os.environ.get("TWINBUS_EXAMPLES", "steady"))
+
+
+OWN_TARGETS = {
+    "long": "takes long for what it adds to the others; `make test-long`",
+    "entities": "pairing with every kind of entity; `make test-entities`",
+    "cluster": "a standalone Spark cluster; `make test-cluster`",
+    "large": "ledgers that take minutes; `make test-ledger`",
+    "wheel": "an empty virtualenv; `make test-wheel`",
+    "languages": "clients in Node, Go and Java; `make test-languages`",
+}
+"""Marks of tests that `make test` leaves out, and what runs them. `make test-all` runs everything."""
+SAMPLE = "sample"
+CLIENTS = ("both", "flavour")
+"""Parameters that say which client a test uses: that on threads or that on tasks."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    parse_again_if_disturbed()
+    for mark, what in OWN_TARGETS.items():
+        config.addinivalue_line("markers", f"{mark}: {what}")
+    config.addinivalue_line("markers", f"{SAMPLE}(count): so many of its cases, the others are long")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what has a target of its own, unless `-m` names its mark."""
+    for item in _others_of_samples(items):
+        item.add_marker("long")
+    marks = [mark for mark in OWN_TARGETS if mark not in config.option.markexpr.split()]
+    left_out = {item for item in items if any(item.get_closest_marker(mark) is not None for mark in marks)}
+    if left_out:
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
+
+
+def _others_of_samples(items: list[pytest.Item]) -> Iterator[pytest.Item]:
+    """Cases that show hardly more than the others do.
+
+    Of a test that is written once for both clients, the client whose turn it is not. Of one with a mark `sample`, all
+    but that many, which are spread over the whole.
+    """
+    cases: dict[tuple[Path, str], list[pytest.Item]] = {}
+    for item in items:
+        name = getattr(item, "originalname", item.name)
+        client = next((value for key, value in _parameters(item).items() if key in CLIENTS), None)
+        if client in BOTH and client != BOTH[crc32(name.encode()) % len(BOTH)]:
+            yield item
+        elif item.get_closest_marker(SAMPLE) is not None:
+            cases.setdefault((item.path, name), []).append(item)
+    for each in cases.values():
+        mark = each[0].get_closest_marker(SAMPLE)
+        assert mark is not None
+        count = min(mark.args[0], len(each))
+        shown = {number * len(each) // count for number in range(count)}
+        yield from (item for number, item in enumerate(each) if number not in shown)
+
+
+def _parameters(item: pytest.Item) -> dict[str, object]:
+    return getattr(getattr(item, "callspec", None), "params", {})
 
 
 @pytest.hookimpl(optionalhook=True)

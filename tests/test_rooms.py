@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from syntax import parsed
 
 SOURCE = Path(__file__).parent.parent / "src" / "twinbus"
 
@@ -116,7 +115,7 @@ def files_of(room: str) -> list[Path]:
 
 def imports_of(file: Path) -> Iterator[str]:
     """Every imported module and name, with twinbus's own ones written without `twinbus.`; type-only imports too."""
-    for node in ast.walk(parsed(file.read_text(encoding="utf-8"))):
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module is not None:

@@ -10,22 +10,7 @@ from paired import BOTH, SYNC, Stage
 from served import ISSUER_NAME, ISSUER_SECRET, Served
 
 RULES = ("--rule", "sender:Send", "--rule", "reader:Listen")
-ENTITIES = "entities"
 ISSUER = {"issuer": ISSUER_NAME, "algorithm": "HS256", "key": ISSUER_SECRET}
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line(
-        "markers", f"{ENTITIES}: pairing with every kind of entity; only `make test-entities` runs them"
-    )
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The whole matrix only where it is asked for."""
-    if ENTITIES not in config.option.markexpr:
-        left_out = [item for item in items if item.get_closest_marker(ENTITIES) is not None]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item.get_closest_marker(ENTITIES) is None]
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)  # locks of those who were killed last a while, and the machine may be busy
 def test_killing_the_syphon_and_both_namespaces_loses_nothing() -> None:
     command = [sys.executable, "-m", "bench.chaos_syphon", "--runs", "3", "--messages", "4000"]

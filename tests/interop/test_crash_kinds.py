@@ -146,6 +146,7 @@ async def _look_at(left: Path, chapters: Sequence[Chapter]) -> Problems:
         return await audit(server.connection_string, chapters)
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("kind", NAMES)
 def test_each_kind_keeps_its_promises_when_unsynced_writes_are_lost(after_cuts: list[Problems], kind: str) -> None:
     for problems in after_cuts:

@@ -79,6 +79,7 @@ def judge_everything_came(entities: list[dict[str, Any]]) -> None:
         assert each["to_backlog"] > 0
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_with_spark_the_ledger_says_the_same_and_only_the_report_stays(tmp_path: Path) -> None:
     report = tmp_path / "report.html"
@@ -102,6 +103,7 @@ def test_with_spark_the_ledger_says_the_same_and_only_the_report_stays(tmp_path:
     folder.rmdir()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("number", "moment"),
     [

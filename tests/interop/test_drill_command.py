@@ -150,6 +150,7 @@ def test_the_control_socket_of_another_namespace_is_refused(
     assert "is that of fabrikam, and the primary is contoso" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_messages_of_others_in_front_are_not_touched(spaces: NamespacePair, capsys: pytest.CaptureFixture[str]) -> None:
     with (
         ServiceBusClient.from_connection_string(spaces.primary.connection_string) as client,
@@ -195,6 +196,7 @@ def test_what_other_receivers_take_is_not_lost(spaces: NamespacePair, capsys: py
     assert 0 < measures["taken"] <= len(taken)
 
 
+@pytest.mark.long
 def test_the_first_canary_is_waited_for_also_if_it_takes_longer_than_the_time_before_the_fault(
     spaces: NamespacePair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -296,6 +298,7 @@ def wait_for(process: subprocess.Popen[str], text: str) -> None:
     raise AssertionError(f"it ended without {text!r}: {''.join(said)}")
 
 
+@pytest.mark.long
 def test_a_signal_ends_it_cleanly_and_canaries_are_accounted_for(spaces: NamespacePair, tmp_path: Path) -> None:
     long = command(*QUICK, "--by-status", "--length", "10m", "--json")
     with subprocess.Popen(
@@ -312,6 +315,7 @@ def test_a_signal_ends_it_cleanly_and_canaries_are_accounted_for(spaces: Namespa
     assert (status_of(spaces.primary), lying_in(spaces.primary), notes(tmp_path)) == ("Active", 0, [])
 
 
+@pytest.mark.long
 def test_a_terminal_that_is_closed_ends_it_cleanly_though_nobody_hears_of_it(
     spaces: NamespacePair, tmp_path: Path
 ) -> None:
@@ -334,6 +338,7 @@ def test_a_terminal_that_is_closed_ends_it_cleanly_though_nobody_hears_of_it(
     assert (status_of(spaces.primary), notes(tmp_path)) == ("Active", [])
 
 
+@pytest.mark.long
 def test_a_second_signal_leaves_at_once_and_still_puts_the_entity_back(spaces: NamespacePair, tmp_path: Path) -> None:
     long = command(*QUICK, "--length", "10m", "--no-syphon")
     with subprocess.Popen(

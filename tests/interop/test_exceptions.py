@@ -103,6 +103,7 @@ async def test_the_asynchronous_python_client_raises_what_is_wrong(troubled: Loc
         assert type(raised.value) is case.error
 
 
+@pytest.mark.long
 def test_with_its_own_retries_the_client_waits_and_then_raises_the_same(troubled: LocalNamespace) -> None:
     """Three more attempts, each after a pause of its own: about a quarter of a minute, here only once."""
     with (

@@ -170,6 +170,7 @@ def test_every_fault_of_the_vocabulary_is_tried() -> None:
     assert {case.fault for case in CASES} == set(KINDS)
 
 
+@pytest.mark.sample(24)
 @pytest.mark.parametrize("place", PLACES, ids=str)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_fault_takes_effect_where_it_is_asked_for_or_is_refused(

@@ -309,6 +309,7 @@ def test_an_open_receiver_of_a_silent_entity_gets_its_messages_afterwards(bus: L
 # --- any refusal ---
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("condition", "error"),
     [
@@ -438,6 +439,7 @@ def _texts(receiver: ServiceBusReceiver, count: int) -> list[str]:
     return found
 
 
+@pytest.mark.long
 def test_late_messages_are_accepted_at_once_and_survive_a_restart(bus: LocalNamespace) -> None:
     delay_s = 8
     with (
@@ -474,6 +476,7 @@ def test_unanswered_messages_are_stored_and_their_senders_never_know(bus: LocalN
     assert_works(bus, "invoices")
 
 
+@pytest.mark.long
 def test_a_restarting_group_is_unavailable_then_slow_then_well_and_leaves_a_dump(bus: LocalNamespace) -> None:
     send(bus)
     bus.faults.add(
@@ -499,6 +502,7 @@ def test_a_restarting_group_is_unavailable_then_slow_then_well_and_leaves_a_dump
     assert "orders" in dumps[0].read_text()
 
 
+@pytest.mark.long
 def test_a_restarting_namespace_is_gone_for_a_while(bus: LocalNamespace) -> None:
     send(bus)
     bus.faults.add("restart", length=A_WHILE, slow_for=timedelta(0))

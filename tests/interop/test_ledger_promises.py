@@ -114,6 +114,7 @@ def ask_by_link(stage: Stage, folder: Path) -> None:
         heard.wait_for("recovered")
 
 
+@pytest.mark.long
 def test_whatever_a_client_records_has_what_the_page_promises(both: Stage, tmp_path: Path) -> None:
     ask_by_link(both, tmp_path)
     wishes: dict[str, Any] = {"failover_interval": timedelta(seconds=1), "hold_sends": True, "retry": Retry(attempts=2)}
@@ -133,6 +134,7 @@ def test_whatever_a_client_records_has_what_the_page_promises(both: Stage, tmp_p
     assert broken_promises(records) == []
 
 
+@pytest.mark.long
 def test_a_backlog_queue_that_is_busy_is_told_of_and_recorded_with_namespace_and_queue(
     both: Stage, tmp_path: Path
 ) -> None:
@@ -293,6 +295,7 @@ async def empty_the_quarantine(pair: NamespacePair, ledger: Ledger) -> None:
         await quarantine.discard(lambda found: True)
 
 
+@pytest.mark.long
 async def test_whatever_a_syphon_records_has_what_the_page_promises(
     namespace_pair: NamespacePair, tmp_path: Path
 ) -> None:

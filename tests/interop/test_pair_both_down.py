@@ -87,6 +87,7 @@ def test_an_unanswered_detour_is_in_doubt_and_said(both: Stage) -> None:
     assert [message.message_id for message in both.in_backlog()].count("two") == 2
 
 
+@pytest.mark.long
 def test_after_both_were_down_everything_goes_on(both: Stage) -> None:
     with both.bus(probation=timedelta(seconds=1)) as bus:
         heard = Heard(bus)

@@ -85,6 +85,7 @@ def attempt_for(outage: str) -> timedelta:
     return SILENCE if outage in ("silent", "unanswered") else PATIENCE
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("outage", OUTAGES)
 def test_the_very_message_that_meets_an_outage_is_saved(both: Stage, outage: str) -> None:
     with both.bus(attempt_timeout=attempt_for(outage)) as bus:

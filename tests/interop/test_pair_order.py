@@ -77,6 +77,7 @@ def test_every_session_is_received_in_the_order_in_which_it_was_sent(both: Stage
     assert sides[-1] is Side.PRIMARY, "after the backlog is home sends go straight again"
 
 
+@pytest.mark.long
 def test_sends_go_on_into_the_backlog_while_a_large_one_comes_home(both: Stage) -> None:
     with both.bus(**ORDERED, backlog_queue_count=1) as bus, bus.get_queue_sender(both.orders) as sender:
         heard = Heard(bus)

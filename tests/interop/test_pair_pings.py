@@ -148,6 +148,7 @@ def test_whatever_a_ping_meets_the_entity_stays_failed_over(stage: Stage, condit
         heard.wait_for("recovered")
 
 
+@pytest.mark.long
 def test_a_ping_that_nobody_answers_ends_in_time_and_the_next_one_comes(both: Stage) -> None:
     with both.bus(attempt_timeout=timedelta(seconds=2)) as bus:
         heard = Heard(bus)

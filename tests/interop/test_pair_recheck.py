@@ -26,6 +26,7 @@ def until_recheck_s(clock: ClientClock, bus: Any) -> float:
     return 0.0 if job is None else float(next(at for at, number, _ in dates if number == job[0]) - clock())
 
 
+@pytest.mark.long
 def test_a_pair_is_looked_at_soon_after_pairing_and_then_every_hour(
     both: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

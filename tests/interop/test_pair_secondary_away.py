@@ -152,6 +152,7 @@ def test_a_send_waits_as_long_as_its_caller_says_and_then_tells_both_reasons(bot
         assert raised.value.secondary_reason
 
 
+@pytest.mark.long
 def test_a_send_whose_only_attempt_nobody_answered_still_waits_for_a_trial(both: Stage) -> None:
     wishes: dict[str, Any] = {"retry": Retry(attempts=1), "attempt_timeout": timedelta(seconds=8)}
     with both.bus(**wishes) as bus:

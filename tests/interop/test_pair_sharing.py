@@ -77,6 +77,7 @@ def test_twenty_threads_share_a_sender_through_an_outage(stage: Stage) -> None:
     account(stage, receipts)
 
 
+@pytest.mark.long
 async def test_fifty_tasks_share_a_sender_through_an_outage(stage: Stage) -> None:
     receipts: list[SendReceipt] = []
     is_over = asyncio.Event()

@@ -62,6 +62,7 @@ def test_a_client_without_a_syphon_says_so(both: Stage) -> None:
         )
 
 
+@pytest.mark.long
 def test_a_backlog_queue_that_cannot_be_emptied_is_named_and_nobody_says_that_nothing_waits(both: Stage) -> None:
     both.secondary.admin.create_queue(both.backlog(5), requires_session=True)
     with both.bus(enable_syphon=True) as bus:

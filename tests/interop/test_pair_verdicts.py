@@ -103,6 +103,7 @@ WRONG_CALLS: dict[str, Act] = {
 }
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("call", WRONG_CALLS)
 def test_a_wrong_call_raises_what_the_sdk_alone_raises(both: Stage, call: str) -> None:
     with both.primary.sending(both.orders) as plain, pytest.raises(Exception) as expected:  # noqa: PT011
@@ -197,6 +198,7 @@ def test_a_wrong_key_of_the_primary_is_raised_at_once(both: Stage) -> None:
 # --- busy ---
 
 
+@pytest.mark.long
 def test_a_busy_server_is_given_ten_seconds_and_never_failed_over(both: Stage) -> None:
     with both.bus(retry=Retry(attempts=3)) as bus:
         heard = Heard(bus)

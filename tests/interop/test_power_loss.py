@@ -11,6 +11,7 @@ from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusReceiveMode
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusError
@@ -94,6 +95,7 @@ async def test_nothing_acknowledged_is_missing_after_the_power_fails(tmp_path: P
         assert len(received) == len(set(received)), f"stored twice, {left.name}"
 
 
+@pytest.mark.long
 async def test_without_syncing_the_same_test_finds_the_loss(tmp_path: Path) -> None:
     missing = [
         promised - set(await received_after(left))

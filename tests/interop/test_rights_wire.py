@@ -130,6 +130,7 @@ def test_links_end_with_their_token_and_messages_stay(served: LocalNamespace) ->
         assert isinstance(client.sender("orders"), SendingLink)
 
 
+@pytest.mark.long
 def test_a_token_that_is_put_again_in_time_keeps_links(served: LocalNamespace) -> None:
     with EngineClient(served.port) as client:
         client.put_token(*token(served, "orders", "sender", "send-key", life_s=8))

@@ -282,6 +282,7 @@ def test_the_syphon_looks_after_its_quarantine_with_its_two_keys(
     assert run(["syphon", "quarantine", "show", "0/1", *COUNT]) == 0
 
 
+@pytest.mark.long
 def test_the_syphon_sends_home_and_throws_away_what_is_in_quarantine_with_its_two_keys(
     act_as: Any, world: Estate, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -331,6 +332,7 @@ def test_a_drill_that_cannot_see_the_backlog_does_not_begin(
     assert "refuses sends" not in err, "nothing was made to fail"
 
 
+@pytest.mark.long
 def test_a_drill_needs_send_and_listen_on_the_backlog(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

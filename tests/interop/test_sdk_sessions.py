@@ -109,6 +109,7 @@ def test_a_state_is_kept(client: ServiceBusClient, namespace: LocalNamespace) ->
         assert receiver.session.get_state() is None
 
 
+@pytest.mark.long
 def test_a_lock_lasts_as_long_as_it_is_renewed(client: ServiceBusClient) -> None:
     send(client, "a", "1", queue=BRIEF)
     with client.get_queue_receiver(BRIEF, session_id="a") as receiver:

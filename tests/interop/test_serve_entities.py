@@ -55,6 +55,7 @@ def test_queues_topics_and_rules_of_the_file_work(config: Path) -> None:
         assert send_two_and_count(namespace.connection_string) == {"all": 2, "large": 1}
 
 
+@pytest.mark.long
 def test_a_served_namespace_has_them_also_the_second_time(config: Path, tmp_path: Path) -> None:
     arguments = ["--namespace", "any:0", "--entities", str(config), "--data", str(tmp_path / "data"), "--json"]
     for _ in range(2):

@@ -140,6 +140,7 @@ def test_a_dry_run_tells_what_it_sees_and_which_queue_would_not_be_emptied(
     assert rows[1][:4] == ["(cannot", "be", "moved)", "3"], "it does not say that these would go anywhere"
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", SHUT)
 @pytest.mark.parametrize("rule", [None, "syphon"])
 @pytest.mark.parametrize("count", ["2", "1"])

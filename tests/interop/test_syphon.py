@@ -358,6 +358,7 @@ async def test_a_primary_that_restarts_in_the_middle_loses_nothing(pair: Namespa
     assert len(found) - 500 <= pump.look().in_doubt
 
 
+@pytest.mark.long
 async def test_locks_are_renewed_while_a_destination_is_slow(namespace_pair: NamespacePair) -> None:
     primary, secondary = namespace_pair
     primary.create_queue("orders")

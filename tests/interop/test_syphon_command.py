@@ -336,6 +336,7 @@ def test_where_nobody_can_be_asked_everything_is_thrown_away_only_with_yes(
     assert capsys.readouterr().out.startswith("2 thrown away")
 
 
+@pytest.mark.long
 def test_on_a_terminal_everything_is_thrown_away_after_a_question(spaces: NamespacePair) -> None:
     fill(spaces.secondary.connection_string, QUEUES[1], [stranger(), stranger()])
     assert run(["syphon", "--until-empty", "--count", "2"]) == 3
@@ -357,6 +358,7 @@ def test_on_a_terminal_everything_is_thrown_away_after_a_question(spaces: Namesp
 # --- signals and terminals ---
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("number", "code", "ending"), [(signal.SIGTERM, 3, "stopped"), (signal.SIGINT, 130, "interrupted")]
 )

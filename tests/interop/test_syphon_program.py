@@ -101,6 +101,7 @@ def test_order_is_refused_where_messages_lie_in_queues_that_are_not_theirs(
     assert run(["syphon", "--order", "session", "--until-empty", "--count", "2", "--entity", "invoices"]) == 0
 
 
+@pytest.mark.long
 def test_a_message_without_known_order_that_comes_later_stops_the_syphon_and_stays(
     spaces: NamespacePair, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -255,6 +256,7 @@ def test_after_a_kill_the_next_one_goes_on_and_nothing_is_lost(spaces: Namespace
     assert ids_at(spaces.secondary, QUEUES[0]) == []
 
 
+@pytest.mark.long
 def test_two_of_them_share_the_work_and_nothing_comes_twice(spaces: NamespacePair) -> None:
     put(spaces, 0, letters_for("orders", 5_000))  # more than one of them borrows at a time
     pace = ("--until-empty", "--rate", "500")

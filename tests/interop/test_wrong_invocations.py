@@ -333,6 +333,7 @@ def listening() -> tuple[str, threading.Event, Callable[[], None]]:
     return A.replace(":9;", f":{taking.getsockname()[1]};"), connected, taking.close
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("line", "number"),
     [

@@ -64,6 +64,7 @@ class CopiedTree:
         command = [
             *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=line", "--show-capture=no"),
             *("--timeout", str(round(test_s)), f"--junitxml={self._results}", "-o", "junit_family=xunit1"),
+            *("-m", "long or not long"),
             *(() if to_the_end else ("-x",)),
             *tests,
         ]

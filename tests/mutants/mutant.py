@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import dataclass
 from pathlib import Path
-
-from syntax import parsed
 
 SOURCE = Path("src") / "twinbus"
 
@@ -35,7 +34,7 @@ class Mutant:
         if times != 1:
             return f"its text must be exactly once in {SOURCE / self.file}, found {times} times: {self.text!r}"
         try:
-            parsed(self.applied_to(source))
+            ast.parse(self.applied_to(source))
         except SyntaxError as error:
             return f"with its replacement {SOURCE / self.file} is not Python any more: {error}"
         return None

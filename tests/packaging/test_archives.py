@@ -96,6 +96,7 @@ def test_the_source_archive_has_all_that_a_developer_needs(archives: Archives, n
         assert f"twinbus-{__version__}/{name}" in sdist.getnames()
 
 
+@pytest.mark.long
 def test_what_is_installed_from_the_wheel_runs(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(A_TEST)
     environment = os.environ | {"PYTHONPATH": str(installed)}

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from seeds import seed_count
 
 from twinbus.pairing.effects import Effect, ForgetWake, PingPrimary, StopPings, Tell, WakeMe
 from twinbus.pairing.events import (
@@ -400,4 +401,4 @@ class EntityBesideModel(RuleBasedStateMachine):
 
 
 TestEntityBesideModel = EntityBesideModel.TestCase
-TestEntityBesideModel.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestEntityBesideModel.settings = settings(max_examples=seed_count(50, 150), stateful_step_count=40, deadline=None)

@@ -13,6 +13,7 @@ from itertools import count
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from seeds import seed_count
 
 from twinbus.amqp import sections
 from twinbus.amqp.sections import Header, PropertyField
@@ -341,4 +342,4 @@ def arrival(name: str, ttl_ms: int | None, due_at_ms: int | None) -> Arrival:
 
 
 TestQueueBesideModel = QueueBesideModel.TestCase
-TestQueueBesideModel.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
+TestQueueBesideModel.settings = settings(max_examples=seed_count(75, 300), stateful_step_count=40, deadline=None)

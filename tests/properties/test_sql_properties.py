@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from message_on_paper import MessageOnPaper
+from seeds import seed_count
 from sql_model import Model, Wrong
 
 from twinbus.amqp.values import Byte, Float32, Int, Long, Timestamp, UInt, ULong
@@ -168,7 +169,7 @@ def _outcome(ask: Any, *failures: type[Exception]) -> object:
         return "error"
 
 
-@settings(max_examples=400)
+@settings(max_examples=seed_count(100, 400))
 @given(CONDITIONS, MESSAGES)
 def test_a_filter_answers_as_the_slow_model_does(tree: Any, message: tuple[dict[str, Any], dict[str, Any]]) -> None:
     with contextlib.suppress(SqlError):  # a pattern that no message can make right

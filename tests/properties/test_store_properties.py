@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from seeds import seed_count
 
 from twinbus.namespace.store.api import (
     AdvanceSequence,
@@ -371,7 +372,7 @@ class SqliteBesideModel(StoreBesideModel):
 
 
 SETTINGS = settings(
-    max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=seed_count(20, 60), stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 TestMemoryBesideModel = MemoryBesideModel.TestCase
 TestMemoryBesideModel.settings = SETTINGS

@@ -29,6 +29,7 @@ def test_chains_end_and_nothing_is_lost_on_the_way(first: int) -> None:
     assert outcome is None, f"{outcome.problem}\nagain: {outcome.replay}"
 
 
+@pytest.mark.long
 def test_the_simulations_of_forwarding_meet_everything_they_are_about() -> None:
     seen: Counter[str] = Counter()
     for seed in range(1_000, 1_060):
@@ -98,6 +99,7 @@ def never_rest(self: Courier, source: Queue, journey: Journey, step: Step) -> bo
     return False
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(
     ("owner", "name", "bug"),
     [

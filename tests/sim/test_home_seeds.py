@@ -23,12 +23,14 @@ SEEDS, CHUNK = seed_count(90, 300), 30
 SEEDS_TO_FIND_A_BUG = 600
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
 def test_everything_comes_home_and_in_order_where_promised(first: int) -> None:
     outcome = first_home_problem(range(first, first + CHUNK))
     assert outcome is None, f"{outcome.problem}\nagain: {outcome.replay}"
 
 
+@pytest.mark.long
 def test_simulations_go_where_it_hurts() -> None:
     seen: Counter[str] = Counter()
     for seed in range(60):
@@ -78,6 +80,7 @@ def test_it_notices_when_the_queue_is_chosen_by_chance(monkeypatch: pytest.Monke
     assert problem_found() is not None
 
 
+@pytest.mark.long
 def test_it_notices_when_nobody_looks_into_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
     def enter(sequence: Sequence, held: Held) -> Entry:
         sequence.known_to = max(sequence.known_to, held.place.sequence)
@@ -87,6 +90,7 @@ def test_it_notices_when_nobody_looks_into_gaps(monkeypatch: pytest.MonkeyPatch)
     assert "overtook" in (problem_found() or "")
 
 
+@pytest.mark.long
 def test_it_notices_when_batches_of_a_key_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
     def sent(line: OrderedLine, taken: list[Held], _going: list[Held]) -> None:
         for held in taken:

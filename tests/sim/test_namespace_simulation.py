@@ -35,6 +35,7 @@ SEEDS, CHUNK = seed_count(300, 1_000), 50
 SEEDS_TO_FIND_A_BUG = 1_000
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
 def test_every_promise_is_kept_through_crashes_and_failures(first: int) -> None:
     outcome = first_problem(range(first, first + CHUNK))
@@ -46,6 +47,7 @@ def test_a_seed_always_tells_the_same_story() -> None:
     assert run_seed(7).seen != run_seed(8).seen
 
 
+@pytest.mark.long
 def test_the_simulations_meet_everything_they_are_about() -> None:
     seen: Counter[str] = Counter()
     for seed in range(1_000, 1_100):
@@ -262,6 +264,7 @@ FOUND_AT = {"never_changed": 262, "never_look_again": 253, "read_at_once": 91}
 """The first seed that finds a bug, where that takes long."""
 
 
+@pytest.mark.sample(8)
 @pytest.mark.timeout(600)  # some bugs take many seeds, and the machine may be busy
 @pytest.mark.parametrize(
     ("owner", "name", "bug"),

@@ -48,6 +48,7 @@ SEEDS, CHUNK = seed_count(300, 1_000), 50
 SEEDS_TO_FIND_A_BUG = 400
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
 def test_every_promise_of_a_pair_is_kept_through_all_kinds_of_trouble(first: int) -> None:
     outcome = first_pair_problem(range(first, first + CHUNK))
@@ -81,6 +82,7 @@ EXPECTED = {
 }  # fmt: skip
 
 
+@pytest.mark.long
 def test_the_simulated_pairs_meet_everything_they_are_about() -> None:
     seen: Counter[str] = Counter()
     for seed in range(1_000, 1_400):
@@ -355,6 +357,7 @@ def name_of_bug(value: object) -> str:
     return str(getattr(bug, "__name__", bug))
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize(("owner", "name", "bug"), BUGS, ids=name_of_bug)
 def test_a_pair_that_breaks_a_promise_is_found(
     monkeypatch: pytest.MonkeyPatch, owner: object, name: str, bug: Callable[..., object]

@@ -22,14 +22,7 @@ LARGE = "large"
 WORDS_MAX = 4_000
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", f"{LARGE}: takes minutes; only `make test-ledger` runs them")
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if LARGE not in config.option.markexpr:
-        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker(LARGE) is not None])
-        items[:] = [item for item in items if item.get_closest_marker(LARGE) is None]
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(HERE) and "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.timeout(300))

@@ -16,6 +16,7 @@ from twinbus.spark.archive import FOLDER, pack, settings_for
 BASE = sys._base_executable  # type: ignore[attr-defined]
 
 
+@pytest.mark.long
 def test_a_python_without_anything_finds_all_that_a_task_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without pyarrow and numpy, which are large; `make test-cluster` runs tasks with all of it."""
     assert {"pyarrow", "numpy"} <= set(archive._ROOTS)

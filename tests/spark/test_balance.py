@@ -79,6 +79,7 @@ def cut_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ordering, "STRETCH_RECORDS", 20)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("cut_small")
 @pytest.mark.parametrize("little_rows", [LITTLE_ROWS, 0, pytest.param(150, marks=pytest.mark.large)])
 @pytest.mark.parametrize("seed", SEEDS)
@@ -237,6 +238,7 @@ def test_what_was_looked_at_is_not_looked_at_again(
     assert files_below(store) == accounts_in(store)
 
 
+@pytest.mark.long
 def test_what_says_nothing_of_messages_changes_nothing_about_them(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,6 +264,7 @@ def test_what_says_nothing_of_messages_changes_nothing_about_them(
     assert after["coverage"]["records"] == before["coverage"]["records"] + 1
 
 
+@pytest.mark.long
 def test_messages_that_nobody_here_has_sent_have_no_order_and_are_accounted_for(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -280,6 +283,7 @@ def test_messages_that_nobody_here_has_sent_have_no_order_and_are_accounted_for(
     assert (found.ordering, found.reconciliation.entities) == ([], {"orders": {"sent_elsewhere": 60}})
 
 
+@pytest.mark.long
 def test_a_torn_stretch_is_mended_once(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As long as nothing new is about it; then it is mended again."""
     from twinbus.spark.jobs import mending
@@ -317,6 +321,7 @@ def files_below(store: Path) -> set[str]:
     return {str(file.relative_to(store)) for file in store.glob("balance/*/accounts/*.parquet")}
 
 
+@pytest.mark.long
 def test_a_balance_that_does_not_fit_is_made_again(spark: SparkSession, tmp_path: Path) -> None:
     from twinbus.spark.jobs.bookkeeping import books
 
@@ -337,6 +342,7 @@ def test_a_balance_that_does_not_fit_is_made_again(spark: SparkSession, tmp_path
     assert accounted() == 600
 
 
+@pytest.mark.long
 def test_a_balance_of_fewer_steps_than_its_files_have_is_made_again(spark: SparkSession, tmp_path: Path) -> None:
     """Without its manifest a ledger is compacted again, into files of the same names."""
     told = a_told_day(tmp_path)
@@ -354,6 +360,7 @@ def dies(*_: object) -> None:
     raise OSError(errno.ENOSPC, "no power")
 
 
+@pytest.mark.long
 def test_a_run_that_dies_leaves_the_balance_as_it_was(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -376,6 +383,7 @@ def test_a_run_that_dies_leaves_the_balance_as_it_was(
     assert files_below(compacted.store) == accounts_in(compacted.store)
 
 
+@pytest.mark.long
 def test_a_file_of_the_balance_that_is_none_is_told_with_the_way_out(spark: SparkSession, tmp_path: Path) -> None:
     from twinbus.spark.jobs.bookkeeping import books
 
@@ -394,6 +402,7 @@ def test_a_file_of_the_balance_that_is_none_is_told_with_the_way_out(spark: Spar
     assert report(spark, tmp_path).reconciliation.entities == {"orders": {"delivered": 600}}
 
 
+@pytest.mark.long
 def test_the_session_that_was_active_is_it_after_a_report(spark: SparkSession, tmp_path: Path) -> None:
     """Ours for little data would be slow with much, and is nobody else's business."""
     from pyspark.sql import SparkSession

@@ -62,6 +62,7 @@ def test_a_name_that_is_safe_is_kept() -> None:
     assert file_name(f"{kept}.jsonl", 4096) == f"{kept}-4096.parquet"
 
 
+@pytest.mark.long
 def test_segments_of_any_name_are_read(spark: SparkSession, tmp_path: Path) -> None:
     names = ["_copy", ".hidden", "a[1]", "a1", "b*", "{c,d}", "e\\f", "g:h", "é", "x" * 240]
     for number, name in enumerate(names):
@@ -69,6 +70,7 @@ def test_segments_of_any_name_are_read(spark: SparkSession, tmp_path: Path) -> N
     assert accepted(report(spark, tmp_path)) == 2 * len(names)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["[sa]t*r", "{star,_st?r\\\\}"])
 def test_a_ledger_in_a_folder_of_any_name_is_read_and_nothing_of_its_neighbour(
     spark: SparkSession, tmp_path: Path, name: str

@@ -70,6 +70,7 @@ def actual_uses(spark: SparkSession, ledger: Path) -> dict[Stage, Use]:
     return found
 
 
+@pytest.mark.long
 def test_looks_and_queues_are_counted_alike_by_ledger_forecast_and_meter(books: Books) -> None:
     """One listing by each of two processes and one by the syphon, which a month has every 15 minutes; the queues; and
     two requests and a peek of each queue for every look.

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from spark_backlog import ids_in
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "how-to" / "drain-with-spark.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.long
 def test_the_blocks_about_queues_run(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with LocalNamespace("contoso", queues=["orders", "copy"]) as namespace:
         secret = tmp_path / "secret"

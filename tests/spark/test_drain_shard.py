@@ -112,6 +112,7 @@ def test_a_shard_is_not_done_while_somebody_has_a_message_under_lock(brief: Spar
     assert time.monotonic() - began >= brief.lock_ms / 1000, "the message came back when its lock ended"
 
 
+@pytest.mark.long
 def test_in_order_the_others_wait_for_a_message_that_a_dead_task_had_under_lock(brief: SparkBacklog) -> None:
     fill(brief.secondary.connection_string, brief.path(0), letters_for("orders", 20))
     asyncio.run(borrow_one(brief.secondary.connection_string, brief.path(0)))

@@ -34,11 +34,13 @@ def report(spark: SparkSession, ledger: Path) -> Findings:
     return analyse(spark, compacted, Prices(), horizon_min=15, tell=lambda _: None)
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("name", TRUTHS)
 def test_a_report_says_what_the_records_prove_and_no_more(spark: SparkSession, tmp_path: Path, name: str) -> None:
     says_what_is_proven(spark, tmp_path, TRUTHS[name])
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", CLOCK_TRUTHS)
 def test_no_answer_is_certain_that_a_wrong_clock_could_have_made(
     spark: SparkSession, tmp_path: Path, name: str
@@ -81,6 +83,7 @@ def due(minute: float) -> int:
     return BASE_MS + round(minute * MINUTE)
 
 
+@pytest.mark.long
 def test_messages_that_are_scheduled_for_later_do_no_damage_to_order(spark: SparkSession, tmp_path: Path) -> None:
     """Compared with each other, by when they are due; of what Azure numbered nobody knows when that is."""
     with told_ledger(tmp_path) as told:
@@ -129,6 +132,7 @@ def test_a_message_that_was_accepted_a_moment_ago_may_still_be_written_down(
     assert [row["message_id"] for row in found.named] == ["old"]
 
 
+@pytest.mark.long
 def test_messages_that_are_not_named_are_counted_and_can_be_written_to_a_file(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -150,6 +154,7 @@ def test_messages_that_are_not_named_are_counted_and_can_be_written_to_a_file(
     assert (len(reconciliation["named"]), reconciliation["not_named"]) == (200, 795)
 
 
+@pytest.mark.long
 def test_what_a_report_kept_is_made_again_with_one_line_that_says_why(spark: SparkSession, tmp_path: Path) -> None:
     """As when an older version kept less, or when it turns out later who the primary is."""
     notes: list[str] = []

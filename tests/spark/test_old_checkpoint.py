@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from version_0_1 import copied
 
 from twinbus.spark import register
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@pytest.mark.long
 def test_an_old_stream_goes_on_where_it_was(spark: SparkSession, tmp_path: Path) -> None:
     data, checkpoint, secret = copied("data", tmp_path), copied("checkpoint", tmp_path), tmp_path / "secret"
     register(spark)

@@ -34,6 +34,7 @@ def test_an_old_store_has_every_record_of_its_ledger(tmp_path: Path) -> None:
     assert compacted.bytes_read == 0, "what was read once is not read again"
 
 
+@pytest.mark.long
 def test_a_report_on_an_old_store_finds_what_one_on_the_segments_finds(spark: SparkSession, tmp_path: Path) -> None:
     old, fresh = copied("ledger", tmp_path / "old"), copied("ledger", tmp_path / "fresh")
     shutil.rmtree(fresh / "compacted")
@@ -42,6 +43,7 @@ def test_a_report_on_an_old_store_finds_what_one_on_the_segments_finds(spark: Sp
     assert found[0].reconciliation.accepted == 15
 
 
+@pytest.mark.long
 def test_what_has_to_be_made_again_is_said_once(spark: SparkSession, tmp_path: Path) -> None:
     ledger = copied("ledger", tmp_path)
     said: list[list[str]] = [[], []]

@@ -22,6 +22,7 @@ PATHS = {"./ledger", "report.html", "twinbus.tar.gz"}
 """Names on the pages that the JVM, which knows nothing of this process's folder, has to find in the test's own."""
 
 
+@pytest.mark.long
 def test_every_command_ends_well(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -118,6 +118,7 @@ def test_everybody_has_told_everything(ledger: Path) -> None:
     assert {"client", "syphon", "contoso", "backup"} <= {process.program for process in coverage.processes}
 
 
+@pytest.mark.long
 def test_everything_that_was_accepted_was_delivered(findings: Findings) -> None:
     assert findings.reconciliation.entities == {
         "orders": {"delivered": BEFORE + DURING + AFTER},

@@ -69,6 +69,7 @@ def findings(spark: SparkSession, ledger: Path) -> Findings:
     return analyse(spark, compact_ledger(on(spark), ledger), Prices(), horizon_min=15, tell=lambda _: None)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("events", SIZES)
 def test_exactly_what_was_planted_in_a_large_ledger_is_found(spark: SparkSession, tmp_path: Path, events: int) -> None:
     story = planted(events)
@@ -116,6 +117,7 @@ def assert_cost_is_found(found: Findings, ledger: Path) -> None:
     assert stages["receive from primary"] == counted["delivered", False]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("events", SIZES)
 def test_planted_gaps_are_found_and_turn_a_number_into_unknown(
     spark: SparkSession, tmp_path: Path, events: int

@@ -81,6 +81,7 @@ def findings(spark: SparkSession, namespace_pair: NamespacePair, tmp_path: Path)
     return analyse(spark, compact_ledger(one_by_one, ledger), Prices(), horizon_min=15, tell=lambda _: None)
 
 
+@pytest.mark.long
 def test_what_was_received_by_a_paired_client_is_delivered_and_not_only_stored(findings: Findings) -> None:
     assert findings.reconciliation.entities == {
         "orders": {"delivered": STRAIGHT + DETOURED, "dead_lettered": DEAD, "stored_on_primary": LEFT},

@@ -68,6 +68,7 @@ def test_exactly_the_planted_misfortunes_are_found(spark: SparkSession, tmp_path
     assert Oracle(compacted).verdicts(HORIZON_MIN) == story.expected
 
 
+@pytest.mark.long
 def test_receivers_tell_what_was_delivered_where_no_namespace_does(spark: SparkSession, tmp_path: Path) -> None:
     from twinbus.spark.jobs.bookkeeping import rows_of
     from twinbus.spark.jobs.compaction import steps_in
@@ -109,6 +110,7 @@ WORDS: list[tuple[str, list[tuple[Kind, str]]]] = [
 """A verdict, and what was told before it: what happened, and below which path of the entity."""
 
 
+@pytest.mark.long
 def test_a_receivers_word_counts_where_the_namespace_says_nothing(spark: SparkSession, tmp_path: Path) -> None:
     script = Script("0a", "any")
     for number, (_, told) in enumerate(WORDS):
@@ -121,6 +123,7 @@ def test_a_receivers_word_counts_where_the_namespace_says_nothing(spark: SparkSe
     assert Oracle(compacted).verdicts(HORIZON_MIN) == expected
 
 
+@pytest.mark.long
 def test_what_receivers_without_a_ledger_took_is_not_lost(spark: SparkSession, tmp_path: Path) -> None:
     """One of two receivers records: how far it has come says nothing about the messages that the other one got."""
     client = Script("0a", "client")
@@ -137,6 +140,7 @@ def test_what_receivers_without_a_ledger_took_is_not_lost(spark: SparkSession, t
     assert Oracle(compacted).verdicts(HORIZON_MIN)["orders", "0"] == "stored_on_primary"
 
 
+@pytest.mark.long
 def test_any_ledger_at_all_is_judged_as_duckdb_judges_it(spark: SparkSession, tmp_path: Path) -> None:
     for seed in range(3):
         directory = tmp_path / f"{seed}"
@@ -153,6 +157,7 @@ def with_a_gap(story: Story, directory: Path, program: str, missing: set[int]) -
         write_lines(directory, script.process, without_numbers(lines, missing) if name == program else lines)
 
 
+@pytest.mark.long
 def test_a_gap_turns_lost_nothing_into_unknown(spark: SparkSession, tmp_path: Path) -> None:
     story = a_story(3, 600, misfortunes=0)
     story.write(tmp_path / "whole")
@@ -169,6 +174,7 @@ def test_a_gap_turns_lost_nothing_into_unknown(spark: SparkSession, tmp_path: Pa
     assert torn.as_dict()["lost"] is None
 
 
+@pytest.mark.long
 def test_what_is_lost_after_the_gap_is_lost_for_certain(spark: SparkSession, tmp_path: Path) -> None:
     """On one machine: its clock says what was after."""
     story = a_story(4, 1500, misfortunes=2)
@@ -184,6 +190,7 @@ def test_what_is_lost_after_the_gap_is_lost_for_certain(spark: SparkSession, tmp
     assert {name for name, verdict in dark.items() if verdict == "unknown"} == set(lost)
 
 
+@pytest.mark.long
 def test_clocks_that_disagree_a_little_widen_the_horizon_and_lose_nothing(spark: SparkSession, tmp_path: Path) -> None:
     story = a_story(5, 600, misfortunes=0)
     story.scripts["receiver"].ahead_ms = story.scripts["syphon"].ahead_ms = -30_000
@@ -195,6 +202,7 @@ def test_clocks_that_disagree_a_little_widen_the_horizon_and_lose_nothing(spark:
     assert found.entities == story.counts()
 
 
+@pytest.mark.long
 def test_a_clock_that_is_wrong_makes_unknown_what_looks_lost_and_hides_nothing(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -212,6 +220,7 @@ def test_a_clock_that_is_wrong_makes_unknown_what_looks_lost_and_hides_nothing(
     assert {(row["entity"], row["message_id"]) for row in found.named if row["verdict"] == "unknown"} >= lost
 
 
+@pytest.mark.long
 def test_a_receiver_that_stopped_has_lost_nothing(spark: SparkSession, tmp_path: Path) -> None:
     """What nobody has overtaken waits, however long."""
     client, receiver = Script("0a", "client"), Script("0b", "receiver")
@@ -232,6 +241,7 @@ def test_a_receiver_that_stopped_has_lost_nothing(spark: SparkSession, tmp_path:
     assert found.named == []
 
 
+@pytest.mark.long
 def test_an_acknowledgement_that_the_namespace_knows_nothing_of_is_a_loss(spark: SparkSession, tmp_path: Path) -> None:
     client, namespace = Script("0a", "client"), Script("0c", "contoso")
     for number in range(60):

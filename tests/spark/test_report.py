@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@pytest.mark.long
 def test_both_outages_of_every_entity_are_found(findings: Findings) -> None:
     expected = [
         {

@@ -47,6 +47,7 @@ def namespace_told(directory: Path, *names: str) -> None:
         told(directory, "contoso", *((0, message(kind, name)) for name in names)).close(60.0)
 
 
+@pytest.mark.long
 def test_a_sender_that_was_stopped_with_nothing_to_say_leaves_the_answer_certain(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -58,6 +59,7 @@ def test_a_sender_that_was_stopped_with_nothing_to_say_leaves_the_answer_certain
     assert (code, found["reconciliation"]["verdict"]) == (0, "nothing lost")
 
 
+@pytest.mark.long
 def test_a_sender_that_was_stopped_with_more_to_say_makes_only_that_unknown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -76,6 +78,7 @@ def test_a_sender_that_was_stopped_with_more_to_say_makes_only_that_unknown(
     assert "it was killed: records of its last 60 s may never have been written" in dark["reason"]
 
 
+@pytest.mark.long
 def test_what_a_syphon_did_before_a_power_cut_is_unknown_and_not_lost(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

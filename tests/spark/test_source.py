@@ -190,6 +190,7 @@ def begun(writer: DataStreamWriter) -> StreamingQuery:
     return writer.start() if "connect back" in str(query.exception()) else query
 
 
+@pytest.mark.long
 def test_a_stream_goes_on_from_its_checkpoint_and_neither_skips_nor_repeats(bus: Bus, tmp_path: Path) -> None:
     """At first in small batches, then from where it was; what it reads is written to another queue."""
 
@@ -249,6 +250,7 @@ def test_rows_that_cannot_be_sent_are_named(bus: Bus) -> None:
         bus.write(frame.coalesce(1), "orders")
 
 
+@pytest.mark.long
 def test_a_queue_that_is_not_there_and_a_wrong_key_are_told(bus: Bus, tmp_path: Path) -> None:
     frame = bus.spark.createDataFrame([("1", "ok")], "message_id STRING, body STRING")
     with pytest.raises(Exception, match="not found"):

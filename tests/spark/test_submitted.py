@@ -106,6 +106,7 @@ def check(found: dict[str, Any]) -> None:
     assert found["unset"] == "false", "what nobody has set is as we want it"
 
 
+@pytest.mark.long
 @pytest.mark.timeout(WAIT_S + 10)
 def test_what_spark_submit_says_stays_and_changes_no_result(spark: SparkSession, tmp_path: Path) -> None:
     own = ("spark.app.name", "spark.master", "spark.driver.memory", "spark.driver.extraJavaOptions")

@@ -82,8 +82,8 @@ NOT_RUN_TEXT = """# Blocks that no test runs
 
 <!-- Made by `python tests/support/doc_blocks.py`; a test notices when it is stale. -->
 
-Every block of Python and shell in the README and on these pages is run by `make test`, on every change; blocks of JSON
-and TOML are read as the program reads them. These are the exceptions, and why.
+Every block of Python and shell in the README and on these pages is run by `make test-all`, and some of
+them by `make test`; blocks of JSON and TOML are read as the program reads them. These are the exceptions, and why.
 
 | page | block | why not |
 |---|---|---|

@@ -134,23 +134,27 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _fail(usage_text(error), ExitCode.WRONG_ARGUMENTS)
     except OptionsError as error:
         return _fail(f"{error}", ExitCode.WRONG_ARGUMENTS)
-    except TwinbusError as error:
-        if interrupts.has_come():  # a library made a failure of it
-            return _fail("interrupted", ExitCode.INTERRUPTED)
-        return _fail(f"{error}", ExitCode.FAILED)
     except (Interrupted, KeyboardInterrupt, typer.Abort):
         return _fail("interrupted", ExitCode.INTERRUPTED)
-    except BrokenPipeError:
-        _forget_output()
-        return ExitCode.FAILED
-    except OSError as error:
-        if error.filename is not None or error.errno not in NO_ROOM:
-            return _unexpected(error)
-        _forget_output()
-        return _fail(f"the output cannot be written: {error.strerror}", ExitCode.FAILED)
     except Exception as error:
-        return _unexpected(error)
+        if interrupts.has_come():  # a library made a failure of it
+            return _fail("interrupted", ExitCode.INTERRUPTED)
+        return _failed(error)
     return code if isinstance(code, int) else 0
+
+
+def _failed(error: Exception) -> int:
+    match error:
+        case TwinbusError():
+            return _fail(f"{error}", ExitCode.FAILED)
+        case BrokenPipeError():
+            _forget_output()
+            return ExitCode.FAILED
+        case OSError(filename=None, errno=number) if number in NO_ROOM:
+            _forget_output()
+            return _fail(f"the output cannot be written: {error.strerror}", ExitCode.FAILED)
+        case _:
+            return _unexpected(error)
 
 
 def _unexpected(error: Exception) -> int:

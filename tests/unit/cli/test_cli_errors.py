@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from twinbus import __version__
+from twinbus.cli import interrupts
 from twinbus.cli.main import run
+from twinbus.errors import TwinbusError
 from twinbus.namespace.store.header import APPLICATION_ID
 
 WRONG_ARGUMENTS = [
@@ -166,6 +168,19 @@ def test_a_mistake_of_ours_is_one_line_too(monkeypatch: pytest.MonkeyPatch, caps
     monkeypatch.setattr("twinbus.cli.commands.serve.plan_namespaces", broken)
     assert run(["serve"]) == 1
     assert "TWINBUS_TRACEBACK=1" in only_line(capsys)
+
+
+@pytest.mark.parametrize("made_of_it", [TwinbusError("x"), BrokenPipeError(), OSError("x"), RuntimeError("x")])
+def test_an_interrupt_is_one_whatever_a_library_made_of_it(
+    made_of_it: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise made_of_it
+
+    monkeypatch.setattr("twinbus.cli.commands.serve.plan_namespaces", broken)
+    monkeypatch.setattr(interrupts, "_came", True)
+    assert run(["serve"]) == 130
+    assert only_line(capsys) == "twinbus: interrupted\n"
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"], ["serve", "--help"], ["demo", "--help"]])
