@@ -17,7 +17,7 @@ setup: $(INSTALLED) ## make .venv with everything that is needed; again only whe
 demo: setup ## kill a namespace in the middle of sending, see sends go on and nothing lost
 	@mkdir -p build && $(BIN)/twinbus demo --report build/demo.html
 
-test: lint ## lint, then the tests that together take some minutes: everything at least once
+test: lint ## lint, then the tests that together take some minutes
 	@$(BIN)/pytest -n $(WORKERS) --dist loadscope  # who runs what: tests/conftest.py
 
 test-all: lint ## the same with every seed of the simulations, and all suites that take longer; before a release

@@ -92,7 +92,7 @@ them by `make test`; blocks of JSON and TOML are read as the program reads them.
 MAKE_TEXT = """
 Lines that begin with `make` are not run from the pages; a test looks whether the Makefile has such a target. The lines
 of the tutorial that install twinbus are run by `make test-wheel`, from the built wheel in an empty virtualenv; all
-others of it are run by `make test` as well.
+others of it are run by the tests as well.
 """
 
 
