@@ -257,9 +257,9 @@ SERVICE = (
     ),
     Mutant(
         "S10",
-        "namespace/entities/queue.py",
-        "if failed.delivery_count >= self.settings.max_delivery_count and",
-        "if failed.delivery_count > self.settings.max_delivery_count and",
+        "namespace/entities/settlement.py",
+        "if failed.delivery_count >= queue.settings.max_delivery_count and",
+        "if failed.delivery_count > queue.settings.max_delivery_count and",
         "a message is delivered once more than the queue allows",
         "test_the_last_allowed_failure_moves_a_message_to_the_dead_letters",
     ),

@@ -162,7 +162,7 @@ def never_changed(self: RecentChanges, sequence: int) -> int:
 
 
 def count_nothing(self: Queue, row: MessageRow, now_ms: int, step: Step) -> None:
-    self._give_back(row, now_ms, step)
+    self.give_back(row, now_ms, step)
 
 
 def lose_the_row(self: Window, row: MessageRow) -> None:

@@ -40,6 +40,7 @@ from twinbus.namespace.commands import (
 from twinbus.namespace.entities.queue import Queue
 from twinbus.namespace.entities.receivers import Receiver
 from twinbus.namespace.entities.session_queue import SessionQueue
+from twinbus.namespace.entities.settlement import settle
 from twinbus.namespace.entities.shelf import CopyDelays, EntityContext, Shelf, no_copy_delays
 from twinbus.namespace.entities.topic import Topic
 from twinbus.namespace.entities.window import WindowLimits
@@ -254,7 +255,7 @@ class NamespaceMachine:
         queue.used(now_ms)
         if command.session_id is not None and isinstance(queue, SessionQueue):
             queue.check_held(command.session_id, now_ms)
-        failures = queue.settle(command.tokens, command.verdict, now_ms, step)
+        failures = settle(queue, command.tokens, command.verdict, now_ms, step)
         step.replies.append(Settled(command.origin, failures))
         queue.lend(now_ms, step)
 

@@ -9,8 +9,6 @@ A dead-letter queue is a queue too; it has no dead-letter queue of its own, and 
 
 from __future__ import annotations
 
-from typing import Any, assert_never
-
 from twinbus.errors import (
     EntityDisabled,
     LockLost,
@@ -19,12 +17,13 @@ from twinbus.errors import (
     QuotaExceeded,
     StoreDamaged,
 )
-from twinbus.namespace.commands import Abandon, Complete, DeadLetter, Defer, ReceiveMode, Release, Verdict
+from twinbus.namespace.commands import ReceiveMode
 from twinbus.namespace.entities.journeys import Journey, journey_of
 from twinbus.namespace.entities.loans import Loan, Loans
-from twinbus.namespace.entities.notes import REASON, annotated, noted, notes_problem
+from twinbus.namespace.entities.notes import noted
 from twinbus.namespace.entities.receivers import Receiver, Receivers
 from twinbus.namespace.entities.settings import QueueSettings, QueueStatus
+from twinbus.namespace.entities.settlement import LOCK_LOST, TOO_OLD, bury, count_failure
 from twinbus.namespace.entities.shelf import EntityContext, Shelf, awake, earlier, expiry
 from twinbus.namespace.entities.sweep import Sweep
 from twinbus.namespace.entities.window import Window
@@ -47,9 +46,6 @@ ENDED_LOCKS_PER_STEP = 500
 _ACTIVE, _DEFERRED, _SCHEDULED = (
     MessageState  # an enum looks its members up at every mention, and these run per message
 )
-
-DELIVERED_TOO_OFTEN, TOO_OLD = "MaxDeliveryCountExceeded", "TTLExpiredException"
-LOCK_LOST = "the lock is unknown, was settled, or has ended; receive the message again"
 
 
 class Queue(Shelf):
@@ -206,7 +202,7 @@ class Queue(Shelf):
             for row in afterwards.appearing:
                 self._appear(row, afterwards.number, now_ms, step)
             for row in afterwards.returning:
-                self._give_back(row, now_ms, step)
+                self.give_back(row, now_ms, step)
             for receiver, size in afterwards.delivered:
                 receiver.undelivered -= 1
                 self.receivers.returned(receiver, size)
@@ -225,7 +221,7 @@ class Queue(Shelf):
         """A message is visible from now on."""
         self._window.arrive(row, number)
 
-    def _give_back(self, row: MessageRow, now_ms: int, step: Step) -> None:
+    def give_back(self, row: MessageRow, now_ms: int, step: Step) -> None:
         if row.expires_at_ms is None or self._lives(row, row.expires_at_ms, now_ms, step):
             self._put_back(row)
 
@@ -319,7 +315,7 @@ class Queue(Shelf):
         self.loans.lend(row, token, until_ms, receiver)
         return token, until_ms
 
-    def _end_loan(self, loan: Loan) -> None:
+    def end_loan(self, loan: Loan) -> None:
         """The loan is over: whoever had it may have another."""
         if loan.receiver is not None:
             self.receivers.returned(loan.receiver, len(loan.row.payload))
@@ -342,79 +338,19 @@ class Queue(Shelf):
 
     # --- settled ---
 
-    def settle(
-        self, tokens: tuple[bytes, ...], verdict: Verdict, now_ms: int, step: Step
-    ) -> dict[bytes, NamespaceError]:
-        """Settle each loan; returns those that could not be, with the reason."""
-        failures: dict[bytes, NamespaceError] = {}
-        loans: list[Loan] = []
-        for token in dict.fromkeys(tokens):  # one that is named twice is settled once
-            loan = self._find_loan(token, now_ms)
-            if loan is None:
-                failures[token] = LockLost(LOCK_LOST)
-            elif type(verdict) is DeadLetter and self.dead_letter is None:
-                failures[token] = NotAllowed("a message of a dead-letter queue cannot be dead-lettered again")
-            elif (problem := notes_problem(loan.row, notes_in(verdict))) is not None:
-                failures[token] = problem
-            else:
-                self.loans.end(loan)
-                self._end_loan(loan)
-                loans.append(loan)
-        if type(verdict) is Complete:
-            rows = [loan.row for loan in loans]
-            self._remove_all(rows, step)
-            if step.story is not None:
-                step.story.rows(Happening.DELIVERED, self.row.path, rows, Cause.COMPLETED)
-        else:
-            for loan in loans:
-                self._settle_one(loan.row, verdict, now_ms, step)
-        return failures
-
-    def _find_loan(self, token: bytes, now_ms: int) -> Loan | None:
+    def find_loan(self, token: bytes, now_ms: int) -> Loan | None:
         """The loan of a token, if its lock still holds."""
         return self.loans.find(token, now_ms)
 
-    def _settle_one(self, row: MessageRow, verdict: Verdict, now_ms: int, step: Step) -> None:
-        match verdict:
-            case Release():
-                if row.state is _ACTIVE:
-                    self._give_back(row, now_ms, step)
-            case Abandon(properties):
-                self._count_failure(row, annotated(row, properties), step)
-            case Defer(properties):
-                deferred = annotated(row, properties)._replace(state=_DEFERRED, expires_at_ms=None)
-                self._replace(row, deferred, step)
-            case DeadLetter(properties):
-                reason = str((properties or {}).get(REASON, ""))
-                self._bury(row, annotated(row, properties), Cause.BY_RECEIVER, reason, step)
+    def complete(self, rows: list[MessageRow], step: Step) -> None:
+        """Remove messages that a receiver is done with."""
+        self._remove_all(rows, step)
+        if step.story is not None:
+            step.story.rows(Happening.DELIVERED, self.row.path, rows, Cause.COMPLETED)
 
-    def _count_failure(self, stored: MessageRow, row: MessageRow, step: Step) -> None:
-        """One more failed delivery: back in the queue, or to the dead letters when it was the last one allowed."""
-        failed = row._replace(delivery_count=row.delivery_count + 1)
-        if failed.delivery_count >= self.settings.max_delivery_count and self.dead_letter is not None:
-            text = f"The message was delivered {failed.delivery_count} times and never completed."
-            self._bury(stored, noted(failed, DELIVERED_TOO_OFTEN, text), Cause.BY_NAMESPACE, DELIVERED_TOO_OFTEN, step)
-            return
-        self._replace(stored, failed, step)
-        if failed.state is _ACTIVE:
-            self._after(step).returning.append(failed)
-
-    def _bury(self, stored: MessageRow, row: MessageRow, cause: Cause, reason: str, step: Step) -> None:
-        """Move a stored message, as changed in `row`, to the dead-letter queue, in one change set."""
-        grave = self.dead_letter
-        if grave is None:
-            raise AssertionError("a dead-letter queue has no dead-letter queue")
-        self.remove(stored, step)
-        self.tell(Happening.DEAD_LETTERED, (stored,), step, cause, reason)
-        dead = row._replace(
-            entity_id=grave.entity_id,
-            sequence=grave.take_sequence(),
-            state=_ACTIVE,
-            expires_at_ms=None,
-            due_at_ms=None,
-            dead_letter_source=self.row.path,
-        )
-        grave.insert((dead,), step)
+    def return_later(self, row: MessageRow, step: Step) -> None:
+        """Show a message that was lent again, once the step is committed."""
+        self._after(step).returning.append(row)
 
     def renew(self, tokens: tuple[bytes, ...], now_ms: int) -> tuple[int, ...]:
         """Give every lock its full time again, or none of them; returns the new ends."""
@@ -440,7 +376,7 @@ class Queue(Shelf):
     def tick(self, now_ms: int, step: Step) -> None:
         self._has_to_look = False
         for loan in self.loans.take_ended(now_ms, ENDED_LOCKS_PER_STEP):
-            self._end_loan(loan)
+            self.end_loan(loan)
             self._end_lock(loan.row, now_ms, step)
         self._sweep(self._expiries, ExpiredRows, now_ms, step)
         self._sweep(self._dues, DueRows, now_ms, step)
@@ -450,13 +386,13 @@ class Queue(Shelf):
         if row.expires_at_ms is not None and row.expires_at_ms <= now_ms:
             self.expire(row, step)
         else:
-            self._count_failure(row, row, step)
+            count_failure(self, row, row, step)
 
     def expire(self, row: MessageRow, step: Step) -> None:
         """End a message whose time to live is over; it is neither lent nor in the window any more."""
         if self.settings.dead_letter_on_expiration and self.dead_letter is not None:
             late = noted(row, TOO_OLD, "The message's time to live was over.")
-            self._bury(row, late, Cause.BY_NAMESPACE, TOO_OLD, step)
+            bury(self, row, late, Cause.BY_NAMESPACE, TOO_OLD, step)
             return
         self.remove(row, step)
         self.tell(Happening.EXPIRED, (row,), step)
@@ -502,13 +438,3 @@ class Queue(Shelf):
 
     def _awake(self, row: MessageRow, now_ms: int) -> MessageRow:
         return awake(row, self.take_sequence(), self.settings.default_ttl_ms, now_ms)
-
-
-def notes_in(verdict: Verdict) -> dict[str, Any] | None:
-    """The application properties that a receiver wants to set on a message."""
-    match verdict:
-        case Abandon(properties) | Defer(properties) | DeadLetter(properties):
-            return properties
-        case Complete() | Release():
-            return None
-    assert_never(verdict)

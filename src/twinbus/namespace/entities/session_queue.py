@@ -228,13 +228,13 @@ class SessionQueue(Queue):
         self._let_go(session)
         for loan in loans:
             if loan.row.expires_at_ms is not None:  # what ended while it was lent ends now
-                self._give_back(loan.row, now_ms, step)
+                self.give_back(loan.row, now_ms, step)
 
     def _end_loans(self, session: Session) -> list[Loan]:
         loans = [loan for token in session.tokens if (loan := self.loans.find(token, 0)) is not None]
         for loan in sorted(loans, key=lambda loan: loan.row.sequence):
             self.loans.end(loan)
-            self._end_loan(loan)
+            self.end_loan(loan)
         return loans
 
     def _let_go(self, session: Session) -> None:
@@ -267,14 +267,14 @@ class SessionQueue(Queue):
         session.tokens.add(token)
         return token, session.until_ms
 
-    def _end_loan(self, loan: Loan) -> None:
-        super()._end_loan(loan)
+    def end_loan(self, loan: Loan) -> None:
+        super().end_loan(loan)
         session = self.sessions.get(loan.row.session_id or "")
         if session is not None:
             session.tokens.discard(loan.token)
 
-    def _find_loan(self, token: bytes, now_ms: int) -> Loan | None:
-        loan = super()._find_loan(token, now_ms)
+    def find_loan(self, token: bytes, now_ms: int) -> Loan | None:
+        loan = super().find_loan(token, now_ms)
         session = self.sessions.get(loan.row.session_id or "") if loan is not None else None
         return loan if session is not None and session.until_ms > now_ms else None
 

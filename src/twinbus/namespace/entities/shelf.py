@@ -242,7 +242,7 @@ class Shelf(ABC):
             self.recent.note_removal(row.sequence, step.number)
         self._count(rows, -1)
 
-    def _replace(self, old: MessageRow, new: MessageRow, step: Step) -> None:
+    def replace(self, old: MessageRow, new: MessageRow, step: Step) -> None:
         step.changes.append(ReplaceMessage(new))
         self.recent.note_change(new.sequence, step.number)
         self._after(step)
