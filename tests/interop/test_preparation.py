@@ -216,7 +216,7 @@ def test_a_secondary_that_cannot_be_managed_and_has_nothing_is_in_trouble(
     primary: LocalNamespace, secondary: LocalNamespace
 ) -> None:
     secondary.faults.add("no-manage")
-    assert "503" in refusal(reach(primary), reach(secondary))
+    assert "internal error: the namespace cannot be managed" in refusal(reach(primary), reach(secondary))
 
 
 def test_a_queue_that_is_disabled_is_there_but_lost(primary: LocalNamespace, secondary: LocalNamespace) -> None:

@@ -113,8 +113,7 @@ def test_transfers_are_written_as_they_are_read(
     first = writer.first(number, tag, form, settled, more, len(payload)) + payload
     assert first[:8] == frame(channel, first[8:])[:8]
     fields = decode_performative(first[8 : len(first) - len(payload)])
-    expected_tag = tag if tag or not settled else None
-    assert fields == Transfer(handle, number, expected_tag, form, settled, more)
+    assert fields == Transfer(handle, number, tag, form, settled, more)
     later = writer.following(settled, more, len(payload)) + payload
     assert later[:8] == frame(channel, later[8:])[:8]
     assert decode_performative(later[8 : len(later) - len(payload)]) == Transfer(handle, settled=settled, more=more)

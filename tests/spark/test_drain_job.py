@@ -203,7 +203,7 @@ def command(backlog: SparkBacklog, *words: str) -> tuple[int, list[dict[str, Any
     references = [backlog.secret(backlog.primary).credential, backlog.secret(backlog.secondary).credential]
     secrets = ("--primary-secret", references[0], "--secondary-secret", references[1])
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    found = CliRunner().invoke(app, ["pipeline", "drain", *secrets, "--count", "2", *words, "--json"])
+    found = CliRunner().invoke(app, ["pipeline", "drain", *secrets, "--queues", "2", *words, "--json"])
     for number, handler in before.items():
         signal.signal(number, handler)
     return found.exit_code, [json.loads(line) for line in found.stdout.splitlines()], found.output
