@@ -26,7 +26,9 @@ from azure.servicebus.exceptions import (
     ServiceBusError,
     ServiceBusQuotaExceededError,
 )
+from engine_client import EngineClient
 
+from twinbus.connection_string import ConnectionString
 from twinbus.testing import LocalNamespace
 
 WAIT_S = 30
@@ -351,6 +353,33 @@ def test_a_full_queue_refuses_and_takes_again_when_there_is_room(
         with client.get_queue_receiver("small", receive_mode=mode) as receiver:
             receive(receiver, 4)
         sender.send_messages(ServiceBusMessage(b"x" * 250_000))
+
+
+def test_the_largest_message_with_the_most_that_can_be_written_on_it_is_received_and_dead_lettered(
+    namespace: LocalNamespace, client: ServiceBusClient
+) -> None:
+    body, text = b"x" * (262_144 - 200), "\U0001f600" * 4_096
+    send(client, ServiceBusMessage(body))
+    root = ConnectionString.parse(namespace.connection_string)
+    with (
+        client.get_queue_receiver("orders") as receiver,
+        client.get_queue_receiver("orders", sub_queue=ServiceBusSubQueue.DEAD_LETTER) as dead_letters,
+        EngineClient(namespace.port, root.key_name, root.key) as listener,
+    ):
+        for name in ("a", "b", "c"):
+            (message,) = receive(receiver, 1)
+            order = {
+                "disposition-status": "abandoned",
+                "lock-tokens": [message.lock_token],
+                "properties-to-modify": {name: "y" * 31_000},
+            }
+            said = listener.ask("orders/$management", {"operation": "com.microsoft:update-disposition"}, order)
+            assert said["statusCode"] == (400 if name == "c" else 200), said
+        receiver.dead_letter_message(message, reason=text, error_description=text)
+        (dead,) = receive(dead_letters, 1)
+        dead_letters.complete_message(dead)
+    assert b"".join(dead.body) == body
+    assert dead.dead_letter_reason == dead.dead_letter_error_description == text
 
 
 def test_a_missing_queue_is_told_as_such(client: ServiceBusClient) -> None:

@@ -225,6 +225,22 @@ SERVICE = (
     ),
     Mutant(
         "S9",
+        "namespace/entities/settlement.py",
+        "if growth > 0 and stored_bytes + growth > limit:",
+        "if growth > 0 and queue.stored_bytes > limit:",
+        "what receivers write on messages does not count against the maximum size of a queue",
+        "test_what_receivers_write_on_messages_counts_against_the_maximum_size",
+    ),
+    Mutant(
+        "S9",
+        "namespace/entities/settlement.py",
+        "check_notes(row, properties, beside_reasons=True)",
+        "check_notes(row, properties)",
+        "a message with as many properties as it may have cannot be dead-lettered with a reason",
+        "test_a_reason_can_be_given_for_a_message_whose_properties_have_no_room_left",
+    ),
+    Mutant(
+        "S9",
         "namespace/intake.py",
         "if len(payload) > limit:",
         "if len(payload) > 4 * limit:",

@@ -181,6 +181,11 @@ def with_properties(payload: bytes, properties: dict[str, Any] | None) -> bytes:
     return sections.rewrite(payload, set_application_properties=properties)
 
 
+def without_properties(payload: bytes, names: list[str]) -> bytes:
+    """The message without these application properties; everything else keeps its bytes."""
+    return sections.rewrite(payload, remove_application_properties=names) if names else payload
+
+
 def properties_of(payload: bytes) -> dict[str, Any]:
     """The application properties; raises `DecodeError` if they cannot be read."""
     return sections.read_application_properties(payload, sections.walk(payload))

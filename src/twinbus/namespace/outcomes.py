@@ -21,8 +21,6 @@ from twinbus.errors import AmqpError, NamespaceError, NotAllowed, TwinbusError
 from twinbus.namespace.commands import Abandon, Complete, DeadLetter, Defer, Release, Verdict
 from twinbus.namespace.entities.notes import DESCRIPTION, REASON
 
-REASON_LENGTH_MAX = 4096
-"""Of the reason for a dead letter, and of its description; the service cuts them too."""
 DEAD_LETTER_CONDITION = "com.microsoft:dead-letter"
 
 
@@ -72,9 +70,6 @@ def _reasons(error: Error | None) -> dict[str, Any]:
         properties.setdefault(REASON, str(error.condition))
         if error.description:
             properties.setdefault(DESCRIPTION, error.description)
-    for name in (REASON, DESCRIPTION):
-        if isinstance(properties.get(name), str):
-            properties[name] = properties[name][:REASON_LENGTH_MAX]
     return properties
 
 

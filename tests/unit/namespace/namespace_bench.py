@@ -79,6 +79,7 @@ class Bench:
         self._tokens = count(1)
         self._origins = count(1)
         self._taken = 0
+        self.last_receiver = 0
         self._reports = 0
         self.seam = CommitSeam(self.store, self._build, self.replies.append, self.failures.append, self._tell)
         self.store.start(self._report)
@@ -164,7 +165,7 @@ class Bench:
 
     def receive(self, count_max: int = 1, *, path: str = QUEUE) -> list[Delivery]:
         """Receive under lock with a new receiver that asks for so many and leaves the rest."""
-        receiver = 1_000 + next(self._origins)
+        receiver = self.last_receiver = 1_000 + next(self._origins)
         self.take()
         self.open(receiver, credit=count_max, path=path)
         self.commit()

@@ -5,12 +5,12 @@ A message is removed, goes back into its queue, is deferred, or moves to the dea
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, assert_never
 
-from twinbus.errors import LockLost, NamespaceError, NotAllowed
+from twinbus.errors import LockLost, NamespaceError, NotAllowed, QuotaExceeded
 from twinbus.namespace.commands import Abandon, Complete, DeadLetter, Defer, Release, Verdict
 from twinbus.namespace.entities.loans import Loan
-from twinbus.namespace.entities.notes import REASON, annotated, noted, notes_problem
+from twinbus.namespace.entities.notes import REASON, annotated, check_notes, noted, with_short_reasons
 from twinbus.namespace.happenings import Cause, Happening
 from twinbus.namespace.replies import Step
 from twinbus.namespace.store.api import MessageRow, MessageState
@@ -28,16 +28,20 @@ def settle(
     queue: Queue, tokens: tuple[bytes, ...], verdict: Verdict, now_ms: int, step: Step
 ) -> dict[bytes, NamespaceError]:
     """Settle each loan; returns those that could not be, with the reason."""
+    if type(verdict) is DeadLetter:
+        verdict = DeadLetter(with_short_reasons(verdict.properties))
     failures: dict[bytes, NamespaceError] = {}
     loans: list[Loan] = []
+    grown_bytes = 0
     for token in dict.fromkeys(tokens):  # one that is named twice is settled once
         loan = queue.find_loan(token, now_ms)
         if loan is None:
             failures[token] = LockLost(LOCK_LOST)
-        elif type(verdict) is DeadLetter and queue.dead_letter is None:
-            failures[token] = NotAllowed("a message of a dead-letter queue cannot be dead-lettered again")
-        elif (problem := notes_problem(loan.row, notes_in(verdict))) is not None:
-            failures[token] = problem
+            continue
+        try:
+            grown_bytes += 0 if type(verdict) is Complete else _growth(queue, loan.row, verdict, grown_bytes)
+        except NamespaceError as error:
+            failures[token] = error
         else:
             queue.loans.end(loan)
             queue.end_loan(loan)
@@ -50,14 +54,26 @@ def settle(
     return failures
 
 
-def notes_in(verdict: Verdict) -> dict[str, Any] | None:
-    """The application properties that a receiver wants to set on a message."""
+def _growth(queue: Queue, row: MessageRow, verdict: Verdict, grown_bytes: int) -> int:
+    """By how many bytes the queue grows; raises a `NamespaceError` if a message may not be settled so."""
     match verdict:
-        case Abandon(properties) | Defer(properties) | DeadLetter(properties):
-            return properties
+        case Abandon(properties) | Defer(properties):
+            growth = check_notes(row, properties)
+        case DeadLetter(properties):
+            if queue.dead_letter is None:
+                raise NotAllowed("a message of a dead-letter queue cannot be dead-lettered again")
+            growth = check_notes(row, properties, beside_reasons=True)
         case Complete() | Release():
-            return None
-    assert_never(verdict)
+            growth = 0
+        case _:
+            assert_never(verdict)
+    stored_bytes, limit = queue.stored_bytes + grown_bytes, queue.size_bytes_max
+    if growth > 0 and stored_bytes + growth > limit:
+        raise QuotaExceeded(
+            f"'{queue.row.path}' is full: it holds {stored_bytes} bytes of at most {limit}, and these properties take "
+            f"{growth} more; settle the message without them, or raise the maximum size"
+        )
+    return growth
 
 
 def _settle_one(queue: Queue, row: MessageRow, verdict: Verdict, now_ms: int, step: Step) -> None:
@@ -71,7 +87,7 @@ def _settle_one(queue: Queue, row: MessageRow, verdict: Verdict, now_ms: int, st
             deferred = annotated(row, properties)._replace(state=_DEFERRED, expires_at_ms=None)
             queue.replace(row, deferred, step)
         case DeadLetter(properties):
-            reason = str((properties or {}).get(REASON, ""))
+            reason = (properties or {}).get(REASON, "")
             bury(queue, row, annotated(row, properties), Cause.BY_RECEIVER, reason, step)
 
 
