@@ -3,138 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
-import hmac
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import replace
 from datetime import timedelta
 from importlib import import_module
-from itertools import count, takewhile
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote_plus
 
 import pytest
-from azure.core.credentials import AccessToken
-from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage, ServiceBusSubQueue
-from token_makers import secret_signer, web_token
+from azure.servicebus import ServiceBusClient
+from syphon_stage import QUICK, WAIT_S, backlog, dial, fill, ids_of, letter, messages_at, running, until, with_backlog
 
 from twinbus.amqp import sections
-from twinbus.amqp.events import DispositionArrived
-from twinbus.amqp.outcomes import ACCEPTED
 from twinbus.amqp.sections import Header, PropertyField
-from twinbus.client.namespace import Namespace
-from twinbus.dial import Dial, Token
 from twinbus.ledger import Kind, Ledger, LedgerReader
-from twinbus.namespace.rights.jwt import JwtIssuer
-from twinbus.pairing.envelope import address
-from twinbus.syphon import Alert, Syphon, SyphonOptions, syphon, tokens
-from twinbus.syphon.batches import encode_batch
-from twinbus.syphon.line import Line
-from twinbus.syphon.linked import Linked
-from twinbus.syphon.quarantine import Quarantine, by_reason
-from twinbus.syphon.reasons import EXPIRED, MALFORMED
+from twinbus.syphon import Alert, Syphon, SyphonOptions, syphon
 from twinbus.syphon.survey import survey
-from twinbus.testing import LocalNamespace, NamespacePair
-
-WAIT_S = 60.0
-ISSUER, SECRET = "https://issuer.test", "a secret that the issuer and the namespaces share"
-QUICK: dict[str, Any] = {"backoff_s": (0.1, 0.5), "busy_s": 0.5, "attempt_s": 5.0}
-"""Pauses that suit a test."""
+from twinbus.testing import NamespacePair
 
 
 @pytest.fixture
 def pair(namespace_pair: NamespacePair) -> NamespacePair:
-    """With two destinations and two backlog queues."""
-    primary, secondary = namespace_pair
-    for name in ("orders", "invoices"):
-        primary.create_queue(name)
-    for index in range(2):
-        secondary.create_queue(backlog(index), max_delivery_count=2_147_483_647)
-    return namespace_pair
-
-
-def backlog(index: int) -> str:
-    return f"contoso/x-servicebus-transfer/{index}"
-
-
-def dial(namespace: LocalNamespace) -> Dial:
-    return Namespace.from_connection_string(namespace.connection_string).dial()
-
-
-def letter(path: str, message_id: str, body: bytes = b"body", **parts: Any) -> bytes:
-    properties = {PropertyField.MESSAGE_ID: message_id}
-    return address(sections.encode_message(properties=properties, data=body, **parts), path)
-
-
-class Filling(Linked):
-    def __init__(self) -> None:
-        super().__init__()
-        self.stored = asyncio.Event()
-
-    def disposition(self, event: DispositionArrived) -> None:
-        assert event.outcome == ACCEPTED
-        self.stored.set()
-
-
-async def fill(namespace: LocalNamespace, index: int, letters: list[bytes]) -> None:
-    """Put letters into a backlog queue."""
-    line = Line(dial(namespace), attempt_s=10.0, clock=lambda: int(time.monotonic() * 1000))
-    await line.open()
-    filling = Filling()
-    link = await line.sender(backlog(index), filling)
-    for start in range(0, len(letters), 100):
-        filling.stored.clear()
-        payload, message_format = encode_batch(letters[start : start + 100])
-        link.send(payload, tag=start.to_bytes(4, "big"), message_format=message_format)
-        line.flush()
-        await asyncio.wait_for(filling.stored.wait(), WAIT_S)
-    await line.close()
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while not is_so():
-            await asyncio.sleep(0.01)
-
-
-async def messages_at(
-    namespace: LocalNamespace, queue: str, count: int, sub_queue: ServiceBusSubQueue | None = None
-) -> list[ServiceBusReceivedMessage]:
-    """Receive and remove what is there, with the official client."""
-
-    def receive() -> list[ServiceBusReceivedMessage]:
-        found: list[ServiceBusReceivedMessage] = []
-        with (
-            ServiceBusClient.from_connection_string(namespace.connection_string) as client,
-            client.get_queue_receiver(queue, sub_queue=sub_queue, receive_mode="receiveanddelete") as receiver,
-        ):
-            while len(found) < count:
-                more = receiver.receive_messages(count - len(found), max_wait_time=5)
-                if not more:
-                    break
-                found += more
-        return found
-
-    return await asyncio.to_thread(receive)
-
-
-def ids_of(messages: list[ServiceBusReceivedMessage]) -> list[str]:
-    return sorted(str(message.message_id) for message in messages)
-
-
-@asynccontextmanager
-async def running(pair: NamespacePair, alerts: list[Alert] | None = None, **options: Any) -> AsyncIterator[Syphon]:
-    chosen = SyphonOptions(**(QUICK | options))
-    on_alert = None if alerts is None else alerts.append
-    pump = Syphon(dial(pair.primary), dial(pair.secondary), "contoso", 2, chosen, on_alert=on_alert)
-    async with pump:
-        yield pump
-    left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-    assert left == [], "a stopped syphon leaves no task behind"
+    return with_backlog(namespace_pair)
 
 
 async def test_a_backlog_comes_home_and_the_syphon_ends(pair: NamespacePair) -> None:
@@ -253,58 +141,6 @@ async def test_a_throttled_destination_is_left_alone_for_a_while(pair: Namespace
         assert pump.look().moved == 0
         await until(lambda: pump.look().moved == 10)
     assert time.monotonic() - began >= 2.0
-
-
-async def test_strangers_are_put_aside_listed_and_can_be_discarded(pair: NamespacePair) -> None:
-    stranger = sections.encode_message(properties={PropertyField.MESSAGE_ID: "stranger"}, data=b"?")
-    spy = letter("orders/$management", "spy")
-    await fill(pair.secondary, 0, [stranger, letter("orders", "m1"), spy])
-    async with running(pair) as pump:
-        await until(lambda: pump.look().moved == 1 and pump.look().refused == 2)
-    async with Quarantine(dial(pair.secondary), "contoso", 2) as quarantine:
-        found = [each async for each in quarantine.list()]
-        assert [(each.message_id, each.reason) for each in found] == [("stranger", MALFORMED), ("spy", MALFORMED)]
-        assert "x-ms-path" in str(found[0].description)
-        for each in found:
-            assert await quarantine.show(*each.number) == each
-        assert await quarantine.show(0, found[1].sequence + 1) is None
-        assert await quarantine.show(7, 1) is None
-        again = await quarantine.redrive(dial(pair.primary), lambda each: True)
-        assert sorted(again.kept) == sorted(each.number for each in found)
-        gone = await quarantine.discard(lambda each: each.message_id == "spy")
-        assert gone.done == [found[1].number]
-        assert [each.message_id async for each in quarantine.list()] == ["stranger"]
-
-
-async def test_an_expired_message_can_be_sent_home_all_the_same(pair: NamespacePair) -> None:
-    expired = letter("orders", "m1", header=Header(ttl_ms=1))
-    await fill(pair.secondary, 0, [expired, letter("orders", "m2", header=Header(ttl_ms=3_600_000))])
-    async with running(pair) as pump:
-        await until(lambda: pump.look().expired == 1 and pump.look().moved == 1)
-    (home,) = await messages_at(pair.primary, "orders", 1)
-    assert home.time_to_live is not None
-    assert home.time_to_live < timedelta(hours=1)
-    async with Quarantine(dial(pair.secondary), "contoso", 2) as quarantine:
-        pair.primary.faults.add("refuse", entities=["orders"], condition="amqp:not-allowed", count=1, on="sends")
-        first = await quarantine.redrive(dial(pair.primary), by_reason(EXPIRED))
-        assert len(first.kept) == 1
-        second = await quarantine.redrive(dial(pair.primary), by_reason(EXPIRED))
-        assert (len(second.done), second.kept) == (1, {})
-
-
-async def test_an_entity_that_keeps_a_redrive_waiting_does_so_once(pair: NamespacePair) -> None:
-    await fill(pair.secondary, 0, [letter("orders", f"m{n}", header=Header(ttl_ms=1)) for n in range(5)])
-    async with running(pair) as pump:
-        await until(lambda: pump.look().expired == 5)
-    pair.primary.faults.add("unanswered", entities=["orders"])
-    began = time.monotonic()
-    async with Quarantine(dial(pair.secondary), "contoso", 2, attempt_s=2.0) as quarantine:
-        tried = await quarantine.redrive(dial(pair.primary), by_reason(EXPIRED))
-    assert time.monotonic() - began < 9.5
-    first, *others = tried.kept.values()
-    assert "orders did not answer in time" in first
-    assert len(others) == 4
-    assert all("was not asked again" in each for each in others)
 
 
 async def test_an_empty_receive_is_not_an_empty_queue(pair: NamespacePair) -> None:
@@ -428,99 +264,6 @@ async def test_what_is_left_is_counted_again_while_it_works_for_long(
         monkeypatch.setattr(module, "_COUNT_EVERY_MS", 100)
         await until(lambda: (pump.look().left or 0) > 100)
         assert (pump.look().seconds_left or 0) > 1
-
-
-async def test_over_tls(pair: NamespacePair) -> None:
-    def tls_dial(namespace: LocalNamespace) -> Dial:
-        text = namespace.connection_string.replace("UseDevelopmentEmulator=true", "").replace(";;", ";")
-        return Namespace.from_connection_string(text).dial()
-
-    await fill(pair.secondary, 0, [letter("orders", f"m{n}") for n in range(100)])
-    dials = tls_dial(pair.primary), tls_dial(pair.secondary)
-    assert dials[0].tls is not None
-    result = await asyncio.wait_for(syphon(*dials, "contoso", 2, SyphonOptions(until_empty=True)), WAIT_S)
-    assert result.moved == 100
-
-
-class WebTokens:
-    """A token credential as those of azure-identity, of an issuer that the namespaces believe."""
-
-    def get_token(self, *_scopes: str, **_: Any) -> AccessToken:
-        until = int(time.time()) + 600
-        roles = ["Azure Service Bus Data Owner"]
-        claims = {"iss": ISSUER, "aud": "https://servicebus.azure.net", "exp": until, "roles": roles}
-        return AccessToken(web_token({"alg": "HS256", "typ": "JWT"}, claims, secret_signer(SECRET)), until)
-
-
-async def test_with_web_tokens_instead_of_keys() -> None:
-    issuers = [JwtIssuer(ISSUER, "HS256", SECRET)]
-    with (
-        LocalNamespace("contoso", queues=["orders"], jwt_issuers=issuers) as primary,
-        LocalNamespace("backup", queues=[backlog(0)], jwt_issuers=issuers) as secondary,
-    ):
-        await fill(secondary, 0, [letter("orders", f"m{n}") for n in range(20)])
-        dials = [
-            Namespace(f"localhost:{each.port}", WebTokens(), name=each.name, connection_verify=str(each.ca_file)).dial()
-            for each in (primary, secondary)
-        ]
-        options = SyphonOptions(until_empty=True, **QUICK)
-        result = await asyncio.wait_for(syphon(dials[0], dials[1], "contoso", 1, options), WAIT_S)
-        assert result.moved == 20
-
-
-async def test_tokens_are_renewed_before_they_end(pair: NamespacePair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Well before: a busy machine may take seconds for it."""
-    monkeypatch.setattr(tokens, "_USED_PART", 0.25)
-    given: list[str] = []
-    life_s = 6
-
-    def short_lived(one: Dial) -> Dial:
-        def get_token(audience: str) -> Token:
-            given.append(audience)
-            token = one.get_token(audience)
-            fields = dict(part.split("=", 1) for part in token.text.partition(" ")[2].split("&"))
-            ends = str(int(time.time()) + life_s)
-            secret = secrets[one.port]
-            signed = f"{fields['sr']}\n{ends}".encode()
-            signature = base64.b64encode(hmac.new(secret.encode(), signed, hashlib.sha256).digest())
-            text = f"SharedAccessSignature sr={fields['sr']}&sig={quote_plus(signature)}&se={ends}&skn={fields['skn']}"
-            return Token(text, token.type, float(ends))
-
-        return replace(one, get_token=get_token)
-
-    secrets = {
-        namespace.port: dict(part.split("=", 1) for part in namespace.connection_string.split(";"))["SharedAccessKey"]
-        for namespace in pair
-    }
-    chosen = SyphonOptions(**QUICK)
-    alerts: list[Alert] = []
-    pump = Syphon(
-        short_lived(dial(pair.primary)), short_lived(dial(pair.secondary)), "contoso", 2, chosen, on_alert=alerts.append
-    )
-    async with pump:
-        began = time.monotonic()
-        for round_ in takewhile(lambda _: time.monotonic() < began + life_s, count()):
-            await fill(pair.secondary, 0, [letter("orders", f"m{round_}")])
-            await until(lambda wanted=round_ + 1: pump.look().moved == wanted)  # type: ignore[misc]
-            before = len(given)
-            await until(lambda least=before + 3: len(given) >= least)  # type: ignore[misc]
-    assert alerts == []
-
-
-async def test_a_key_without_the_right_is_told_and_costs_nothing(tmp_path: Path) -> None:
-    with (
-        LocalNamespace("contoso", queues=["orders"], rules=["reader:Listen"]) as primary,
-        LocalNamespace("backup", queues=[backlog(0)], data=tmp_path) as secondary,
-    ):
-        await fill(secondary, 0, [letter("orders", "m1")])
-        reader = Namespace.from_connection_string(primary.connection_string_for("reader")).dial()
-        alerts: list[Alert] = []
-        options = SyphonOptions(**QUICK)
-        async with Syphon(reader, dial(secondary), "contoso", 1, options, on_alert=alerts.append) as pump:
-            await until(lambda: pump.look().released >= 1)
-        assert alerts[0].name == "destination_down"
-        assert "unauthorised" in alerts[0].text
-        assert ids_of(await messages_at(secondary, backlog(0), 1)) == ["m1"]
 
 
 async def test_a_backlog_queue_that_is_missing_is_told_while_the_others_work(pair: NamespacePair) -> None:
