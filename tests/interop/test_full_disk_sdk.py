@@ -8,6 +8,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from azure.core.exceptions import HttpResponseError
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusQuotaExceededError
 from served import Served
@@ -18,7 +19,9 @@ BODY = bytes(200_000)
 WAIT_S = 60
 
 
-def test_a_full_disk_refuses_sends_is_drained_survives_a_restart_and_takes_messages_again(tmp_path: Path) -> None:
+def test_a_full_disk_refuses_sends_is_drained_survives_a_restart_and_takes_messages_again(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     logging.getLogger("azure").setLevel(logging.CRITICAL)
     with (
         small_disk(tmp_path / "disk", DISK_MIB) as disk,
@@ -29,7 +32,12 @@ def test_a_full_disk_refuses_sends_is_drained_survives_a_restart_and_takes_messa
         disk.fill()  # others take what is left
         with pytest.raises(ServiceBusQuotaExceededError, match="disk of the namespace is full"):
             send(served, "one more")
+        with pytest.raises(HttpResponseError, match="disk of the namespace is full"):
+            served.admin.create_queue("another")
+        served.change_queue("orders", max_delivery_count=20)
+        assert served.full_disk
         served.stop()
+        assert capfd.readouterr().err.count("no message is taken") == 1
         disk.fill()
         served.start()
         with pytest.raises(ServiceBusQuotaExceededError, match="disk of the namespace is full"):
@@ -37,6 +45,8 @@ def test_a_full_disk_refuses_sends_is_drained_survives_a_restart_and_takes_messa
         assert drain(served) == acknowledged
         disk.make_room()
         send_when_there_is_room(served)  # without a restart, and by itself
+        served.admin.create_queue("another")
+        assert served.full_disk is None
 
 
 def send(served: Served, name: str) -> None:

@@ -258,10 +258,18 @@ SERVICE = (
     Mutant(
         "S9",
         "namespace/seam.py",
-        "isinstance(command, Send | SetSessionState)",
-        "isinstance(command, SetSessionState)",
+        "case Send() | SetSessionState() | CreateRule():",
+        "case SetSessionState() | CreateRule():",
         "a namespace whose disk is full goes on taking messages",
         "test_on_a_full_disk_sends_are_refused_at_once_and_everything_else_goes_on",
+    ),
+    Mutant(
+        "S9",
+        "namespace/seam.py",
+        "return not self.machine.registry.holds(path)",
+        "return False",
+        "entities are made on a full disk, with the reserve that receivers need",
+        "test_on_a_full_disk_nothing_is_made_and_what_is_there_can_be_changed_and_removed",
     ),
     Mutant(
         "S9",

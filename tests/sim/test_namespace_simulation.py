@@ -11,6 +11,7 @@ import pytest
 from seeds import beginning_with, seed_count
 
 from twinbus.namespace.chronicle import Chronicle
+from twinbus.namespace.commands import Command, Send, Settle
 from twinbus.namespace.entities.duplicates import DuplicateGuard, PendingSend
 from twinbus.namespace.entities.matching import Entry, Matcher, Selection
 from twinbus.namespace.entities.queue import Queue
@@ -58,7 +59,7 @@ def test_the_simulations_meet_everything_they_are_about() -> None:
         "buried: Asked", "buried: MaxDeliveryCountExceeded", "buried: TTLExpiredException",
         "read: HeadRows", "read: RangeRows", "read: NamedRows", "read: ExpiredRows", "read: DueRows",
         "refused: EntityNotFound", "refused: LockLost", "refused: MessageNotFound",
-        "refused: QuotaExceeded", "refused: StoreUnavailable", "copies", "repeated",
+        "refused: QuotaExceeded", "refused: the disk is full", "refused: StoreUnavailable", "copies", "repeated",
         "sessions accepted", "sessions lost", "in sessions", "read: SessionRows",
         "refused: SessionCannotBeLocked", "refused: SessionLockLost", "refused: OperationTimedOut",
         "recorded: stored", "recorded: delivered", "recorded: dead_lettered", "recorded: expired",
@@ -102,6 +103,13 @@ class ForgetfulStore(SimulatedStore):
         return stored._replace(summaries=summaries)
 
 
+class ShutSeam(CommitSeam):
+    """Refuses everything that writes while the disk is full, also what makes room."""
+
+    def _stores_more(self, command: Command) -> bool:
+        return isinstance(command, Send | Settle)
+
+
 class HastySeam(CommitSeam):
     """Answers before the commit."""
 
@@ -135,6 +143,7 @@ class LyingSeam(CommitSeam):
         Parts(store=TearingStore),
         Parts(store=ForgetfulStore),
         Parts(seam=HastySeam),
+        Parts(seam=ShutSeam),
         Parts(seam=HandingSeam),
         Parts(seam=LyingSeam),
     ],

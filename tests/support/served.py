@@ -153,6 +153,12 @@ class Served:
     def connections(self) -> int:
         return int(self._metrics()["connections"])
 
+    @property
+    def full_disk(self) -> str | None:
+        """Why its disk takes nothing new; None while it does."""
+        said = self._metrics()["full_disk"]
+        return None if said is None else str(said)
+
     def _metrics(self) -> dict[str, Any]:
         basic = base64.b64encode(f"RootManageSharedAccessKey:{KEY}".encode()).decode()
         url = f"https://127.0.0.1:{self.port}/metrics?format=json"

@@ -24,6 +24,7 @@ from twinbus.client.metric import LABELS
 from twinbus.client.metrics import METRICS
 from twinbus.client.news import LEVELS, News, NewsName
 from twinbus.client.news_desk import QUEUE_MAX
+from twinbus.namespace.metrics import NAMESPACE_METRICS
 
 DONE_BY = "<!-- Drawn from the code by `python -m twinbus.client.reference`; change it there. -->"
 
@@ -97,6 +98,14 @@ ALERTS_TEXT = """
 * `twinbus_pair_syphon_seen == 0` or `twinbus_pair_backlog_full_in_seconds < 3600`: found by the look of the hour, so
   up to an hour late.
 * `time() - twinbus_pair_secondary_checked_timestamp_seconds > 7200`: nobody knows whether the secondary would do.
+"""
+NAMESPACE_METRICS_TEXT = """
+## Metrics of a namespace
+
+A namespace that `twinbus serve` serves has its own numbers at `https://HOST:PORT/metrics`, for Prometheus, or with
+`?format=json`. Name and key of a rule with *Manage* are the user and password (HTTP Basic). Every metric has the label
+`namespace`. `twinbus_disk_full == 1` is one to be woken for: see
+[durability](../concepts/durability.md#when-the-disk-fails).
 """
 
 _OTHER_VALUES: Mapping[str, str] = {
@@ -222,7 +231,16 @@ def metrics_page() -> str:
         METRICS_TEXT.format(labels=", ".join(f"`{label}`" for label in LABELS)),
         *_table(("Prometheus", "kind", "more labels", "OpenTelemetry (unit)", ""), rows),
         ALERTS_TEXT,
+        NAMESPACE_METRICS_TEXT,
+        *_table(("Prometheus", "kind", "more labels", ""), _namespace_metrics()),
     )
+
+
+def _namespace_metrics() -> list[tuple[str, ...]]:
+    return [
+        (f"`{metric.name}`", metric.kind, ", ".join(f"`{label}`" for label in metric.labels), metric.help)
+        for metric in NAMESPACE_METRICS
+    ]
 
 
 # --- what all pages need ---

@@ -39,21 +39,35 @@ class Snapshot(NamedTuple):
     queues: list[QueueGauge]
     connections: int
     unwritten_bytes: int
+    full_disk: str | None = None
+    """Why the disk takes nothing new; None while it does."""
 
 
-class _Metric(NamedTuple):
+class NamespaceMetric(NamedTuple):
     name: str
     kind: str
     help: str
+    labels: tuple[str, ...] = ()
+    """Beside `namespace`."""
 
 
-_OPERATIONS = _Metric("twinbus_operations_total", "counter", "Operations, by entity and kind.")
-_BYTES = _Metric("twinbus_operation_bytes_total", "counter", "Bytes of the messages in those operations.")
-_STEPS = _Metric("twinbus_operation_steps_total", "counter", "Steps of 64 KB, at least one an operation.")
-_MESSAGES = _Metric("twinbus_queue_messages", "gauge", "Messages in a queue, by state.")
-_STORED = _Metric("twinbus_queue_bytes", "gauge", "Bytes a queue holds, dead letters included.")
-_CONNECTIONS = _Metric("twinbus_connections", "gauge", "Open connections.")
-_UNWRITTEN = _Metric("twinbus_unwritten_bytes", "gauge", "Bytes taken in and not yet on disk.")
+_OPERATIONS = NamespaceMetric(
+    "twinbus_operations_total", "counter", "Operations, by entity and kind.", ("entity", "kind")
+)
+_BYTES = NamespaceMetric(
+    "twinbus_operation_bytes_total", "counter", "Bytes of the messages in those operations.", ("entity", "kind")
+)
+_STEPS = NamespaceMetric(
+    "twinbus_operation_steps_total", "counter", "Steps of 64 KB, at least one an operation.", ("entity", "kind")
+)
+_MESSAGES = NamespaceMetric("twinbus_queue_messages", "gauge", "Messages in a queue, by state.", ("entity", "state"))
+_STORED = NamespaceMetric("twinbus_queue_bytes", "gauge", "Bytes a queue holds, dead letters included.", ("entity",))
+_CONNECTIONS = NamespaceMetric("twinbus_connections", "gauge", "Open connections.")
+_UNWRITTEN = NamespaceMetric("twinbus_unwritten_bytes", "gauge", "Bytes taken in and not yet on disk.")
+_DISK_FULL = NamespaceMetric(
+    "twinbus_disk_full", "gauge", "1 while the disk is full: messages can be received, nothing new is stored; else 0."
+)
+NAMESPACE_METRICS = (_OPERATIONS, _BYTES, _STEPS, _MESSAGES, _STORED, _CONNECTIONS, _UNWRITTEN, _DISK_FULL)
 
 
 def as_prometheus(snapshot: Snapshot) -> str:
@@ -75,10 +89,11 @@ def as_prometheus(snapshot: Snapshot) -> str:
     lines += _exposed(_STORED, (({**namespace, "entity": queue.path}, queue.stored_bytes) for queue in snapshot.queues))
     lines += _exposed(_CONNECTIONS, [(namespace, snapshot.connections)])
     lines += _exposed(_UNWRITTEN, [(namespace, snapshot.unwritten_bytes)])
+    lines += _exposed(_DISK_FULL, [(namespace, int(snapshot.full_disk is not None))])
     return "\n".join(lines) + "\n"
 
 
-def _exposed(metric: _Metric, values: Iterable[tuple[dict[str, str], int]]) -> list[str]:
+def _exposed(metric: NamespaceMetric, values: Iterable[tuple[dict[str, str], int]]) -> list[str]:
     lines = [f"# HELP {metric.name} {metric.help}", f"# TYPE {metric.name} {metric.kind}"]
     for labels, value in values:
         text = ",".join(f'{name}="{_escaped(label)}"' for name, label in labels.items())
@@ -95,6 +110,7 @@ def as_json(snapshot: Snapshot) -> dict[str, Any]:
         "namespace": snapshot.namespace,
         "connections": snapshot.connections,
         "unwritten_bytes": snapshot.unwritten_bytes,
+        "full_disk": snapshot.full_disk,
         "queues": [queue._asdict() for queue in snapshot.queues],
         "operations": [
             {

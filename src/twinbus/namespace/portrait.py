@@ -40,7 +40,8 @@ def snapshot(server: Sitter) -> Snapshot:
     """The numbers of this moment."""
     queues = [gauge_of(queue) for queue in server.seam.machine.registry.queues()]
     readings = server.reception.meter.readings()
-    return Snapshot(server.options.name, readings, queues, len(server.wires), server.seam.unwritten_bytes)
+    seam = server.seam
+    return Snapshot(server.options.name, readings, queues, len(server.wires), seam.unwritten_bytes, seam.full_disk)
 
 
 def status(server: Sitter) -> dict[str, Any]:

@@ -148,6 +148,10 @@ class Registry:
             raise EntityNotFound(f"The messaging entity '{path}' could not be found.")
         return entity
 
+    def holds(self, path: str) -> bool:
+        """Whether there is an entity of that name."""
+        return path.lower() in self._by_path
+
     def find_or_make(self, path: str, step: Step) -> Shelf:
         """An entity, and if it is only the transfer dead letters that are missing, those too."""
         if path.lower() not in self._by_path and path.lower().endswith(TRANSFER_SUFFIX):

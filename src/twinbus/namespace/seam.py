@@ -15,7 +15,19 @@ from collections import deque
 from collections.abc import Callable
 
 from twinbus.errors import NamespaceError, QuotaExceeded, StoreDamaged, StoreError, StoreUnavailable
-from twinbus.namespace.commands import Command, Send, SetSessionState, origin_of
+from twinbus.namespace.commands import (
+    Abandon,
+    Command,
+    CreateQueue,
+    CreateRule,
+    CreateSubscription,
+    CreateTopic,
+    Defer,
+    Send,
+    SetSessionState,
+    Settle,
+    origin_of,
+)
 from twinbus.namespace.happenings import Story
 from twinbus.namespace.machine import NamespaceMachine
 from twinbus.namespace.replies import (
@@ -224,9 +236,23 @@ class CommitSeam:
 
     def _refusal_of(self, command: Command) -> NamespaceError | None:
         """Why a command is not even looked at; None: it is."""
-        if self.full_disk is not None and isinstance(command, Send | SetSessionState):
+        if self.full_disk is not None and self._stores_more(command):
             return self._no_room()
         return None if self.failure is None else self._unavailable()
+
+    def _stores_more(self, command: Command) -> bool:
+        """Whether a command wants something stored that was not there; what is there already needs no room."""
+        match command:
+            case Send() | SetSessionState() | CreateRule():
+                return True
+            case CreateQueue(path) | CreateTopic(path):
+                return not self.machine.registry.holds(path)
+            case CreateSubscription(topic, name):
+                return not self.machine.registry.holds(f"{topic}/Subscriptions/{name}")
+            case Settle(verdict=Abandon(properties) | Defer(properties)):
+                return bool(properties)
+            case _:
+                return False
 
     def _no_room(self) -> QuotaExceeded:
         return QuotaExceeded(

@@ -22,7 +22,7 @@ from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.performatives import Error
 from twinbus.amqp.sasl import ANONYMOUS, PLAIN, ServerSasl
 from twinbus.connection_string import ROOT_KEY_NAME, ConnectionString, can_be_written
-from twinbus.errors import EntityAlreadyExists, OptionsError, StoreError, TwinbusError
+from twinbus.errors import EntityAlreadyExists, OptionsError, QuotaExceeded, StoreError, TwinbusError
 from twinbus.ledger import Ledger, LedgerHealth
 from twinbus.namespace import portrait
 from twinbus.namespace.admin.app import make_admin_app
@@ -307,12 +307,15 @@ class NamespaceServer:
         return reply
 
     async def _create_queues(self) -> None:
-        for path in self.options.queues:
-            with contextlib.suppress(EntityAlreadyExists):
-                await self.create_queue(path, self.options.queue_settings)
-        for creation in self.options.entities:
-            with contextlib.suppress(EntityAlreadyExists):
-                await self.administer(creation)
+        queues = [CreateQueue(path, self.options.queue_settings) for path in self.options.queues]
+        try:
+            for creation in (*queues, *self.options.entities):
+                with contextlib.suppress(EntityAlreadyExists):
+                    await self.administer(creation)
+        except QuotaExceeded as error:
+            if self.seam.full_disk is None:
+                raise  # else it starts all the same: what fills the disk can be received only then
+            logger.error("%s does not have every entity that was asked for: %s", self.options.name, error)
 
     def queue_names(self) -> list[str]:
         return [queue.row.path for queue in self.seam.machine.registry.queues()]

@@ -91,13 +91,19 @@ _NOTE_BYTES = 500
 
 class Answers:
     def __init__(
-        self, accounts: Accounts, invariants: Invariants, now: Callable[[], int], is_failing: Callable[[], bool]
+        self,
+        accounts: Accounts,
+        invariants: Invariants,
+        now: Callable[[], int],
+        is_failing: Callable[[], bool],
+        is_full: Callable[[], bool],
     ) -> None:
-        """`is_failing`: whether the store has failed, so that refusals for that reason are in order."""
+        """Whether the store has failed, or the disk is full, so that refusals for that reason are in order."""
         self._accounts = accounts
         self._invariants = invariants
         self._now = now
         self._is_failing = is_failing
+        self._is_full = is_full
 
     def take(self, reply: Answered) -> None:
         """Check an answer, and enter it."""
@@ -196,6 +202,9 @@ class Answers:
         match command, error:
             case _, EntityNotFound():
                 check(home is not None and not home.exists, f"{command!r:.100} did not find an existing queue")
+                self._not_done(question)
+            case _, QuotaExceeded() if self._is_full():
+                self._count("refused: the disk is full")
                 self._not_done(question)
             case Send(), QuotaExceeded():
                 homes = {account.home for account in question.accounts}

@@ -17,7 +17,7 @@ from twinbus.namespace.entities.window import WindowLimits
 from twinbus.namespace.machine import NamespaceMachine
 from twinbus.namespace.replies import Delivery, Drained, Forwarded, ReceiverLost, Reply
 from twinbus.namespace.seam import CommitSeam
-from twinbus.namespace.store.api import Report, RowsRead, StoredNamespace
+from twinbus.namespace.store.api import Report, RoomChanged, RowsRead, StoredNamespace
 from twinbus.sim.accounts import Accounts
 from twinbus.sim.answers import Answers
 from twinbus.sim.balance import Balance
@@ -52,7 +52,16 @@ class World(Surroundings):
         self.accounts = Accounts()
         self.invariants = Invariants(self.accounts, self.clock, self._limits.lent_bytes_max)
         self.trace: deque[tuple[int, object]] = deque(maxlen=200)
-        self._answers = Answers(self.accounts, self.invariants, self.clock, lambda: self.seam.failure is not None)
+        self._room_chance = Random(f"room {seed}")  # noqa: S311 - of its own, so that seeds tell the stories they told
+        self._room_changes = self._room_chance.choice((0, 0, 0.01, 0.05))
+        self._full_disk: str | None = None
+        self._answers = Answers(
+            self.accounts,
+            self.invariants,
+            self.clock,
+            lambda: self.seam.failure is not None,
+            lambda: self.seam.full_disk is not None,
+        )
         self._balance = Balance(self.accounts, self.invariants, self.disk)
         self._clients = Clients(self._random, self.accounts, self.clock, self._do)
         self._actions, self._weights = self._draw_weights()
@@ -74,6 +83,8 @@ class World(Surroundings):
         self.store.start(self._report)
         self.books.begin(self.seam.machine)
         self._has_failed = False
+        if self._full_disk is not None:
+            self._report(RoomChanged(self._full_disk))
 
     def _build(self, stored: StoredNamespace) -> NamespaceMachine:
         return self._parts.machine(stored, new_token=self._new_token, window_limits=self._limits, tells=True)
@@ -131,6 +142,8 @@ class World(Surroundings):
             self.come_to_rest()
         for _ in range(steps):
             self._random.choices(self._actions, self._weights)[0]()
+            if self._room_chance.random() < self._room_changes:
+                self.fill_disk_or_make_room()
         self.finish()
 
     # --- around the seam ---
@@ -165,6 +178,11 @@ class World(Surroundings):
             self.trace.append((self.clock(), "a commit fails"))
             self.store.fail_commit()
             self.store.refused_loads = self._random.choice((0, 0, 2))
+
+    def fill_disk_or_make_room(self) -> None:
+        """Nothing new can be stored from now on, or again. What is there can be taken out all the time."""
+        self._full_disk = "the simulated disk is full" if self._full_disk is None else None
+        self._report(RoomChanged(self._full_disk))
 
     def fail_read(self) -> None:
         if self.store.asked:
@@ -218,7 +236,10 @@ class World(Surroundings):
         raise Violation("the namespace does not come to rest")
 
     def finish(self) -> None:
-        """Faults stop. Everybody leaves, locks end, and patient receivers take everything that is left."""
+        """Faults stop. Everybody leaves, locks end, and patient receivers take everything that is left.
+
+        A disk that is full stays so: what is there can be received all the same.
+        """
         self.come_to_rest()
         self._clients.disconnect()
         for _ in range(LAST_ROUNDS_MAX):

@@ -35,9 +35,9 @@ def test_entities_beyond_the_bound_are_counted_together(monkeypatch: pytest.Monk
     assert {(reading.entity, reading.operations) for reading in meter.readings()} == {("a", 2), ("b", 1), (OTHERS, 2)}
 
 
-def snapshot() -> Snapshot:
+def snapshot(full_disk: str | None = None) -> Snapshot:
     return Snapshot(
-        "contoso", [Reading('odd"name', Metered.SEND, 2, 30, 2)], [QueueGauge("orders", 1, 2, 3, 4, 5)], 6, 7
+        "contoso", [Reading('odd"name', Metered.SEND, 2, 30, 2)], [QueueGauge("orders", 1, 2, 3, 4, 5)], 6, 7, full_disk
     )
 
 
@@ -57,3 +57,10 @@ def test_json_says_the_same() -> None:
     assert shown["operations"] == [{"entity": 'odd"name', "kind": "send", "operations": 2, "bytes": 30, "steps": 2}]
     assert shown["queues"][0]["dead_letters"] == 4
     assert (shown["connections"], shown["unwritten_bytes"]) == (6, 7)
+    assert shown["full_disk"] is None
+
+
+def test_a_full_disk_is_a_number_to_alert_on() -> None:
+    assert 'twinbus_disk_full{namespace="contoso"} 0' in as_prometheus(snapshot()).splitlines()
+    assert 'twinbus_disk_full{namespace="contoso"} 1' in as_prometheus(snapshot("no space left")).splitlines()
+    assert as_json(snapshot("no space left"))["full_disk"] == "no space left"

@@ -6,13 +6,21 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from namespace_bench import QUEUE, START_MS, Bench, arrival, names
+from namespace_bench import DEAD_LETTERS, QUEUE, START_MS, Bench, arrival, names
 
-from twinbus.errors import QuotaExceeded, StoreDamaged, StoreUnavailable
+from twinbus.errors import EntityAlreadyExists, QuotaExceeded, StoreDamaged, StoreUnavailable
 from twinbus.namespace.commands import (
+    Abandon,
     AcceptSession,
     Complete,
+    CreateQueue,
+    CreateRule,
+    CreateSubscription,
+    CreateTopic,
+    Creation,
+    DeadLetter,
     Defer,
+    DeleteEntity,
     FindEntity,
     Grant,
     OpenReceiver,
@@ -23,8 +31,10 @@ from twinbus.namespace.commands import (
     SetSessionState,
     Settle,
     Tick,
+    UpdateQueue,
 )
-from twinbus.namespace.entities.settings import QueueSettings
+from twinbus.namespace.entities.rules import Rule
+from twinbus.namespace.entities.settings import QueueSettings, TopicSettings
 from twinbus.namespace.machine import NamespaceMachine
 from twinbus.namespace.replies import Delivery, Done, Refused, Reply, Settled
 from twinbus.namespace.seam import CommitSeam
@@ -63,6 +73,42 @@ def test_on_a_full_disk_sends_are_refused_at_once_and_everything_else_goes_on(be
     bench.seam.report(RoomChanged(None), START_MS)
     bench.send("c")
     assert names(bench.receive()) == ["c"]
+
+
+@pytest.mark.parametrize(
+    "creation",
+    [
+        CreateQueue("new", QueueSettings()),
+        CreateTopic("new", TopicSettings()),
+        CreateSubscription("events", "new", QueueSettings()),
+        CreateRule("events/Subscriptions/audit", Rule("new")),
+    ],
+)
+def test_on_a_full_disk_nothing_is_made_and_what_is_there_can_be_changed_and_removed(
+    bench: Bench, creation: Creation
+) -> None:
+    bench.ask(CreateTopic("events", TopicSettings()))
+    bench.ask(CreateSubscription("events", "audit", QueueSettings()))
+    bench.seam.report(RoomChanged("database or disk is full"), START_MS)
+    refused = bench.refusal(creation)
+    assert isinstance(refused, QuotaExceeded)
+    assert "disk of the namespace is full" in str(refused)
+    assert isinstance(bench.refusal(CreateQueue("ORDERS", QueueSettings())), EntityAlreadyExists)
+    assert isinstance(bench.refusal(CreateSubscription("events", "Audit", QueueSettings())), EntityAlreadyExists)
+    assert isinstance(bench.ask(UpdateQueue(QUEUE, QueueSettings(lock_ms=5_000))), Done)
+    assert isinstance(bench.ask(DeleteEntity("events")), Done)
+
+
+def test_on_a_full_disk_messages_are_settled_but_nothing_is_written_on_them_save_a_reason(bench: Bench) -> None:
+    bench.send("a", "b")
+    one, other = bench.receive(2)
+    bench.seam.report(RoomChanged("database or disk is full"), START_MS)
+    for verdict in (Abandon({"why": "busy"}), Defer({"why": "busy"})):
+        refused = bench.refusal(Settle(QUEUE, (one.token or b"",), verdict))
+        assert isinstance(refused, QuotaExceeded)
+    assert bench.settle(Abandon(), one) == {}
+    assert bench.settle(DeadLetter({"DeadLetterReason": "Unreadable"}), other) == {}
+    assert names(bench.peek(path=DEAD_LETTERS)) == ["b"]
 
 
 # --- while all is well ---
