@@ -149,7 +149,7 @@ def test_closing_a_sender_ends_its_link_and_not_the_client(both: Stage) -> None:
             assert relay.connections == 1
         with pytest.raises(PairClosed, match=both.orders):
             sender.send_messages(ServiceBusMessage("2"))
-        wait_until(lambda: relay.connections == 0)
+        relay.wait_until_all_left()
         assert bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("3")).side is Side.PRIMARY
         assert bus.status().entities[0].sent_to_primary == 2, "what the closed one sent still counts"
 

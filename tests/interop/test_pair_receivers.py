@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusReceiveMode
 from azure.servicebus.exceptions import MessagingEntityNotFoundError
-from paired import Heard, OnLoop, Stage, wait_until
+from paired import Heard, OnLoop, Stage
 from wire_relay import Relay
 
 from twinbus import PairedServiceBusReceiver, Side
@@ -166,8 +166,8 @@ def test_a_list_of_sessions_that_nobody_reads_to_its_end_ends_with_the_client(st
             sender = bus.get_queue_sender(queue)
             sender.send_messages([ServiceBusMessage("x", session_id=f"s{number}") for number in range(101)])
             sender.close()
-            wait_until(lambda: relay.connections == 0)
+            relay.wait_until_all_left()
             sessions = iter(bus.list_queue_sessions(queue))
             assert next(sessions).startswith("s")
             assert relay.connections == 1, "there is more to list"
-        wait_until(lambda: relay.connections == 0)
+        relay.wait_until_all_left()

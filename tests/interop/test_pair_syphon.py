@@ -113,7 +113,7 @@ def test_closing_leaves_no_thread_no_socket_and_no_lock_behind(both: Stage) -> N
             fill(both.secondary.connection_string, both.backlog(0), letters_for(both.orders, 500))
             wait_until(lambda: syphon_of(bus).moved > 0)
         wait_until(lambda: set(twinbus_threads()) <= before)
-        wait_until(lambda: relay.connections == 0)
+        relay.wait_until_all_left()
     home = {str(message.message_id) for message in both.primary.messages(both.orders)}
     left = {str(message.message_id) for message in both.in_backlog()}
     assert home | left == {f"{both.orders}-{number}" for number in range(500)}

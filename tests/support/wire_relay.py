@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from types import TracebackType
 
 
@@ -23,6 +24,7 @@ class Relay:
         """What to replace in all that the server says, and by what; of the same length."""
         self._is_silent = threading.Event()
         self._left: list[socket.socket] = []
+        self._first_words: dict[socket.socket, bytes] = {}
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
 
@@ -30,6 +32,14 @@ class Relay:
     def connections(self) -> int:
         """How many clients have come and not left. A server's own count has the connections of others in it."""
         return len(self._clients) - len(self._left)
+
+    def wait_until_all_left(self, within_s: float = 60.0) -> None:
+        """A bound, not a pace. If somebody stays, the error shows what that one said first."""
+        deadline = time.monotonic() + within_s
+        while self.connections:
+            here = [self._first_words.get(client, b"") for client in self._clients if client not in self._left]
+            assert time.monotonic() < deadline, f"still connected: {here}"
+            time.sleep(0.01)
 
     def go_silent(self) -> None:
         """From now on nothing that the server says gets through."""
@@ -72,6 +82,7 @@ class Relay:
         is_answer = target in self._clients
         with contextlib.suppress(OSError):
             while data := source.recv(65_536):
+                self._first_words[source] = (self._first_words.get(source, b"") + data)[:500]
                 self.said += b"" if is_answer else data
                 if is_answer and self.swap is not None:
                     data = data.replace(*self.swap)
