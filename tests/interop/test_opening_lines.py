@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 
+import pytest
+from wire_relay import Relay
+
 from twinbus import Namespace
 from twinbus.syphon.line import Line
 from twinbus.testing import LocalNamespace
@@ -22,3 +25,18 @@ async def test_many_queues_that_are_opened_at_once_need_few_links_before_the_fir
         await asyncio.gather(*[line.try_receiver(name) for name in names])
         assert line.is_open
         await line.close()
+
+
+async def test_a_connection_whose_closing_is_cancelled_is_closed_all_the_same() -> None:
+    with LocalNamespace("contoso", queues=["orders"]) as namespace, Relay(namespace.port) as relay:
+        through_relay = namespace.connection_string.replace(f":{namespace.port}", f":{relay.port}")
+        dial = Namespace.from_connection_string(through_relay).dial(WAIT_S)
+        line = Line(dial, attempt_s=WAIT_S, clock=lambda: int(time.monotonic() * 1000))
+        await line.open()
+        await line.try_receiver("orders")
+        closing = asyncio.create_task(line.close())
+        await asyncio.sleep(0)  # it has begun
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        await asyncio.to_thread(relay.wait_until_all_left)

@@ -126,16 +126,18 @@ class Line:
             raise
 
     async def close(self) -> None:
-        """Say goodbye, and hang up when it has been heard, or after a moment."""
+        """Say goodbye, and hang up when it has been heard, or after a moment; at once if this is cancelled."""
         self._is_leaving = True
-        await self._tokens.close()
-        self._connection.close()
-        self._wire.flush()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(min(1.0, self._attempt_s)):
-                while not self._connection.closed and self._failure is None:
-                    await asyncio.sleep(0.005)
-        self._wire.abort()
+        try:
+            await self._tokens.close()
+            self._connection.close()
+            self._wire.flush()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(1.0, self._attempt_s)):
+                    while not self._connection.closed and self._failure is None:
+                        await asyncio.sleep(0.005)
+        finally:
+            self._wire.abort()
 
     def flush(self) -> None:
         self._wire.flush()
