@@ -253,4 +253,12 @@ PAIRING = (
         "a sender does not tell what it has put into the backlog",
         "test_a_sender_tells_what_it_has_put_there_itself",
     ),
+    Mutant(
+        "X7",
+        "client/entity_look.py",
+        "        if peeked is None or peeked.kind is FailureKind.UNAUTHORISED or peeked.kind in OUT_OF_REACH:\n",
+        "        if True:\n",
+        "an entity whose management fails is said to give out no messages",
+        "test_an_entity_fails_in_three_ways_that_are_told_apart",
+    ),
 )

@@ -1,7 +1,8 @@
 """The entities of a primary, seen from outside: does each take messages, give them out, and let itself be managed?
 
 Nothing is changed and no message is taken. Sending is tried with a ping where the namespace drops pings; elsewhere a
-link that opens has to do. Receiving is tried with a peek, managing by reading the settings.
+link that opens has to do. Receiving is tried with a peek, managing by reading the settings. A peek is a request to the
+entity's management, so one that fails is not the proof that receiving does: a receiver's link has to be refused, too.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 
 from twinbus.amqp.capabilities import DROPS_PINGS
 from twinbus.client import findings
-from twinbus.client.links import LinkFailed, SenderLink
+from twinbus.client.links import LinkFailed, ReceiverProbe, SenderLink
 from twinbus.client.look_cost import LookCounter
 from twinbus.client.namespace import Namespace
 from twinbus.client.peek import peek_depth
@@ -130,14 +131,26 @@ class EntityAsker:
     def _receive(self, admin: ServiceBusAdministrationClient, path: str, kind: EntityKind) -> Failure | str | None:
         """None: it works; a text: nobody could ask, and why."""
         if kind is not EntityKind.TOPIC:
-            return self._peek(path)
+            return self._receive_from(path)
         try:
             pages = every_page(self._admin_s, admin.list_subscriptions(path))
             names = [one.name for page in pages for one in page]
         except Exception as error:
             return f"its subscriptions cannot be listed: {findings.brief(admin_failure(error))}"
-        failures = [self._peek(f"{path}/Subscriptions/{name}") for name in names]
-        return next((failure for failure in failures if failure is not None), None)
+        answers = [self._receive_from(f"{path}/Subscriptions/{name}") for name in names]
+        failures = [answer for answer in answers if isinstance(answer, Failure)]
+        return next((answer for answer in (*failures, *answers) if answer is not None), None)
+
+    def _receive_from(self, path: str) -> Failure | str | None:
+        peeked = self._peek(path)
+        if peeked is None or peeked.kind is FailureKind.UNAUTHORISED or peeked.kind in OUT_OF_REACH:
+            return peeked
+        try:
+            ReceiverProbe.open(self._client, path, deadline_s=self._attempt_s, watchdog=self._watchdog)
+        except LinkFailed as failed:
+            if failed.failure.kind is not FailureKind.NOT_ALLOWED:  # of an entity with sessions, which names none
+                return failed.failure
+        return f"peeking fails, which does not show that receiving does: {findings.brief(peeked)}"
 
     def _peek(self, path: str) -> Failure | None:
         """A queue with sessions wants one to be named: one that nobody else has."""
