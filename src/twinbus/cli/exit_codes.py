@@ -25,7 +25,7 @@ MEANINGS = {
     ExitCode.LOST: "done, and messages are lost",
     ExitCode.FAILING: "a pair is failing (`twinbus status`)",
     ExitCode.FAILED_OVER: "a pair has failed over (`twinbus status`)",
-    ExitCode.WAITING: "messages wait in the backlog of a pair that works (`twinbus status`)",
+    ExitCode.WAITING: "messages wait in the backlog of a pair, and nothing is known to fail (`twinbus status`)",
     ExitCode.INTERRUPTED: "interrupted: by Ctrl-C, SIGTERM, or a terminal that was closed",
 }
 """What each of them says, in general."""
@@ -33,7 +33,7 @@ MEANINGS = {
 VERDICTS = {
     ExitCode.FAILING: "failing: an entity, a namespace or the backlog does not work",
     ExitCode.FAILED_OVER: "failed over: sending fails, and messages lie in the backlog",
-    ExitCode.WAITING: "waiting: everything works, and messages are not home yet",
+    ExitCode.WAITING: "waiting: messages are not home yet, and nothing is known to fail",
 }
 """What a pair can be, beside healthy (0) and unknown (3)."""
 

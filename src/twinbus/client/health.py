@@ -24,9 +24,9 @@ class Health(StrEnum):
     FAILED_OVER = "failed over"
     """Sending to the primary fails, and messages lie in the backlog."""
     WAITING = "waiting"
-    """Everything works, and messages are not home yet."""
+    """Messages are not home yet, and nothing is known to fail. What could not be asked is named beside it."""
     UNKNOWN = "unknown"
-    """Nothing is known to fail, and not everything could be asked."""
+    """Nothing is known to fail or to wait, and not everything could be asked."""
 
 
 class Check(StrEnum):
@@ -81,6 +81,9 @@ def judge(seen: Inspection, checks: frozenset[Check] = EVERYTHING) -> Judgement:
     else:
         health = Health.UNKNOWN if unknown else Health.HEALTHY
     text = "; ".join(reasons or unknown) or _all_well(seen, checks)
+    if health is Health.WAITING and unknown:  # what cannot be asked may be an outage that goes on
+        more = f", and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+        text = f"{text}; not known: {unknown[0]}{more}"
     return Judgement(health=health, text=text, reasons=reasons, unknown=unknown)
 
 

@@ -104,6 +104,9 @@ def test_what_is_unknown_is_named_beside_what_is_proven() -> None:
     found = judge(seen(queues=(FULLER,), entities=(replace(ORDERS, receiving=MAY_NOT),)))
     assert found.health is Health.WAITING
     assert found.unknown == ("receiving of orders (the key may not listen)",)
+    assert found.text == "3 messages in the backlog; not known: receiving of orders (the key may not listen)"
+    dark = judge(seen(queues=(FULLER,), entities=(replace(ORDERS, sending=MAY_NOT, receiving=MAY_NOT),)))
+    assert dark.text.endswith("; not known: sending of orders (the key may not listen), and 1 more")
 
 
 @pytest.mark.parametrize(
