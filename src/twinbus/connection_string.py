@@ -15,6 +15,8 @@ ROOT_KEY_NAME = "RootManageSharedAccessKey"
 
 TLS_PORT, PLAIN_PORT = 5671, 5672
 """Where the official clients knock when no port is written."""
+EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Hosts that mean every address of a machine, each with the one that leads there from the machine itself."""
 
 _HOST = re.compile(r"[A-Za-z0-9._-]+")
 _SHOWN = re.compile(r"[A-Za-z+.:/\[\]0-9_-]{0,80}")

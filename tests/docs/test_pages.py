@@ -10,7 +10,22 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from doc_blocks import DOCS, NOT_RUN_PAGE, READ, ROOT, RUN, SHOWN, Block, all_blocks, not_run_page, pages, to_run
+from doc_blocks import (
+    DOCS,
+    NOT_RUN_PAGE,
+    READ,
+    ROOT,
+    RUN,
+    SHOWN,
+    Block,
+    all_blocks,
+    logical_lines,
+    not_run_page,
+    pages,
+    to_run,
+)
+
+from twinbus.cli.old_names import OLD_NAMES
 
 LINK = re.compile(r"\[[^\]]+\]\(([^)]+)\)")
 PYTHON = [block for block in to_run("python") if "file" not in block.marks]
@@ -33,6 +48,26 @@ def test_no_block_of_code_hides_as_text() -> None:
     shown = [block for block in all_blocks() if block.language == "text" and block.page.name != "cli.md"]
     code = re.compile(r"^(from [\w.]+ import|import \w+$|twinbus (?!serve: )\w+|export |\$ |with \w+\()", re.MULTILINE)
     assert [str(block) for block in shown if code.search(block.code)] == []
+
+
+def test_no_page_uses_an_old_name_of_an_option() -> None:
+    """They still work, so running the blocks does not show it."""
+    lines = [(str(block), line) for block in to_run("sh") for line in logical_lines(block.code)]
+    old = [
+        f"{where}: {line}"
+        for where, line in lines
+        for command, names in OLD_NAMES.items()
+        for name in names
+        if re.search(rf"twinbus {command} .*{name}( |=|$)", line)
+    ]
+    assert old == []
+
+
+def test_what_a_how_to_shows_is_in_a_block_that_says_what_it_is() -> None:
+    """Markdown takes indented lines for a block, too, and no test would see that such an output is old."""
+    fenced = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+    texts = {page.name: fenced.sub("", page.read_text(encoding="utf-8")) for page in (DOCS / "how-to").glob("*.md")}
+    assert [name for name, text in texts.items() if re.search(r"\n\n(?: {4}|\t)\S", text)] == []
 
 
 def test_what_is_shown_as_text_is_compared_or_says_what_it_is() -> None:

@@ -222,7 +222,14 @@ def test_with_tls_only_it_says_what_clients_need_beside_the_string(start: Start)
     _, _, err = end(process)
     assert "UseDevelopmentEmulator" not in string
     assert f"official clients need to trust {string.partition('TwinbusCA=')[2]} and" in err
-    assert "because they go to 5671" in err
+    assert "(except those of Node and Java) to be told the port, because they go to 5671" in err
+    assert "other machines" not in err
+
+
+def test_on_every_address_it_says_what_other_machines_have_to_write(start: Start) -> None:
+    process = start("--namespace", "contoso:0", "--memory", "--host", "0.0.0.0", "--queue", "orders")
+    assert "//127.0.0.1:" in next_line(process), "that is the one that works here"
+    assert f"on other machines, write {socket.gethostname()} in place of 127.0.0.1" in end(process)[2]
 
 
 def test_a_reader_that_goes_away_is_no_traceback(start: Start) -> None:

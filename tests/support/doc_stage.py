@@ -162,6 +162,8 @@ def _ending(line: str) -> str:
         return line
     ports = re.sub(r"(--namespace \S+?):\d+", r"\1:0", line)
     free = ports if "--namespace" in ports else f"{ports} --namespace served:0"
+    if "--namespace contoso" in free and "--data" not in free:
+        free += " --data apart"  # the stage serves a namespace of this name from the usual folder
     until_ready = "until grep -q Endpoint= served.txt || ! kill -0 $!; do sleep 0.1; done"
     return f"rm -f served.txt; {free} > served.txt &\n{until_ready}; kill $!; wait $!; cat served.txt"
 

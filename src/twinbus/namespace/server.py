@@ -21,7 +21,7 @@ from twinbus.amqp.capabilities import DROPS_PINGS
 from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.performatives import Error
 from twinbus.amqp.sasl import ANONYMOUS, PLAIN, ServerSasl
-from twinbus.connection_string import ROOT_KEY_NAME, ConnectionString, can_be_written
+from twinbus.connection_string import EVERY_ADDRESS, ROOT_KEY_NAME, ConnectionString, can_be_written
 from twinbus.errors import EntityAlreadyExists, OptionsError, QuotaExceeded, StoreError, TwinbusError
 from twinbus.ledger import Ledger, LedgerHealth
 from twinbus.namespace import portrait
@@ -137,7 +137,7 @@ class NamespaceServer:
             named = names_in(self._tls.identity.certificate)
             if named and self.options.host not in named:
                 return named[0]
-        return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.options.host, self.options.host)
+        return EVERY_ADDRESS.get(self.options.host, self.options.host)
 
     @property
     def is_tls_only(self) -> bool:

@@ -9,6 +9,7 @@ import logging
 import os
 import resource
 import signal
+import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -22,7 +23,7 @@ from twinbus.cli.credentials import connection_strings, parse_rules, read_issuer
 from twinbus.cli.json_form import json_text
 from twinbus.cli.on_signals import on_signals
 from twinbus.cli.say import say
-from twinbus.connection_string import TLS_PORT
+from twinbus.connection_string import EVERY_ADDRESS, TLS_PORT, ConnectionString
 from twinbus.errors import OptionsError, TwinbusError
 from twinbus.plain_text import LogLines, RateLimit
 
@@ -400,6 +401,8 @@ def _give_hints(servers: Sequence[NamespaceServer], speaker: Speaker) -> None:
     for server in servers:
         if server.is_tls_only:
             speaker.note(f"{server.options.name} takes TLS only: {_needs_of_clients(server)}")
+        if here := _only_here(server):
+            speaker.note(f"{server.options.name}: on other machines, write {socket.gethostname()} in place of {here}")
         if not server.entity_names():
             speaker.note(f"{server.options.name} has no queue yet: --queue NAME makes one")
     speaker.note("serving; Ctrl-C stops")
@@ -411,8 +414,16 @@ def _needs_of_clients(server: NamespaceServer) -> str:
     if server.ca_file is not None:
         needs.append(f"to trust {server.ca_file}")
     if server.port != TLS_PORT:
-        needs.append(f"(except Node) to be told the port, because they go to {TLS_PORT}")
+        needs.append(f"(except those of Node and Java) to be told the port, because they go to {TLS_PORT}")
     return f"official clients need {' and '.join(needs)}" if needs else "clients need nothing but the string"
+
+
+def _only_here(server: NamespaceServer) -> str | None:
+    """The host of the printed string, if others can reach the port and this name means their own machine to them."""
+    if server.options.host not in EVERY_ADDRESS:
+        return None
+    host = ConnectionString.parse(server.connection_string).host
+    return host if host in EVERY_ADDRESS.values() else None
 
 
 class _Stop:
