@@ -308,6 +308,7 @@ def summary(rows: list[MessageRow], next_sequence: int) -> EntitySummary:
     active = [row for row in rows if row.state == MessageState.ACTIVE]
     expiries = [row.expires_at_ms for row in active if row.expires_at_ms is not None]
     dues = [row.due_at_ms for row in rows if row.due_at_ms is not None]
+    at_once = [row for row in rows if row.due_at_ms == 0]
     return EntitySummary(
         len(active),
         sum(row.state == MessageState.DEFERRED for row in rows),
@@ -317,6 +318,8 @@ def summary(rows: list[MessageRow], next_sequence: int) -> EntitySummary:
         min(expiries, default=None),
         min(dues, default=None),
         next_sequence,
+        due_at_once=len(at_once),
+        due_at_once_bytes=sum(len(row.payload) for row in at_once),
     )
 
 

@@ -265,7 +265,7 @@ class StoreContract:
         assert growth() == StateGrowth(1, 1, 4 + 10)
         orders.commit(PutSessionState(1, "b", bytes(100), 1), PutSessionState(1, "a\0\u00e4", b"", 2))
         assert growth() == StateGrowth(1, 1, 101 - 10)
-        assert self.reopened(orders).loaded.summaries[1][-2:] == (2, 4 + 101)
+        assert self.reopened(orders).loaded.summaries[1][8:10] == (2, 4 + 101)
 
     def test_states_that_are_replaced_or_cleared_are_counted_off(self, orders: WatchedStore) -> None:
         orders.commit(PutEntity(entity(2)), PutSessionState(1, "a", bytes(10), 1), PutSessionState(2, "a", b"x", 1))
@@ -276,7 +276,7 @@ class StoreContract:
         assert isinstance(report, Committed)
         assert set(report.states) == {StateGrowth(1, -1, -11), StateGrowth(2, 1, 1)}
         summaries = self.reopened(orders).loaded.summaries
-        assert (summaries[1][-2:], summaries[2][-2:]) == ((0, 0), (2, 3))
+        assert (summaries[1][8:10], summaries[2][8:10]) == ((0, 0), (2, 3))
 
     # --- ids of messages
 
@@ -581,6 +581,17 @@ class StoreContract:
         summaries = self.reopened(orders).loaded.summaries
         assert summaries[1] == EntitySummary(2, 1, 2, 155, 3, 40, 60, next_sequence=8)
         assert summaries[2] == EntitySummary(0, 0, 0, 0, None, None, None, next_sequence=1)
+
+    def test_what_is_due_at_once_is_counted_apart_and_comes_first(self, orders: WatchedStore) -> None:
+        late = message(1, state=SCHEDULED, payload=bytes(5), due_at_ms=1)
+        at_once = [message(at, state=SCHEDULED, payload=bytes(at), expires_at_ms=1, due_at_ms=0) for at in (3, 4)]
+        orders.commit(InsertMessages((late, *at_once)))
+        assert orders.read(DueRows(1, 0, 1, MANY)).rows == (at_once[0],)
+        assert orders.read(DueRows(1, 1, MANY, MANY, 0, 3)).rows == (at_once[1], late)
+        assert orders.read(ExpiredRows(1, 9, MANY, MANY)).rows == ()
+        found = self.reopened(orders).loaded.summaries[1]
+        assert (found.scheduled, found.first_expiry_ms, found.first_due_ms) == (3, None, 0)
+        assert (found.due_at_once, found.due_at_once_bytes) == (2, 7)
 
     def test_sequences_and_entity_ids_are_remembered_after_their_rows_are_gone(self, orders: WatchedStore) -> None:
         orders.commit(insert(1, 2, 3), PutEntity(entity(2)), PutEntity(entity(3)))

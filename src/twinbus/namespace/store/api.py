@@ -46,7 +46,7 @@ class MessageRow(NamedTuple):
     expires_at_ms: int | None
     """None: never. Only ACTIVE rows expire."""
     due_at_ms: int | None
-    """When a SCHEDULED row wakes; None in the other states."""
+    """When a SCHEDULED row wakes, 0: at once, whatever the time is; None in the other states."""
     delivery_count: int
     """Deliveries that failed so far."""
     message_id: str | None
@@ -86,6 +86,10 @@ class EntitySummary(NamedTuple):
     """How many of its sessions have a state."""
     state_bytes: int = 0
     """The sum of their `state_size`."""
+    due_at_once: int = 0
+    """How many of the SCHEDULED rows have a `due_at_ms` of 0."""
+    due_at_once_bytes: int = 0
+    """The sum of their payloads."""
 
 
 class StoredNamespace(NamedTuple):

@@ -106,6 +106,7 @@ class _Rows:
 
     def summary(self, next_sequence: int) -> EntitySummary:
         states = [row.state for row in self.by_sequence.values()]
+        at_once = [row for row in self.by_sequence.values() if row.due_at_ms == 0]
         active = (at for at in self.sequences.since(0) if self.by_sequence[at].state == MessageState.ACTIVE)
         return EntitySummary(
             active=states.count(MessageState.ACTIVE),
@@ -116,6 +117,8 @@ class _Rows:
             first_expiry_ms=(self.expiries.first() or (None,))[0],
             first_due_ms=(self.dues.first() or (None,))[0],
             next_sequence=next_sequence,
+            due_at_once=len(at_once),
+            due_at_once_bytes=sum(len(row.payload) for row in at_once),
         )
 
 

@@ -171,13 +171,14 @@ def read_namespace(connection: Connection, counters: Counters) -> StoredNamespac
     totals = {row[0]: row[1:] for row in execute(connection, _TOTALS)}
     times = {row[0]: row[1:] for row in execute(connection, _FIRST_TIMES)}
     states = {row[0]: row[1:] for row in execute(connection, _STATE_TOTALS)}
+    at_once = {row[0]: row[1:] for row in execute(connection, _DUE_AT_ONCE)}
     summaries = {}
     for entity_id, next_sequence in counters.next_sequences.items():
         active, deferred, scheduled, size, first_active = totals.get(entity_id, (0, 0, 0, 0, None))
         expiry, due = times[entity_id]
-        summaries[entity_id] = EntitySummary(
-            active, deferred, scheduled, size, first_active, expiry, due, next_sequence, *states.get(entity_id, (0, 0))
-        )
+        counts = (active, deferred, scheduled, size, first_active, expiry, due, next_sequence)
+        at_once_counts = at_once.get(entity_id, (0, 0))
+        summaries[entity_id] = EntitySummary(*counts, *states.get(entity_id, (0, 0)), *at_once_counts)
     return StoredNamespace(entities, summaries, counters.next_entity_id, counters.last_number)
 
 
@@ -193,6 +194,12 @@ _FIRST_TIMES = """
             where m.entity_id = e.entity_id and state = 0 and expires_at_ms is not null),
         (select min(due_at_ms) from messages as m where m.entity_id = e.entity_id and state = 2)
     from entities as e
+"""
+_DUE_AT_ONCE = """
+    select e.entity_id, count(*), sum(size)
+    from entities as e cross join messages as m indexed by messages_by_due
+        on m.entity_id = e.entity_id and state = 2 and due_at_ms = 0
+    group by e.entity_id
 """
 
 
