@@ -25,6 +25,7 @@ from twinbus.namespace.commands import (
     Command,
     Complete,
     CreateQueue,
+    CreateRule,
     CreateSubscription,
     CreateTopic,
     DeadLetter,
@@ -38,8 +39,9 @@ from twinbus.namespace.commands import (
     Settle,
     Tick,
 )
-from twinbus.namespace.entities.rules import Rule, SqlFilter
+from twinbus.namespace.entities.rules import CorrelationFilter, Rule, SqlAction, SqlFilter
 from twinbus.namespace.entities.settings import QueueSettings, TopicSettings
+from twinbus.namespace.garbage import collect_seldom
 from twinbus.namespace.machine import NamespaceMachine
 from twinbus.namespace.message import Arrival, read_arrival, unpack_batch
 from twinbus.namespace.replies import Delivery, Reply
@@ -51,6 +53,10 @@ BATCH = 4_500
 NOW_MS = 1_800_000_000_000
 HOUR_MS = 3_600_000
 WITH_SQL = Rule("sql", SqlFilter("sys.MessageId LIKE 'm%' AND (color = 'red' OR size IS NULL)"))
+LONG_SQL = Rule("sql", SqlFilter(f"size IN ({','.join(map(str, range(230)))}) OR color IS NULL"))
+SEARCHING = Rule("sql", SqlFilter(" OR ".join(["text LIKE '%b%'"] * 20)))
+CHANGING = Rule("sql", SqlFilter("color IS NULL"), SqlAction("SET color = 'red'; SET size = 3"))
+FAILING = Rule("sql", SqlFilter("sys.MessageId + 1 > 7"))
 
 
 class CountingStore(SqliteStore):
@@ -145,17 +151,60 @@ def batch(bench: Bench, settings: QueueSettings) -> None:
     bench.do(Send("q", tuple(arrivals(BATCH))))
 
 
-def fan_out(bench: Bench, messages: int, subscriptions: int, rule: Rule | None = None) -> None:
+def topic(bench: Bench, subscriptions: int, rule: Rule | None = None, **settings: object) -> None:
     bench.do(CreateTopic("t", TopicSettings()))
-    bench.do(*(CreateSubscription("t", f"s{at}", QueueSettings(), rule) for at in range(subscriptions)))
+    of_each = QueueSettings(**settings)  # type: ignore[arg-type]
+    bench.do(*(CreateSubscription("t", f"s{at}", of_each, rule) for at in range(subscriptions)))
     bench.longest.clear()
+
+
+def fan_out(bench: Bench, messages: int, subscriptions: int, rule: Rule | None = None, **settings: object) -> None:
+    topic(bench, subscriptions, rule, **settings)
     bench.do(Send("t", tuple(arrivals(messages))))
 
 
-def forwarded(bench: Bench) -> None:
-    bench.do(CreateQueue("end", QueueSettings()), CreateQueue("q", QueueSettings(forward_to="end")))
+def one_large(bench: Bench, rule: Rule) -> None:
+    """A message with properties as long as they may be."""
+    topic(bench, 2_000, rule)
+    properties = {"text": "a" * 30_000, **{f"p{at}": at for at in range(1_500)}}
+    payload = encode_message(properties={PropertyField.MESSAGE_ID: "m"}, application_properties=properties, data=b"")
+    bench.do(Send("t", (read_arrival(payload, lambda: "new"),)))
+
+
+def many_correlated(bench: Bench) -> None:
+    """As many filters as there may be, and all of them match."""
+    topic(bench, 2_000)
+    rule = Rule("", CorrelationFilter(message_id="m0"))
+    for at in range(2_000):
+        bench.do(*(CreateRule(f"t/subscriptions/s{at}", rule._replace(name=f"r{number}")) for number in range(50)))
+    bench.longest.clear()
+    bench.do(Send("t", tuple(arrivals(1))))
+
+
+def wakes(bench: Bench) -> None:
+    topic(bench, 2_000)
+    sent = tuple(each._replace(due_at_ms=bench.now_ms + 1) for each in arrivals(100))
+    bench.do(Send("t", sent))
+    bench.longest.clear()
+    bench.now_ms += 1
+    bench.settle_down()
+
+
+def forwarded(bench: Bench, subscriptions: int = 0) -> None:
+    if subscriptions:
+        topic(bench, subscriptions)
+    else:
+        bench.do(CreateQueue("t", QueueSettings()))
+    bench.do(CreateQueue("q", QueueSettings(forward_to="t")))
     bench.longest.clear()
     bench.do(Send("q", tuple(arrivals(BATCH))))
+
+
+def multiplied(bench: Bench) -> None:
+    """Subscriptions of one topic that forward to another one with as many."""
+    bench.do(CreateTopic("end", TopicSettings()))
+    bench.do(*(CreateSubscription("end", f"s{at}", QueueSettings()) for at in range(200)))
+    fan_out(bench, 10, 200, forward_to="end")
 
 
 def decode(bench: Bench, number: int) -> None:
@@ -244,7 +293,17 @@ OPERATIONS: dict[str, Callable[[Bench], object]] = {
     "50 messages to 2,000 subscriptions": lambda bench: fan_out(bench, 50, 2_000),
     "4,500 messages to 100 subscriptions": lambda bench: fan_out(bench, BATCH, 100),
     "20 messages to 2,000 SQL rules": lambda bench: fan_out(bench, 20, 2_000, WITH_SQL),
+    "1 message to 2,000 long SQL rules": lambda bench: fan_out(bench, 1, 2_000, LONG_SQL),
+    "1 long message to 2,000 SQL rules with LIKE": lambda bench: one_large(bench, SEARCHING),
+    "1 message to 2,000 rules with an action": lambda bench: fan_out(bench, 1, 2_000, CHANGING),
+    "1 long message to 2,000 rules with an action": lambda bench: one_large(bench, CHANGING),
+    "1 message to 2,000 SQL rules that fail": lambda bench: fan_out(bench, 1, 2_000, FAILING),
+    "1 message without session to 2,000 with": lambda bench: fan_out(bench, 1, 2_000, requires_session=True),
+    "1 message to 100,000 correlation filters": many_correlated,
+    "100 scheduled wake, 2,000 subscriptions": wakes,
     "batch of 4,500 is forwarded": forwarded,
+    "batch of 4,500 is forwarded to a topic": lambda bench: forwarded(bench, 100),
+    "10 messages, 200 x 200 subscriptions": multiplied,
     "batch of 4,500 is decoded": lambda bench: decode(bench, BATCH),
     "batch of 20,000 is refused": lambda bench: decode(bench, 20_000),
     "credit of 4,500": lambda bench: lent(bench, BATCH, QueueSettings()),
@@ -266,6 +325,7 @@ OPERATIONS: dict[str, Callable[[Bench], object]] = {
 def main() -> None:
     wanted = sys.argv[1:]
     chosen = {name: each for name, each in OPERATIONS.items() if not wanted or any(word in name for word in wanted)}
+    collect_seldom()  # as a server does
     for name, operation in chosen.items():
         with TemporaryDirectory() as folder:
             bench = Bench(Path(folder))

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from seeds import seed_count
 
-from twinbus.namespace.entities import forwarding
+from twinbus.namespace.entities import forwarding, topic
+from twinbus.namespace.entities.copies import Plan
 from twinbus.namespace.entities.duplicates import DuplicateGuard, PendingSend
 from twinbus.namespace.entities.forwarding import Courier
 from twinbus.namespace.entities.journeys import Journey
 from twinbus.namespace.entities.queue import Queue
-from twinbus.namespace.entities.shelf import Shelf
+from twinbus.namespace.entities.shelf import EntityContext, Shelf
+from twinbus.namespace.entities.topic import Topic
+from twinbus.namespace.message import Arrival
 from twinbus.namespace.replies import Step
-from twinbus.namespace.store.api import MessageRow
+from twinbus.namespace.store.api import EntityRow, EntitySummary, MessageRow
 from twinbus.sim.__main__ import main
 from twinbus.sim.runner import first_forward_problem, run_forward_seed
 
@@ -95,8 +98,30 @@ def tell_nothing(self: Courier, source: Queue, row: MessageRow, step: Step) -> N
     return None
 
 
-def never_rest(self: Courier, source: Queue, journey: Journey, step: Step) -> bool:
+def never_rest(self: Courier, source: Queue, step: Step) -> bool:
     return False
+
+
+def overtake_the_line(
+    self: Topic, arrivals: Sequence[tuple[int, Arrival]], now_ms: int, step: Step
+) -> list[Plan] | None:
+    in_line, self.in_line = self.in_line, 0
+    plans = _short_plans(self, arrivals, now_ms, step)
+    self.in_line = in_line
+    return plans
+
+
+def forget_the_line_at_the_start(
+    self: Topic, row: EntityRow, summary: EntitySummary, context: EntityContext, *, committed: int
+) -> None:
+    _begin(self, row, summary._replace(due_at_once=0, due_at_once_bytes=0), context, committed=committed)
+
+
+def hand_on_and_keep(self: Topic, row: MessageRow, step: Step) -> None:
+    self._after(step)
+
+
+_short_plans, _begin = Topic._short_plans, Topic.__init__
 
 
 @pytest.mark.sample(6)
@@ -115,6 +140,10 @@ def never_rest(self: Courier, source: Queue, journey: Journey, step: Step) -> bo
         (Shelf, "note_ids", note_nothing),
         (DuplicateGuard, "new_ones", take_everything_for_new),
         (Courier, "_tell_forwarded", tell_nothing),
+        (Topic, "_short_plans", overtake_the_line),
+        (Topic, "__init__", forget_the_line_at_the_start),
+        (Topic, "remove", hand_on_and_keep),
+        (topic, "written", forget_the_hops),
     ],
     ids=lambda value: getattr(value, "__name__", str(value)),
 )

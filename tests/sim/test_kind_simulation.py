@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 import pytest
 from seeds import seed_count
 
-from twinbus.namespace.entities import shelf
+from twinbus.namespace.entities import copies, shelf, topic
+from twinbus.namespace.entities.copies import Choice, Published
 from twinbus.namespace.entities.duplicates import keys_of
+from twinbus.namespace.entities.matching import Matcher
 from twinbus.namespace.entities.recent import RecentChanges
 from twinbus.namespace.entities.session_queue import SessionQueue
 from twinbus.namespace.entities.shelf import Shelf
-from twinbus.namespace.entities.topic import Copy, Published, Topic
+from twinbus.namespace.entities.topic import Topic
 from twinbus.namespace.message import Arrival
 from twinbus.namespace.replies import Step
 from twinbus.namespace.store.api import PutSessionState, RowsRead
@@ -58,8 +60,8 @@ def wake_what_was_cancelled(self: Topic, read: RowsRead, now_ms: int, step: Step
     self.recent.read_ended(read.request)
 
 
-def hand_on_to_one(self: Topic, sequence: int, message: Published) -> tuple[list[Copy], list[Copy]]:
-    plain, others = _plan(self, sequence, message)
+def hand_on_to_one(matcher: Matcher, sequence: int, message: Published) -> Generator[float, None, Choice]:
+    plain, others = yield from _choose(matcher, sequence, message)
     return plain[:1], others
 
 
@@ -105,14 +107,14 @@ def trust_any_answer(self: RecentChanges) -> int:
     return 0
 
 
-_plan = Topic._plan
+_choose = copies.choose
 
 
 @pytest.mark.parametrize(
     ("owner", "name", "bug"),
     [
         (Topic, "rows_read", wake_what_was_cancelled),
-        (Topic, "_plan", hand_on_to_one),
+        (topic, "choose", hand_on_to_one),
         (SessionQueue, "set_state", keep_states_in_memory),
         (SessionQueue, "set_state", tell_states_too_early),
         (RecentChanges, "known", property(trust_any_answer)),

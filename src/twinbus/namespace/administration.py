@@ -140,6 +140,7 @@ class Administration:
     def remove(self, entity: Shelf, now_ms: int, step: Step) -> None:
         """Remove an entity with everything in it; whoever has to do with it is told."""
         for part in list(self._registry.parts_of(entity)):
+            step.work += 1
             error = EntityNotFound(f"The messaging entity '{part.row.path}' was deleted.")
             if isinstance(part, Queue):
                 part.dismiss(error, now_ms, step)
@@ -287,7 +288,7 @@ def topic_description(topic: Topic) -> TopicDescription:
         len(topic.subscriptions),
         topic.matcher.sql_filters,
         topic.matcher.correlation_filters,
-        topic.scheduled,
+        topic.scheduled - topic.in_line,
         topic.payload_bytes,
         topic.row.created_at_ms,
         topic.row.updated_at_ms,

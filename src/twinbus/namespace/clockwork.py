@@ -6,6 +6,7 @@ early finds nothing to do and sets its alarm again.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
 
@@ -37,11 +38,9 @@ class Alarms:
             heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
-    def take_due(self, now_ms: int) -> list[int]:
-        """The entities whose alarm rings, removed from the clock."""
-        due = []
+    def take_due(self, now_ms: int) -> Iterator[int]:
+        """The entities whose alarm rings, each removed from the clock as it is named."""
         while (at_ms := self.next_ms()) is not None and at_ms <= now_ms:
             entity_id = heappop(self._heap)[1]
             del self._set[entity_id]
-            due.append(entity_id)
-        return due
+            yield entity_id

@@ -222,7 +222,8 @@ def _lend_deferred(command: ReceiveDeferred, queue: Queue, rows: list[MessageRow
 
 
 def _cancel(command: CancelScheduled, entity: Shelf, rows: list[MessageRow], step: Step) -> None:
-    scheduled = [row for row in rows if row.state is MessageState.SCHEDULED]
+    # In a topic a large send waits for its turn in the same state, though nobody has scheduled it: due at once.
+    scheduled = [row for row in rows if row.state is MessageState.SCHEDULED and row.due_at_ms]
     _check_all_found(command.sequences, scheduled, "scheduled")
     for row in scheduled:
         entity.remove(row, step)

@@ -48,6 +48,7 @@ from twinbus.namespace.happenings import Happening, Story
 from twinbus.namespace.lookups import Lookup, Lookups
 from twinbus.namespace.registry import Registry
 from twinbus.namespace.replies import (
+    WORK_PER_STEP,
     Committing,
     Done,
     LocksRenewed,
@@ -82,9 +83,14 @@ class NamespaceMachine:
         window_limits: WindowLimits | None = None,
         tells: bool = False,
         copy_delays: Callable[[int], CopyDelays | None] = no_copy_delays,
+        work_per_step: int = WORK_PER_STEP,
     ) -> None:
-        """`tells`: every step has a story of what happens to messages. `copy_delays`: late subscriptions, at a time."""
+        """`tells`: every step has a story of what happens to messages. `copy_delays`: late subscriptions, at a time.
+
+        `work_per_step`: with so much done, a step leaves to others what can wait.
+        """
         self._tells = tells
+        self._work_per_step = work_per_step
         context = EntityContext(new_token, window_limits or WindowLimits(), copy_delays=copy_delays)
         self.registry = Registry(stored, context)
         self._number = stored.last_number
@@ -117,7 +123,7 @@ class NamespaceMachine:
 
     def apply(self, command: Command | Committed | Read | ReadFailed, now_ms: int) -> Step:
         """Do what is asked. Refusals are replies; nothing a client sends makes this raise."""
-        step = Step(self._number + 1, Story() if self._tells else None)
+        step = Step(self._number + 1, Story() if self._tells else None, self._work_per_step)
         handler = self._HANDLERS[type(command)]
         try:
             handler(self, command, now_ms, step)
@@ -335,6 +341,9 @@ class NamespaceMachine:
                 self._touch(entity).tick(now_ms, step)
                 if entity.has_idled_out(now_ms):
                     self._administration.remove(entity, now_ms, step)
+            step.work += 1
+            if step.is_long:
+                break  # the alarms of the others still ring
 
     def _commit(self, command: Committed, now_ms: int, step: Step) -> None:
         self._committed = command.number

@@ -40,6 +40,8 @@ SUBSCRIPTIONS_MAX = 2_000
 """Of one topic."""
 SQL_FILTERS_MAX, CORRELATION_FILTERS_MAX = 2_000, 100_000
 """Of one topic."""
+ACTIONS_MAX = 2_000
+"""Of one topic: each may make a copy of its own, and all copies of a message are made in one step."""
 _EMPTY = EntitySummary(0, 0, 0, 0, None, None, None, 1)
 
 Kind = TypeVar("Kind", bound=Shelf)
@@ -279,8 +281,11 @@ class Registry:
         rules.check_rule(rule)
         rule = rule._replace(created_at_ms=now_ms if row is None else row.created_at_ms)
         entry = entry_of(subscription, rule)
-        if row is None or _is_correlation(rule) is not _is_correlation(subscription.rules[rule.name.lower()].rule):
+        before = None if row is None else subscription.rules[rule.name.lower()].rule
+        if before is None or _is_correlation(rule) is not _is_correlation(before):
             self._check_room(subscription.topic, rule)
+        if rule.action is not None and (before is None or before.action is None):
+            self._check_actions(subscription.topic)
         if row is None:
             path = f"{subscription.row.path}{RULES}{rule.name}"
             (rule_id,) = self._take_ids(1)
@@ -296,6 +301,10 @@ class Registry:
         if there >= most:
             kind = "correlation" if is_correlation else "SQL"
             raise QuotaExceeded(f"a topic has at most {most} {kind} filters: delete one first")
+
+    def _check_actions(self, topic: Topic) -> None:
+        if topic.matcher.actions >= ACTIONS_MAX:
+            raise QuotaExceeded(f"the rules of a topic have at most {ACTIONS_MAX} actions: delete a rule that has one")
 
     def find_rule(self, subscription: Subscription, name: str) -> Rule:
         found = subscription.rules.get(name.lower())

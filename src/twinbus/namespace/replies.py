@@ -235,12 +235,28 @@ class Committing(Protocol):
         """When time next changes something there."""
 
 
+WORK_PER_STEP = 2_000
+"""A unit is one copy of a message for a subscription, about 5 microseconds; other work is counted in such units."""
+
+
 class Step:
     """What one command leads to: changes to write, replies that wait for them, news, rows to read."""
 
-    __slots__ = ("changes", "gone", "news", "number", "reads", "replies", "story", "touched", "woken")
+    __slots__ = (
+        "changes",
+        "gone",
+        "news",
+        "number",
+        "reads",
+        "replies",
+        "story",
+        "touched",
+        "woken",
+        "work",
+        "work_max",
+    )
 
-    def __init__(self, number: int, story: Story | None = None) -> None:
+    def __init__(self, number: int, story: Story | None = None, work_max: int = WORK_PER_STEP) -> None:
         self.number = number
         """What its changes are numbered, if there are any."""
         self.changes: list[Change] = []
@@ -257,3 +273,11 @@ class Step:
         """Who has to look around soon, though nobody asked anything of it."""
         self.story = story
         """What happens to messages, true once the changes are committed; None: nobody wants to know."""
+        self.work = 0.0
+        """How much was done, as far as it depends on how many messages, copies and rules there are."""
+        self.work_max = work_max
+
+    @property
+    def is_long(self) -> bool:
+        """Whether enough was done: everybody waits until it is over, so what can wait is left for another step."""
+        return self.work >= self.work_max

@@ -44,15 +44,25 @@ class TopicMessage:
         self._enqueued_at_ms = enqueued_at_ms
         self._ttl_ms = ttl_ms
         self._fields: dict[str, Value] | None = None
+        self._annotations: dict[str, Value] = {}
         self._properties: dict[str, Value] | None = None
+
+    @property
+    def property_bytes(self) -> int:
+        """How long everything is that rules can look at."""
+        layout = self._layout
+        spans = (layout.properties, layout.application_properties, layout.message_annotations)
+        return sum([span[1] - span[0] for span in spans if span is not None])
 
     def system(self, name: str, /) -> Value:
         if name in _FIELDS:
             return self.fields()[name]
         if name in _ANNOTATIONS:
-            value = sections.read_annotation(self.payload, self._layout, _ANNOTATIONS[name])
-            # All of them are texts or times: bytes are the text of a message that was received and sent on.
-            return text_of(value) if isinstance(value, bytes) else value
+            if name not in self._annotations:
+                value = sections.read_annotation(self.payload, self._layout, _ANNOTATIONS[name])
+                # All of them are texts or times: bytes are the text of a message that was received and sent on.
+                self._annotations[name] = text_of(value) if isinstance(value, bytes) else value
+            return self._annotations[name]
         if name in self._known():
             return self._known()[name]
         raise FilterError(f"a message has no sys.{name} before it is delivered")

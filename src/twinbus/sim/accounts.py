@@ -222,6 +222,8 @@ class Accounts:
         self.homes: dict[str, Home] = {}
         self.topic: Home | None = None
         """Its subscriptions are among the homes."""
+        self.published_bytes = 0
+        """What was sent to the topic, all in all."""
         self.by_key: dict[str, Account] = {}
         self.readers: dict[int, Reader] = {}
         self.questions: dict[int, Question] = {}

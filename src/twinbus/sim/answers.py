@@ -208,7 +208,8 @@ class Answers:
                 self._not_done(question)
             case Send(), QuotaExceeded():
                 homes = {account.home for account in question.accounts}
-                check(any(map(self._may_be_full, homes)), "a queue that has room refused a message")
+                has_no_room = any(map(self._may_be_full, homes)) or self._may_need_all_room(home)
+                check(has_no_room, "a queue that has room refused a message")
             case AcceptSession(session_id=str(name)), SessionCannotBeLocked() if home is not None:
                 holder = self._accounts.holder(home, name, question.asked_at_ms)
                 check(holder is not None, f"the session {name!r} was refused though it is free")
@@ -232,6 +233,11 @@ class Answers:
         """Whether the messages that are in a queue or are on their way there may come to more than it holds."""
         there = (account for account in self._accounts.of(home) if account.ending is None)
         return sum(account.size + _NOTE_BYTES for account in there) > home.settings.size_bytes_max
+
+    def _may_need_all_room(self, home: Home | None) -> bool:
+        """Whether a send may have been one to a topic that needs room in every subscription, whoever gets it."""
+        topic = self._accounts.topic
+        return home is topic is not None and self._accounts.published_bytes > topic.settings.size_bytes_max
 
     def _not_done(self, question: Question) -> None:
         if isinstance(question.command, DeleteEntity) and question.home is not None:

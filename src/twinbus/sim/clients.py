@@ -102,7 +102,16 @@ class Habits:
 
 
 class Clients:
-    def __init__(self, random: Random, accounts: Accounts, clock: VirtualClock, do: Callable[[Command], None]) -> None:
+    def __init__(
+        self,
+        random: Random,
+        accounts: Accounts,
+        clock: VirtualClock,
+        do: Callable[[Command], None],
+        has_line: Callable[[], bool],
+    ) -> None:
+        """`has_line`: whether something waits in the topic, which a new subscription would get though it came first."""
+        self._has_line = has_line
         self._random = random
         self._accounts = accounts
         self._clock = clock
@@ -137,7 +146,7 @@ class Clients:
         name = self._random.choice(SUBSCRIPTIONS)
         path = f"{TOPIC}/Subscriptions/{name}"
         known = self._accounts.homes.get(path)
-        if self._accounts.topic is None or (known is not None and not known.is_gone):
+        if self._accounts.topic is None or (known is not None and not known.is_gone) or self._has_line():
             return
         given, wants = self._random.choice(RULES)
         settings = replace(self._habits.draw_settings(self._random), requires_duplicate_detection=False)
@@ -155,6 +164,7 @@ class Clients:
             label, number = self._random.choice(LABELS), self._random.randint(1, 4)
             arrival, account = self._write_message(topic, label, number)
             arrivals.append(arrival)
+            self._accounts.published_bytes += len(arrival.payload)
             wanting = [home for home in homes if home.wants is not None and home.wants(label, number)]
             accounts += [self._copy(account, home) for home in wanting]
         self._accounts.by_key |= {account.key: account for account in accounts}

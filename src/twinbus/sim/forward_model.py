@@ -38,13 +38,13 @@ class Map:
         return target == TOPIC or (target in self.settings and self.settings[target].status is QueueStatus.ACTIVE)
 
     def is_simple(self, path: str) -> bool:
-        """Whether messages that are sent there stay in line: one way, and no loop."""
+        """Whether messages that are sent there stay in line: one way, and no loop; behind a topic the way ends."""
         seen = [path]
         while path != TOPIC and path in self.settings and (target := self.settings[path].forward_to) is not None:
             if target in seen:
                 return False
             seen.append(path := target)
-        return TOPIC not in seen
+        return path != TOPIC or all(self.settings[each].forward_to is None for each in SUBSCRIPTIONS)
 
 
 def draw_settings(random: Random, path: str, targets: Sequence[str], *, dies: bool, detects: bool) -> QueueSettings:

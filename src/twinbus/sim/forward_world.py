@@ -48,7 +48,7 @@ from twinbus.sim.disk import Disk
 from twinbus.sim.forward_model import QUEUES, SUBSCRIPTIONS, TOPIC, Map, draw_settings
 from twinbus.sim.invariants import Violation, check
 from twinbus.sim.rest import check_counts
-from twinbus.sim.surroundings import Surroundings
+from twinbus.sim.surroundings import Surroundings, draw_work
 from twinbus.sim.world import Parts
 
 ROUNDS_TO_REST_MAX = 3_000
@@ -71,6 +71,7 @@ class ForwardWorld(Surroundings):
         self.kind = self._random.choice(list(Kind))
         rows_max, bytes_max = self._random.choice((1, 3, 50)), self._random.choice((200, 100_000))
         self._limits = WindowLimits(rows_max=rows_max, bytes_max=bytes_max)
+        self._work_per_step = draw_work(self._random)
         self.clock = VirtualClock()
         self.disk = Disk()
         self.map = Map()
@@ -103,7 +104,13 @@ class ForwardWorld(Surroundings):
         self._has_failed = False
 
     def _build(self, stored: StoredNamespace) -> NamespaceMachine:
-        return self._parts.machine(stored, new_token=self._new_token, window_limits=self._limits, tells=True)
+        return self._parts.machine(
+            stored,
+            new_token=self._new_token,
+            window_limits=self._limits,
+            tells=True,
+            work_per_step=self._work_per_step,
+        )
 
     def _new_token(self) -> bytes:
         return self._random.randbytes(16)

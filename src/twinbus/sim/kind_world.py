@@ -25,7 +25,7 @@ from twinbus.sim.invariants import Violation, check
 from twinbus.sim.partitions import Partitions
 from twinbus.sim.rest import check_counts
 from twinbus.sim.session_states import SessionStates
-from twinbus.sim.surroundings import Surroundings
+from twinbus.sim.surroundings import Surroundings, draw_work
 from twinbus.sim.topic_schedules import TopicSchedules
 from twinbus.sim.world import Parts
 
@@ -39,6 +39,7 @@ class KindWorld(Surroundings):
         self._random = Random(seed)  # noqa: S311 - chance that can be repeated, not a secret
         self._parts = parts or Parts()
         self._limits = WindowLimits(rows_max=self._random.choice((1, 3, 50)))
+        self._work_per_step = draw_work(self._random)
         self.clock = VirtualClock()
         self.disk = Disk()
         self.seen: Counter[str] = Counter()
@@ -58,7 +59,12 @@ class KindWorld(Surroundings):
         self._has_failed = False
 
     def _build(self, stored: StoredNamespace) -> NamespaceMachine:
-        return self._parts.machine(stored, new_token=lambda: self._random.randbytes(16), window_limits=self._limits)
+        return self._parts.machine(
+            stored,
+            new_token=lambda: self._random.randbytes(16),
+            window_limits=self._limits,
+            work_per_step=self._work_per_step,
+        )
 
     # --- around the seam ---
 

@@ -6,6 +6,7 @@ from twinbus.namespace.commands import AcceptSession
 from twinbus.namespace.entities.queue import Queue
 from twinbus.namespace.entities.session_queue import SessionQueue
 from twinbus.namespace.entities.shelf import Shelf
+from twinbus.namespace.entities.topic import AT_ONCE_MS, Topic
 from twinbus.namespace.entities.window import WindowLimits
 from twinbus.namespace.machine import NamespaceMachine
 from twinbus.namespace.registry import DEAD_LETTER_SUFFIX
@@ -48,6 +49,10 @@ def check_counts(queue: Shelf, rows: tuple[MessageRow, ...]) -> None:
     ):
         there = sum(row.state is state for row in rows)
         check(counted == there, f"'{queue.row.path}' counts {counted} {state.name} messages and holds {there}")
+    if isinstance(queue, Topic):
+        in_line = [row for row in rows if row.due_at_ms == AT_ONCE_MS]
+        check(not in_line, f"{len(in_line)} messages stay in line in '{queue.row.path}'")
+        check((queue.in_line, queue.in_line_bytes) == (0, 0), f"'{queue.row.path}' counts {queue.in_line} in line")
     size = sum(len(row.payload) for row in rows)
     check(queue.payload_bytes == size, f"'{queue.row.path}' counts {queue.payload_bytes} bytes and holds {size}")
 

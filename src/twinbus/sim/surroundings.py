@@ -6,9 +6,15 @@ from abc import ABC, abstractmethod
 from random import Random
 
 from twinbus.namespace.commands import Command, Tick
+from twinbus.namespace.replies import WORK_PER_STEP
 from twinbus.namespace.seam import CommitSeam
 from twinbus.sim.clock import VirtualClock
 from twinbus.sim.disk import SimulatedStore
+
+
+def draw_work(random: Random) -> int:
+    """How much is done in one step: as in a server, or so little that most of it is left for later."""
+    return random.choice((1, 2, 7, WORK_PER_STEP, WORK_PER_STEP, WORK_PER_STEP))
 
 
 class Surroundings(ABC):

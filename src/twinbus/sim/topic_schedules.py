@@ -22,7 +22,7 @@ WANTS: dict[str, Callable[[str], bool]] = {"all": lambda _: True, "red": lambda 
 
 @dataclass(slots=True)
 class Entry:
-    """One scheduled message, and what its sender knows of it."""
+    """One scheduled message, or one that is due at once, and what its sender knows of it."""
 
     label: str
     due_at_ms: int
@@ -53,7 +53,7 @@ class TopicSchedules(Concern):
         random, now_ms = self.place.random, self.place.clock()
         entries = {
             f"d{next(self.place.numbers)}.": Entry(
-                random.choice(("red", "blue")), now_ms + random.choice((1, 500, 9_000))
+                random.choice(("red", "blue")), now_ms + random.choice((0, 1, 500, 9_000))
             )
             for _ in range(random.choice((1, 1, 3)))
         }

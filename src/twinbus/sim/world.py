@@ -27,7 +27,7 @@ from twinbus.sim.clock import VirtualClock
 from twinbus.sim.disk import Disk, SimulatedStore
 from twinbus.sim.invariants import Invariants, Violation, check
 from twinbus.sim.rest import check_rest
-from twinbus.sim.surroundings import Surroundings
+from twinbus.sim.surroundings import Surroundings, draw_work
 
 ROUNDS_TO_REST_MAX = 2_000
 LAST_ROUNDS_MAX = 200
@@ -47,6 +47,7 @@ class World(Surroundings):
         self._random = Random(seed)  # noqa: S311 - chance that can be repeated, not a secret
         self._parts = parts or Parts()
         self._limits = self._draw_limits()
+        self._work_per_step = draw_work(self._random)
         self.clock = VirtualClock()
         self.disk = Disk()
         self.accounts = Accounts()
@@ -63,7 +64,7 @@ class World(Surroundings):
             lambda: self.seam.full_disk is not None,
         )
         self._balance = Balance(self.accounts, self.invariants, self.disk)
-        self._clients = Clients(self._random, self.accounts, self.clock, self._do)
+        self._clients = Clients(self._random, self.accounts, self.clock, self._do, self._has_line)
         self._actions, self._weights = self._draw_weights()
         self._has_failed = False
         self.books = Books(self.invariants.seen)
@@ -87,7 +88,17 @@ class World(Surroundings):
             self._report(RoomChanged(self._full_disk))
 
     def _build(self, stored: StoredNamespace) -> NamespaceMachine:
-        return self._parts.machine(stored, new_token=self._new_token, window_limits=self._limits, tells=True)
+        return self._parts.machine(
+            stored,
+            new_token=self._new_token,
+            window_limits=self._limits,
+            tells=True,
+            work_per_step=self._work_per_step,
+        )
+
+    def _has_line(self) -> bool:
+        """Whether something waits in a topic for its turn."""
+        return any(topic.in_line for topic in self.seam.machine.registry.topics())
 
     def _new_token(self) -> bytes:
         return self._random.randbytes(16)

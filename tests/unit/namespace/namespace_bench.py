@@ -28,7 +28,7 @@ from twinbus.namespace.entities.window import WindowLimits
 from twinbus.namespace.happenings import Story
 from twinbus.namespace.machine import NamespaceMachine
 from twinbus.namespace.message import SCHEDULED_TIME, Arrival, read_arrival
-from twinbus.namespace.replies import Delivery, Done, MessagesFound, Refused, Reply, Settled
+from twinbus.namespace.replies import WORK_PER_STEP, Delivery, Done, MessagesFound, Refused, Reply, Settled
 from twinbus.namespace.seam import CommitSeam
 from twinbus.namespace.store.api import MessageRow, MessageState, Report, StoredNamespace
 from twinbus.namespace.store.memory import MemoryStore
@@ -67,7 +67,9 @@ class Bench:
         settings: QueueSettings | None = None,
         limits: WindowLimits | None = None,
         tell: Callable[[Story], None] | None = None,
+        work_per_step: int = WORK_PER_STEP,
     ) -> None:
+        self._work_per_step = work_per_step
         self._tell = tell
         self.delays: dict[str, int] = {}
         """How long copies for a subscription, by its path in lower case, are held back."""
@@ -94,6 +96,7 @@ class Bench:
             window_limits=self._limits,
             tells=self._tell is not None,
             copy_delays=lambda now_ms: (lambda path: self.delays.get(path.lower(), 0)) if self.delays else None,
+            work_per_step=self._work_per_step,
         )
 
     def _report(self, report: Report) -> None:

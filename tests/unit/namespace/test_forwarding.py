@@ -25,7 +25,6 @@ from twinbus.namespace.commands import (
     UpdateQueue,
     UpdateSubscription,
 )
-from twinbus.namespace.entities import forwarding
 from twinbus.namespace.entities.settings import QueueSettings, QueueStatus, TopicSettings
 from twinbus.namespace.entities.window import WindowLimits
 from twinbus.namespace.message import HOPS, Arrival, hops_of, outgoing, read_arrival
@@ -231,9 +230,8 @@ def test_a_loop_ends() -> None:
     assert chain.reason(f"{QUEUE}{TRANSFERS}") == "MaxTransferHopCountExceeded"
 
 
-def test_a_loop_of_topics_that_multiplies_ends_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forwarding, "FURTHER_HOPS_PER_STEP", 3)
-    chain = Chain()
+def test_a_loop_of_topics_that_multiplies_ends_too() -> None:
+    chain = Chain(work_per_step=6)
     for topic in ("one", "two"):
         chain.make(CreateTopic(topic, TopicSettings()))
     for topic, target in (("one", "two"), ("two", "one")):

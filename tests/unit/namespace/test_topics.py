@@ -44,7 +44,6 @@ from twinbus.namespace.commands import (
     UpdateSubscription,
     UpdateTopic,
 )
-from twinbus.namespace.entities import topic
 from twinbus.namespace.entities.rules import (
     CorrelationFilter,
     FalseFilter,
@@ -279,16 +278,6 @@ def test_a_full_subscription_refuses_the_whole_send(bench: Bench) -> None:
     assert (contents(bench, AUDIT), contents(bench, BILLING)) == before
 
 
-def test_a_send_that_would_make_too_many_copies_is_refused_whole(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic, "COPIES_MAX", 3)
-    publish(bench, "a", "b", "c")
-    refusal = bench.refusal(Send(TOPIC, tuple(event(name) for name in "defg")))
-    assert isinstance(refusal, MessageTooLarge)
-    assert "send fewer at a time" in str(refusal)
-    publish(bench, "h")
-    assert contents(bench, AUDIT) == ["a", "b", "c", "h"]
-
-
 def test_a_topic_takes_no_larger_messages_than_it_says(bench: Bench) -> None:
     accept(bench, UpdateTopic(TOPIC, TopicSettings(max_message_kb=1)))
     assert isinstance(bench.refusal(Send(TOPIC, (event("1", body=bytes(2_000)),))), MessageTooLarge)
@@ -399,6 +388,18 @@ def test_there_are_bounds_to_subscriptions_and_rules(bench: Bench, monkeypatch: 
     add_rule(bench, Rule("a", CorrelationFilter(label="a")))
     add_rule(bench, Rule("b", CorrelationFilter(label="b")))
     assert isinstance(bench.refusal(CreateRule(AUDIT, Rule("c", CorrelationFilter(label="c")))), QuotaExceeded)
+
+
+def test_there_is_a_bound_to_actions(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "ACTIONS_MAX", 1)
+    plain, changing = Rule("b", SqlFilter("1=1")), Rule("a", SqlFilter("1=1"), SqlAction("SET a = 1"))
+    add_rule(bench, changing)
+    add_rule(bench, plain)
+    assert isinstance(bench.refusal(CreateRule(AUDIT, changing._replace(name="c"))), QuotaExceeded)
+    assert isinstance(bench.refusal(UpdateRule(BILLING, changing._replace(name="b"))), QuotaExceeded)
+    accept(bench, UpdateRule(BILLING, changing))
+    accept(bench, DeleteRule(BILLING, "a"))
+    accept(bench, UpdateRule(BILLING, changing._replace(name="b")))
 
 
 def test_a_rule_that_becomes_one_of_another_kind_counts_there(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

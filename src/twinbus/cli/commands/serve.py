@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 import resource
@@ -352,6 +351,7 @@ async def serve_until_stopped(plan: Sequence[NamespaceOptions], speaker: Speaker
 async def _serve(
     plan: Sequence[NamespaceOptions], speaker: Speaker, stop_requested: asyncio.Event, first_queue: str | None
 ) -> None:
+    from twinbus.namespace.garbage import collect_seldom
     from twinbus.namespace.server import NamespaceServer
 
     servers = [NamespaceServer(options) for options in plan]
@@ -364,7 +364,7 @@ async def _serve(
         for server in servers:
             speaker.ready(server)
         _give_hints(servers, speaker)
-        _collect_seldom()
+        collect_seldom()
         await stop_requested.wait()
     finally:
         await asyncio.gather(*(server.stop() for server in servers))
@@ -388,13 +388,6 @@ def _naming(server: NamespaceServer) -> Iterator[None]:
         yield
     except TwinbusError as error:
         raise type(error)(f"namespace {server.options.name}: {error}") from None
-
-
-def _collect_seldom() -> None:
-    """Look for cycles of garbage less often: messages never form any, and each look walks all that are under way."""
-    gc.collect()
-    gc.freeze()  # modules and settings stay for good
-    gc.set_threshold(20_000, 20, 20)
 
 
 def _give_hints(servers: Sequence[NamespaceServer], speaker: Speaker) -> None:

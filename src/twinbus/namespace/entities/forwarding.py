@@ -1,9 +1,9 @@
 """Forwarding: what comes to a queue, a subscription or a dead-letter queue goes on to a queue or topic.
 
 A message that is sent goes all the way in one change set, and is stored only where its way ends. Where that cannot be
-(something waits there already and must not be overtaken, or duplicates have to be looked for first) it is stored on the
-way, and the entity passes its messages on as soon as they are durable. Whatever happens, it is stored somewhere: what
-cannot be forwarded is put among the transfer dead letters of the entity that tried.
+(something waits there already and must not be overtaken, duplicates have to be looked for first, or the step takes long
+already) it is stored on the way, and the entity passes its messages on as soon as they are durable. Whatever happens,
+it is stored somewhere: what cannot be forwarded is put among the transfer dead letters of the entity that tried.
 """
 
 from __future__ import annotations
@@ -29,12 +29,10 @@ from twinbus.namespace.replies import Forwarded, Step
 from twinbus.namespace.store.api import MessageRow, MessageState
 
 HOPS_MAX = 4
-ROWS_PER_STEP = 100
-"""So many stored messages are passed on at a time."""
+HOP_WORK, PUT_ASIDE_WORK = 2, 6
+"""What it takes to bring a message to its next place, and to put it among the transfer dead letters (`Step.work`)."""
 WAITING_MAX = 100
 """So many messages of an entity wait at a time until it is known whether they are new where they go."""
-FURTHER_HOPS_PER_STEP = 10_000
-"""Topics that forward to topics multiply messages: beyond so many the rest is stored on the way, and goes on later."""
 
 HOPS_EXCEEDED = "MaxTransferHopCountExceeded"
 NOT_ALLOWED = "InvalidOperation"
@@ -62,39 +60,35 @@ class Neighbours(Protocol):
 class Courier:
     def __init__(self, neighbours: Neighbours) -> None:
         self._neighbours = neighbours
-        self._step: Step | None = None
-        self._further_hops = 0
-        """In this step."""
 
     # --- what is sent ---
 
     def send(self, source: Queue, arrivals: tuple[Arrival, ...], now_ms: int, step: Step) -> tuple[int, ...]:
         """Number what is sent to an entity that forwards, and pass on what is not scheduled."""
-        rows = [source.row_of(arrival, now_ms) for arrival in arrivals if not arrival.is_ping]
-        source.tell(Happening.STORED, rows, step)
-        for row in rows:
+        sequences: list[int] = []
+        for arrival in arrivals:
+            if arrival.is_ping:
+                continue
+            row = source.row_of(arrival, now_ms)  # not all at once: what goes round in a ring may come back in between
+            sequences.append(row.sequence)
+            source.tell(Happening.STORED, (row,), step)
             if row.state is MessageState.SCHEDULED:
                 source.insert((row,), step)
             else:
                 self.pass_on(source, row, journey_of(row), now_ms, step)
-        if rows:
+        if sequences:
             source.count_sequences(step)
-        return tuple([row.sequence for row in rows])
+        return tuple(sequences)
 
     def pass_on(self, source: Queue, row: MessageRow, journey: Journey, now_ms: int, step: Step) -> None:
         """Bring a new message of an entity that forwards to where it goes, or store it here to go there later."""
-        if self._has_to_rest(source, journey, step):
+        if self._has_to_rest(source, step):
             source.insert((written(row, journey) if journey.hops else row,), step)
         else:
             self._carry(source, row, journey, now_ms, step)
 
-    def _has_to_rest(self, source: Queue, journey: Journey, step: Step) -> bool:
-        if source.dead_letter is None or source.active or self._asks_for_ids(source):
-            return True
-        if self._step is not step:
-            self._step, self._further_hops = step, 0
-        self._further_hops += journey.hops > 0
-        return self._further_hops > FURTHER_HOPS_PER_STEP
+    def _has_to_rest(self, source: Queue, step: Step) -> bool:
+        return step.is_long or source.dead_letter is None or source.active > 0 or self._asks_for_ids(source)
 
     def _asks_for_ids(self, source: Queue) -> bool:
         try:
@@ -110,6 +104,7 @@ class Courier:
 
     def _carry(self, source: Queue, row: MessageRow, journey: Journey, now_ms: int, step: Step) -> bool:
         """Store a message, which is not in its source any more, where it goes; returns whether it got there."""
+        step.work += HOP_WORK
         onward = journey._replace(hops=journey.hops + 1)
         if onward.hops > HOPS_MAX:
             text = f"The message was forwarded {HOPS_MAX} times and '{source.row.path}' forwards it again."
@@ -140,6 +135,7 @@ class Courier:
         target.take_in(arrival, row, journey, now_ms, step)
 
     def _put_aside(self, source: Queue, row: MessageRow, reason: str, text: str, step: Step) -> None:
+        step.work += PUT_ASIDE_WORK
         before = reason_on(row)
         if before is not None:
             text += f" It had been dead-lettered before: {before}"
@@ -160,16 +156,19 @@ class Courier:
 
     def pump(self, source: Queue, now_ms: int, step: Step) -> None:
         """Pass on some of what an entity holds; the rest follows when that is committed."""
-        asks = self._asks_for_ids(source)
-        for _ in range(WAITING_MAX - len(source.loans.aside) if asks else ROWS_PER_STEP):
+        asks, taken = self._asks_for_ids(source), 0
+        while not (step.is_long or (asks and len(source.loans.aside) >= WAITING_MAX)):
             row = source.take_visible(now_ms, step)
             if row is None:
                 break
+            taken += 1
             if asks:
                 self._ask(source, row, now_ms, step)
             else:
                 source.remove(row, step)
                 self._carry(source, row, journey_of(row, is_dead=source.dead_letter is None), now_ms, step)
+        if step.is_long and not taken:  # others were first, and nothing of this one will be committed
+            source.look_again(step)
         source.fetch(step)
 
     def _ask(self, source: Queue, row: MessageRow, now_ms: int, step: Step) -> None:

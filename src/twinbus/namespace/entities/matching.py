@@ -5,18 +5,30 @@ Correlation filters are looked up in an index, however many there are; only filt
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator
 from datetime import timedelta
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from twinbus.amqp.types import Timestamp
 from twinbus.errors import DecodeError
 from twinbus.namespace import sql
 from twinbus.namespace.entities.rules import CorrelationFilter, NamedValues, Rule, SqlFilter, TrueFilter, TypedValue
+from twinbus.namespace.sql.patterns import PATTERN_LENGTH
 from twinbus.namespace.view import TopicMessage
 
 if TYPE_CHECKING:
     from twinbus.namespace.entities.subscription import Subscription
+
+MESSAGE_WORK, FIELDS_WORK, FOUND_WORK = 2.0, 0.4, 0.05
+"""What it takes to look at a message, at those of its fields that filters ask for, and to note that a rule was found
+(`Step.work`)."""
+PIECE_WORK, FOUND_AT_ONCE = 50, 1_000
+JOINED_LENGTH_MAX = 32_768
+"""A text that a rule puts together is no longer."""
+RULE_WORK_MAX = 6_000
+"""What it may take to ask one rule about one message: about 30 milliseconds."""
 
 RuleKey = tuple[int, str]
 """The subscription's entity id and the rule's name in lower case."""
@@ -54,6 +66,10 @@ class Matcher:
         self._always: dict[RuleKey, Entry] = {}
         self._asked: dict[RuleKey, Entry] = {}
         self._correlated: sql.CorrelationIndex[RuleKey] = sql.CorrelationIndex()
+        self._actions: Counter[int] = Counter()
+        """How many rules with an action a subscription has, by its entity id."""
+        self.version = 0
+        """Counts changes."""
 
     @property
     def sql_filters(self) -> int:
@@ -68,6 +84,9 @@ class Matcher:
         """Put a rule in force."""
         rule, key = entry.rule, entry.key
         self._entries[key] = entry
+        self.version += 1
+        if rule.action is not None:
+            self._actions[key[0]] += 1
         if isinstance(rule.filter, TrueFilter):
             self._always[key] = entry
         elif isinstance(rule.filter, SqlFilter):
@@ -76,34 +95,64 @@ class Matcher:
             self._correlated.add(key, _correlation(rule.filter))
 
     def remove(self, key: RuleKey) -> None:
-        del self._entries[key]
+        rule = self._entries.pop(key).rule
+        self.version += 1
+        if rule.action is not None:
+            self._actions[key[0]] -= 1
+            self._actions += Counter()  # only what is left of them
         self._always.pop(key, None)
         self._asked.pop(key, None)
         self._correlated.remove(key)
 
-    def select(self, message: TopicMessage) -> Selection:
-        """Who gets a message. Whatever is wrong with it, nothing is raised."""
+    def copies_most(self, subscription: Subscription) -> int:
+        """How many copies of one message a subscription gets at most."""
+        return 1 + self._actions[subscription.entity_id]
+
+    @property
+    def actions(self) -> int:
+        """How many rules have one."""
+        return self._actions.total()
+
+    def select(self, message: TopicMessage) -> Generator[float, None, Selection]:
+        """Who gets a message. Whatever is wrong with it, nothing is raised.
+
+        Says after each piece of work how much it was, so that it can be put off. No rule may change meanwhile.
+        """
         selection = Selection({}, [], {})
         for entry in self._always.values():
             _enter(entry, selection)
-        for entry in self._found(message, selection):
-            _enter(entry, selection)
+        work = MESSAGE_WORK + FOUND_WORK * len(self._always)
+        for found in self._found(message, selection):
+            work += FIELDS_WORK
+            for entry in found:
+                _enter(entry, selection)
+                work += FOUND_WORK
+            if work > PIECE_WORK:
+                yield work
+                work = 0
+        yield work
+        size = message.property_bytes
         for entry in self._asked.values():
-            _ask(entry, message, selection)
+            work = _work_of(entry, size)
+            if work > RULE_WORK_MAX:
+                error = sql.FilterError(f"it would take too long to search {size} bytes of properties with LIKE")
+                _fail(entry, error, selection)
+            else:
+                _ask(entry, message, selection)
+                yield work
         return selection
 
-    def _found(self, message: TopicMessage, selection: Selection) -> Iterator[Entry]:
-        if not len(self._correlated):
-            return
+    def _found(self, message: TopicMessage, selection: Selection) -> Iterator[Iterable[Entry]]:
+        """Rules with correlation filters that select a message, some at a time."""
         try:
-            found = self._correlated.match(message)
+            for keys in self._correlated.match_each(message):
+                while some := [self._entries[key] for key in islice(keys, FOUND_AT_ONCE)]:
+                    yield some
+                yield ()
         except (DecodeError, sql.FilterError) as error:  # its properties cannot be read: then none of the rules can
             for entry in self._entries.values():
-                if entry.key in self._correlated:
+                if isinstance(entry.rule.filter, CorrelationFilter):
                     _fail(entry, error, selection)
-            return
-        for key in found:
-            yield self._entries[key]
 
 
 def entry_of(subscription: Subscription, rule: Rule) -> Entry:
@@ -134,8 +183,23 @@ def _ask(entry: Entry, message: TopicMessage, selection: Selection) -> None:
 
 
 def _fail(entry: Entry, error: Exception, selection: Selection) -> None:
-    text = f"The filter of rule '{entry.rule.name}' cannot be evaluated: {error}"
-    selection.failed.setdefault(entry.subscription.entity_id, (entry.subscription, text))
+    if entry.subscription.entity_id not in selection.failed:
+        text = f"The filter of rule '{entry.rule.name}' cannot be evaluated: {error}"
+        selection.failed[entry.subscription.entity_id] = (entry.subscription, text)
+
+
+def _work_of(entry: Entry, property_bytes: int) -> float:
+    """What it takes at most to ask a rule in SQL about a message with so many bytes of properties (`Step.work`)."""
+    condition = entry.condition
+    if condition is None:
+        return 0
+    work = (30 + len(condition.text)) / 100
+    if condition.known_patterns or condition.other_patterns:
+        longest = min(property_bytes * (1 + condition.text.count("+")), JOINED_LENGTH_MAX + property_bytes)
+        patterns = 8 * len(condition.known_patterns) + sum(condition.known_patterns)
+        patterns += condition.other_patterns * (8 + min(property_bytes, PATTERN_LENGTH))
+        work += longest * patterns / 8_000
+    return work
 
 
 def _correlation(correlation: CorrelationFilter) -> sql.CorrelationFilter:

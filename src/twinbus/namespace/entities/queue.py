@@ -281,6 +281,10 @@ class Queue(Shelf):
         """A message that was set aside cannot be forwarded as was meant: it is here as before."""
         self.loans.take_back(row.sequence)
         self._put_back(row)
+        self.look_again(step)
+
+    def look_again(self, step: Step) -> None:
+        """Something is left to do here that needs no other reason."""
         self._has_to_look = True
         step.woken.append(self)
 

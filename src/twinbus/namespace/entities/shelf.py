@@ -314,11 +314,18 @@ class Shelf(ABC):
     @abstractmethod
     def tick(self, now_ms: int, step: Step) -> None: ...
 
-    def _sweep(self, sweep: Sweep, rows: type[ExpiredRows] | type[DueRows], now_ms: int, step: Step) -> None:
+    def _sweep(
+        self,
+        sweep: Sweep,
+        rows: type[ExpiredRows] | type[DueRows],
+        now_ms: int,
+        step: Step,
+        rows_max: int = ROWS_PER_SWEEP,
+    ) -> None:
         if sweep.is_due(now_ms) and self.damage is None:
             sweep.begin()
             bytes_max = self._context.window_limits.bytes_max
-            step.reads.append(rows(self.entity_id, now_ms, ROWS_PER_SWEEP, bytes_max, *sweep.after))
+            step.reads.append(rows(self.entity_id, now_ms, rows_max, bytes_max, *sweep.after))
 
     @abstractmethod
     def rows_read(self, read: RowsRead, now_ms: int, step: Step) -> None:
@@ -336,15 +343,14 @@ def check_partitions(arrivals: tuple[Arrival, ...]) -> None:
             raise NotAllowed("the partition key of a message must be its session id if it has both")
 
 
-def woken_at_ms(row: MessageRow, now_ms: int) -> int:
-    """The time at which a scheduled message that wakes now counts as enqueued."""
-    due_at_ms = row.due_at_ms or now_ms
-    return due_at_ms if now_ms - due_at_ms <= LATE_MS else now_ms
+def on_time_ms(due_at_ms: int | None, now_ms: int) -> int:
+    """The time at which a message counts as enqueued that was due at that time, and is enqueued now."""
+    return due_at_ms if due_at_ms is not None and now_ms - due_at_ms <= LATE_MS else now_ms
 
 
 def awake(row: MessageRow, sequence: int, ceiling_ms: int | None, now_ms: int) -> MessageRow:
     """A scheduled message, under its new number, as if it had been sent when it wakes."""
-    enqueued_at_ms = woken_at_ms(row, now_ms)
+    enqueued_at_ms = on_time_ms(row.due_at_ms, now_ms)
     return row._replace(
         sequence=sequence,
         enqueue_sequence=sequence,

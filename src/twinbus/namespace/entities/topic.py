@@ -1,26 +1,26 @@
 """A topic: what is sent to it goes to those of its subscriptions whose rules say so.
 
-A topic keeps no messages but scheduled ones, which are handed on when they wake, by the rules that are in force then.
-All copies of a message are written in the same change set, and those that are the same share one payload.
+A small send is handed on at once: all copies are written in the same change set, and those that are the same share one
+payload. A send that would take long is stored in the topic first, whole and in one change set, and handed on from there
+in steps; whatever comes after it lines up behind it. Scheduled messages are stored in the topic too, and are handed on
+when they wake. What was stored goes by the rules that are in force when it is handed on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Generator, Iterable, Sequence
 from typing import NamedTuple
 
-from twinbus.errors import ArgumentError, DecodeError, EntityDisabled, MessageTooLarge, QuotaExceeded, StoreDamaged
-from twinbus.namespace import sql
+from twinbus.errors import EntityDisabled, QuotaExceeded, StoreDamaged
+from twinbus.namespace.entities.copies import Choice, Copy, Plan, Published, choose, held_back
 from twinbus.namespace.entities.journeys import Journey, journey_of, written
 from twinbus.namespace.entities.matching import Entry, Matcher
-from twinbus.namespace.entities.notes import SESSION_NEEDED, reasons, with_notes
-from twinbus.namespace.entities.queue import Queue
-from twinbus.namespace.entities.session_queue import SessionQueue
 from twinbus.namespace.entities.settings import TopicSettings
-from twinbus.namespace.entities.shelf import CopyDelays, EntityContext, Shelf, expiry, woken_at_ms
+from twinbus.namespace.entities.shelf import EntityContext, Shelf, expiry, on_time_ms
 from twinbus.namespace.entities.subscription import StoredRule, Subscription
 from twinbus.namespace.happenings import Cause, Happening, Story
-from twinbus.namespace.message import Arrival, read_arrival, scheduled_time_ms, time_to_live_ms
+from twinbus.namespace.message import Arrival, scheduled_time_ms, time_to_live_ms
 from twinbus.namespace.replies import Step
 from twinbus.namespace.store.api import (
     DueRows,
@@ -32,49 +32,25 @@ from twinbus.namespace.store.api import (
     MessageState,
     RowsRead,
 )
-from twinbus.namespace.view import TopicMessage
 
-FILTER_FAILED = "FilterEvaluationException"
-COPIES_MAX = 500_000
-"""Of one send. All copies are made in one step: a large batch to very many subscriptions would fill the memory."""
+AT_ONCE_MS = 0
+"""The due time of what is in line in a topic. What is scheduled is never due so early."""
+ROWS_PER_READ = 1_000
+UNWRITTEN_STEPS_MAX = 2
+"""So many steps of handing on are made before the first of them is on disk."""
 
-
-class Published(NamedTuple):
-    """A message on its way to the subscriptions."""
-
-    payload: bytes
-    message_id: str | None
-    session_id: str | None
-    ttl_ms: int | None
-    enqueued_at_ms: int
-    meant_for_ms: int
-    """When it would have been enqueued if nothing had held it back."""
-    buried_for: str = ""
-    """Why it goes among the dead letters; empty if it does not."""
+Choosing = Generator[float, None, Choice]
 
 
-class Copy(NamedTuple):
-    """A message for one subscription, or for its dead letters."""
+class Begun(NamedTuple):
+    """A stored message of which it is not yet known who gets it."""
 
-    queue: Queue
-    subscription: Subscription
-    message: Published
-    due_at_ms: int | None = None
-    """When it appears; None: at once."""
-
-
-class Plan(NamedTuple):
-    """Who gets a message."""
-
+    row: MessageRow
+    version: int
+    """Of the rules that were in force when it was begun."""
     sequence: int
     message: Published
-    plain: list[Copy]
-    """Copies that are the same."""
-    others: list[Copy]
-
-    @property
-    def copies(self) -> list[Copy]:
-        return self.plain + self.others
+    choosing: Choosing
 
 
 class Topic(Shelf):
@@ -85,6 +61,15 @@ class Topic(Shelf):
         self.matcher = Matcher()
         self.subscriptions: dict[str, Subscription] = {}
         """By name in lower case."""
+        self.in_line = summary.due_at_once
+        """How many messages wait here to be handed on; they count as scheduled."""
+        self.in_line_bytes = summary.due_at_once_bytes
+        self._begun: Begun | None = None
+        """What the last step could not finish."""
+        self._rows_at_once = 100
+        """So many are read at a time."""
+        self._unwritten: deque[int] = deque()
+        """The change sets in which stored messages were handed on, as far as they are not on disk."""
 
     def configure(self, row: EntityRow) -> None:
         self.row = row
@@ -128,29 +113,45 @@ class Topic(Shelf):
 
     def _send(self, arrivals: tuple[Arrival, ...], journey: Journey | None, now_ms: int, step: Step) -> tuple[int, ...]:
         self.check_sizes(arrivals)
-        self._check_quota(sum(len(arrival.payload) for arrival in arrivals if _is_scheduled(arrival, now_ms)))
-        sequences: list[int] = []
         first = self._next_sequence
-        publishing: list[tuple[int, Published]] = []
-        scheduled: list[MessageRow] = []
-        for arrival in arrivals:
-            if arrival.is_ping:
-                continue
-            sequences.append(sequence := first + len(sequences))
-            if _is_scheduled(arrival, now_ms):
-                scheduled.append(self._scheduled_row(arrival, sequence, now_ms))
-            else:
-                publishing.append((sequence, self._published(arrival, now_ms)))
-        plans = self._bounded_plans(publishing)
-        self._check_room([copy for plan in plans for copy in plan.copies])
-        self._next_sequence = first + len(sequences)  # by now: what is handed on may come back here at once
-        self._hand_on(plans, journey, now_ms, step, is_new=True)
-        if scheduled:
-            self.insert(tuple(scheduled), step)
-            self.tell(Happening.STORED, scheduled, step)
-        if publishing:
+        numbered = list(enumerate([arrival for arrival in arrivals if not arrival.is_ping], first))
+        stored = [
+            self._scheduled_row(arrival, sequence, now_ms)
+            for sequence, arrival in numbered
+            if _is_scheduled(arrival, now_ms)
+        ]
+        new = [each for each in numbered if not _is_scheduled(each[1], now_ms)]
+        plans = self._short_plans(new, now_ms, step)
+        in_line = [] if plans is not None else [self._row_in_line(*each, now_ms) for each in new]
+        self._check_quota(sum(len(row.payload) for row in stored + in_line))
+        if in_line:
+            self._check_room_in_line(sum(len(row.payload) for row in in_line))
+        else:
+            self._check_room([copy for plan in plans or () for copy in plan.copies])
+        self._next_sequence = first + len(numbered)  # by now: what is handed on may come back here at once
+        self.tell(Happening.STORED, stored + in_line, step)
+        if journey is not None and journey.hops:
+            in_line = [written(row, journey) for row in in_line]
+        if stored or in_line:
+            self.insert((*stored, *in_line), step)
+        if plans:
+            self._hand_on(plans, journey, now_ms, step, is_new=True)
             self.count_sequences(step)
-        return tuple(sequences)
+        return tuple([sequence for sequence, _ in numbered])
+
+    def _short_plans(self, arrivals: Sequence[tuple[int, Arrival]], now_ms: int, step: Step) -> list[Plan] | None:
+        """Who gets what, if it can be handed on in this step; None: it has to line up."""
+        if self.in_line and self.damage is None:
+            return None
+        plans: list[Plan] = []
+        for sequence, arrival in arrivals:
+            message = self._published(arrival, now_ms)
+            plan = None if step.is_long else self._plan(sequence, message, self._choose(sequence, message), step)
+            if plan is None:
+                self.check_intact()  # otherwise it would be in line for ever
+                return None
+            plans.append(plan)
+        return plans
 
     def _published(self, arrival: Arrival, now_ms: int) -> Published:
         ttl_ms = self._lowered(arrival.ttl_ms)
@@ -164,19 +165,44 @@ class Topic(Shelf):
         limit = self.settings.size_bytes_max
         if self.payload_bytes + new_bytes > limit:
             raise QuotaExceeded(
-                f"the topic '{self.row.path}' is full: {self.payload_bytes} bytes of at most {limit} wait for their "
-                f"time in it, and {new_bytes} more were sent; cancel some or raise its maximum size"
+                f"the topic '{self.row.path}' is full: {self.payload_bytes} bytes of at most {limit} wait in it "
+                f"for their time or their turn, and {new_bytes} more were sent; cancel some or raise its maximum size"
             )
 
+    def _check_room_in_line(self, new_bytes: int) -> None:
+        """Raise `QuotaExceeded` unless every subscription has room for this and for what is before it in line.
+
+        By the time it is known who gets what, nobody is left who could be told.
+        """
+        coming = self.in_line_bytes + new_bytes
+        for subscription in self.subscriptions.values():
+            limit, needed = subscription.size_bytes_max, coming * self.matcher.copies_most(subscription)
+            if subscription.stored_bytes + needed > limit:
+                raise QuotaExceeded(
+                    f"'{subscription.row.path}' may become full: it holds {subscription.stored_bytes} bytes of at most "
+                    f"{limit}, and up to {needed} are on their way. A send that makes very many copies needs room for "
+                    f"all of it in every subscription, whatever its rules are: send fewer messages at a time, receive "
+                    f"some or raise the maximum size"
+                )
+
     def _scheduled_row(self, arrival: Arrival, sequence: int, now_ms: int) -> MessageRow:
+        return self._stored_row(arrival, sequence, now_ms, None, arrival.due_at_ms)
+
+    def _row_in_line(self, sequence: int, arrival: Arrival, now_ms: int) -> MessageRow:
+        ends_ms = expiry(arrival.ttl_ms, self.settings.default_ttl_ms, now_ms)
+        return self._stored_row(arrival, sequence, now_ms, ends_ms, AT_ONCE_MS)
+
+    def _stored_row(
+        self, arrival: Arrival, sequence: int, now_ms: int, ends_ms: int | None, due_at_ms: int | None
+    ) -> MessageRow:
         return MessageRow(
             self.entity_id,
             sequence,
             MessageState.SCHEDULED,
             sequence,
             now_ms,
-            None,
-            arrival.due_at_ms,
+            ends_ms,
+            due_at_ms,
             0,
             arrival.message_id,
             arrival.session_id,
@@ -184,22 +210,25 @@ class Topic(Shelf):
             arrival.payload,
         )
 
+    def _count(self, rows: Sequence[MessageRow], by: int) -> None:
+        super()._count(rows, by)
+        in_line = [row for row in rows if row.due_at_ms == AT_ONCE_MS]
+        self.in_line += by * len(in_line)
+        self.in_line_bytes += by * sum([len(row.payload) for row in in_line])
+
     # --- out ---
 
-    def _plans(self, messages: Iterable[tuple[int, Published]]) -> list[Plan]:
-        return [Plan(sequence, message, *self._plan(sequence, message)) for sequence, message in messages]
-
-    def _bounded_plans(self, messages: list[tuple[int, Published]]) -> list[Plan]:
-        """The same, or `MessageTooLarge` as soon as there are too many copies."""
-        plans: list[Plan] = []
-        copies = 0
-        for each in messages:
-            plans += self._plans([each])
-            copies += len(plans[-1].plain) + len(plans[-1].others)
-            if copies > COPIES_MAX:
-                text = f"{len(messages)} messages for '{self.row.path}' make more than {COPIES_MAX} copies"
-                raise MessageTooLarge(f"{text} in its subscriptions: send fewer at a time")
-        return plans
+    def _plan(self, sequence: int, message: Published, choosing: Choosing, step: Step) -> Plan | None:
+        """Who gets a message, as far as that was not found out before; None: it takes longer than this step."""
+        while True:
+            try:
+                step.work += next(choosing)
+            except StopIteration as chosen:
+                plain, others = chosen.value
+                step.work += len(plain) + 2 * len(others)
+                return Plan(sequence, message, plain, others)
+            if step.is_long:
+                return None
 
     def _hand_on(self, plans: list[Plan], journey: Journey | None, now_ms: int, step: Step, *, is_new: bool) -> None:
         """Give each subscription its copies of messages that have just been sent (`is_new`), or were scheduled."""
@@ -208,9 +237,9 @@ class Topic(Shelf):
             if step.story is not None:
                 self._tell_copies(plan, step.story, is_new=is_new)
             for copies in (plan.plain, *[[copy] for copy in plan.others]):
-                late = copies if delays is None else [_held_back(copy, delays, now_ms) for copy in copies]
+                late = copies if delays is None else [held_back(copy, delays, now_ms) for copy in copies]
                 if late:
-                    self._write(late, plan.sequence, journey, step)
+                    self._write(late, plan.sequence, journey, now_ms, step)
 
     def _tell_copies(self, plan: Plan, story: Story, *, is_new: bool) -> None:
         message, copies = plan.message, plan.copies
@@ -226,30 +255,6 @@ class Topic(Shelf):
                 buried = (Happening.DEAD_LETTERED, subscription.row.path, Cause.BY_NAMESPACE, copied.buried_for)
                 story.of(*buried).add(*named)
 
-    def _plan(self, sequence: int, message: Published) -> tuple[list[Copy], list[Copy]]:
-        """The copies that are the same, and those that are not."""
-        view = TopicMessage(message.payload, sequence, message.enqueued_at_ms, message.ttl_ms)
-        selection = self.matcher.select(view)
-        others: list[Copy] = []
-        plain = []
-        for subscription in selection.plain.values():
-            if _lacks_session(subscription, message):
-                others += _one_copy(subscription, message)
-            else:
-                plain.append(Copy(subscription, subscription, message))
-        failed = dict(selection.failed)
-        for entry in selection.changed:
-            try:
-                changed = _changed(entry, view, message)
-                others += _one_copy(entry.subscription, changed)
-            except (ArgumentError, DecodeError, MessageTooLarge, sql.FilterError) as error:
-                text = f"The action of rule '{entry.rule.name}' cannot be done: {error}"
-                failed.setdefault(entry.subscription.entity_id, (entry.subscription, text))
-        for subscription, text in failed.values():
-            if subscription.settings.dead_letter_on_filter_errors:
-                others += _buried(subscription, message, FILTER_FAILED, text)
-        return plain, others
-
     def _check_room(self, copies: Iterable[Copy]) -> None:
         added: dict[Subscription, int] = {}
         for _, subscription, message, _ in copies:
@@ -257,7 +262,7 @@ class Topic(Shelf):
         for subscription, new_bytes in added.items():
             subscription.check_quota(new_bytes)
 
-    def _write(self, copies: list[Copy], sequence: int, journey: Journey | None, step: Step) -> None:
+    def _write(self, copies: list[Copy], sequence: int, journey: Journey | None, now_ms: int, step: Step) -> None:
         staying = [copy for copy in copies if copy.queue.destination is None]
         if staying:
             self._store(staying, sequence, step)
@@ -266,7 +271,7 @@ class Topic(Shelf):
                 row = self._row_of(copy, sequence)
                 way = journey_of(row) if journey is None else journey
                 if copy.due_at_ms is None:
-                    self._courier.pass_on(copy.queue, row, way, copy.message.enqueued_at_ms, step)
+                    self._courier.pass_on(copy.queue, row, way, on_time_ms(copy.message.enqueued_at_ms, now_ms), step)
                 else:  # it goes on when it appears
                     copy.queue.insert((written(row, way) if way.hops else row,), step)
 
@@ -295,81 +300,94 @@ class Topic(Shelf):
             message.payload,
         )
 
-    # --- time ---
+    # --- from the store ---
 
     def committed(self, number: int, now_ms: int, step: Step) -> None:
         while self._afterwards and self._afterwards[0].number <= number:
             for row in self._afterwards.popleft().appearing:
                 self._watch_due(row)
+        while self._unwritten and self._unwritten[0] <= number:
+            self._unwritten.popleft()
         self.recent.committed(number)
         if self.guard is not None:
             self.guard.forget()
+        self._read_on(now_ms, step)
 
     def _next_work_ms(self) -> int | None:
-        return None if self.damage is not None else self._dues.next_ms
+        return None if self.damage is not None or self._has_to_wait else self._dues.next_ms
+
+    @property
+    def _has_to_wait(self) -> bool:
+        """Whether the disk is behind: then it makes no sense to hand on more."""
+        return len(self._unwritten) >= UNWRITTEN_STEPS_MAX
 
     def tick(self, now_ms: int, step: Step) -> None:
-        self._sweep(self._dues, DueRows, now_ms, step)
+        self._read_on(now_ms, step)
+
+    def _read_on(self, now_ms: int, step: Step) -> None:
+        if not self._has_to_wait:
+            self._sweep(self._dues, DueRows, now_ms, step, self._rows_at_once)
 
     def rows_read(self, read: RowsRead, now_ms: int, step: Step) -> None:
-        """Scheduled messages whose time has come are handed on as if they had been sent now."""
+        """What is in line, and scheduled messages whose time has come, are handed on as if they had been sent now."""
         if self.damage is None:
             rows = [row for row in read.rows if not self.recent.changed_since(row.sequence, read.as_of)]
-            self._end_due_sweep(read)
-            self._wake(rows, now_ms, step)
+            left = self._wake(rows, now_ms, step)
+            self._rows_at_once = min(ROWS_PER_READ, 2 * (len(rows) - len(left)) + 1)
+            if left:
+                before = read.rows[: read.rows.index(left[0])]
+                self._dues.end(_point(before[-1]) if before else None, left[0].due_at_ms)
+            else:
+                self._dues.end(_point(read.rows[-1]) if read.rows else None, read.next_time_ms)
         self.recent.read_ended(read.request)
+        self._read_on(now_ms, step)
 
-    def _wake(self, rows: list[MessageRow], now_ms: int, step: Step) -> None:
-        if not rows:
-            return
-        self._remove_all(rows, step)
-        # A full subscription gets them all the same: nobody is left who could be told.
-        woken = [(self.take_sequence(), self._awake(row, now_ms)) for row in rows]
-        self._hand_on(self._plans(woken), None, now_ms, step, is_new=False)
-        self.count_sequences(step)
+    def _wake(self, rows: list[MessageRow], now_ms: int, step: Step) -> list[MessageRow]:
+        """Hand on as many of these as this step can take; returns the others."""
+        handed = 0
+        for row in rows:
+            plan = None if step.is_long else self._plan_of(row, now_ms, step)
+            if plan is None:
+                break
+            handed += 1
+            self.remove(row, step)
+            # A full subscription gets it all the same: nobody is left who could be told.
+            self._hand_on([plan], None, now_ms, step, is_new=False)
+        if handed:
+            self.count_sequences(step)
+            self._unwritten.append(step.number)
+        return rows[handed:]
+
+    def _plan_of(self, row: MessageRow, now_ms: int, step: Step) -> Plan | None:
+        begun = self._begun
+        if begun is None or (begun.row, begun.version) != (row, self.matcher.version):
+            is_in_line = row.due_at_ms == AT_ONCE_MS
+            sequence = row.sequence if is_in_line else self.take_sequence()
+            message = self._as_sent(row) if is_in_line else self._awake(row, now_ms)
+            begun = Begun(row, self.matcher.version, sequence, message, self._choose(sequence, message))
+        plan = self._plan(begun.sequence, begun.message, begun.choosing, step)
+        self._begun = begun if plan is None else None
+        return plan
+
+    def _choose(self, sequence: int, message: Published) -> Choosing:
+        return choose(self.matcher, sequence, message)
+
+    def _as_sent(self, row: MessageRow) -> Published:
+        """What was in line is as it would have been without: it lives no longer for that."""
+        sent_at_ms = row.enqueued_at_ms
+        ttl_ms = None if row.expires_at_ms is None else row.expires_at_ms - sent_at_ms
+        return Published(row.payload, row.message_id, row.session_id, ttl_ms, sent_at_ms, sent_at_ms)
 
     def _awake(self, row: MessageRow, now_ms: int) -> Published:
         ttl_ms = self._lowered(time_to_live_ms(row.payload))
         meant_for_ms = max(row.enqueued_at_ms, scheduled_time_ms(row.payload) or 0)
-        return Published(row.payload, row.message_id, row.session_id, ttl_ms, woken_at_ms(row, now_ms), meant_for_ms)
+        enqueued_at_ms = on_time_ms(row.due_at_ms, now_ms)
+        return Published(row.payload, row.message_id, row.session_id, ttl_ms, enqueued_at_ms, meant_for_ms)
 
 
 def _is_scheduled(arrival: Arrival, now_ms: int) -> bool:
     return arrival.due_at_ms is not None and arrival.due_at_ms > now_ms and not arrival.is_ping
 
 
-def _held_back(copy: Copy, delays: CopyDelays, now_ms: int) -> Copy:
-    """The same copy, to appear later if its subscription is late. Dead letters are not."""
-    is_dead = copy.queue is not copy.subscription
-    due_at_ms = 0 if is_dead else copy.message.meant_for_ms + delays(copy.subscription.row.path)
-    return copy._replace(due_at_ms=due_at_ms) if due_at_ms > now_ms else copy
-
-
-def _lacks_session(subscription: Subscription, message: Published) -> bool:
-    return message.session_id is None and isinstance(subscription, SessionQueue)
-
-
-def _one_copy(subscription: Subscription, message: Published) -> list[Copy]:
-    """A copy for a subscription; for its dead letters if it lacks the session that it needs there."""
-    if _lacks_session(subscription, message):
-        return _buried(subscription, message, SESSION_NEEDED, "The subscription has sessions.")
-    return [Copy(subscription, subscription, message)]
-
-
-def _buried(subscription: Subscription, message: Published, reason: str, text: str) -> list[Copy]:
-    """A copy for the dead letters of a subscription."""
-    grave = subscription.dead_letter
-    payload = with_notes(message.payload, reasons(reason, text))
-    return [] if grave is None else [Copy(grave, subscription, message._replace(payload=payload, buried_for=reason))]
-
-
-def _changed(entry: Entry, view: TopicMessage, message: Published) -> Published:
-    """The message as a rule's action leaves it; raises `FilterError` or, if it is no message then, what tells why."""
-    if entry.action is None:
-        return message
-    payload = view.changed(entry.action.apply(view), entry.rule.name)
-    arrival = read_arrival(payload, lambda: message.message_id or "")
-    ttl_ms = message.ttl_ms if arrival.ttl_ms is None else arrival.ttl_ms
-    return message._replace(
-        payload=payload, message_id=arrival.message_id, session_id=arrival.session_id, ttl_ms=ttl_ms
-    )
+def _point(row: MessageRow) -> tuple[int, int]:
+    return row.due_at_ms or 0, row.sequence

@@ -47,6 +47,10 @@ class Compiler:
     def __init__(self, parameters: Mapping[str, object], new_id: Callable[[], UUID]) -> None:
         self._parameters = {name.removeprefix("@").lower(): value for name, value in parameters.items()}
         self._new_id = new_id
+        self.known_patterns: list[int] = []
+        """How long the patterns of LIKE are that no message decides."""
+        self.other_patterns = 0
+        """How many others there are."""
 
     # --- conditions --------------------------------------------------------------------------------
 
@@ -108,6 +112,10 @@ class Compiler:
         left, pattern, negated = self.value(node.left), self.value(node.pattern), node.negated
         escape = None if node.escape is None else self.value(node.escape)
         known = self._known_pattern(node)
+        if known is None:
+            self.other_patterns += 1
+        else:
+            self.known_patterns.append(len(known.pattern))
 
         def likeness(view: MessageView) -> bool | None:
             value = left(view)

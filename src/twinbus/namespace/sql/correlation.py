@@ -148,4 +148,8 @@ class CorrelationIndex(Generic[RuleId]):
 
     def match(self, view: MessageView) -> list[RuleId]:
         """The rules that select the message, each once, in no order to rely on."""
-        return [rule for group in self._groups.values() for rule in group.match(view)]
+        return [rule for found in self.match_each(view) for rule in found]
+
+    def match_each(self, view: MessageView) -> Iterator[Iterator[RuleId]]:
+        """The same, for one set of fields after the other."""
+        return (group.match(view) for group in self._groups.values())

@@ -15,6 +15,10 @@ class Filter:
     text: str
     matches: Answer
     """True, False or None (unknown) for a message; only True selects it. May raise `FilterError`."""
+    known_patterns: tuple[int, ...] = ()
+    """How long the patterns of its LIKEs are that stand in it: searching a long text takes long."""
+    other_patterns: int = 0
+    """How many LIKEs have a pattern that the message decides."""
 
 
 def compile_filter(
@@ -24,4 +28,6 @@ def compile_filter(
 
     Parameters may be named with or without their @. `new_id` is what `newid()` gives.
     """
-    return Filter(text, Compiler(parameters or {}, new_id).condition(parse_filter(text)))
+    compiler = Compiler(parameters or {}, new_id)
+    condition = compiler.condition(parse_filter(text))
+    return Filter(text, condition, tuple(compiler.known_patterns), compiler.other_patterns)

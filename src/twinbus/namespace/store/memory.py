@@ -172,6 +172,11 @@ class MemoryStore:
         if not self._by_hand:
             self.commit()
 
+    @property
+    def waiting_sets(self) -> int:
+        """How many change sets are submitted and not committed."""
+        return len(self._waiting)
+
     def request(self, request: ReadRequest) -> None:
         """Read and report."""
         self._tell(self._read(request))
