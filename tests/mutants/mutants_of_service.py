@@ -16,8 +16,8 @@ SERVICE = (
     Mutant(
         "S1",
         "namespace/entities/topic.py",
-        "if self.in_line and self.damage is None:",
-        "if self.in_line < 0 and self.damage is None:",
+        "if (self.in_line or self.is_held) and self.damage is None:",
+        "if self.is_held and self.damage is None:",
         "a small send to a topic overtakes a large one that is handed on in steps",
         "test_what_comes_later_lines_up",
     ),

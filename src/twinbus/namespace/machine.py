@@ -109,6 +109,12 @@ class NamespaceMachine:
         """When to apply the next `Tick`; None: not before something else happens."""
         return self._alarms.next_ms()
 
+    def hold_copies(self, is_held: bool) -> None:
+        """Let topics hand on nothing that is stored in them, or let them go on: copies need room."""
+        for topic in self.registry.topics():
+            self._touch(topic).is_held = is_held
+        self._set_alarms()
+
     def is_reading(self, request: ReadRequest) -> bool:
         """Whether the answer to this read is still awaited; after a rebuild, one from before is not."""
         entity = self.registry.by_id(request.entity_id)

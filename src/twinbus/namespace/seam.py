@@ -112,6 +112,8 @@ class CommitSeam:
         """Build the machine anew from the store after a failure; raises `StoreError` while it still fails."""
         self.machine = self._load()
         self.failure = None
+        if self.full_disk is not None:  # copies of what is stored may be what could not be written
+            self.machine.hold_copies(True)
 
     def next_wake_ms(self) -> int | None:
         return None if self.failure else self.machine.next_wake_ms()
@@ -147,6 +149,8 @@ class CommitSeam:
                 self._refuse_held()
             case RoomChanged(full):
                 self.full_disk = full
+                if full is None:
+                    self.machine.hold_copies(False)
         if self.failure is not None and not self._announced and not self._held:
             self._announced = True
             self._on_failure(self.failure)

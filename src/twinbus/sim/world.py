@@ -249,9 +249,12 @@ class World(Surroundings):
     def finish(self) -> None:
         """Faults stop. Everybody leaves, locks end, and patient receivers take everything that is left.
 
-        A disk that is full stays so: what is there can be received all the same.
+        A disk that is full stays so: what is there can be received all the same. Only what is in line in a topic, and
+        could not be written as copies, waits for room.
         """
         self.come_to_rest()
+        if self._full_disk is not None and self._has_line():
+            self.fill_disk_or_make_room()
         self._clients.disconnect()
         for _ in range(LAST_ROUNDS_MAX):
             self.clock.advance_to(self.seam.next_wake_ms() or 0)

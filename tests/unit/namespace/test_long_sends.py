@@ -13,6 +13,7 @@ from twinbus.errors import InternalError, MessageNotFound, QuotaExceeded
 from twinbus.namespace.commands import (
     CancelScheduled,
     Command,
+    Complete,
     CreateQueue,
     CreateSubscription,
     CreateTopic,
@@ -28,7 +29,15 @@ from twinbus.namespace.happenings import Happening, Story
 from twinbus.namespace.machine import NamespaceMachine
 from twinbus.namespace.message import Arrival, read_arrival
 from twinbus.namespace.replies import WORK_PER_STEP, Done, Refused, Step, TopicFound
-from twinbus.namespace.store.api import Committed, MessageRow, MessageState, Read, ReadFailed, StoredNamespace
+from twinbus.namespace.store.api import (
+    Committed,
+    MessageRow,
+    MessageState,
+    Read,
+    ReadFailed,
+    RoomChanged,
+    StoredNamespace,
+)
 
 TOPIC = "events"
 AUDIT = "events/subscriptions/audit"
@@ -245,6 +254,25 @@ def test_a_topic_that_detects_duplicates_does_so_for_large_sends() -> None:
         bench.commit(1)
     bench.finish()
     assert bench.contents() == list(SIX)
+
+
+def test_on_a_full_disk_the_line_waits_after_one_failure_and_receivers_go_on(bench: Watched) -> None:
+    bench.begin(*SIX)
+    bench.commit(1)
+    bench.commit(1)
+    bench.seam.report(RoomChanged("full"), bench.now_ms)
+    bench.store.fail("database or disk is full")
+    bench.seam.recover()
+    waiting = bench.topic.in_line
+    for delivery in bench.receive(6, path=AUDIT):
+        assert bench.settle(Complete(), delivery, path=AUDIT) == {}
+    bench.pass_time(0)
+    assert bench.failures == ["database or disk is full"]
+    assert bench.topic.in_line == waiting > 0
+    bench.seam.report(RoomChanged(None), bench.now_ms)
+    bench.pass_time(0)
+    bench.finish()
+    assert names(bench.peek(path=BILLING)) == list(SIX)
 
 
 # --- as if it had been small ---

@@ -70,6 +70,8 @@ class Topic(Shelf):
         """So many are read at a time."""
         self._unwritten: deque[int] = deque()
         """The change sets in which stored messages were handed on, as far as they are not on disk."""
+        self.is_held = False
+        """There is no room for copies: what is stored here stays, what is forwarded to it lines up."""
 
     def configure(self, row: EntityRow) -> None:
         self.row = row
@@ -141,7 +143,7 @@ class Topic(Shelf):
 
     def _short_plans(self, arrivals: Sequence[tuple[int, Arrival]], now_ms: int, step: Step) -> list[Plan] | None:
         """Who gets what, if it can be handed on in this step; None: it has to line up."""
-        if self.in_line and self.damage is None:
+        if (self.in_line or self.is_held) and self.damage is None:
             return None
         plans: list[Plan] = []
         for sequence, arrival in arrivals:
@@ -318,8 +320,8 @@ class Topic(Shelf):
 
     @property
     def _has_to_wait(self) -> bool:
-        """Whether the disk is behind: then it makes no sense to hand on more."""
-        return len(self._unwritten) >= UNWRITTEN_STEPS_MAX
+        """Whether the disk is behind, or full: then it makes no sense to hand on more."""
+        return self.is_held or len(self._unwritten) >= UNWRITTEN_STEPS_MAX
 
     def tick(self, now_ms: int, step: Step) -> None:
         self._read_on(now_ms, step)
@@ -346,7 +348,7 @@ class Topic(Shelf):
         """Hand on as many of these as this step can take; returns the others."""
         handed = 0
         for row in rows:
-            plan = None if step.is_long else self._plan_of(row, now_ms, step)
+            plan = None if step.is_long or self.is_held else self._plan_of(row, now_ms, step)
             if plan is None:
                 break
             handed += 1
