@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger("twinbus.namespace")
+
+LOSSES_AT_ONCE, LOSSES_EVERY_MS = 500, 10
+"""So many receivers are told at a time that their entity is gone, and the next ones so much later."""
 
 
 class Reception:
@@ -68,6 +72,8 @@ class Reception:
         """Doors that have something to say to their peer."""
         self._receivers: dict[int, tuple[Door, SendingLink]] = {}
         self._numbers = count(1)
+        self._loss_ms = self._losses = 0
+        """When the last portion of receivers that lose their entity is told, and how many are in it."""
         self.clock = clock
         self.meter = Meter()
 
@@ -126,16 +132,30 @@ class Reception:
         """
         try:
             if isinstance(reply, _FOR_RECEIVERS):
-                place = self._receivers.get(reply.receiver)
-                if place is not None:
-                    door, link = place
-                    door.tell_receiver(link, reply)
+                if not (isinstance(reply, ReceiverLost) and self._puts_off(reply)):
+                    self._tell_receiver(reply)
             elif isinstance(reply, Forwarded):
                 self.meter.count(Metered.FORWARD, reply.path, reply.size)
             elif reply.origin is not None:
                 reply.origin(reply)
         except Exception:
             logger.exception("a reply could not be passed on: %.200r", reply)
+
+    def _tell_receiver(self, reply: Delivery | Drained | ReceiverLost) -> None:
+        place = self._receivers.get(reply.receiver)
+        if place is not None:
+            door, link = place
+            door.tell_receiver(link, reply)
+
+    def _puts_off(self, reply: ReceiverLost) -> bool:
+        """Whether a receiver is told later, because very many lose their entity at the same time."""
+        now_ms = self.clock()
+        if now_ms >= self._loss_ms + LOSSES_EVERY_MS:
+            self._loss_ms, self._losses = now_ms, 0
+        self._losses += 1
+        if self._losses > LOSSES_AT_ONCE:
+            self._loss_ms, self._losses = self._loss_ms + LOSSES_EVERY_MS, 1
+        return self._loss_ms > now_ms and self.postponed.put(self._loss_ms, partial(self._tell_receiver, reply))
 
 
 _FOR_RECEIVERS = (Delivery, Drained, ReceiverLost)

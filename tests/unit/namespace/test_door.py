@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Sequence
 
 import pytest
-from hall import MEGABYTE, Hall
+from hall import MEGABYTE, NOW_MS, Hall
 
 from twinbus.amqp import sections
 from twinbus.amqp.events import DispositionArrived, Drained, LinkRefused, TransferArrived
@@ -14,6 +14,8 @@ from twinbus.amqp.outcomes import Accepted, Error, Modified, Outcome, Rejected, 
 from twinbus.amqp.performatives import Source
 from twinbus.amqp.sections import PropertyField, encode_message
 from twinbus.amqp.types import Int, Long, Symbol, Timestamp, ULong
+from twinbus.namespace import reception
+from twinbus.namespace.commands import DeleteEntity
 
 
 @pytest.fixture
@@ -273,3 +275,18 @@ def test_who_leaves_before_transfer_dead_letters_are_made_leaves_no_receiver(hal
     hall.store.commit()
     hall.exchange()
     assert hall.seam.machine.registry.find_queue("orders/$transfer/$deadletterqueue").receivers.all == {}
+
+
+def test_of_very_many_receivers_that_lose_their_queue_some_are_told_at_a_time(
+    hall: Hall, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reception, "LOSSES_AT_ONCE", 2)
+    links = [hall.receiver("orders") for _ in range(5)]
+    hall.seam.do(DeleteEntity("orders"), NOW_MS)
+    hall.store.commit()
+    told = []
+    for later_ms in (0, reception.LOSSES_EVERY_MS, 2 * reception.LOSSES_EVERY_MS):
+        hall.reception.postponed.run_due(NOW_MS + later_ms)
+        hall.exchange()
+        told.append(sum(not link.attached for link in links))
+    assert told == [2, 4, 5]
