@@ -9,7 +9,7 @@ import pytest
 from seeds import seed_count
 
 from twinbus.namespace.entities import copies, shelf, topic
-from twinbus.namespace.entities.copies import Choice, Published
+from twinbus.namespace.entities.copies import Groups, Published
 from twinbus.namespace.entities.duplicates import keys_of
 from twinbus.namespace.entities.matching import Matcher
 from twinbus.namespace.entities.recent import RecentChanges
@@ -60,9 +60,9 @@ def wake_what_was_cancelled(self: Topic, read: RowsRead, now_ms: int, step: Step
     self.recent.read_ended(read.request)
 
 
-def hand_on_to_one(matcher: Matcher, sequence: int, message: Published) -> Generator[float, None, Choice]:
-    plain, others = yield from _choose(matcher, sequence, message)
-    return plain[:1], others
+def hand_on_to_one(matcher: Matcher, sequence: int, message: Published) -> Generator[float, None, Groups]:
+    groups = yield from _choose(matcher, sequence, message)
+    return [group[:1] for group in groups]
 
 
 def keep_states_in_memory(self: SessionQueue, name: str, state: bytes | None, now_ms: int, step: Step) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from itertools import chain
 from typing import NamedTuple
 
 from twinbus.errors import ArgumentError, DecodeError, MessageTooLarge
@@ -46,18 +47,20 @@ class Copy(NamedTuple):
     """When it appears; None: at once."""
 
 
+Groups = list[list[Copy]]
+"""Copies of one message; those in one group are the same but for where they go."""
+
+
 class Plan(NamedTuple):
     """Who gets a message."""
 
     sequence: int
     message: Published
-    plain: list[Copy]
-    """Copies that are the same."""
-    others: list[Copy]
+    groups: Groups
 
     @property
-    def copies(self) -> list[Copy]:
-        return self.plain + self.others
+    def copies(self) -> Iterator[Copy]:
+        return chain.from_iterable(self.groups)
 
 
 def held_back(copy: Copy, delays: CopyDelays, now_ms: int) -> Copy:
@@ -67,37 +70,32 @@ def held_back(copy: Copy, delays: CopyDelays, now_ms: int) -> Copy:
     return copy._replace(due_at_ms=due_at_ms) if due_at_ms > now_ms else copy
 
 
-Choice = tuple[list[Copy], list[Copy]]
-"""The copies of a message that are the same, and those that are not."""
-
-
-def choose(matcher: Matcher, sequence: int, message: Published) -> Generator[float, None, Choice]:
+def choose(matcher: Matcher, sequence: int, message: Published) -> Generator[float, None, Groups]:
     """Who gets a message. Says after each piece of work how much it was (`Step.work`), so that it can be put off."""
     view = TopicMessage(message.payload, sequence, message.enqueued_at_ms, message.ttl_ms)
     selection = yield from matcher.select(view)
-    other_work = OTHER_COPY_WORK + view.property_bytes / 50
-    others: list[Copy] = []
-    plain: list[Copy] = []
-    lacking = [each for each in selection.plain.values() if lacks_session(each, message)]
+    plain = list(selection.plain.values())
+    groups: Groups = []
+    lacking = [each for each in plain if lacks_session(each, message)]
     if lacking:
+        plain = [each for each in plain if not lacks_session(each, message)]
         dead = _with_reason(message, SESSION_NEEDED, NO_SESSION)
-        others = [copy for subscription in lacking for copy in buried(subscription, dead)]
-        plain = [Copy(each, each, message) for each in selection.plain.values() if not lacks_session(each, message)]
-    else:
-        plain = [Copy(each, each, message) for each in selection.plain.values()]
+        groups.append([copy for each in lacking for copy in _buried(each, dead)])
+    groups.append([Copy(each, each, message) for each in plain])
+    work = OTHER_COPY_WORK + view.property_bytes / 50
     failed = dict(selection.failed)
     for entry in selection.changed:
         try:
-            others += _one_copy(entry.subscription, changed(entry, view, message))
+            groups.append(_one_copy(entry.subscription, changed(entry, view, message)))
         except (ArgumentError, DecodeError, MessageTooLarge, sql.FilterError) as error:
             text = f"The action of rule '{entry.rule.name}' cannot be done: {error}"
             failed.setdefault(entry.subscription.entity_id, (entry.subscription, text))
-        yield other_work
+        yield work
     for subscription, text in failed.values():
         if subscription.settings.dead_letter_on_filter_errors:
-            others += buried(subscription, _with_reason(message, FILTER_FAILED, text))
-            yield other_work
-    return plain, others
+            groups.append(_buried(subscription, _with_reason(message, FILTER_FAILED, text)))
+            yield work
+    return [group for group in groups if group]
 
 
 def lacks_session(subscription: Subscription, message: Published) -> bool:
@@ -107,7 +105,7 @@ def lacks_session(subscription: Subscription, message: Published) -> bool:
 def _one_copy(subscription: Subscription, message: Published) -> list[Copy]:
     """A copy for a subscription; for its dead letters if it lacks the session that it needs there."""
     if lacks_session(subscription, message):
-        return buried(subscription, _with_reason(message, SESSION_NEEDED, NO_SESSION))
+        return _buried(subscription, _with_reason(message, SESSION_NEEDED, NO_SESSION))
     return [Copy(subscription, subscription, message)]
 
 
@@ -115,7 +113,7 @@ def _with_reason(message: Published, reason: str, text: str) -> Published:
     return message._replace(payload=with_notes(message.payload, reasons(reason, text)), buried_for=reason)
 
 
-def buried(subscription: Subscription, message: Published) -> list[Copy]:
+def _buried(subscription: Subscription, message: Published) -> list[Copy]:
     """A copy for the dead letters of a subscription."""
     grave = subscription.dead_letter
     return [] if grave is None else [Copy(grave, subscription, message)]

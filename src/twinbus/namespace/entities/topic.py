@@ -13,7 +13,7 @@ from collections.abc import Generator, Iterable, Sequence
 from typing import NamedTuple
 
 from twinbus.errors import EntityDisabled, QuotaExceeded, StoreDamaged
-from twinbus.namespace.entities.copies import Choice, Copy, Plan, Published, choose, held_back
+from twinbus.namespace.entities.copies import Copy, Groups, Plan, Published, choose, held_back
 from twinbus.namespace.entities.journeys import Journey, journey_of, written
 from twinbus.namespace.entities.matching import Entry, Matcher
 from twinbus.namespace.entities.settings import TopicSettings
@@ -39,7 +39,7 @@ ROWS_PER_READ = 1_000
 UNWRITTEN_STEPS_MAX = 2
 """So many steps of handing on are made before the first of them is on disk."""
 
-Choosing = Generator[float, None, Choice]
+Choosing = Generator[float, None, Groups]
 
 
 class Begun(NamedTuple):
@@ -226,9 +226,9 @@ class Topic(Shelf):
             try:
                 step.work += next(choosing)
             except StopIteration as chosen:
-                plain, others = chosen.value
-                step.work += len(plain) + 2 * len(others)
-                return Plan(sequence, message, plain, others)
+                plan = Plan(sequence, message, chosen.value)
+                step.work += sum([1 + len(group) for group in plan.groups])
+                return plan
             if step.is_long:
                 return None
 
@@ -238,13 +238,13 @@ class Topic(Shelf):
         for plan in plans:
             if step.story is not None:
                 self._tell_copies(plan, step.story, is_new=is_new)
-            for copies in (plan.plain, *[[copy] for copy in plan.others]):
+            for copies in plan.groups:
                 late = copies if delays is None else [held_back(copy, delays, now_ms) for copy in copies]
                 if late:
                     self._write(late, plan.sequence, journey, now_ms, step)
 
     def _tell_copies(self, plan: Plan, story: Story, *, is_new: bool) -> None:
-        message, copies = plan.message, plan.copies
+        message, copies = plan.message, list(plan.copies)
         named = (message.message_id, message.session_id, len(message.payload), plan.sequence)
         if is_new:
             story.of(Happening.STORED, self.row.path).add(*named)
