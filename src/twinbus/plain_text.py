@@ -1,11 +1,14 @@
 """Texts of others, made harmless before they are shown: a terminal obeys what it is shown, and names may be hostile.
 
 Everything that a command writes for people goes through `shown` or `on_one_line`, every line of a log through
-`LogLines`. JSON needs neither: it has an escape for every character that is not ASCII.
+`LogLines`; pages go through `in_html` and `in_markdown`, values in lines of `name=value` through `as_word`. JSON needs
+none of them: it has an escape for every character that is not ASCII.
 """
 
 from __future__ import annotations
 
+import html
+import json
 import logging
 import re
 from collections.abc import Iterable
@@ -37,6 +40,28 @@ def on_one_line(text: str, length_max: int = LINE_LENGTH_MAX) -> str:
     """The same on one line and not too long, with one space wherever there was any."""
     line = harmless(" ".join(text[: 4 * length_max].split()))
     return line if len(line) <= length_max else f"{line[:length_max]}..."
+
+
+_WORD = re.compile(r"[\w.,:/+@%-]+")
+
+
+def as_word(text: str, length_max: int) -> str:
+    """A value in a line of `name=value`: without spaces, or in quotes."""
+    line = on_one_line(text, length_max)
+    return line if _WORD.fullmatch(line) else json.dumps(line, ensure_ascii=False)
+
+
+def in_html(text: str, kept: str = "") -> str:
+    """The text as a page shows it, whatever markup is in it; characters in `kept` stay."""
+    return html.escape(harmless(text[:LINE_LENGTH_MAX], kept))
+
+
+_MARKDOWN = re.compile(r"[\\`*_\[\]<>#|~&]")
+
+
+def in_markdown(text: str) -> str:
+    """The text on one line of a Markdown page, or in a cell of a table there, whatever markup is in it."""
+    return _MARKDOWN.sub(r"\\\g<0>", on_one_line(text))
 
 
 def without(text: str, secrets: Iterable[str]) -> str:

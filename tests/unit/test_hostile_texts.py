@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import io
 import logging
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from sample_status import NOW, ORDERS, STATUS
 
 from twinbus.cli import draw, incoming, say, screens
 from twinbus.cli.bars import Bar
@@ -20,13 +24,19 @@ from twinbus.cli.commands import pipeline
 from twinbus.cli.commands.receive import Printer
 from twinbus.cli.main import run
 from twinbus.client.news import News, NewsName
+from twinbus.drill.limits import Limits
+from twinbus.drill.measures import measure
+from twinbus.drill.report import Outcome as DrillOutcome
+from twinbus.drill.report import page as drill_page
 from twinbus.ledger.events import Record
 from twinbus.ledger.reader import Problem
 from twinbus.ledger.stats import Stats, Tally
 from twinbus.ledger.verify import Coverage
-from twinbus.plain_text import LINES_ALIKE_MAX, LogLines, RateLimit, without_keys
+from twinbus.plain_text import LINES_ALIKE_MAX, LogLines, RateLimit, in_markdown, without_keys
+from twinbus.spark.report.plots import Bar as PlotBar
+from twinbus.spark.report.plots import timeline
 from twinbus.spark.report.table import table
-from twinbus.syphon.effects import Alert
+from twinbus.syphon.effects import Alert, log_line
 
 HOSTILE = (
     "x\x1b[31mred\x1b]0;title\x07\x9b2J\u202etxet\u2066\r\nFORGED\n\rFORGED\x85FORGED\u2028FORGED\x00\x08"
@@ -88,6 +98,28 @@ def logged() -> str:
     return LogLines("twinbus: ").format(facts)
 
 
+def drill_outcome() -> DrillOutcome:
+    measures = replace(measure([]), lost=(HOSTILE,))
+    now = datetime(2031, 3, 9, tzinfo=UTC)
+    return DrillOutcome(
+        drill="d1", began_at=now, entity=HOSTILE, primary=HOSTILE, secondary=HOSTILE, fault="no-send", way="control",
+        length_s=1.0, measures=measures, limits=Limits(), is_interrupted=False, is_put_back=True, taken_back=0,
+        expire_at=now, troubles=(HOSTILE,),
+    )  # fmt: skip
+
+
+def printed_status() -> str:
+    entity = replace(ORDERS, entity=HOSTILE, reason=HOSTILE)
+    secondary = replace(STATUS.secondary_status, warnings=(HOSTILE,), unreachable_since=NOW, unreachable_reason=HOSTILE)
+    return str(replace(STATUS, entities=(entity,), secondary_status=secondary, fault=HOSTILE))
+
+
+def logged_by_any_command() -> str:
+    run(["--version"])
+    assert logging.lastResort is not None
+    return logging.lastResort.format(logging.LogRecord("a", logging.ERROR, "", 1, "broke: %s", (HOSTILE,), None))
+
+
 SHOWN: dict[str, Callable[[], str]] = {
     "an error": lambda: say.error_line(HOSTILE),
     "a table": lambda: draw.table([("entity", "n"), (HOSTILE, 1)]),
@@ -100,6 +132,11 @@ SHOWN: dict[str, Callable[[], str]] = {
     "an alert of the syphon": lambda: screens.alert_line(Alert("queue_down", HOSTILE, HOSTILE)),
     "a field of a message": lambda: incoming._word(HOSTILE),
     "a log": logged,
+    "the page of a drill": lambda: drill_page(drill_outcome()),
+    "a status that a program prints": printed_status,
+    "an alert in a log": lambda: log_line(Alert("queue_down", HOSTILE, HOSTILE)),
+    "a log that a command did not ask for": logged_by_any_command,
+    "a plot": lambda: timeline([PlotBar(HOSTILE, "out", 0, 1, HOSTILE)], 0, 1),
     "news in a log": lambda: str(News(NewsName.SUSPECT, HOSTILE, entity=HOSTILE, details={"ids": (HOSTILE,)})),
 }
 
@@ -144,6 +181,20 @@ def test_a_page_shows_markup_as_text() -> None:
     assert "<script>" not in page
     assert "\u202e" not in page
     assert len(page) < LENGTH_MAX
+
+
+def test_a_text_in_markdown_is_no_markup() -> None:
+    text = "a|b <img src=x> [here](https://evil.example) `c` *d* _e_ # f ~g~ \\ & i"
+    shown = in_markdown(text)
+    assert not set("|<>[]`*_#~&") & set(re.sub(r"\\(.)", "", shown))
+    assert re.sub(r"\\(.)", r"\1", shown) == text
+    assert in_markdown("order-1 of contoso, 10.5 s (no-send)!") == "order-1 of contoso, 10.5 s (no-send)!"
+
+
+def test_a_cell_of_the_page_of_a_drill_stays_in_its_table() -> None:
+    text = drill_page(replace(drill_outcome(), entity="a | b", troubles=("* <script>",)))
+    assert "no-send of a \\| b on" in text
+    assert "* \\* \\<script\\>" in text
 
 
 def test_keys_and_signatures_are_hidden_in_every_form() -> None:

@@ -39,6 +39,7 @@ from twinbus.cli.exit_codes import ExitCode, exit_codes
 from twinbus.cli.old_names import accept_old_names
 from twinbus.cli.say import error_line, hide_typed, say, traceback_text
 from twinbus.errors import OptionsError, TwinbusError
+from twinbus.plain_text import LogLines
 
 EXAMPLES = """\b
 Examples:
@@ -126,6 +127,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     hide_typed(sys.argv[1:] if arguments is None else arguments)
     command = typer.main.get_command(app)
     accept_old_names(command)
+    if logging.lastResort is not None:  # writes what no handler takes
+        logging.lastResort.setFormatter(LogLines("twinbus: "))
     logging.getLogger("azure").addHandler(logging.NullHandler())  # what it raises is told in one line, by us
     try:
         code = command.main(args=arguments, prog_name="twinbus", standalone_mode=False)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -12,13 +10,12 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from twinbus.errors import OptionsError
+from twinbus.plain_text import as_word
 
 LOGGER = logging.getLogger("twinbus.pairing")
 VALUE_LENGTH_MAX = 500
 """Characters of one value in a log line: a reason may quote what a server said at any length."""
 ITEMS_MAX = 10
-
-_PLAIN = re.compile(r"[\w.,:/+@%-]+")
 
 
 class NewsName(StrEnum):
@@ -162,7 +159,9 @@ class News:
         words: dict[str, object] = {"event": self.name.value, "entity": self.entity, "namespace": self.namespace}
         words |= {key: value for key, value in self.details.items() if key not in words and key != "reason"}
         words["reason"] = self.text
-        return " ".join(f"{key}={_as_word(value)}" for key, value in words.items() if value is not None)
+        return " ".join(
+            f"{key}={as_word(_as_text(value), VALUE_LENGTH_MAX)}" for key, value in words.items() if value is not None
+        )
 
     def log(self) -> None:
         """Write it to the logger `twinbus.pairing`, fields attached; never raises, whatever the handlers do."""
@@ -189,17 +188,6 @@ def name_for(text: str) -> NewsName:
         raise OptionsError(f"no news is called {text!r}: there are {', '.join(NewsName)}") from None
 
 
-def _as_word(value: object) -> str:
-    """Without spaces, or in quotes and escaped: a line stays one line, whatever a server or a message said."""
-    text = _as_text(value)
-    if len(text) > VALUE_LENGTH_MAX:
-        text = text[:VALUE_LENGTH_MAX] + "..."
-    if _PLAIN.fullmatch(text):
-        return text
-    quoted = json.dumps(text, ensure_ascii=False)
-    return "".join(letter if letter.isprintable() else _escaped(letter) for letter in quoted)
-
-
 def _as_text(value: object) -> str:
     match value:
         case float():
@@ -209,7 +197,3 @@ def _as_text(value: object) -> str:
             return ",".join(map(str, value[:ITEMS_MAX])) + more
         case _:
             return str(value)
-
-
-def _escaped(letter: str) -> str:
-    return letter.encode("unicode_escape").decode("ascii")

@@ -14,6 +14,7 @@ from typing import Any
 
 from twinbus.client.duration import roughly
 from twinbus.client.order_status import OrderStatus
+from twinbus.plain_text import LINE_LENGTH_MAX, harmless, on_one_line
 
 
 class EntityState(StrEnum):
@@ -210,7 +211,8 @@ class Status:
         return plain
 
     def __str__(self) -> str:
-        return "\n".join(_lines(self))
+        """For people, e.g. at a prompt: whatever a server said, a line stays one line of text."""
+        return "\n".join(harmless(line)[:LINE_LENGTH_MAX] for line in _lines(self))
 
 
 def _plain_dict(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
@@ -232,6 +234,8 @@ def _plain(value: Any) -> Any:
 
 
 # --- as a table ---
+
+CELL_LENGTH_MAX = 300
 
 
 def _lines(status: Status) -> Iterator[str]:
@@ -364,7 +368,7 @@ def _known(value: float | None, in_words: Callable[[float], str] = roughly) -> s
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    lines = [header, *([" ".join(cell.split()) for cell in row] for row in rows)]  # a reason may have several lines
+    lines = [header, *([on_one_line(cell, CELL_LENGTH_MAX) for cell in row] for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     for line in lines:
         yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()

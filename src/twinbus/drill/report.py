@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from twinbus.drill.limits import Finding, Limits, judge, passes, seconds_text
 from twinbus.drill.measures import Measures
+from twinbus.plain_text import in_markdown
 
 LOST_SHOWN = 10
 
@@ -132,8 +133,18 @@ def headline(outcome: Outcome) -> str:
 
 def page(outcome: Outcome) -> str:
     """The same in Markdown, to be kept."""
-    table = [f"| {' | '.join(row)} |" for row in rows(outcome)]
-    facts = [f"* {remark}" for remark in remarks(outcome)]
+    table = [f"| {' | '.join(map(in_markdown, row))} |" for row in rows(outcome)]
+    facts = [f"* {in_markdown(remark)}" for remark in remarks(outcome)]
     about = f"{outcome.began_at:%Y-%m-%d %H:%M:%S} UTC, drill {outcome.drill}, backlog on {outcome.secondary}."
-    parts = [f"# {headline(outcome)}", "", about, "", table[0], "|---|---|---|---|", *table[1:], "", *facts]
+    parts = [
+        f"# {in_markdown(headline(outcome))}",
+        "",
+        in_markdown(about),
+        "",
+        table[0],
+        "|---|---|---|---|",
+        *table[1:],
+        "",
+        *facts,
+    ]
     return "\n".join(parts) + "\n"

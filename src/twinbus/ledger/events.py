@@ -42,7 +42,7 @@ class Event(Struct, frozen=True, omit_defaults=True, gc=False):
     bytes: Annotated[int, _field("bytes of what is not listed in `sizes`")] = 0
     outcome: Annotated[str, _field("the result in one word, as ok, failed, opened, lost")] = ""
     condition: Annotated[str, _field("the AMQP condition, if the peer gave one")] = ""
-    reason: Annotated[str, _field("why, for people")] = ""
+    reason: Annotated[str, _field("why, for people; the first 4,000 characters")] = ""
     attempts: Annotated[int, _field("how many attempts this took, itself included")] = 0
     duration_us: Annotated[int, _field("how long it took, in microseconds")] = 0
     epoch: Annotated[int, _field("epoch of the entity's failover state")] = 0

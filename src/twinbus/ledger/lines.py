@@ -11,6 +11,8 @@ from twinbus.ledger.events import SCHEMA_VERSION, Envelope, Event, Record
 from twinbus.ledger.kinds import Kind
 
 EVENT_BYTES_MAX = 8 << 20
+REASON_LENGTH_MAX = 4_000
+"""Characters of a reason; the rest is left out, and an ellipsis says so."""
 LINE_BYTES_MAX = EVENT_BYTES_MAX + 4096
 CRC_MARK = b',"crc":'
 NUMBER_MAX = 1 << 40
@@ -49,6 +51,8 @@ class LineWriter:
 
     def _said(self, event: Event) -> bytes:
         try:
+            if len(event.reason) > REASON_LENGTH_MAX:  # others choose it: a server, a receiver
+                event = msgspec.structs.replace(event, reason=f"{event.reason[:REASON_LENGTH_MAX]}...")
             said = self._encode(event)
         except Exception as error:  # whatever is wrong with an event, its number must not be missing
             return self._rejected(f"{type(error).__name__}: {str(error)!a}"[:500])

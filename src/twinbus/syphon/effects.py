@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, TypeAlias
 
 from twinbus.amqp.outcomes import Outcome
+from twinbus.plain_text import as_word
 from twinbus.syphon.letters import Lot
 
 
@@ -76,6 +77,11 @@ class Alert(NamedTuple):
     subject: str
     """The entity or backlog queue it is about."""
     text: str
+
+
+def log_line(alert: Alert) -> str:
+    """An alert as one line to grep in, whatever an entity is called and a server said."""
+    return f"event={alert.name} subject={as_word(alert.subject, 300)} text={as_word(alert.text, 1_000)}"
 
 
 Effect: TypeAlias = Grant | Settle | RenewLocks | ReopenQueue | Look | OpenDestination | DropDestination | Send | Alert

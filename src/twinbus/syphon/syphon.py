@@ -21,7 +21,7 @@ from twinbus.syphon.backlog_look import BacklogLook, BacklogWatch, look_into
 from twinbus.syphon.backlog_side import BacklogSide
 from twinbus.syphon.chronicle import NOTHING_TOLD, LedgerChronicle
 from twinbus.syphon.destination import State
-from twinbus.syphon.effects import Alert, Effect, Grant, Look, RenewLocks, ReopenQueue, Settle
+from twinbus.syphon.effects import Alert, Effect, Grant, Look, RenewLocks, ReopenQueue, Settle, log_line
 from twinbus.syphon.home_side import HomeSide
 from twinbus.syphon.late_bell import LateBell
 from twinbus.syphon.linked import LineFailed
@@ -331,7 +331,7 @@ class Syphon:
 
     def _tell(self, alert: Alert) -> None:
         level = logging.INFO if alert.name.endswith("_up") else logging.WARNING
-        logger.log(level, 'event=%s subject=%s text="%s"', *alert)
+        logger.log(level, "%s", log_line(alert))
         if self._on_alert is not None:
             self._on_alert(alert)
 

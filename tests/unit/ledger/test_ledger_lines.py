@@ -20,7 +20,7 @@ from twinbus.ledger.events import (
     Record,
 )
 from twinbus.ledger.kinds import FACTS, Kind
-from twinbus.ledger.lines import CRC_MARK, EVENT_BYTES_MAX, Flaw, LineWriter, read_line
+from twinbus.ledger.lines import CRC_MARK, EVENT_BYTES_MAX, REASON_LENGTH_MAX, Flaw, LineWriter, read_line
 
 WRITER = LineWriter(process="abc", pid=7, host="here", program="test")
 SENT = Event(Kind.ACCEPTED, "orders", "contoso", message_ids=("42",), sizes=(1024,), attempts=1)
@@ -100,8 +100,13 @@ def test_an_event_that_is_no_json_is_recorded_as_rejected() -> None:
     assert "Unicode" in record.reason
 
 
+def test_a_long_reason_is_cut() -> None:
+    record = record_in(line_of(Event(Kind.ACCEPTED, reason="x" * 1_000_000)))
+    assert (record.kind, record.reason) == (Kind.ACCEPTED, "x" * REASON_LENGTH_MAX + "...")
+
+
 def test_an_event_too_large_for_a_line_is_recorded_as_rejected() -> None:
-    record = record_in(line_of(Event(Kind.ACCEPTED, reason="x" * EVENT_BYTES_MAX)))
+    record = record_in(line_of(Event(Kind.ACCEPTED, entity="x" * EVENT_BYTES_MAX)))
     assert record.kind == Kind.REJECTED
     assert "too large" in record.reason
 

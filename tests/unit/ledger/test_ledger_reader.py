@@ -214,7 +214,7 @@ def test_the_tail_misses_no_line_that_was_being_written_when_it_began(tmp_path: 
 @pytest.mark.parametrize("count", [1, 3])
 def test_the_tail_waits_for_a_long_line_and_passes_over_one_that_is_too_long(tmp_path: Path, count: int) -> None:
     writer = LineWriter(process="a", pid=1, host="here", program="")
-    long = Event(Kind.PING, reason="x" * 200_000)
+    long = Event(Kind.PING, entity="x" * 200_000)
     line = b"".join(writer.line(long, number=at, at_ns=at, monotonic_ns=at) for at in range(1, count + 1))
     path = tmp_path / "a.jsonl"
     path.write_bytes(line[:-100_000])

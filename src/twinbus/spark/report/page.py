@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from html import escape
 
 from twinbus.cost.alternatives import Alternative
 from twinbus.cost.bill import Bill
 from twinbus.ledger.endings import FOREVER_MS
 from twinbus.percent import percent
+from twinbus.plain_text import in_html
 from twinbus.spark.compaction.coverage import Unknown
 from twinbus.spark.jobs.findings import Findings, Row
 from twinbus.spark.jobs.skew import HEEDED_MS, is_wrong
@@ -38,8 +38,8 @@ def page(findings: Findings) -> str:
     return PAGE.format(
         style=STYLE,
         mood=mood,
-        verdict=escape(_headline(findings)),
-        summary=escape(summary(findings)),
+        verdict=in_html(_headline(findings)),
+        summary=in_html(summary(findings)),
         sections="\n".join(filter(None, sections)),
     )
 
@@ -82,7 +82,7 @@ def _coverage(findings: Findings) -> str:
         ("records are missing", "no" if coverage.is_complete else f"yes, in {len(coverage.unknown):,} places"),
     ]
     head = f"<h2>What was read</h2>{table(('', ''), facts)}" if not findings.is_empty else ""
-    clocks = "".join(f"<p>Put right: {escape(line)}.</p>" for line in coverage.clocks[:UNKNOWN_SHOWN])
+    clocks = "".join(f"<p>Put right: {in_html(line)}.</p>" for line in coverage.clocks[:UNKNOWN_SHOWN])
     return head + clocks + _missing(findings) + _skipped(findings)
 
 
@@ -123,7 +123,7 @@ def _messages(findings: Findings) -> str:
     rows = [(entity, *(counts.get(each, 0) for each in classes)) for entity, counts in sorted(found.entities.items())]
     total = ("all", *(found.count(each) for each in classes))
     remark = f"<p>{found.overtaken:,} wait although later ones have gone on.</p>" if found.overtaken else ""
-    remark += f"<p>{escape(held(findings))}</p>" if found.held else ""
+    remark += f"<p>{in_html(held(findings))}</p>" if found.held else ""
     return f"<h2>Where they are</h2>{table(heads, [*rows, total], total=True)}{remark}" if rows else ""
 
 
@@ -134,7 +134,7 @@ def _named(findings: Findings) -> str:
     ]
     shown = table(("entity", "message", "what", "first heard of", "why"), rows, text=(1, 2, 4), long=(4,))
     more = more_named(findings, len(rows))
-    return f"<h2>To look at</h2>{shown}{f'<p>{escape(more)}</p>' if more else ''}" if rows else ""
+    return f"<h2>To look at</h2>{shown}{f'<p>{in_html(more)}</p>' if more else ''}" if rows else ""
 
 
 def more_named(findings: Findings, shown: int) -> str:
@@ -216,7 +216,7 @@ def _cost(findings: Findings) -> str:
     others = findings.alternatives or [[] for _ in findings.bills]
     parts = [_month(each, beside) for each, beside in zip(findings.bills, others, strict=True)]
     text = (
-        f"<p>At list prices of {escape(findings.prices_as_of)}. Counted twice: by the rule of the documents, and in "
+        f"<p>At list prices of {in_html(findings.prices_as_of)}. Counted twice: by the rule of the documents, and in "
         "full, as the service meters it. The standing charge is in the total.</p>"
     )
     return f"<h2>Cost</h2>{text}{''.join(parts)}" if parts else ""
@@ -228,7 +228,7 @@ def _month(bill: Bill, others: list[Alternative]) -> str:
         (str(each.stage), each.use.full, f"{each.use.full:,.0f} operations") for each in bill.lines if each.use.full
     ]
     shown = table([str(cell) for cell in head], rows, total=True)
-    return f"<h3>{escape(bill.month)}</h3>{shown}{shares(bars)}{_beside(bill, others)}"
+    return f"<h3>{in_html(bill.month)}</h3>{shown}{shares(bars)}{_beside(bill, others)}"
 
 
 def _beside(bill: Bill, others: list[Alternative]) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from html import escape
 from math import ceil, floor, log10
 from typing import NamedTuple
+
+from twinbus.plain_text import in_html
 
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 960, 150, 36, 8, 40
 INNER = WIDTH - LEFT - RIGHT
@@ -49,7 +50,7 @@ def timeline(bars: Sequence[Bar], first_ms: int, last_ms: int) -> str:
 def _bar(bar: Bar, across: _Axis, y: int, last_ms: int) -> str:
     begin, end = across.at(bar.begin_ms), across.at(last_ms if bar.end_ms is None else bar.end_ms)
     shape = f'<rect class="{bar.kind}" x="{begin:.1f}" y="{y + 4}" width="{max(end - begin, 2):.1f}" height="16">'
-    return f"{shape}<title>{escape(bar.title)}</title></rect>"
+    return f"{shape}<title>{in_html(bar.title)}</title></rect>"
 
 
 def line(points: Sequence[tuple[int, float]], first_ms: int, last_ms: int, *, step: bool = True) -> str:
@@ -78,7 +79,7 @@ def columns(points: Sequence[tuple[int, float]], first_ms: int, last_ms: int, bu
     for at_ms, value in points:
         if value:
             x, y = max(across.at(at_ms), LEFT), up.at(value)
-            title = escape(f"{moment(at_ms)}: {value:,.1f}")
+            title = in_html(f"{moment(at_ms)}: {value:,.1f}")
             size = f'width="{width:.1f}" height="{up.at(0) - y:.1f}"'
             shapes.append(f'<rect class="column" x="{x:.1f}" y="{y:.1f}" {size}><title>{title}</title></rect>')
     return _svg("messages a second over time", height, shapes)
@@ -150,7 +151,7 @@ def _round_up(value: float) -> float:
 
 
 def _text(x: float, y: float, text: str, anchor: str = "start") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{in_html(text)}</text>'
 
 
 def _svg(label: str, height: int, shapes: Sequence[str]) -> str:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from typing import Any
 
-from twinbus.plain_text import LINE_LENGTH_MAX, harmless
+from twinbus.plain_text import in_html
 
 
 def table(
@@ -20,10 +19,10 @@ def table(
     """Columns in `text` are not numbers, those in `long` may take several lines; with `total` the last row is one."""
 
     def cell(tag: str, at: int, value: object) -> str:
-        shown = f"{value:,}" if isinstance(value, int) else harmless(str(value)[:LINE_LENGTH_MAX], "\n")
+        shown = f"{value:,}" if isinstance(value, int) else in_html(str(value), "\n")
         kinds = " ".join(kind for kind, chosen in (("text", text), ("long", long)) if at in chosen)
         mark = f' class="{kinds}"' if kinds else ""
-        return f"<{tag}{mark}>{escape(shown)}</{tag}>"
+        return f"<{tag}{mark}>{shown}</{tag}>"
 
     def line(at: int, row: Sequence[Any]) -> str:
         mark = ' class="total"' if total and at == len(rows) - 1 else ""
