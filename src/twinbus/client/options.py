@@ -257,8 +257,9 @@ def _choice_problems(options: SendAvailabilityPairedNamespaceOptions) -> Iterato
             yield f"{name} must be {' or '.join(map(quoted, choices))}, got {getattr(options, name)!r}"
     if options.order == "session" and options.syphon_entities is not None:
         yield (
-            'order="session" and syphon_entities exclude each other: a message for another entity would stay in its '
-            "queue, and nobody could know that no earlier message of a session waits there"
+            'order="session" and syphon_entities exclude each other: a session returns to the primary only when its '
+            "backlog queue was seen empty, and a message for another entity would stay there and keep it from that; "
+            "leave syphon_entities out, and let the syphon's key send to those entities only"
         )
     if options.order == "session" and options.enable_syphon is not True:
         yield (

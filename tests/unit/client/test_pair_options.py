@@ -156,8 +156,9 @@ def test_all_problems_are_in_one_message() -> None:
         ),
         (
             {"syphon_entities": ["orders"], "order": "session", "enable_syphon": True},
-            'order="session" and syphon_entities exclude each other: a message for another entity would stay in its '
-            "queue, and nobody could know that no earlier message of a session waits there",
+            'order="session" and syphon_entities exclude each other: a session returns to the primary only when its '
+            "backlog queue was seen empty, and a message for another entity would stay there and keep it from that; "
+            "leave syphon_entities out, and let the syphon's key send to those entities only",
         ),
         ({"entities": 3}, 'entities must be several names, as ("orders", "invoices"), got 3'),
         ({"entities": ["orders", " "]}, "entities must be names of 1 to 260 characters, got [' ']"),
