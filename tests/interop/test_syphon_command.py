@@ -107,7 +107,7 @@ def test_only_some_entities_and_only_what_is_older(spaces: NamespacePair, capsys
     fill(spaces.secondary.connection_string, QUEUES[0], letters_for("orders", 10) + letters_for("invoices", 10))
     assert run(["syphon", "--until-empty", "--count", "2", "--before", "1h"]) == 0
     assert capsys.readouterr().out.startswith("0 messages")
-    assert run(["syphon", "--until-empty", "--count", "2", "--entity", "INVOICES"]) == 3, "not all is home"
+    assert run(["syphon", "--until-empty", "--count", "2", "--entity", "INVOICES"]) == 0, "nothing else was asked for"
     out, err = capsys.readouterr()
     assert out.startswith("10 messages")
     assert ": nothing of what was chosen is left in the backlog\n10 messages stay in the backlog, " in out
@@ -122,14 +122,16 @@ def test_a_file_names_the_entities_and_what_is_for_others_stays_and_is_counted(
     Path("entities.txt").write_text("# what the shop sends to\nInvoices  # in any case\n\n")
     fill(spaces.secondary.connection_string, QUEUES[0], letters_for("orders", 3) + letters_for("invoices", 5))
     wish = ["syphon", "--until-empty", "--count", "2", "--entities-file", "entities.txt", "--json"]
-    assert run([*wish, "--metrics-file", "numbers"]) == 3
+    assert run([*wish, "--metrics-file", "numbers"]) == 0
     said = json_lines(capsys.readouterr().out)
     assert [each["subject"] for each in said if each.get("name") == "not_listed"] == ["orders"]
     assert (said[-1]["moved"], said[-1]["outside"], said[-1]["outside_left"]) == (5, 3, 3)
+    assert said[-1]["ending"] == "chosen", "the backlog is not empty"
     numbers = dict(line.rsplit(" ", 1) for line in Path("numbers").read_text().splitlines() if line[0] != "#")
     assert [value for name, value in numbers.items() if "syphon_outside_total" in name] == ["3.0"]
     assert (len(ids_at(spaces.primary, "orders")), len(ids_at(spaces.secondary, QUEUES[0]))) == (0, 3)
     assert run([*wish, "--entity", "orders"]) == 0, "both together"
+    assert json_lines(capsys.readouterr().out)[-1]["ending"] == "empty"
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,8 @@ def result_text(done: Drained) -> str:
     at_least = "at least " if done.books is None and any(report.attempt for report in done.reports) else ""
     pace = f", {moved / done.seconds:,.0f}/s" if moved and done.seconds > 0 else ""
     ending: dict[Ending, str] = {
-        "empty": "nothing of what was chosen is left in the backlog" if done.outside else "the backlog is empty",
+        "empty": "the backlog is empty",
+        "chosen": "nothing of what was chosen is left in the backlog",
         "unsure": f"all that can be seen of the backlog; {done.doubt}",
         "stuck": f"about {done.left:,} stay in the backlog: nothing moves any more",
         "order unknown": "stopped, because the order of the next ones is not known",

@@ -27,7 +27,9 @@ class Ending(Enum):
     """How a run ended."""
 
     EMPTY = "empty"
-    """Nothing is left in the backlog that was to be moved."""
+    """Nothing is left in the backlog."""
+    CHOSEN = "chosen"
+    """Nothing is left of what was to be moved; other messages are there, or may be."""
     UNSURE = "unsure"
     """Nothing is left that can be seen, and nobody can say whether there is more."""
     CANARY = "canary"

@@ -50,13 +50,14 @@ def extra_text(indexes: Sequence[int]) -> str:
     return f"messages were in backlog queues beyond --queues: {named}; a sender elsewhere has more of them than that"
 
 
-def result_text(ending: Ending, progress: Progress, notes: Sequence[str] = (), *, is_choice: bool = False) -> str:
-    """How it went; `notes` say what else there is to know. `is_choice`: not all messages were to be moved."""
+def result_text(ending: Ending, progress: Progress, notes: Sequence[str] = ()) -> str:
+    """How it went; `notes` say what else there is to know."""
     from twinbus.cli.commands.status import size
     from twinbus.client.duration import roughly
 
     said = {
-        Ending.EMPTY: "nothing of what was chosen is left in the backlog" if is_choice else "the backlog is empty",
+        Ending.EMPTY: "the backlog is empty",
+        Ending.CHOSEN: "nothing of what was chosen is left in the backlog",
         Ending.UNSURE: "all that can be seen of the backlog",
         Ending.CANARY: "stopped after the first ones; the others stay in the backlog until twinbus syphon runs again",
         Ending.STOPPED: "stopped",

@@ -86,6 +86,7 @@ def test_a_number_is_queue_and_sequence() -> None:
     ("ending", "until_empty", "code"),
     [
         (Ending.EMPTY, True, 0),
+        (Ending.CHOSEN, True, 0),
         (Ending.STOPPED, False, 0),
         (Ending.STOPPED, True, 3),
         (Ending.CANARY, False, 3),
@@ -99,8 +100,12 @@ def test_0_is_only_said_when_what_was_asked_for_is_done(ending: Ending, until_em
 
 
 @pytest.mark.parametrize(
-    "aftermath", [Aftermath([], 1, 0, []), Aftermath([], 0, 1, []), Aftermath([], None, None, ["nobody knows"])]
+    "aftermath", [Aftermath([], 1, 0, []), Aftermath([], 1, 1, []), Aftermath([], None, None, ["nobody knows"])]
 )
-def test_0_is_not_said_while_messages_are_in_quarantine_or_stay_or_nobody_knows(aftermath: Aftermath) -> None:
-    for ending in (Ending.EMPTY, Ending.UNSURE):
+def test_0_is_not_said_while_messages_are_in_quarantine_or_nobody_knows(aftermath: Aftermath) -> None:
+    for ending in (Ending.EMPTY, Ending.CHOSEN, Ending.UNSURE):
         assert exit_code(ending, SyphonOptions(until_empty=True), aftermath) == 3
+
+
+def test_0_is_said_although_messages_stay_for_entities_that_were_not_named() -> None:
+    assert exit_code(Ending.CHOSEN, SyphonOptions(until_empty=True), Aftermath([], 0, 1, [])) == 0

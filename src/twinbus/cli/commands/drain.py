@@ -122,9 +122,9 @@ def drain(
     As `twinbus syphon --until-empty`, for backlogs that are large: tasks are planned by the depth of the queues, and
     several share a deep one. Whatever is killed (a task, an executor, this process) loses nothing; what is repeated has
     the same id. It ends with 0 when a look at all backlog queues of the primary, those beyond --queues too, finds
-    nothing, under lock or not, and nothing is in quarantine; with 3 if nothing moves any more, after SIGTERM, while
-    messages are in quarantine, if it may not look everywhere, if a backlog queue cannot be emptied, or if messages are
-    for entities that --entity and --entities-file do not name: those stay in the backlog.
+    nothing to move, under lock or not, and nothing is in quarantine; with 3 if nothing moves any more, after SIGTERM,
+    while messages are in quarantine, if it may not look everywhere, or if a backlog queue cannot be emptied. Messages
+    for entities that --entity and --entities-file do not name stay in the backlog; the result says how many.
 
     Executors look up connection strings themselves, in TWINBUS_PRIMARY and TWINBUS_SECONDARY of their own environment
     unless told otherwise: no plan, log or page of Spark has a key in it. With --credential each of them asks Entra ID
@@ -277,7 +277,7 @@ def _once(spark: SparkSession, options: DrainOptions, screen: Lines | JsonLines)
     screen.finish(done)
     if done.order_problem:
         raise order_refused(done.order_problem)
-    is_all_home = done.ending == "empty" and not done.quarantined and not done.outside
+    is_all_home = done.ending in ("empty", "chosen") and not done.quarantined
     return ExitCode.DONE if is_all_home else ExitCode.NOT_ALL
 
 

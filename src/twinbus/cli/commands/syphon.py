@@ -128,11 +128,11 @@ def syphon(
     a time: they share the work. An entity that is down is passed over and tried again; what can never be stored goes to
     the quarantine.
 
-    With --until-empty it ends with 0 if every backlog queue of the primary is empty, those beyond --queues too, and
-    nothing is in quarantine; with 1 if neither the primary nor a message knows an entity that was named. Otherwise it
-    ends with 3: after --first or SIGTERM, while messages are in quarantine, if it may not look everywhere, if a backlog
-    queue cannot be emptied, because it demands sessions, forwards or is disabled, or if messages are for entities that
-    --entity and --entities-file do not name: those stay in the backlog.
+    With --until-empty it ends with 0 if nothing is left to move in any backlog queue of the primary, those beyond
+    --queues too, and nothing is in quarantine; with 1 if neither the primary nor a message knows an entity that was
+    named. Otherwise it ends with 3: after --first or SIGTERM, while messages are in quarantine, if it may not look
+    everywhere, or if a backlog queue cannot be emptied, because it demands sessions, forwards or is disabled. Messages
+    for entities that --entity and --entities-file do not name stay in the backlog; the result says how many.
 
     SIGTERM and Ctrl-C stop it cleanly, SIGUSR1 pauses it, the next SIGUSR1 goes on; so does SIGUSR2.
 
@@ -256,13 +256,15 @@ async def _bring_home(ends: Ends, options: SyphonOptions, wishes: Wishes) -> int
         homecoming = Homecoming(make, _screen(wishes, ends.names))
         with served(wishes.metrics, homecoming.look, ends.names):
             ending, progress = await homecoming.run(look)
+    are_others_there = options.entities is not None and aftermath.outside_left != 0
+    if ending is Ending.EMPTY and (are_others_there or options.enqueued_before is not None):
+        ending = Ending.CHOSEN
     if wishes.as_json:
         said = {"event": "finished", "ending": ending.value} | progress.as_dict() | aftermath._asdict()
         say(json_text(said))
     else:
         notes = notes_of(aftermath.quarantined, aftermath.outside_left, aftermath.extra_queues, aftermath.doubts)
-        is_choice = options.entities is not None or options.enqueued_before is not None
-        say(result_text(ending, progress, notes, is_choice=is_choice))
+        say(result_text(ending, progress, notes))
     if homecoming.problem is not None:
         raise not_in_order(homecoming.problem)
     raise_if_unknown(names if options.until_empty else None, ends.names.primary)
@@ -283,7 +285,8 @@ class Aftermath(NamedTuple):
 
     @property
     def is_all_home(self) -> bool:
-        return not self.quarantined and not self.outside_left and not self.doubts
+        """Whether all that was to be moved is. What stays for others was not."""
+        return not self.quarantined and not self.doubts
 
 
 async def _aftermath(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from twinbus.dial import Dial
 
 LOOK_S = 2.0
-Ending = Literal["empty", "unsure", "stuck", "order unknown"]
+Ending = Literal["empty", "chosen", "unsure", "stuck", "order unknown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,8 @@ def drain(
     """Bring the whole backlog home; how it went.
 
     `ending` is "empty" only if a look at all backlog queues there are, after the tasks, found nothing: messages that a
-    killed task had under lock come back and are waited for. "unsure": the same, but nobody can say whether there are
+    killed task had under lock come back and are waited for. "chosen": only messages for entities that were not named
+    were there. "unsure": the same, but nobody can say whether there are
     more queues, or one cannot be emptied, and `doubt` says why. "stuck": a round moved nothing, or the secondary is
     gone; `troubles` says why. "order unknown": a message lies in a queue that is not its own. Raises `TwinbusError` if
     the secondary cannot be looked into at first, if order cannot be promised from the start, or Spark gives up. With
@@ -262,6 +263,8 @@ class _Driver:
             done.outside = 0 if self._options.entities is None else self._browser.others(name, queues, pace.allows)
         except Unreachable as error:
             done.ending, done.doubt = "unsure", f"whether messages for other entities stay cannot be told: {error}"
+        if done.outside and done.ending == "empty":
+            done.ending = "chosen"
         if not counts_quarantine:
             return
         try:
