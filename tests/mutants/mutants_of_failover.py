@@ -49,6 +49,22 @@ FAILOVER = (
     ),
     Mutant(
         "P2",
+        "cli/commands/syphon.py",
+        "options.entities is not None and aftermath.outside_left != 0",
+        "False",
+        "a backlog is called empty although messages for other entities stay there",
+        "test_a_file_names_the_entities_and_what_is_for_others_stays_and_is_counted",
+    ),
+    Mutant(
+        "P2",
+        "spark/drain/drain.py",
+        'if done.outside and done.ending == "empty":',
+        "if False:",
+        "a drained backlog is called empty although messages for other entities stay there",
+        "test_what_is_for_entities_that_were_not_named_stays_and_is_counted",
+    ),
+    Mutant(
+        "P2",
         "syphon/queue_search.py",
         "QUEUES_MAX = 100",
         "QUEUES_MAX = 10",

@@ -15,6 +15,22 @@ WAY_HOME = (
     ),
     Mutant(
         "P13",
+        "syphon/pump.py",
+        "not self.pace.wants(path, since_ms)",
+        "not self.pace.is_in_time(since_ms)",
+        "messages for entities that are not on the list are delivered",
+        "test_each_entity_that_is_not_named_is_told_once_and_its_messages_stay",
+    ),
+    Mutant(
+        "P13",
+        "syphon/outside.py",
+        "self._met.add((queue, int(number)))",
+        "self._met.add((len(self._met), int(number)))",
+        "a message that stays in the backlog is counted each time it is met",
+        "test_a_message_that_stays_is_counted_once_however_often_it_comes_again",
+    ),
+    Mutant(
+        "P13",
         "syphon/options.py",
         "    return replace(options, chance=random.random) if options.chance is no_chance else options",
         "    return options",
