@@ -256,7 +256,7 @@ class Step:
         "work_max",
     )
 
-    def __init__(self, number: int, story: Story | None = None, work_max: int = WORK_PER_STEP) -> None:
+    def __init__(self, number: int, story: Story | None = None, work_max: float = WORK_PER_STEP) -> None:
         self.number = number
         """What its changes are numbered, if there are any."""
         self.changes: list[Change] = []

@@ -21,7 +21,7 @@ from twinbus.namespace.view import TopicMessage
 if TYPE_CHECKING:
     from twinbus.namespace.entities.subscription import Subscription
 
-MESSAGE_WORK, FIELDS_WORK, FOUND_WORK = 2.0, 0.4, 0.05
+MESSAGE_WORK, FIELDS_WORK, FOUND_WORK = 1.0, 0.4, 0.05
 """What it takes to look at a message, at those of its fields that filters ask for, and to note that a rule was found
 (`Step.work`)."""
 PIECE_WORK, FOUND_AT_ONCE = 50, 1_000

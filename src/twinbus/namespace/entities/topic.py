@@ -8,7 +8,6 @@ when they wake. What was stored goes by the rules that are in force when it is h
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Generator, Iterable, Sequence
 from typing import NamedTuple
 
@@ -36,8 +35,6 @@ from twinbus.namespace.store.api import (
 AT_ONCE_MS = 0
 """The due time of what is in line in a topic. What is scheduled is never due so early."""
 ROWS_PER_READ = 1_000
-UNWRITTEN_STEPS_MAX = 2
-"""So many steps of handing on are made before the first of them is on disk."""
 
 Choosing = Generator[float, None, Groups]
 
@@ -68,8 +65,8 @@ class Topic(Shelf):
         """What the last step could not finish."""
         self._rows_at_once = 100
         """So many are read at a time."""
-        self._unwritten: deque[int] = deque()
-        """The change sets in which stored messages were handed on, as far as they are not on disk."""
+        self._unwritten: int | None = None
+        """The change set in which stored messages were handed on, as long as it is not on disk."""
         self.is_held = False
         """There is no room for copies: what is stored here stays, what is forwarded to it lines up."""
 
@@ -227,7 +224,7 @@ class Topic(Shelf):
                 step.work += next(choosing)
             except StopIteration as chosen:
                 plan = Plan(sequence, message, chosen.value)
-                step.work += sum([1 + len(group) for group in plan.groups])
+                step.work += sum(map(len, plan.groups)) + len(plan.groups) - 1
                 return plan
             if step.is_long:
                 return None
@@ -308,8 +305,8 @@ class Topic(Shelf):
         while self._afterwards and self._afterwards[0].number <= number:
             for row in self._afterwards.popleft().appearing:
                 self._watch_due(row)
-        while self._unwritten and self._unwritten[0] <= number:
-            self._unwritten.popleft()
+        if self._unwritten is not None and self._unwritten <= number:
+            self._unwritten = None
         self.recent.committed(number)
         if self.guard is not None:
             self.guard.forget()
@@ -321,7 +318,7 @@ class Topic(Shelf):
     @property
     def _has_to_wait(self) -> bool:
         """Whether the disk is behind, or full: then it makes no sense to hand on more."""
-        return self.is_held or len(self._unwritten) >= UNWRITTEN_STEPS_MAX
+        return self.is_held or self._unwritten is not None
 
     def tick(self, now_ms: int, step: Step) -> None:
         self._read_on(now_ms, step)
@@ -333,6 +330,7 @@ class Topic(Shelf):
     def rows_read(self, read: RowsRead, now_ms: int, step: Step) -> None:
         """What is in line, and scheduled messages whose time has come, are handed on as if they had been sent now."""
         if self.damage is None:
+            step.work_max /= 2  # the sender has its answer, and whoever sends now has to wait while copies are written
             rows = [row for row in read.rows if not self.recent.changed_since(row.sequence, read.as_of)]
             left = self._wake(rows, now_ms, step)
             self._rows_at_once = min(ROWS_PER_READ, 2 * (len(rows) - len(left)) + 1)
@@ -357,7 +355,7 @@ class Topic(Shelf):
             self._hand_on([plan], None, now_ms, step, is_new=False)
         if handed:
             self.count_sequences(step)
-            self._unwritten.append(step.number)
+            self._unwritten = step.number
         return rows[handed:]
 
     def _plan_of(self, row: MessageRow, now_ms: int, step: Step) -> Plan | None:
