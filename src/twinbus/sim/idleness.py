@@ -21,16 +21,23 @@ class Idleness(Concern):
         super().__init__(place)
         self._is_there = False
         """It was made, and nobody has seen it gone."""
-        self._used_at_ms = 0
+        self._uses_ms = [0]
+        """When it was used, as far as the question was not lost."""
         self._due_at_ms = 0
         """When the last scheduled message wakes at the latest: until then it may be in use."""
         self._surely_due_at_ms = 0
         """The same of those whose senders were answered: until then it is in use."""
+        self._was_lost = False
+        """The last question was, at once."""
         self._receivers: set[int] = set()
         self._was_busy = True
         """At the last look or since: then its own looks at itself decide from when on it counts."""
         self._counted_from_ms = 0
         """From when on its idleness counts at the latest: a start forgets what was before."""
+
+    @property
+    def _used_at_ms(self) -> int:
+        return max(self._uses_ms)
 
     def begin(self) -> None:
         self.make()
@@ -57,10 +64,11 @@ class Idleness(Concern):
     def _use(self, command: Send | OpenReceiver) -> None:
         """Ask something of it. If it is there this is a use; if it is not, the answer says so at once."""
         now_ms = self.place.clock()
+        self._was_lost = False
         self.place.ask(self, command, now_ms)
         self._was_busy = True
-        if self._is_there:
-            self._used_at_ms = now_ms
+        if self._is_there and not self._was_lost:
+            self._uses_ms.append(now_ms)
 
     def close(self) -> None:
         if self._receivers:
@@ -74,7 +82,8 @@ class Idleness(Concern):
     def answered(self, command: Asking, note: int, reply: Reply) -> None:
         match command, reply:
             case CreateQueue(), Done():
-                self._is_there, self._used_at_ms = True, max(note, self._used_at_ms)
+                self._is_there = True
+                self._uses_ms.append(note)
             case CreateQueue(), Refused(error=EntityAlreadyExists()):
                 pass
             case Send(arrivals=(sent,)), Done():
@@ -88,6 +97,9 @@ class Idleness(Concern):
                 raise Violation(f"{command!r:.200} was answered with {reply!r:.200}")
 
     def lost(self, command: Asking, note: int) -> None:
+        self._was_lost = True
+        if isinstance(command, Send | OpenReceiver) and note in self._uses_ms:  # a store that failed took no notice
+            self._uses_ms.remove(note)
         if isinstance(command, Send):  # it may be there, and wait
             self._due_at_ms = max(self._due_at_ms, command.arrivals[0].due_at_ms or 0)
 
