@@ -266,6 +266,17 @@ async def test_what_is_left_is_counted_again_while_it_works_for_long(
         assert (pump.look().seconds_left or 0) > 1
 
 
+async def test_nobody_says_that_nothing_is_left_while_an_entity_is_down(pair: NamespacePair) -> None:
+    async with running(pair) as pump:
+        async with asyncio.timeout(WAIT_S):
+            while await pump.count() is None:
+                await asyncio.sleep(0.01)
+        pair.primary.faults.add("no-send", entities=["orders"])
+        await fill(pair.secondary, 0, [letter("orders", "m1")])
+        await until(lambda: pump.look().released > 0 and pump.look().held == 0)
+        assert pump.look().left is None, "it came after the count, was tried in vain and is in the backlog again"
+
+
 async def test_a_backlog_queue_that_is_missing_is_told_while_the_others_work(pair: NamespacePair) -> None:
     await fill(pair.secondary, 0, [letter("orders", "m1")])
     alerts: list[Alert] = []

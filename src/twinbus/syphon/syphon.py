@@ -197,8 +197,8 @@ class Syphon:
         rate = self._gauge.rate(now_ms, tally.moved)
         busy = [queue for queue in self.pump.queues if not queue.is_quiet(now_ms)]
         left = amount_left(self._counted, tally)
-        if left == 0 and (not self.pump.is_idle or self.queues.shut):
-            left = None  # others have come since it was counted, or may lie where we are not let in
+        if left == 0 and (not self.pump.is_idle or self._is_any_resting() or self.queues.shut):
+            left = None  # others have come since it was counted and may have been given back, or lie out of our reach
         ages = [now_ms - queue.oldest_ms for queue in busy if queue.oldest_ms is not None]
         return Progress(
             state=self.pump.pace.gait.value,
