@@ -98,9 +98,7 @@ def test_order_is_refused_where_messages_lie_in_queues_that_are_not_theirs(
     assert ids_at(spaces.primary, "orders") == []
     assert run(["syphon", "--order", "session", "--dry-run", "--count", "2"]) == 0
     assert "order cannot be promised" in capsys.readouterr().out
-    assert run(["syphon", "--order", "session", "--until-empty", "--count", "2", "--entity", "invoices"]) == 3, (
-        "the message for orders stays"
-    )
+    assert run(["syphon", "--order", "session", "--until-empty", "--count", "2", "--entity", "invoices"]) == 0
 
 
 @pytest.mark.long
