@@ -329,6 +329,20 @@ def test_a_message_larger_than_many_frames_arrives_whole(client: ServiceBusClien
     assert b"".join(message.body) == body
 
 
+def test_a_namespace_takes_messages_up_to_the_limit_it_was_given() -> None:
+    body = bytes(3_000_000)
+    with (
+        LocalNamespace(queues=["orders"], limits={"message_bytes_max": 4_000_000}) as namespace,
+        ServiceBusClient.from_connection_string(namespace.connection_string, retry_total=0) as client,
+    ):
+        send(client, ServiceBusMessage(body))
+        with client.get_queue_receiver("orders") as receiver:
+            (message,) = receive(receiver, 1)
+        with pytest.raises(MessageSizeExceededError, match="at most 4000000"):
+            send(client, ServiceBusMessage(bytes(4_000_001)))
+    assert b"".join(message.body) == body
+
+
 @pytest.mark.parametrize("size", [262_144, 300 * 1024])
 def test_a_message_over_the_limit_is_refused_and_the_sender_goes_on(client: ServiceBusClient, size: int) -> None:
     with client.get_queue_sender("orders") as sender:

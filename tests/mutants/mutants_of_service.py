@@ -273,6 +273,14 @@ SERVICE = (
     ),
     Mutant(
         "S9",
+        "namespace/limits.py",
+        "max(usual.message_bytes_max, message_bytes_max + _REQUEST_BYTES)",
+        "usual.message_bytes_max",
+        "a namespace refuses messages above 1 MiB whatever limit it was given",
+        "test_a_namespace_takes_messages_up_to_the_limit_it_was_given",
+    ),
+    Mutant(
+        "S9",
         "namespace/entities/queue.py",
         "            self.check_sizes(arrivals)\n",
         "            pass\n",

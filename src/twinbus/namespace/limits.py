@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from twinbus.amqp.limits import FRAME_BYTES_MIN, ConnectionLimits
 from twinbus.ranges import check_ranges
 
+_REQUEST_BYTES = 64 * 1024
+"""What a message to be scheduled may have around it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLimits:
@@ -41,9 +44,11 @@ class ServerLimits:
     def __post_init__(self) -> None:
         check_ranges(self, _RANGES)
 
-    def of_a_connection(self) -> ConnectionLimits:
-        """The part that the AMQP engine keeps."""
+    def of_a_connection(self, message_bytes_max: int) -> ConnectionLimits:
+        """The part that the AMQP engine keeps, for peers who may send messages of this size."""
+        usual = ConnectionLimits()
         return ConnectionLimits(
+            message_bytes_max=max(usual.message_bytes_max, message_bytes_max + _REQUEST_BYTES),
             frame_bytes_max=self.frame_bytes,
             sessions_max=self.sessions,
             links_max=self.links,

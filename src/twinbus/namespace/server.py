@@ -367,7 +367,7 @@ class NamespaceServer:
         mechanisms = (ANONYMOUS, PLAIN) if takes_passwords else (ANONYMOUS,)
         sasl = ServerSasl(mechanisms, check_plain=self.reception.authority.knows)
         container_id = f"twinbus-{self.options.name}"
-        limits = self.server_limits.of_a_connection()
+        limits = self.server_limits.of_a_connection(self.options.limits.message_bytes_max)
         return Connection(
             role=Role.SERVER,
             container_id=container_id,
