@@ -50,6 +50,8 @@ TOO_MUCH = Error("amqp:resource-limit-exceeded", "too much is kept for this conn
 _TRANSFER = b"\x00\x53\x14"
 _TRANSFER_CODE = 0x14
 _DISPOSITION_CODE = 0x15
+_SHORT_DISPOSITION = 1024
+"""Bytes; a longer one is counted before it is decoded."""
 
 
 class Role(Enum):
@@ -285,6 +287,8 @@ class Connection:
         code, at = read_descriptor(body)
         if session is not None and not session.ended and self.remote_open is not None:
             if code == _DISPOSITION_CODE:
+                if len(body) > _SHORT_DISPOSITION:
+                    count_elements(body, 0, self.limits.elements_max)
                 self._unfinished = session.hear_disposition(read_disposition(body), events)
                 return
             if code == _TRANSFER_CODE:

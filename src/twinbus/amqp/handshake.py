@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from twinbus.amqp.composites import decode_composite, encode_composite
+from twinbus.amqp.decoding import count_elements
 from twinbus.amqp.events import Authenticated
 from twinbus.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, FrameReader, frame
 from twinbus.amqp.outbox import Outbox
@@ -25,6 +26,9 @@ from twinbus.amqp.violations import ConnectionViolation
 
 if TYPE_CHECKING:
     from twinbus.amqp.events import Event
+
+SASL_ELEMENTS = 100
+"""Values in one frame of SASL, at most."""
 
 
 class Handshake(ABC):
@@ -72,13 +76,13 @@ class ServerHandshake(Handshake):
     def hear_sasl(self, body: bytes, events: list[Event]) -> None:
         if self._negotiation is None:
             raise ConnectionViolation("amqp:connection:framing-error", "a SASL frame without a SASL header")
-        answer = self._negotiation.answer(decode_composite(body))
+        answer = self._negotiation.answer(_read(body))
         self._say_sasl(answer)
         if not isinstance(answer, SaslOutcome):
             return
         self.user = self._negotiation.user
         if self.user is None:
-            raise ConnectionViolation("amqp:unauthorized-access", f"{self._negotiation.mechanism} was refused")
+            raise ConnectionViolation("amqp:unauthorized-access", f"{self._negotiation.mechanism:.60} was refused")
         self._reader.expects_header = True
         events.append(Authenticated(self._negotiation.mechanism, self.user))
 
@@ -110,7 +114,7 @@ class ClientHandshake(Handshake):
         negotiation = self._negotiation
         if negotiation is None or negotiation.done:
             raise ConnectionViolation("amqp:connection:framing-error", "a SASL frame out of place")
-        answer = negotiation.answer(decode_composite(body))
+        answer = negotiation.answer(_read(body))
         if answer is not None:
             self._say_sasl(answer)
             return
@@ -122,3 +126,9 @@ class ClientHandshake(Handshake):
     def _say_amqp_header(self) -> None:
         self._outbox.say_first(AMQP_HEADER)
         self._outbox.released = True
+
+
+def _read(body: bytes) -> object:
+    """The frame in this body; counted before it is decoded, since a byte can become a hundred in memory."""
+    count_elements(body, 0, SASL_ELEMENTS)
+    return decode_composite(body)

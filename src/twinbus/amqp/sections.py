@@ -10,7 +10,7 @@ import struct
 from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 
-from twinbus.amqp.decoding import after_descriptor, cut_short, decode, item_offsets, skip
+from twinbus.amqp.decoding import after_descriptor, count_elements, cut_short, decode, item_offsets, skip
 from twinbus.amqp.message_builder import (
     NOTHING,
     BodyKind,
@@ -33,6 +33,7 @@ __all__ = [
     "PropertyField",
     "Span",
     "bare_message_start",
+    "check_elements",
     "data_sections",
     "delivery_form",
     "encode_header",
@@ -313,6 +314,17 @@ def map_sizes(message: bytes, span: Span) -> Iterator[tuple[Value, int]]:
     offsets = pair_offsets(message, span)
     for at in range(0, len(offsets) - 1, 2):
         yield decode(message, offsets[at])[0], offsets[at + 2] - offsets[at + 1]
+
+
+def check_elements(message: bytes, layout: Layout, most: int) -> None:
+    """Raise `DecodeError` if properties, application properties and a value as body have more values than that.
+
+    Whoever decodes all of them asks this first: it builds nothing.
+    """
+    value = layout.body if layout.body_kind == "value" else None
+    for span in (layout.properties, layout.application_properties, value):
+        if span is not None:
+            most -= count_elements(message, span[0], most)
 
 
 def data_sections(message: bytes, layout: Layout) -> Iterator[bytes]:

@@ -176,3 +176,18 @@ def test_roles_are_not_mixed_up() -> None:
         Connection(role=Role.SERVER, container_id="x").open()
     with pytest.raises(AmqpError):
         Connection(role=Role.CLIENT, container_id="x").begin()
+
+
+def test_a_frame_of_too_many_values_is_not_decoded() -> None:
+    wire = server()
+    values = 60_000
+    many = b"\x00\x53\x41\xd0" + (values + 4).to_bytes(4, "big") + values.to_bytes(4, "big") + b"\x45" * values
+    closed = only(wire.feed(SASL_HEADER + frame(0, many, SASL_FRAME)), ConnectionClosed)
+    assert closed.error is not None
+    assert "elements" in (closed.error.description or "")
+
+
+def test_a_mechanism_that_nobody_knows_is_not_repeated_at_length() -> None:
+    closed = only(server().feed(SASL_HEADER + init("X" * 50_000, b"")), ConnectionClosed)
+    assert closed.error is not None
+    assert len(closed.error.description or "") < 200

@@ -18,9 +18,10 @@ class Request(NamedTuple):
     body: Any
 
 
-def read_request(payload: bytes) -> Request:
-    """Read a request; raises `DecodeError` if it is none."""
+def read_request(payload: bytes, elements_max: int) -> Request:
+    """Read a request; raises `DecodeError` if it is none, or has more values than that: a byte can become a hundred."""
     layout = sections.walk(payload)
+    sections.check_elements(payload, layout, elements_max)
     message_id, reply_to = sections.read_properties(payload, layout, (PropertyField.MESSAGE_ID, PropertyField.REPLY_TO))
     properties = sections.read_application_properties(payload, layout)
     operation = properties.get("operation")
