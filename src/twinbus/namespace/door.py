@@ -53,6 +53,16 @@ from twinbus.namespace.session_links import accept_session, is_for_session, sess
 from twinbus.namespace.turnstile import Turnstile
 
 REQUEST_CREDIT = 100
+REQUEST_ELEMENTS, TOKEN_ELEMENTS = 20_000, 100
+"""Values that a request may consist of; a thousand messages to be scheduled are about 11,000."""
+REQUESTS_AT_ONCE = 8
+"""Of one peer; the next one is heard when one of them is answered."""
+MESSAGES_AT_ONCE, BYTES_AT_ONCE = 4_500, 1024 * 1024
+"""Of one peer that are not written yet; then it is heard again when some are."""
+
+
+def _never() -> bool:
+    return False
 
 
 class Door:
@@ -92,18 +102,36 @@ class Door:
         """Sent by this peer, taken in, and not yet written or refused."""
         return self._intake.unwritten_bytes
 
+    @property
+    def has_enough_to_do(self) -> bool:
+        """Whether so much that this peer asked for is not done yet that the rest of it can wait.
+
+        Others wait for the same disk, behind all that was taken in before.
+        """
+        return (
+            self._desk.unanswered >= REQUESTS_AT_ONCE
+            or self._intake.unwritten_messages >= MESSAGES_AT_ONCE
+            or self._intake.unwritten_bytes >= BYTES_AT_ONCE
+        )
+
     # --- from the peer ---
 
-    def take(self, events: list[Event], now_ms: int) -> None:
-        """Act on what the engine has seen."""
-        for event in events:
-            kind = type(event)
-            if kind is not TransferArrived:
-                self._intake.store_together(now_ms)  # what was sent before comes first
-            handler = self._HANDLERS.get(kind)
+    def take(self, events: list[Event], now_ms: int, is_enough: Callable[[], bool] = _never) -> list[Event]:
+        """Act on what the engine has seen, as long as it is not enough for now; what is left comes before all else."""
+        number = 0
+        while number < len(events) and not is_enough():
+            event = events[number]
+            if type(event) is TransferArrived:
+                if self._transfer(event, now_ms):
+                    number += 1
+                continue
+            number += 1
+            self._intake.store_together(now_ms)  # what was sent before comes first
+            handler = self._HANDLERS.get(type(event))
             if handler is not None:
                 handler(self, event, now_ms)
         self._intake.store_together(now_ms)
+        return events[number:]
 
     def leave(self, now_ms: int) -> None:
         """The connection is gone: so are its receivers. Their locks stay until they end."""
@@ -326,16 +354,18 @@ class Door:
 
     # --- messages and requests ---
 
-    def _transfer(self, event: TransferArrived, now_ms: int) -> None:
+    def _transfer(self, event: TransferArrived, now_ms: int) -> bool:
+        """Whether all of it was taken; if not, it has to be taken again."""
         place = event.link.context
         if type(place) is Sending:
-            self._intake.take(event, place, now_ms)
-        elif type(place) is Asking:
+            return self._intake.take(event, place, now_ms)
+        if type(place) is Asking:
             self._take_request(event, place.address, now_ms)
+        return True
 
     def _take_request(self, event: TransferArrived, address: str, now_ms: int) -> None:
         try:
-            request = read_request(event.payload)
+            request = read_request(event.payload, TOKEN_ELEMENTS if address == CBS_ADDRESS else REQUEST_ELEMENTS)
         except AmqpError as error:
             self._intake.answer(event, Rejected(amqp_error(error)))
             return
@@ -365,7 +395,6 @@ class Door:
         Detached: _detached,
         SessionEnded: _session_ended,
         ConnectionClosed: _connection_closed,
-        TransferArrived: _transfer,
         CreditChanged: _credit,
         DispositionArrived: _disposition,
     }

@@ -33,6 +33,21 @@ class Sent(NamedTuple):
     arrivals: tuple[Arrival, ...]
 
 
+MESSAGES_PER_PART = 500
+"""So many messages of a batch are read at once, about 5 ms; between parts it may be somebody else's turn."""
+
+
+class _Reading:
+    """A batch that is being read."""
+
+    __slots__ = ("arrivals", "event", "messages")
+
+    def __init__(self, event: TransferArrived, messages: list[bytes]) -> None:
+        self.event = event
+        self.messages = messages
+        self.arrivals: list[Arrival] = []
+
+
 class Intake:
     def __init__(self, reception: Reception, turnstile: Turnstile, note_change: Callable[[], None]) -> None:
         """`note_change` is called when there is something to send to the peer."""
@@ -41,38 +56,48 @@ class Intake:
         self._note_change = note_change
         self.unwritten_bytes = 0
         """Sent by this peer, taken in, and not yet written or refused."""
+        self.unwritten_messages = 0
+        """The same in messages."""
         self._together: list[Sent] = []
         self._gathered = 0
         """How many messages are in `_together`: no more are stored at once than one batch may have."""
         self._place: Sending | None = None
+        self._reading: _Reading | None = None
 
-    def take(self, event: TransferArrived, place: Sending, now_ms: int) -> None:
-        """Store what was sent, with what follows it, at the next `store_together`; answer when it is durable."""
+    def take(self, event: TransferArrived, place: Sending, now_ms: int) -> bool:
+        """Store what was sent, with what follows it, at the next `store_together`; answer when it is durable.
+
+        False: only a part of a batch was read. It has to be taken again, before anything else, for the next part.
+        """
         if self._turnstile.is_open:
             if place is not self._place:
                 self.store_together(now_ms)
                 self._place = place
-            self._gather(event, now_ms)
-            return
+            return self._gather(event, now_ms)
         self.store_together(now_ms)
         ruling = self._turnstile.ruling(Operation.SEND, place.path, now_ms)
         if isinstance(ruling, Proceed):  # its delay is for the answer, not for the storing
             self._store(event, place, ruling, now_ms)
         else:
             self._turnstile.obey(ruling, now_ms, lambda: None, lambda error: self._reject(event, error))
+        return True
 
-    def _gather(self, event: TransferArrived, now_ms: int) -> None:
+    def _gather(self, event: TransferArrived, now_ms: int) -> bool:
         try:
             self._check_load("" if self._place is None else self._place.path)
-            arrivals = self._arrivals(event)
+            arrivals = self._read_part(event)
         except (NamespaceError, AmqpError) as error:
+            self._reading = None
             self._reject(event, error)
-            return
+            return True
+        if arrivals is None:
+            return False
         if self._gathered + len(arrivals) > self._reception.limits.batch_messages_max:
             self.store_together(now_ms)
         self._together.append(Sent(event, arrivals))
         self._gathered += len(arrivals)
-        self.unwritten_bytes += len(event.payload)
+        self._count(len(event.payload), len(arrivals))
+        return True
 
     def store_together(self, now_ms: int) -> None:
         """Store what was taken since the last time."""
@@ -90,7 +115,8 @@ class Intake:
         elif isinstance(reply, Refused):
             self._stored(sent[0].event, place.entity, sent[0].arrivals, PROCEED, now_ms, reply)
         else:
-            self.unwritten_bytes -= sum([len(each.event.payload) for each in sent])
+            written = sum([len(each.event.payload) for each in sent])
+            self._count(-written, -sum([len(each.arrivals) for each in sent]))
             self._reception.count_sent(place.entity, chain.from_iterable([each.arrivals for each in sent]))
             self._accept([each.event for each in sent])
 
@@ -107,13 +133,15 @@ class Intake:
     def _store(self, event: TransferArrived, place: Sending, ruling: Proceed, now_ms: int) -> None:
         try:
             self._check_load(place.path)
-            arrivals = self._arrivals(event)
+            while (arrivals := self._read_part(event)) is None:
+                pass
         except (NamespaceError, AmqpError) as error:
+            self._reading = None
             self._reject(event, error)
             return
         if ruling.late_ms:
             arrivals = tuple([_held_back(arrival, now_ms + ruling.late_ms) for arrival in arrivals])
-        self.unwritten_bytes += len(event.payload)
+        self._count(len(event.payload), len(arrivals))
         stored = partial(self._stored, event, place.entity, arrivals, ruling, now_ms)
         self._reception.ask(Send(place.path, arrivals, stored), now_ms)
 
@@ -122,13 +150,19 @@ class Intake:
         if isinstance(command, Send):
             self._check_load(command.path)
             size = sum([len(arrival.payload) for arrival in command.arrivals])
-            self.unwritten_bytes += size
-            command = command._replace(origin=partial(self._scheduled, size, command.origin))
+            messages = len(command.arrivals)
+            self._count(size, messages)
+            command = command._replace(origin=partial(self._scheduled, size, messages, command.origin))
         self._reception.ask(command, now_ms)
 
-    def _scheduled(self, size: int, respond: Callable[[Reply], None], reply: Reply) -> None:
-        self.unwritten_bytes -= size
+    def _scheduled(self, size: int, messages: int, respond: Callable[[Reply], None], reply: Reply) -> None:
+        self._count(-size, -messages)
         respond(reply)
+
+    def _count(self, size: int, messages: int) -> None:
+        """More is taken in and not written yet, or less."""
+        self.unwritten_bytes += size
+        self.unwritten_messages += messages
 
     def _check_load(self, path: str) -> None:
         throttle = self._reception.throttle
@@ -145,12 +179,20 @@ class Intake:
             self._reception.note_busy(path, busy)
             raise busy
 
-    def _arrivals(self, event: TransferArrived) -> tuple[Arrival, ...]:
+    def _read_part(self, event: TransferArrived) -> tuple[Arrival, ...] | None:
+        """The messages in a transfer, after the last part of it was read; None before that."""
         if event.message_format != BATCH_FORMAT:
             return (self.read(event.payload),)
-        self._check_size(event.payload)
-        messages = unpack_batch(event.payload, self._reception.limits.batch_messages_max)
-        return tuple([self.read(message) for message in messages])
+        if self._reading is None or self._reading.event is not event:
+            self._check_size(event.payload)
+            self._reading = _Reading(event, unpack_batch(event.payload, self._reception.limits.batch_messages_max))
+        reading = self._reading
+        start = len(reading.arrivals)
+        reading.arrivals += [self.read(message) for message in reading.messages[start : start + MESSAGES_PER_PART]]
+        if len(reading.arrivals) < len(reading.messages):
+            return None
+        self._reading = None
+        return tuple(reading.arrivals)
 
     def read(self, payload: bytes) -> Arrival:
         """An encoded message as an arrival; raises `MessageTooLarge` or `DecodeError`."""
@@ -171,7 +213,7 @@ class Intake:
         sent_ms: int,
         reply: Done | Refused,
     ) -> None:
-        self.unwritten_bytes -= len(event.payload)
+        self._count(-len(event.payload), -len(arrivals))
         outcome: Outcome = ACCEPTED
         if isinstance(reply, Refused):
             outcome = Rejected(amqp_error(reply.error))

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 
 from twinbus.namespace.commands import Tick
 from twinbus.namespace.faults.switch import FaultSwitch
 from twinbus.namespace.reception import Reception
 from twinbus.namespace.seam import CommitSeam
-from twinbus.namespace.store.api import Report
+from twinbus.namespace.store.api import CommitFailed, Committed, Report, RoomChanged
 
 logger = logging.getLogger("twinbus.namespace")
 
 LATE_TICK_MS = 5
 """Timers may ring this much late: alarms close together are handled in one go."""
+READS_S = 0.010
+"""What was read from disk is worked on for so long in one turn of the event loop; the last read may take longer."""
 
 
 class Pulse:
@@ -40,13 +43,33 @@ class Pulse:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._is_beating = True
+        self._reads: deque[Report] = deque()
+        self._reads_end_at: float | None = None
 
     def take_report_from_thread(self, report: Report) -> None:
         self._loop.call_soon_threadsafe(self._take_report, report)
 
     def _take_report(self, report: Report) -> None:
-        self._seam.report(report, self._clock())
-        self.settle_down()
+        """At once if it says that something is written. Many reads take their time, and stand in line for that."""
+        is_about_writing = isinstance(report, Committed | CommitFailed | RoomChanged)
+        if is_about_writing or (not self._reads and self._has_time_for_reads()):
+            self._seam.report(report, self._clock())
+            self.settle_down()
+        else:
+            self._reads.append(report)
+
+    def _has_time_for_reads(self) -> bool:
+        if self._reads_end_at is None:
+            self._reads_end_at = self._loop.time() + READS_S
+            self._loop.call_soon(self._next_reads)
+        return self._loop.time() < self._reads_end_at
+
+    def _next_reads(self) -> None:
+        """In the next turn of the loop: go on with those that wait."""
+        self._reads_end_at = None
+        while self._reads and self._has_time_for_reads():
+            self._seam.report(self._reads.popleft(), self._clock())
+            self.settle_down()
 
     def _tick(self) -> None:
         self._timer = None

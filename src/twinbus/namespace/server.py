@@ -65,6 +65,8 @@ logger = logging.getLogger("twinbus.namespace")
 RECOVERY_PAUSE_S = 1.0
 CLOSE_WAIT_S = 2.0
 PORT_PAUSE_S = 1.0
+BEHIND_BYTES = 1024 * 1024
+"""Waiting to be written; above it those who have sent some of it are not heard. About 4,500 small messages."""
 
 
 class NamespaceServer:
@@ -470,6 +472,10 @@ class NamespaceServer:
     @property
     def is_overloaded(self) -> bool:
         return self.seam.unwritten_bytes > self.options.limits.unwritten_bytes
+
+    @property
+    def is_behind(self) -> bool:
+        return self.seam.unwritten_bytes > BEHIND_BYTES
 
     def _relieve(self) -> None:
         """Read again from senders that had to wait."""

@@ -1,72 +1,121 @@
 """Who is heard when: no peer's bytes keep the others waiting.
 
 What a peer sends is heard in steps. A step is done at once while there is time left in this turn of the event loop;
-otherwise its peer stands in line. Those that have not shown who they are have a line of their own, with less time, and
-are never heard at once: however many they are, the others hardly notice.
+otherwise its peer stands in line. Who has taken least of the last seconds comes first: somebody who asks for little
+does not wait for those who ask for much, however many connections they have. Those that have not shown who they are
+have a line of their own, with less time, and are never heard at once: however many they are, the others hardly notice.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
 from typing import Protocol
 
 TURN_S = 0.010
 """Steps of known peers in one turn of the loop; the last one may be longer."""
 STRANGERS_TURN_S = 0.003
+STEP_S = 0.004
+"""One step; what is begun is ended."""
+HALVED_S = 1.0
+"""Of the time that somebody took, half is forgotten after this."""
+
+
+class TimeTaken:
+    """How much of the last seconds somebody has taken."""
+
+    __slots__ = ("_at", "_seconds")
+
+    def __init__(self) -> None:
+        self._seconds = self._at = 0.0
+
+    def add(self, seconds: float, now: float) -> None:
+        self._seconds = self.at(now) + seconds
+        self._at = now
+
+    def at(self, now: float) -> float:
+        return self._seconds * math.pow(0.5, (now - self._at) / HALVED_S)
 
 
 class Speaker(Protocol):
     """Somebody who has something to say."""
 
+    time_taken: TimeTaken
+
     @property
     def is_known(self) -> bool: ...
 
-    def step(self) -> bool:
-        """Hear a part of it; whether there is more."""
+    def step(self, until: float) -> bool:
+        """Hear a part of it, until about that time; whether it is to be heard again."""
 
 
 class Turns:
     def __init__(self, clock: Callable[[], float], call_soon: Callable[[Callable[[], None]], object]) -> None:
         """`clock` in seconds; `call_soon` calls in the next turn of the loop, after everybody was looked at."""
-        self._clock = clock
+        self.clock = clock
         self._call_soon = call_soon
-        self._known: deque[Speaker] = deque()
+        self._known: list[tuple[float, int, Speaker]] = []
+        """A heap: by time taken, then in the order in which they came."""
+        self._numbers = count()
         self._strangers: deque[Speaker] = deque()
         self._ends_at: float | None = None
         """When the time of this turn is over; None: nobody has used any of it."""
 
     def hear(self, speaker: Speaker) -> bool:
         """Let somebody speak who was silent: now, or soon. Whether there is more to come."""
-        if speaker.is_known and not self._known and self._has_time() and not speaker.step():
+        if speaker.is_known and not self._known and self._has_time() and not self._step(speaker):
             return False
-        line = self._known if speaker.is_known else self._strangers
-        line.append(speaker)
-        self._begin_turn()
+        self.line_up(speaker)
         return True
+
+    def line_up(self, speaker: Speaker) -> None:
+        """Let somebody speak soon."""
+        if speaker.is_known:
+            heappush(self._known, (speaker.time_taken.at(self.clock()), next(self._numbers), speaker))
+        else:
+            self._strangers.append(speaker)
+        self._begin_turn()
+
+    def _step(self, speaker: Speaker) -> bool:
+        began = self.clock()
+        has_more = speaker.step(began + STEP_S)
+        ended = self.clock()
+        speaker.time_taken.add(ended - began, ended)
+        return has_more
 
     def _has_time(self) -> bool:
         self._begin_turn()
-        return self._ends_at is not None and self._clock() < self._ends_at
+        return self._ends_at is not None and self.clock() < self._ends_at
 
     def _begin_turn(self) -> None:
         if self._ends_at is None:
-            self._ends_at = self._clock() + TURN_S
+            self._ends_at = self.clock() + TURN_S
             self._call_soon(self._next_turn)
 
     def _next_turn(self) -> None:
         self._ends_at = None
         if self._known or self._strangers:
             self._begin_turn()
-            self._hear_line(self._known, TURN_S)
-            self._hear_line(self._strangers, STRANGERS_TURN_S)
+            self._hear_known()
+            self._hear_strangers()
 
-    def _hear_line(self, line: deque[Speaker], seconds: float) -> None:
-        until = self._clock() + seconds
-        while line:
-            speaker = line.popleft()
-            if speaker.step():
-                # Who has shown who he is meanwhile changes lines.
-                (self._known if speaker.is_known else self._strangers).append(speaker)
-            if self._clock() >= until:
+    def _hear_known(self) -> None:
+        until = self.clock() + TURN_S
+        while self._known:
+            self._hear_one(heappop(self._known)[2])
+            if self.clock() >= until:
                 return
+
+    def _hear_strangers(self) -> None:
+        until = self.clock() + STRANGERS_TURN_S
+        while self._strangers:
+            self._hear_one(self._strangers.popleft())
+            if self.clock() >= until:
+                return
+
+    def _hear_one(self, speaker: Speaker) -> None:
+        if self._step(speaker):
+            self.line_up(speaker)  # who has shown who he is meanwhile changes lines

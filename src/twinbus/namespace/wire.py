@@ -13,12 +13,13 @@ from typing import Protocol
 
 from twinbus.amqp.account import Account
 from twinbus.amqp.connection import Connection
+from twinbus.amqp.events import Event
 from twinbus.amqp.performatives import Error
 from twinbus.namespace.door import Door
 from twinbus.namespace.guest import TLS_ONLY, Guest, UnreadWatch, Voice
 from twinbus.namespace.limits import ServerLimits
 from twinbus.namespace.reception import Reception
-from twinbus.namespace.turns import Turns
+from twinbus.namespace.turns import TimeTaken, Turns
 
 FRAMES_PER_STEP = 256
 """Frames of one peer that are heard before others get their turn."""
@@ -57,6 +58,10 @@ class House(Protocol):
     @property
     def is_overloaded(self) -> bool: ...
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether so much waits to be written that whoever has a part in that does not add to it."""
+
     turns: Turns
 
     def new_connection(self, account: Account, *, takes_passwords: bool) -> Connection: ...
@@ -82,7 +87,10 @@ class Wire(Voice, asyncio.BufferedProtocol):
         self._written = 0
         self._unsent_cost = 0
         self._unheard: list[bytes] = []
+        self._untaken: list[Event] = []
+        """What the engine has heard and the door not yet."""
         self._is_in_line = False
+        self.time_taken = TimeTaken()
 
     # --- called by asyncio ---
 
@@ -103,8 +111,10 @@ class Wire(Voice, asyncio.BufferedProtocol):
     def data_received(self, data: bytes) -> None:
         if self._is_leaving or self._transport.is_closing():
             return
+        has_more = self._has_more
         self._unheard.append(data)
-        if not self._is_in_line:
+        self._guest.account.charge(len(data))
+        if not self._is_in_line and not has_more:
             self._is_in_line = self._house.turns.hear(self)
             self._hold_or_read()
 
@@ -112,28 +122,49 @@ class Wire(Voice, asyncio.BufferedProtocol):
     def is_known(self) -> bool:
         return self._guest.is_known
 
-    def step(self) -> bool:
-        """Hear a part of what the peer has said; whether there is more."""
+    def step(self, until: float) -> bool:
+        """Hear a part of what the peer has said; whether it is to be heard again soon."""
         self._is_in_line = False
         if self._is_leaving or self._is_silent or self._transport.is_closing():
             return False
         now_ms = self._house.clock()
-        data, self._unheard = b"".join(self._unheard), []
-        frames_max = FRAMES_PER_STEP if self.is_known else STRANGER_FRAMES_PER_STEP
-        events = self.connection.receive(data, now_ms, frames_max)
-        if not self._is_open:
-            self._look_for_open()
-        if not self._guest.is_turned_away and not self._guest.must_use_tls:
-            self.door.take(events, now_ms)
+        self._untaken = self._untaken or self._hear(now_ms)
+        if self._guest.is_turned_away or self._guest.must_use_tls:
+            self._untaken = []
+        else:
+            clock = self._house.turns.clock
+            self._untaken = self.door.take(self._untaken, now_ms, lambda: self._is_busy() or clock() >= until)
             if not self._guest.is_known and self.door.is_authenticated:
                 self._guest.admit()
-        self._is_in_line = self.connection.has_more
+        self._is_in_line = self._has_more and not self._is_busy()
         self.flush()
         self._hold_or_read()
         self._set_timer()  # the peer may have asked for keep-alives
         self._guest.make_room()
         self._house.settle_down()
         return self._is_in_line
+
+    def _hear(self, now_ms: int) -> list[Event]:
+        data = self._take_unheard()
+        frames_max = FRAMES_PER_STEP if self.is_known else STRANGER_FRAMES_PER_STEP
+        events = self.connection.receive(data, now_ms, frames_max)
+        if not self._is_open:
+            self._look_for_open()
+        return events
+
+    def _take_unheard(self) -> bytes:
+        data, self._unheard = b"".join(self._unheard), []
+        self._guest.account.release(len(data))
+        return data
+
+    @property
+    def _has_more(self) -> bool:
+        """Whether the peer has said something that was not acted on."""
+        return bool(self._untaken) or bool(self._unheard) or self.connection.has_more
+
+    def _is_busy(self) -> bool:
+        """Whether what the peer said before has to be done first."""
+        return self.door.has_enough_to_do or (self.door.unwritten_bytes > 0 and self._house.is_behind)
 
     def pause_writing(self) -> None:
         self._is_writable = False
@@ -156,7 +187,8 @@ class Wire(Voice, asyncio.BufferedProtocol):
         self._guest.leave()
         self.door.leave(self._house.clock())
         self.connection.forget()
-        self._unheard.clear()
+        self._take_unheard()
+        self._untaken.clear()
         self._house.settle_down()
 
     # --- called by the server ---
@@ -177,7 +209,16 @@ class Wire(Voice, asyncio.BufferedProtocol):
         self._deliver_or_wait()
 
     def read_if_allowed(self) -> None:
+        """Go on with a peer that had to wait, unless it still has to."""
+        self._line_up()
         self._hold_or_read()
+
+    def _line_up(self) -> None:
+        """Have what the peer said heard, soon, unless it has to wait."""
+        must_wait = self._is_in_line or self._is_silent or self._is_leaving or self._is_busy()
+        if self._has_more and not must_wait:
+            self._is_in_line = True
+            self._house.turns.line_up(self)
 
     def stop_reading(self) -> None:
         self._is_stopped = True
@@ -209,8 +250,7 @@ class Wire(Voice, asyncio.BufferedProtocol):
 
     def speak(self) -> None:
         self._is_silent = False
-        if not self._is_in_line and (self._unheard or self.connection.has_more):
-            self._is_in_line = self._house.turns.hear(self)
+        self._line_up()
         self._hold_or_read()
         self.flush()
         self._set_timer()
@@ -251,6 +291,7 @@ class Wire(Voice, asyncio.BufferedProtocol):
             or (self._house.is_overloaded and self.door.unwritten_bytes > 0)
             or (not self._is_writable and self._transport.get_write_buffer_size() > PILE_BYTES)
             or self._is_in_line
+            or self._has_more
             or self._guest.account.is_choked
         )
 
@@ -308,7 +349,11 @@ class Wire(Voice, asyncio.BufferedProtocol):
         if self._is_silent:
             return  # `speak` sets it again
         now_ms = self._house.clock()
-        self.door.take(self.connection.tick(now_ms), now_ms)
+        events = self.connection.tick(now_ms)
+        if self._untaken:
+            self._untaken += events  # in their order
+        else:
+            self.door.take(events, now_ms)
         self.door.close_expired(now_ms)
         self.flush()
         self._house.settle_down()

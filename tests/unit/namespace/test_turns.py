@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from twinbus.namespace.turns import STRANGERS_TURN_S, TURN_S, Turns
+from twinbus.namespace.turns import STRANGERS_TURN_S, TURN_S, TimeTaken, Turns
 
 STEP_S = 0.001
 
@@ -36,8 +36,9 @@ class Talker:
         self.steps_left = steps
         self.is_known = is_known
         self.knows_itself_at: int | None = None
+        self.time_taken = TimeTaken()
 
-    def step(self) -> bool:
+    def step(self, until: float) -> bool:
         self._loop.now += STEP_S
         self.steps_left -= 1
         if self.steps_left == self.knows_itself_at:
@@ -125,3 +126,24 @@ def test_a_stranger_who_shows_who_he_is_changes_lines() -> None:
     for _ in range(5):
         loop.turn()
     assert guest.steps_left == 0
+
+
+def test_who_has_taken_little_time_is_heard_before_those_who_took_much_however_many_they_are() -> None:
+    loop = Loop()
+    talkers = [Talker(loop, 1_000) for _ in range(100)]
+    for talker in talkers:
+        loop.turns.hear(talker)
+    for _ in range(30):
+        loop.turn()
+    modest = Talker(loop, 1)
+    assert loop.turns.hear(modest)
+    loop.turn()
+    assert modest.steps_left == 0
+
+
+def test_time_that_was_taken_is_forgotten() -> None:
+    loop = Loop()
+    taken = TimeTaken()
+    taken.add(1.0, loop.now)
+    assert taken.at(loop.now) == 1.0
+    assert taken.at(loop.now + 10.0) < 0.001

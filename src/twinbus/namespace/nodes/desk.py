@@ -76,6 +76,8 @@ class Desk:
         self._claims = ClaimBook()
         self.is_authenticated = False
         """Whether anything was proved here so far."""
+        self.unanswered = 0
+        """Requests that are not done yet."""
 
     # --- rights ---
 
@@ -134,16 +136,19 @@ class Desk:
         path = managed_entity(address)
 
         def respond(reply: Reply) -> None:
+            self.unanswered -= 1
             self._reception.count_request(command, reply)
             if not ruling.unanswered:
                 response = _told(request, reply)
                 answer = partial(self._respond, session, address, request, response)
                 self._turnstile.later(ruling.delay_ms, now_ms, answer)
 
+        self.unanswered += 1
         try:
             command = self._by_holder(command_for(request, path, self._read_arrival, respond))
             self._ask(command, now_ms)
         except (NamespaceError, AmqpError) as error:
+            self.unanswered -= 1
             self._respond(session, address, request, failure_response(request, error))
 
     def _by_holder(self, command: RequestCommand) -> RequestCommand:
