@@ -26,7 +26,7 @@ from twinbus.namespace.sniff import Language
 logger = logging.getLogger("twinbus.namespace")
 
 BACKLOG = 512
-ACCEPTS_AT_ONCE = 64
+ACCEPTS_AT_ONCE = 16
 """Then others get their turn."""
 TURNED_AWAY_MAX = 64
 """So many at a time are told that there is no room; more are just let go."""
@@ -247,7 +247,9 @@ class Strangers:
         self._count += 1
         if self._count > self._most:
             crowd = max(self._by_address.values(), key=len)
-            next(iter(crowd)).abort()
+            longest = next(iter(crowd))
+            self.forget(longest)  # now: its connection ends later, and until then others come
+            longest.abort()
 
     def forget(self, guest: Guest) -> None:
         crowd = self._by_address.get(guest.address, {})

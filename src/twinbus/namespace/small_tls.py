@@ -21,6 +21,14 @@ class SmallTls(sslproto.SSLProtocol):
     def _set_read_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         super()._set_read_buffer_limits(high or READ_BYTES, low)  # type: ignore[misc] # not in the stubs
 
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Give back what OpenSSL holds now: what is left of the connection may wait for the garbage collector."""
+        super().connection_lost(exc)
+        self._sslobj = None
+        self._incoming = self._outgoing = ssl.MemoryBIO()
+        self._ssl_buffer = bytearray()
+        self._ssl_buffer_view = memoryview(self._ssl_buffer)
+
 
 async def accept_tls(
     sock: socket.socket, protocol: asyncio.Protocol, context: ssl.SSLContext, *, handshake_s: float, shutdown_s: float
@@ -40,6 +48,13 @@ async def accept_tls(
     transport, _ = await loop.connect_accepted_socket(lambda: tls, sock)
     try:
         await shaken
+    except OSError as error:
+        transport.close()
+        problem = str(error)
+        error.__traceback__ = error.__context__ = None  # in their frames is all that was used to shake hands
     except BaseException:
         transport.close()
         raise
+    else:
+        return
+    raise OSError(problem)
