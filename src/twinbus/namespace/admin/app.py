@@ -23,7 +23,8 @@ from twinbus.namespace.operations import Operation, Right
 
 logger = logging.getLogger("twinbus.namespace")
 
-BODY_BYTES_MAX = 1024 * 1024
+BODY_BYTES_MAX = 256 * 1024
+"""No description of an entity is nearly as long, and a longer one would take longer to read than others should wait."""
 ANSWER_WAIT_S = 60.0
 API_VERSION = "2021-05"
 

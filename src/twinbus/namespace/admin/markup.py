@@ -1,7 +1,7 @@
 """XML, in and out.
 
 In: with bounds, and without anything a document could make grow. Declarations of types and entities are refused
-where they begin, so nothing is ever expanded. Out: text by hand, because one official client depends on where
+before anything is read, so nothing is ever expanded. Out: text by hand, because one official client depends on where
 namespaces are declared and with which prefix.
 """
 
@@ -19,6 +19,7 @@ INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
 
 DEPTH_MAX = 16
 ELEMENTS_MAX = 2_000
+_DOCTYPE = b"<!DOCTYPE"
 
 
 class _Guard:
@@ -27,9 +28,6 @@ class _Guard:
     def __init__(self) -> None:
         self._builder = TreeBuilder()
         self._depth = self._count = 0
-
-    def doctype(self, name: str, public_id: str | None, system_id: str | None) -> None:
-        raise ArgumentError("the document must not have a DOCTYPE")
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         self._depth += 1
@@ -53,6 +51,11 @@ class _Guard:
 
 def read_document(body: bytes) -> Element:
     """The root of a document; raises `ArgumentError` if it is none or goes beyond the bounds."""
+    if b"\0" in body:
+        raise ArgumentError("the body is not a well-formed XML document in UTF-8")
+    if _DOCTYPE in body:
+        # Every encoding that is left writes it so. The parser would tell of it, and expand its entities all the same.
+        raise ArgumentError("the document must not have a DOCTYPE")
     parser = XMLParser(target=_Guard())  # noqa: S314
     try:
         parser.feed(body)

@@ -6,7 +6,6 @@ A condition answers True, False or None (unknown); a value is None if it is unkn
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from re import Pattern
 from typing import TypeAlias, assert_never
 from uuid import UUID
 
@@ -14,7 +13,7 @@ from twinbus.amqp.values import Value
 from twinbus.namespace.sql.failures import FilterError, SqlError
 from twinbus.namespace.sql.kinds import FLOATS, INTEGERS, Kind, kind_of, parameter_value
 from twinbus.namespace.sql.operators import COMPARISONS, calculate, compare, signed
-from twinbus.namespace.sql.patterns import like
+from twinbus.namespace.sql.patterns import Likeness, like
 from twinbus.namespace.sql.readings import Reading, look_up, look_up_by_value, read_user, readable
 from twinbus.namespace.sql.syntax import (
     And,
@@ -120,7 +119,7 @@ class Compiler:
         def likeness(view: MessageView) -> bool | None:
             value = left(view)
             if known is not None and type(value) is str:
-                return (known.match(value) is not None) is not negated
+                return known.matches(value) is not negated
             operands = (value, pattern(view)) if escape is None else (value, pattern(view), escape(view))
             if None in operands:
                 return None
@@ -131,7 +130,7 @@ class Compiler:
 
         return likeness
 
-    def _known_pattern(self, node: Like) -> Pattern[str] | None:
+    def _known_pattern(self, node: Like) -> Likeness | None:
         """The pattern, if no message decides it; one that is wrong whatever the message is refused at once."""
         pattern, escape = self._known(node.pattern), None if node.escape is None else self._known(node.escape)
         try:
@@ -296,7 +295,7 @@ def _is_like(value: Value, pattern: Value, escape: Value = None) -> bool:
     for operand in (value, pattern) if escape is None else (value, pattern, escape):
         if kind_of(operand) is not Kind.TEXT:
             raise FilterError(f"LIKE is for texts, not {kind_of(operand)}")
-    return like(str(pattern), None if escape is None else str(escape)).match(value) is not None
+    return like(str(pattern), None if escape is None else str(escape)).matches(str(value))
 
 
 def _decided(comparison: Answer) -> Answer:

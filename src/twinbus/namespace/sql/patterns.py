@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 from typing import Final
 
@@ -11,48 +10,92 @@ from twinbus.namespace.sql.failures import FilterError
 PATTERN_LENGTH: Final = 1024
 """Characters of a pattern; one written in a rule is always shorter."""
 
-_ANY, _ONE = object(), object()
+Piece = tuple[str | None, ...]
+"""What stands between two `%`, character by character; None: any one."""
+
+
+class Likeness:
+    """A pattern, to be asked about texts.
+
+    What follows a `%` is searched for once and never given up again: leftmost is always good enough. The time it takes
+    grows with the text, not with the text and the pattern: rules are written by one, texts by another, and the
+    namespace serves all the others meanwhile.
+    """
+
+    def __init__(self, pieces: list[Piece]) -> None:
+        self._first = pieces[0]
+        self._searched = [_Search(piece) for piece in pieces[1:-1] if piece]
+        self._last = pieces[-1] if len(pieces) > 1 else None
+
+    def matches(self, text: str) -> bool:
+        if self._last is None:
+            return len(text) == len(self._first) and _stands_at(self._first, text, 0)
+        if not _stands_at(self._first, text, 0):
+            return False
+        at = len(self._first)
+        for search in self._searched:
+            end = search.end(text, at)
+            if end is None:
+                return False
+            at = end
+        start = len(text) - len(self._last)
+        return start >= at and _stands_at(self._last, text, start)
+
+
+class _Search:
+    """Looks for a piece from a place on. One with `_` inside is looked for at all places at once, a bit for each."""
+
+    def __init__(self, piece: Piece) -> None:
+        self._text = "".join([each for each in piece if each is not None])
+        self._is_plain = len(self._text) == len(piece)
+        self._goal = 1 << (len(piece) - 1)
+        self._anything = sum([1 << place for place, each in enumerate(piece) if each is None])
+        self._places = dict.fromkeys(self._text, self._anything)
+        for place, each in enumerate(piece):
+            if each is not None:
+                self._places[each] |= 1 << place
+
+    def end(self, text: str, start: int) -> int | None:
+        """Where the first such piece ends; None: there is none."""
+        if self._is_plain:
+            found = text.find(self._text, start)
+            return None if found < 0 else found + len(self._text)
+        begun, places, anything = 0, self._places, self._anything
+        for at in range(start, len(text)):
+            begun = (begun << 1 | 1) & places.get(text[at], anything)
+            if begun & self._goal:
+                return at + 1
+        return None
 
 
 @lru_cache(maxsize=512)
-def like(pattern: str, escape: str | None) -> re.Pattern[str]:
-    """The pattern, to be given texts with `.match`; raises `FilterError` if it is none.
-
-    What follows a `%` is searched for once and never given up again (an atomic group): leftmost is always good
-    enough, and going back would let a pattern of many `%` keep the namespace busy for hours.
-    """
+def like(pattern: str, escape: str | None) -> Likeness:
+    """What a pattern means; raises `FilterError` if it is none."""
     if len(pattern) > PATTERN_LENGTH:
         raise FilterError(f"a pattern is longer than {PATTERN_LENGTH} characters")
     if escape is not None and len(escape) != 1:
         raise FilterError("the escape character must be one character")
-    first, *others = _pieces(pattern, escape)
-    if not others:
-        return re.compile(rf"{first}\Z", re.DOTALL)
-    *middle, last = others
-    searched = "".join(f"(?>.*?{piece})" for piece in middle if piece)
-    return re.compile(rf"{first}{searched}.*{last}\Z", re.DOTALL)
+    return Likeness(_pieces(pattern, escape))
 
 
-def _pieces(pattern: str, escape: str | None) -> list[str]:
-    """The expressions between the `%`."""
-    pieces = [""]
-    for token in _tokens(pattern, escape):
-        if token is _ANY:
-            pieces.append("")
-        else:
-            pieces[-1] += "." if token is _ONE else re.escape(str(token))
-    return pieces
-
-
-def _tokens(pattern: str, escape: str | None) -> list[object]:
-    tokens: list[object] = []
+def _pieces(pattern: str, escape: str | None) -> list[Piece]:
+    """What stands between the `%`."""
+    pieces: list[list[str | None]] = [[]]
     characters = iter(pattern)
     for character in characters:
         if character == escape:
             escaped = next(characters, None)
             if escaped is None:
                 raise FilterError("a pattern ends with its escape character")
-            tokens.append(escaped)
+            pieces[-1].append(escaped)
+        elif character == "%":
+            pieces.append([])
         else:
-            tokens.append({"%": _ANY, "_": _ONE}.get(character, character))
-    return tokens
+            pieces[-1].append(None if character == "_" else character)
+    return [tuple(piece) for piece in pieces]
+
+
+def _stands_at(piece: Piece, text: str, start: int) -> bool:
+    if start + len(piece) > len(text):
+        return False
+    return all(each is None or text[start + place] == each for place, each in enumerate(piece))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from dataclasses import fields
 from datetime import datetime
@@ -441,6 +442,8 @@ BOMB = b'<!DOCTYPE a [<!ENTITY x "lol"><!ENTITY y "&x;&x;&x;&x;&x;&x;&x;&x;&x;&x
         (b'<?xml version="1.0" encoding="shift-jis"?><a/>', "well-formed"),
         (b"<a>&undefined;</a>", "well-formed"),
         (BOMB, "DOCTYPE"),
+        (BOMB.decode().encode("utf-16"), "UTF-8"),
+        (b'<?xml version="1.0" encoding="iso-8859-1"?>' + BOMB, "DOCTYPE"),
         (b'<!DOCTYPE a SYSTEM "file:///etc/passwd"><a/>', "DOCTYPE"),
         (b"<a>" * 100_000, "deeper than 16"),
         (b"<a>" + b"<b/>" * 10_000 + b"</a>", "more than 2000"),
@@ -452,6 +455,14 @@ BOMB = b'<!DOCTYPE a [<!ENTITY x "lol"><!ENTITY y "&x;&x;&x;&x;&x;&x;&x;&x;&x;&x
 )
 def test_what_is_no_description_of_a_queue_is_refused(body: bytes, what: str) -> None:
     assert what in refusal(body)
+
+
+def test_entities_in_entities_are_not_expanded_before_they_are_refused() -> None:
+    entities = b"".join(b'<!ENTITY e%d "%b">' % (level + 1, b"&e%d;" % level * 10) for level in range(9))
+    bomb = b'<!DOCTYPE x [<!ENTITY e0 "x">' + entities + b"]><x>&e9;</x>"
+    begun = time.thread_time()
+    assert "DOCTYPE" in refusal(bomb)
+    assert time.thread_time() - begun < 0.02
 
 
 @given(st.binary(max_size=200))
