@@ -17,7 +17,7 @@ from twinbus.amqp.sasl import PLAIN, ClientSasl
 from twinbus.amqp.sections import encode_message
 from twinbus.connection_string import ConnectionString
 
-PAUSE_S = 0.01
+PAUSE_S = 0.005
 WAIT_S = 60.0
 MESSAGE = encode_message(data=b"x" * 100)
 

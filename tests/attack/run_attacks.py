@@ -1,6 +1,6 @@
 """All attacks, one after the other, and a table of what became of the namespace: `make attack`.
 
-    python tests/attack/run_attacks.py [--seconds 10] [--only NAME ...] [--write docs/security.md]
+    python tests/attack/run_attacks.py [--seconds 4] [--only NAME ...] [--write docs/security.md]
 
 Ends with 1 if an attack passed a bound. With `--write`, the table replaces the one in that page.
 """
@@ -8,36 +8,36 @@ Ends with 1 if an attack passed a bound. With `--write`, the table replaces the 
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
-import tempfile
+import time
 from pathlib import Path
 
-from attacks import ATTACKS, QUEUE, Attack
-from served import Served
-from target import NEIGHBOURS_QUEUE, Outcome, Target
+from attacks import ATTACKS
+from catalogue import Attack
+from target import Outcome, Target, served_for
 
-SECONDS = 10.0
+SECONDS = 4.0
 BEGIN, END = "<!-- attacks: written by make attack -->", "<!-- attacks: end -->"
 HEADER = (
-    "| attack | who | memory | after it | p99 of a neighbour | its longest wait | p99 without an attack |\n"
-    "|---|---|---|---|---|---|---|"
+    "| attack | who | it sent | memory | after it | p99 of a neighbour | its longest wait | p99 without an attack |\n"
+    "|---|---|---|---|---|---|---|---|"
 )
 
 
 def run(attack: Attack, seconds: float) -> Outcome:
     """One attack on a namespace of its own."""
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        Served("attacked", Path(folder), "--queue", QUEUE, "--queue", NEIGHBOURS_QUEUE) as served,
-    ):
-        return Target(served).under(attack.name, seconds)
+    with served_for(attack) as served:
+        return Target(served).under(seconds, attack)
 
 
 def row(attack: Attack, found: Outcome) -> str:
-    who = "with a key" if attack.has_key else "stranger"
+    who = f"with `{attack.right}`" if attack.right else "stranger"
+    connections = f"{found.connections:,} connection{'s' if found.connections != 1 else ''}"
     cells = (
         attack.does,
         who,
+        f"{found.sent_bytes / 2**20:.1f} MiB on {connections}",
         f"{found.grown_bytes / 2**20:.0f} MiB",
         f"{found.left_bytes / 2**20:.0f} MiB",
         *(f"{1000 * seconds:.0f} ms" for seconds in (found.p99_s, found.longest_s, found.calm_p99_s)),
@@ -56,22 +56,32 @@ def put_into(page: str, table: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="how long each attack goes on")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="how long each goes on, unless it needs more")
     parser.add_argument("--only", nargs="*", choices=ATTACKS, default=list(ATTACKS), help="some of them")
     parser.add_argument("--write", type=Path, help="the page whose table is replaced")
     asked = parser.parse_args()
-    rows, is_over = [HEADER], False
-    say(HEADER)
-    for name in asked.only:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no process is left behind
+    rows, over, began = [HEADER], [], time.monotonic()
+    for number, name in enumerate(asked.only, 1):
         found = run(ATTACKS[name], asked.seconds)
         rows.append(row(ATTACKS[name], found))
-        say(rows[-1])
+        say(f"{number}/{len(asked.only)} {time.monotonic() - began:.0f} s {name}: {told(found)}")
         for problem in found.problems():
-            is_over = True
-            say(f"{name}: {problem}")
+            over.append(name)
+            say(f"  {name}: {problem}")
     if asked.write is not None:
         asked.write.write_text(put_into(asked.write.read_text(encoding="utf-8"), "\n".join(rows)), encoding="utf-8")
-    sys.exit(1 if is_over else 0)
+    verdict = f"a bound was passed by {', '.join(dict.fromkeys(over))}" if over else "all within bounds"
+    say(f"{len(asked.only)} attacks, {verdict}")
+    sys.exit(1 if over else 0)
+
+
+def told(found: Outcome) -> str:
+    """One line for the terminal."""
+    return (
+        f"{found.grown_bytes / 2**20:.0f} MiB, after it {found.left_bytes / 2**20:.0f} MiB; a neighbour waited"
+        f" {1000 * found.p99_s:.0f} ms (p99), at most {1000 * found.longest_s:.0f} ms, {len(found.waits)} times"
+    )
 
 
 def say(line: str) -> None:

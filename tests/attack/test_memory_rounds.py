@@ -11,7 +11,7 @@ from served import Served
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from attacks import QUEUE, ROOM, with_key
+from catalogue import QUEUE, ROOM, with_key
 
 from twinbus import control_client
 from twinbus.amqp.performatives import Transfer
