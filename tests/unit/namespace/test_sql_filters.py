@@ -6,6 +6,7 @@ import re
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest.mock import patch
 from uuid import UUID
 
 import pytest
@@ -14,7 +15,7 @@ from hypothesis.strategies import text
 from message_on_paper import MessageOnPaper
 
 from twinbus.amqp.values import Described, Float32, Int, Long, Symbol, Timestamp, ULong
-from twinbus.namespace.sql import FilterError, SqlError, compile_filter
+from twinbus.namespace.sql import FilterError, SqlError, compile_filter, patterns
 from twinbus.namespace.sql.patterns import like
 
 NOON = int(datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp() * 1000)
@@ -276,10 +277,13 @@ def test_no_pattern_is_slow_whatever_the_text(pattern: str) -> None:
     assert min(took) < 0.003
 
 
+@pytest.mark.parametrize("short", [0, 128])
 @given(pattern=text("ab_%", max_size=8), asked=text("ab", max_size=8))
-def test_like_means_what_an_expression_with_dots_and_stars_means(pattern: str, asked: str) -> None:
+def test_like_means_what_an_expression_with_dots_and_stars_means(short: int, pattern: str, asked: str) -> None:
     expression = pattern.replace("_", ".").replace("%", ".*")
-    assert like(pattern, None).matches(asked) is (re.fullmatch(expression, asked) is not None)
+    like.cache_clear()
+    with patch.object(patterns, "SHORT_PIECE", short):
+        assert like(pattern, None).matches(asked) is (re.fullmatch(expression, asked) is not None)
 
 
 def test_property_finds_a_property_by_a_name_that_is_made() -> None:

@@ -114,7 +114,7 @@ class Compiler:
         if known is None:
             self.other_patterns += 1
         else:
-            self.known_patterns.append(len(known.pattern))
+            self.known_patterns.append(known.length)
 
         def likeness(view: MessageView) -> bool | None:
             value = left(view)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import Final
 
@@ -23,6 +24,8 @@ class Likeness:
     """
 
     def __init__(self, pieces: list[Piece]) -> None:
+        self.length = sum(map(len, pieces)) + len(pieces) - 1
+        """Of the pattern, in characters."""
         self._first = pieces[0]
         self._searched = [_Search(piece) for piece in pieces[1:-1] if piece]
         self._last = pieces[-1] if len(pieces) > 1 else None
@@ -42,12 +45,18 @@ class Likeness:
         return start >= at and _stands_at(self._last, text, start)
 
 
+SHORT_PIECE: Final = 128
+"""Up to here it is quicker to try one place of the text after the other."""
+
+
 class _Search:
-    """Looks for a piece from a place on. One with `_` inside is looked for at all places at once, a bit for each."""
+    """Looks for a piece from a place on. A long one with `_` is looked for at all places at once, a bit for each."""
 
     def __init__(self, piece: Piece) -> None:
         self._text = "".join([each for each in piece if each is not None])
         self._is_plain = len(self._text) == len(piece)
+        expression = "".join(["." if each is None else re.escape(each) for each in piece])
+        self._expression = re.compile(expression, re.DOTALL) if len(piece) <= SHORT_PIECE else None
         self._goal = 1 << (len(piece) - 1)
         self._anything = sum([1 << place for place, each in enumerate(piece) if each is None])
         self._places = dict.fromkeys(self._text, self._anything)
@@ -60,6 +69,9 @@ class _Search:
         if self._is_plain:
             found = text.find(self._text, start)
             return None if found < 0 else found + len(self._text)
+        if self._expression is not None:
+            match = self._expression.search(text, start)
+            return None if match is None else match.end()
         begun, places, anything = 0, self._places, self._anything
         for at in range(start, len(text)):
             begun = (begun << 1 | 1) & places.get(text[at], anything)
