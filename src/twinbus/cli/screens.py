@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from twinbus.cli.homecoming import AFTER_CANARY
@@ -161,7 +162,7 @@ class PlainLines(Quiet):
         self._standstill = Standstill(self.progress_s)
 
     def show(self, progress: Progress) -> None:
-        news = _news(progress)
+        news = _news(replace(progress, backlog=None))  # a look into the backlog is not on the line
         if not self._shown:  # the first look is of what there is, not of what was done
             self._shown_s, self._shown = progress.seconds, news
         since_s = progress.seconds - self._shown_s

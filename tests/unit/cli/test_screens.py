@@ -11,6 +11,7 @@ from idle_progress import IDLE
 
 from twinbus.cli.screens import JsonLines, PlainLines, alert_line
 from twinbus.syphon import Alert, Progress
+from twinbus.syphon.backlog_look import BacklogLook
 from twinbus.syphon.progress import DestinationProgress
 
 
@@ -49,7 +50,8 @@ def test_in_a_pipe_progress_is_a_plain_line_every_ten_seconds_at_most(capsys: py
 def test_in_a_pipe_an_idle_service_writes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     lines = PlainLines()
     for second in range(3_600):
-        lines.show(replace(IDLE, seconds=float(second)))
+        look = BacklogLook(float(second // 25), 0, 0, 0, None)  # has found the same again
+        lines.show(replace(IDLE, seconds=float(second), backlog=look))
     assert capsys.readouterr() == ("", "")
 
 
