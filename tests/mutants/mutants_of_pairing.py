@@ -261,4 +261,12 @@ PAIRING = (
         "an entity whose management fails is said to give out no messages",
         "test_an_entity_fails_in_three_ways_that_are_told_apart",
     ),
+    Mutant(
+        "X7",
+        "syphon/syphon.py",
+        "(not self.pump.is_idle or self._is_any_resting() or self.queues.shut)",
+        "(not self.pump.is_idle or self.queues.shut)",
+        "a syphon says that nothing is left although it has given messages back",
+        "test_nobody_says_that_nothing_is_left_while_an_entity_is_down",
+    ),
 )
