@@ -94,6 +94,22 @@ SERVICE = (
         "test_a_partitioned_entity_has_a_higher_threshold",
     ),
     Mutant(
+        "S1",
+        "namespace/intake.py",
+        "if len(reading.arrivals) < len(reading.messages):",
+        "if False:",
+        "of a large batch only the first part is stored",
+        "test_a_large_batch_is_read_in_parts_and_stored_whole",
+    ),
+    Mutant(
+        "S1",
+        "namespace/turns.py",
+        "(speaker.time_taken.at(self.clock()), next(self._numbers), speaker)",
+        "(0.0, next(self._numbers), speaker)",
+        "who asks for little waits for all who ask for much",
+        "test_who_has_taken_little_time_is_heard_before_those_who_took_much_however_many_they_are",
+    ),
+    Mutant(
         "S4",
         "namespace/intake.py",
         "return arrival._replace(due_at_ms=max(arrival.due_at_ms or 0, until_ms))",
