@@ -134,7 +134,12 @@ def deaf_receivers(connection_string: str, until: float) -> None:
             wait(until, 2.0)
 
 
-@attack("receives 150 MB of messages under locks and settles none", right="Listen", prepare=many_large)
+@attack(
+    "receives 150 MB of messages under locks on 10 connections and settles none",
+    right="Listen",
+    prepare=many_large,
+    memory_mb=MANY_PEERS_MB,
+)
 def locks_everything(connection_string: str, until: float) -> None:
     for _ in again(until):
         with until_hung_up() as stack:

@@ -55,7 +55,7 @@ from twinbus.namespace.turnstile import Turnstile
 REQUEST_CREDIT = 100
 REQUEST_ELEMENTS, TOKEN_ELEMENTS = 20_000, 100
 """Values that a request may consist of; a thousand messages to be scheduled are about 11,000."""
-REQUESTS_AT_ONCE = 8
+REQUESTS_AT_ONCE = 4
 """Of one peer; the next one is heard when one of them is answered."""
 MESSAGES_AT_ONCE, BYTES_AT_ONCE = 4_500, 1024 * 1024
 """Of one peer that are not written yet; then it is heard again when some are."""

@@ -20,7 +20,7 @@ logger = logging.getLogger("twinbus.namespace")
 
 LATE_TICK_MS = 5
 """Timers may ring this much late: alarms close together are handled in one go."""
-READS_S = 0.010
+READS_S = 0.004
 """What was read from disk is worked on for so long in one turn of the event loop; the last read may take longer."""
 
 

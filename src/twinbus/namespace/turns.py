@@ -15,10 +15,10 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Protocol
 
-TURN_S = 0.010
+TURN_S = 0.004
 """Steps of known peers in one turn of the loop; the last one may be longer."""
-STRANGERS_TURN_S = 0.003
-STEP_S = 0.004
+STRANGERS_TURN_S = 0.002
+STEP_S = 0.002
 """One step; what is begun is ended."""
 HALVED_S = 1.0
 """Of the time that somebody took, half is forgotten after this."""

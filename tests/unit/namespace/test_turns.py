@@ -123,7 +123,7 @@ def test_a_stranger_who_shows_who_he_is_changes_lines() -> None:
     loop.turns.hear(guest)
     while not guest.is_known:
         loop.turn()
-    for _ in range(5):
+    for _ in range(10):
         loop.turn()
     assert guest.steps_left == 0
 
