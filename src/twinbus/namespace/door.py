@@ -82,7 +82,7 @@ class Door:
         self.flush = flush
         self._turnstile = Turnstile(reception.faults, reception.postponed, hang_up, reception.note_busy)
         self._intake = Intake(reception, self._turnstile, self._note_change)
-        self._outlet = Outlet(reception, self._turnstile, self._note_change)
+        self._outlet = Outlet(reception, self._turnstile, self._note_change, flush)
         self._desk = Desk(
             reception,
             self._turnstile,

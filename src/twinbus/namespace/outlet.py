@@ -21,13 +21,27 @@ from twinbus.namespace.reception import Reception
 from twinbus.namespace.replies import Delivery, Drained, ReceiverLost, Refused, Settled
 from twinbus.namespace.turnstile import Turnstile
 
+BYTES_AT_ONCE = 1024 * 1024
+"""Delivered before it is looked whether the peer takes them: its receivers can be many, each with much to get."""
+
 
 class Outlet:
-    def __init__(self, reception: Reception, turnstile: Turnstile, note_change: Callable[[], None]) -> None:
-        """`note_change` is called when there is something to send to the peer."""
+    def __init__(
+        self,
+        reception: Reception,
+        turnstile: Turnstile,
+        note_change: Callable[[], None],
+        flush: Callable[[], None],
+    ) -> None:
+        """`note_change` is called when there is something to send to the peer; `flush` sends it at once.
+
+        If the peer does not keep up, `flush` leads to a call of `block`.
+        """
         self._reception = reception
         self._turnstile = turnstile
         self._note_change = note_change
+        self._flush = flush
+        self._unflushed = 0
         self._links: dict[int, SendingLink] = {}
         self._holders: dict[tuple[str, str | None], int] = {}
         """Receivers by entity and session."""
@@ -77,9 +91,14 @@ class Outlet:
             self._reception.ask(PauseReceiver(receiver), now_ms)
 
     def unblock(self, now_ms: int) -> None:
+        """Deliver again, until the peer does not keep up again: then the others come first the next time."""
         self._is_blocked = False
         for receiver in list(self._links):
-            self._resume(receiver, now_ms)
+            if self._is_blocked:
+                return
+            if receiver in self._links:
+                self._links[receiver] = self._links.pop(receiver)  # now the last
+                self._resume(receiver, now_ms)
 
     def _resume(self, receiver: int, now_ms: int) -> None:
         if not self._is_blocked and receiver not in self._silenced:
@@ -167,6 +186,10 @@ class Outlet:
                 payload = outgoing(row, token, until_ms)
                 self._reception.meter.count(Metered.DELIVERY, link.context.entity, len(payload))
                 link.send(payload, tag=token or b"", settled=token is None)
+                self._unflushed += len(payload)
+                if self._unflushed > BYTES_AT_ONCE:
+                    self._unflushed = 0
+                    self._flush()
             case Drained():
                 link.drained()
             case ReceiverLost(error=error):

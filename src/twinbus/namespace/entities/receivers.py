@@ -9,6 +9,9 @@ from twinbus.namespace.commands import ReceiveMode
 LENT_BYTES_MAX = 32 * 1024 * 1024
 """A receiver that has so much and has not settled it gets no more, whatever its credit: loans are kept in memory."""
 
+DELETED_BYTES_MAX = 1024 * 1024
+"""The same while what it has is being deleted: a connection with very many receivers gets all of it at once."""
+
 
 class Receiver:
     """One reader with its credit, counted from its opening so that a late grant cannot give credit twice."""
@@ -43,7 +46,8 @@ class Receivers:
         self._line: deque[Receiver] = deque()
 
     def add(self, receiver: Receiver) -> None:
-        receiver.room_bytes = self._lent_bytes_max
+        is_deleting = receiver.mode is ReceiveMode.RECEIVE_AND_DELETE
+        receiver.room_bytes = min(self._lent_bytes_max, DELETED_BYTES_MAX) if is_deleting else self._lent_bytes_max
         self.all[receiver.name] = receiver
 
     def remove(self, name: int) -> None:
