@@ -249,6 +249,14 @@ SERVICE = (
     ),
     Mutant(
         "S9",
+        "namespace/entities/loans.py",
+        "self.held_bytes += LOAN_COST + len(row.payload)",
+        "self.held_bytes += 0",
+        "receivers that come and go have a whole queue in memory",
+        "test_all_receivers_of_a_queue_together_hold_a_bounded_part_of_it_also_if_they_leave",
+    ),
+    Mutant(
+        "S9",
         "namespace/limits.py",
         "batch_messages_max: int = 4_500",
         "batch_messages_max: int = 4_501",

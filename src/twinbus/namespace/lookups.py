@@ -210,6 +210,9 @@ def _lend_deferred(command: ReceiveDeferred, queue: Queue, rows: list[MessageRow
     _check_all_found(command.sequences, free, "deferred, or are locked by another receiver")
     if sum([len(row.payload) for row in free]) > DEFERRED_BYTES_MAX:
         raise ArgumentError(f"these messages have more than {DEFERRED_BYTES_MAX} bytes: ask for fewer at a time")
+    if command.mode is ReceiveMode.PEEK_LOCK and not queue.may_lend:
+        text = f"receivers of '{queue.row.path}' hold {queue.loans.held_bytes} bytes under lock"
+        raise ServerBusy(f"{text}: settle some of it, then try again")
     found: list[LentRow] = []
     for row in free:
         if command.mode is ReceiveMode.RECEIVE_AND_DELETE:

@@ -15,6 +15,7 @@ from twinbus.errors import (
     NotAllowed,
     OperationTimedOut,
     QuotaExceeded,
+    ServerBusy,
     SessionCannotBeLocked,
     SessionLockLost,
     StoreUnavailable,
@@ -220,6 +221,9 @@ class Answers:
                 check(self._accounts.holder(home, name, self._now()) is None, "a lock that holds was not renewed")
             case ReceiveDeferred(session_id=name), SessionLockLost() if home is not None:
                 check(self._accounts.holder(home, name, self._now()) is None, "a session was not recognised")
+            case ReceiveDeferred(), ServerBusy() if home is not None:
+                locked = [each for each in self._accounts.of(home) if each.lock is not None]
+                check(locked != [], "a deferred message was not lent though nobody holds any")
             case RenewLocks(tokens=tokens), LockLost():
                 check(len(question.tokens) < len(set(tokens)), "a lock that holds was not renewed")
             case CancelScheduled(), MessageNotFound():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from twinbus.namespace.commands import AcceptSession
+from twinbus.namespace.entities.loans import LOAN_COST
 from twinbus.namespace.entities.queue import Queue
 from twinbus.namespace.entities.session_queue import SessionQueue
 from twinbus.namespace.entities.shelf import Shelf
@@ -25,13 +26,16 @@ def check_rest(machine: NamespaceMachine, accounts: Accounts, disk: Disk, limits
         if isinstance(entity, Queue):
             _check_bounds(entity, accounts, limits)
             _check_room(entity, accounts, limits, now_ms)
+            _check_loans(entity)
             _check_swept(rows, accounts.homes[entity.row.path.removesuffix(DEAD_LETTER_SUFFIX)], accounts, now_ms)
     for reader in accounts.open_readers():
         check(not reader.is_draining, f"receiver {reader.name} waits for its drain")
         if reader.is_waiting:
             _check_worth_waiting(reader, accounts, disk, now_ms)
         elif reader.is_hungry and accounts.held_bytes(reader.name, now_ms) < limits.lent_bytes_max:
-            _check_fed(reader, accounts, disk, now_ms)
+            queues = [each for each in machine.registry.all() if each.row.path == reader.path]
+            if all(isinstance(queue, Queue) and queue.may_lend for queue in queues):
+                _check_fed(reader, accounts, disk, now_ms)
 
 
 def _may_wait(question: Question, accounts: Accounts) -> bool:
@@ -76,6 +80,13 @@ def _check_room(queue: Queue, accounts: Accounts, limits: WindowLimits, now_ms: 
         held = limits.lent_bytes_max - receiver.room_bytes
         seen = accounts.held_bytes(receiver.name, now_ms)
         check(held == seen, f"receiver {receiver.name} holds {seen} bytes, and {held} are counted")
+
+
+def _check_loans(queue: Queue) -> None:
+    """What loans take is counted for as long as there are loans."""
+    least = LOAN_COST * len(queue.loans)
+    counted = queue.loans.held_bytes
+    check(counted >= least and (least > 0 or counted == 0), f"'{queue.row.path}' counts {counted} bytes of loans")
 
 
 def _check_swept(rows: tuple[MessageRow, ...], home: Home, accounts: Accounts, now_ms: int) -> None:

@@ -75,6 +75,7 @@ class World(Surroundings):
             rows_max=self._random.choice((1, 3, 3, 50)),
             bytes_max=self._random.choice((100, 1_000, 1_000_000)),
             lent_bytes_max=self._random.choice((100, 1_000, 1_000_000)),
+            loans_bytes_max=self._random.choice((3_000, 1_000_000, 1_000_000)),
         )
 
     def _boot(self) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from namespace_bench import SECOND_MS, Bench, arrival, names
+from namespace_bench import QUEUE, SECOND_MS, Bench, arrival, names
 
+from twinbus.errors import ServerBusy
 from twinbus.namespace.commands import (
     Abandon,
     CloseReceiver,
@@ -13,14 +14,17 @@ from twinbus.namespace.commands import (
     Defer,
     Grant,
     PauseReceiver,
+    ReceiveDeferred,
+    ReceiveMode,
     Release,
     ResumeReceiver,
     Verdict,
 )
+from twinbus.namespace.entities.loans import LOAN_COST
 from twinbus.namespace.entities.receivers import LENT_BYTES_MAX
 from twinbus.namespace.entities.settings import QueueSettings
 from twinbus.namespace.entities.window import WindowLimits
-from twinbus.namespace.replies import Delivery, Drained
+from twinbus.namespace.replies import Delivery, Drained, Refused
 
 BODY = 1_000
 LOCK_MS = 10 * SECOND_MS
@@ -141,3 +145,37 @@ def test_a_receiver_holds_32_mib_unless_told_otherwise() -> None:
     for _ in range(36):
         bench.send(arrival("m", body=bytes(1024 * 1024)))
     assert len(open_and_take(bench)) == 32
+
+
+def test_all_receivers_of_a_queue_together_hold_a_bounded_part_of_it_also_if_they_leave() -> None:
+    """Locks stay when a receiver leaves: one that comes again and again must not have the whole queue in memory."""
+    cost = LOAN_COST + BODY
+    bench = Bench(QueueSettings(lock_ms=LOCK_MS), WindowLimits(loans_bytes_max=5 * cost))
+    for number in range(20):
+        bench.send(arrival(f"m{number}", body=bytes(BODY)))
+    lent: list[Delivery] = []
+    for receiver in range(1, 10):
+        lent += open_and_take(bench, receiver, credit=2)
+        bench.do(CloseReceiver(receiver))
+    held = bench.queue.loans.held_bytes
+    assert 5 * cost <= held < 7 * cost
+    assert open_and_take(bench, 10) == []
+    bench.settle(Complete(), *lent[:2])
+    assert len(bench.deliveries()) >= 1, "as soon as something is settled"
+    bench.pass_time(LOCK_MS)
+    assert len(bench.deliveries()) >= 3, "as soon as locks end"
+
+
+def test_deferred_messages_are_not_lent_while_receivers_hold_all_they_may() -> None:
+    bench = Bench(QueueSettings(lock_ms=LOCK_MS), WindowLimits(loans_bytes_max=2 * LOAN_COST))
+    bench.send("m0", "m1", "m2")
+    (first, *_) = open_and_take(bench, credit=1)
+    bench.settle(Defer(), first)
+    bench.do(Grant(1, 3))
+    lent = bench.deliveries()
+    assert len(lent) == 2
+    refused = bench.ask(ReceiveDeferred(QUEUE, (first.row.sequence,), ReceiveMode.PEEK_LOCK))
+    assert isinstance(refused, Refused)
+    assert isinstance(refused.error, ServerBusy)
+    bench.settle(Complete(), *lent)
+    assert len(bench.receive_deferred(first.row.sequence).found) == 1

@@ -11,6 +11,9 @@ from heapq import heapify, heappop, heappush
 from twinbus.namespace.entities.receivers import Receiver
 from twinbus.namespace.store.api import MessageRow
 
+LOAN_COST = 1_000
+"""What a loan takes in memory besides the payload, here and at the link."""
+
 
 class Loan:
     __slots__ = ("receiver", "row", "token", "until_ms")
@@ -30,6 +33,8 @@ class Loans:
         self.aside: set[int] = set()
         """Messages that nobody has and nobody can have: they are about to go elsewhere."""
         self._ends: list[tuple[int, bytes]] = []
+        self.held_bytes = 0
+        """What all loans take in memory, also those of receivers that are gone."""
 
     def __len__(self) -> int:
         return len(self._by_token)
@@ -40,6 +45,7 @@ class Loans:
     def lend(self, row: MessageRow, token: bytes, until_ms: int, receiver: Receiver | None = None) -> None:
         self._by_token[token] = Loan(row, token, until_ms, receiver)
         self._lent.add(row.sequence)
+        self.held_bytes += LOAN_COST + len(row.payload)
         heappush(self._ends, (until_ms, token))
 
     def set_aside(self, sequence: int) -> None:
@@ -60,6 +66,7 @@ class Loans:
     def end(self, loan: Loan) -> None:
         del self._by_token[loan.token]
         self._lent.discard(loan.row.sequence)
+        self.held_bytes -= LOAN_COST + len(loan.row.payload)
 
     def renew(self, loan: Loan, until_ms: int) -> None:
         loan.until_ms = until_ms

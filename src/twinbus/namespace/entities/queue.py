@@ -250,7 +250,7 @@ class Queue(Shelf):
             self._courier.pump(self, now_ms, step)
             return
         receivers, window = self.receivers, self._window
-        while receivers.all and (receiver := receivers.next_hungry()) is not None:
+        while receivers.all and self.may_lend and (receiver := receivers.next_hungry()) is not None:
             row = window.take()
             if row is None:
                 break
@@ -262,6 +262,11 @@ class Queue(Shelf):
         if window.on_disk_from is not None:
             self.fetch(step)
         self._finish_drains(step)
+
+    @property
+    def may_lend(self) -> bool:
+        """Whether there is memory left for more loans; if not, receivers wait until some are settled or end."""
+        return self.loans.held_bytes < self._context.window_limits.loans_bytes_max
 
     def take_visible(self, now_ms: int, step: Step) -> MessageRow | None:
         """Take the oldest visible message out of memory; None: there is none."""

@@ -285,7 +285,7 @@ class SessionQueue(Queue):
         """Hand messages of sessions to those who have them, and sessions to those who wait for one."""
         self._open_sessions()
         asked: dict[str, Session] = {}
-        while (receiver := self.receivers.next_hungry()) is not None:
+        while self.may_lend and (receiver := self.receivers.next_hungry()) is not None:
             session = self._by_receiver.get(receiver.name)
             if session is None or session.window is None or session.until_ms <= now_ms:
                 self.receivers.step_aside()

@@ -23,6 +23,9 @@ class WindowLimits:
     rows_max: int = 4_000
     bytes_max: int = 8 * 1024 * 1024
     lent_bytes_max: int = LENT_BYTES_MAX
+    """Of one receiver."""
+    loans_bytes_max: int = 256 * 1024 * 1024
+    """Of all receivers, also those that are gone and left locks behind; with what loans take besides."""
 
 
 class Window:
