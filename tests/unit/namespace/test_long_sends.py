@@ -22,7 +22,7 @@ from twinbus.namespace.commands import (
     UpdateQueue,
     UpdateTopic,
 )
-from twinbus.namespace.entities.rules import FalseFilter, Rule, SqlAction, SqlFilter
+from twinbus.namespace.entities.rules import Rule, SqlAction, SqlFilter
 from twinbus.namespace.entities.settings import QueueSettings, TopicSettings
 from twinbus.namespace.entities.topic import Topic
 from twinbus.namespace.happenings import Happening, Story
@@ -368,20 +368,66 @@ def large(*sent: str) -> tuple[Arrival, ...]:
     return tuple(arrival(name, body=bytes(100_000)) for name in sent)
 
 
-def test_a_large_send_needs_room_for_all_of_it_in_every_subscription(bench: Watched) -> None:
+@pytest.fixture
+def small(bench: Watched) -> Watched:
+    """A topic of one megabyte. One of its subscriptions takes only messages of one name, and is full of them."""
     bench.make(CreateTopic("small", TopicSettings(max_size_mb=1)))
-    for name, rule in (("all", None), ("none", Rule("none", FalseFilter())), ("other", None)):
-        bench.make(CreateSubscription("small", name, QueueSettings(), rule))
-    bench.begin(*large(*SIX), path="small")
-    refusal = bench.refusal(Send("small", large(*SIX)))
-    assert isinstance(refusal, QuotaExceeded)
-    bench.commit()
-    assert names(bench.peek(path="small/subscriptions/all")) == list(SIX)
-    assert len(bench.answers()) == 1
-    full = bench.refusal(Send("small", large(*SIX)))
+    bench.make(CreateSubscription("small", "all", QueueSettings()))
+    bench.make(CreateSubscription("small", "some", QueueSettings(), Rule("some", SqlFilter("sys.MessageId = 'x'"))))
+    for _ in range(10):
+        assert isinstance(bench.ask(Send("small", large("x"))), Done)
+    for lent in bench.receive(10, path="small/subscriptions/all"):
+        bench.settle(Complete(), lent, path="small/subscriptions/all")
+    return bench
+
+
+def test_a_large_send_needs_room_where_it_goes(small: Watched) -> None:
+    small.begin(*large(*SIX), path="small")
+    small.commit()
+    assert [type(answer) for answer in small.answers()] == [Done]
+    assert names(small.peek(path="small/subscriptions/all")) == list(SIX)
+    full = small.refusal(Send("small", large(*SIX)))
     assert isinstance(full, QuotaExceeded)
-    assert "send fewer messages at a time" in str(full)
-    assert isinstance(bench.ask(Send("small", large("g"))), Done)
+    assert "small/Subscriptions/all" in str(full)
+
+
+def test_a_message_that_lines_up_needs_room_where_it_goes(small: Watched) -> None:
+    small.begin(*[arrival(each) for each in SIX], path="small")
+    small.begin(*large("g"), path="small")
+    assert isinstance(small.refusal(Send("small", large("x"))), QuotaExceeded)
+    small.commit()
+    assert [type(answer) for answer in small.answers()] == [Done, Done]
+    assert names(small.peek(path="small/subscriptions/all")) == [*SIX, "g"]
+    assert set(names(small.peek(path="small/subscriptions/some"))) == {"x"}
+
+
+def test_what_lines_up_leaves_less_room_for_what_comes_after_it(small: Watched) -> None:
+    for lent in small.receive(5, path="small/subscriptions/some"):
+        small.settle(Complete(), lent, path="small/subscriptions/some")
+    small.begin(*[arrival(each) for each in SIX], path="small")
+    small.begin(*large(*"xxx"), path="small")
+    assert isinstance(small.refusal(Send("small", large(*"xxx"))), QuotaExceeded)
+    small.commit()
+    assert isinstance(small.ask(Send("small", large(*"xx"))), Done)
+    assert names(small.peek(path="small/subscriptions/some")) == ["x"] * 10
+
+
+def test_what_is_in_line_for_others_takes_no_room(small: Watched) -> None:
+    for lent in small.receive(5, path="small/subscriptions/some"):
+        small.settle(Complete(), lent, path="small/subscriptions/some")
+    small.begin(*large("x", *"abcde"), path="small")
+    small.begin(*large("x", *"fgh"), path="small")
+    small.commit()
+    assert [type(answer) for answer in small.answers()] == [Done, Done]
+    assert names(small.peek(path="small/subscriptions/some")) == ["x"] * 7
+
+
+def test_rules_are_not_asked_for_long_whether_there_is_room(small: Watched) -> None:
+    small.work.clear()
+    refusal = small.refusal(Send("small", tuple([arrival(str(number), body=bytes(2_000)) for number in range(40)])))
+    assert isinstance(refusal, QuotaExceeded)
+    assert "send fewer messages at a time" in str(refusal)
+    assert max(small.work) < 6 * TWO_MESSAGES
 
 
 def test_what_is_in_line_counts_as_what_the_topic_holds(bench: Watched) -> None:

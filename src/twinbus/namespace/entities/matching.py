@@ -108,6 +108,13 @@ class Matcher:
         """How many copies of one message a subscription gets at most."""
         return 1 + self._actions[subscription.entity_id]
 
+    def only(self, subscription: Subscription) -> Matcher:
+        """The rules of one subscription."""
+        rules = Matcher()
+        for name in subscription.rules:
+            rules.add(self._entries[subscription.entity_id, name])
+        return rules
+
     @property
     def actions(self) -> int:
         """How many rules have one."""

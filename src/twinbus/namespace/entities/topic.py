@@ -12,9 +12,10 @@ from collections.abc import Generator, Iterable, Sequence
 from typing import NamedTuple
 
 from twinbus.errors import EntityDisabled, QuotaExceeded, StoreDamaged
+from twinbus.namespace.entities.coming import Coming
 from twinbus.namespace.entities.copies import Copy, Groups, Plan, Published, choose, held_back
 from twinbus.namespace.entities.journeys import Journey, journey_of, written
-from twinbus.namespace.entities.matching import Entry, Matcher
+from twinbus.namespace.entities.matching import MESSAGE_WORK, Entry, Matcher
 from twinbus.namespace.entities.settings import TopicSettings
 from twinbus.namespace.entities.shelf import EntityContext, Shelf, expiry, on_time_ms
 from twinbus.namespace.entities.subscription import StoredRule, Subscription
@@ -61,6 +62,7 @@ class Topic(Shelf):
         self.in_line = summary.due_at_once
         """How many messages wait here to be handed on; they count as scheduled."""
         self.in_line_bytes = summary.due_at_once_bytes
+        self._coming = Coming(self.matcher)
         self._begun: Begun | None = None
         """What the last step could not finish."""
         self._rows_at_once = 100
@@ -124,7 +126,8 @@ class Topic(Shelf):
         in_line = [] if plans is not None else [self._row_in_line(*each, now_ms) for each in new]
         self._check_quota(sum(len(row.payload) for row in stored + in_line))
         if in_line:
-            self._check_room_in_line(sum(len(row.payload) for row in in_line))
+            messages = [(sequence, self._published(arrival, now_ms)) for sequence, arrival in new]
+            self._coming.take(messages, self.in_line_bytes, self.subscriptions.values(), step)
         else:
             self._check_room([copy for plan in plans or () for copy in plan.copies])
         self._next_sequence = first + len(numbered)  # by now: what is handed on may come back here at once
@@ -141,6 +144,9 @@ class Topic(Shelf):
     def _short_plans(self, arrivals: Sequence[tuple[int, Arrival]], now_ms: int, step: Step) -> list[Plan] | None:
         """Who gets what, if it can be handed on in this step; None: it has to line up."""
         if (self.in_line or self.is_held) and self.damage is None:
+            return None
+        if step.work + len(arrivals) * MESSAGE_WORK > step.work_max:  # no need to try
+            self.check_intact()
             return None
         plans: list[Plan] = []
         for sequence, arrival in arrivals:
@@ -167,22 +173,6 @@ class Topic(Shelf):
                 f"the topic '{self.row.path}' is full: {self.payload_bytes} bytes of at most {limit} wait in it "
                 f"for their time or their turn, and {new_bytes} more were sent; cancel some or raise its maximum size"
             )
-
-    def _check_room_in_line(self, new_bytes: int) -> None:
-        """Raise `QuotaExceeded` unless every subscription has room for this and for what is before it in line.
-
-        By the time it is known who gets what, nobody is left who could be told.
-        """
-        coming = self.in_line_bytes + new_bytes
-        for subscription in self.subscriptions.values():
-            limit, needed = subscription.size_bytes_max, coming * self.matcher.copies_most(subscription)
-            if subscription.stored_bytes + needed > limit:
-                raise QuotaExceeded(
-                    f"'{subscription.row.path}' may become full: it holds {subscription.stored_bytes} bytes of at most "
-                    f"{limit}, and up to {needed} are on their way. A send that makes very many copies needs room for "
-                    f"all of it in every subscription, whatever its rules are: send fewer messages at a time, receive "
-                    f"some or raise the maximum size"
-                )
 
     def _scheduled_row(self, arrival: Arrival, sequence: int, now_ms: int) -> MessageRow:
         return self._stored_row(arrival, sequence, now_ms, None, arrival.due_at_ms)
@@ -353,6 +343,8 @@ class Topic(Shelf):
             self.remove(row, step)
             # A full subscription gets it all the same: nobody is left who could be told.
             self._hand_on([plan], None, now_ms, step, is_new=False)
+            if row.due_at_ms == AT_ONCE_MS:
+                self._coming.handed_on(plan)
         if handed:
             self.count_sequences(step)
             self._unwritten = step.number
