@@ -104,7 +104,7 @@ SERVICE = (
     Mutant(
         "S1",
         "namespace/turns.py",
-        "(speaker.time_taken.at(self.clock()), next(self._numbers), speaker)",
+        "(speaker.time_taken.rank, next(self._numbers), speaker)",
         "(0.0, next(self._numbers), speaker)",
         "who asks for little waits for all who ask for much",
         "test_who_has_taken_little_time_is_heard_before_those_who_took_much_however_many_they_are",

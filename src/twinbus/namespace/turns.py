@@ -39,6 +39,14 @@ class TimeTaken:
     def at(self, now: float) -> float:
         return self._seconds * math.pow(0.5, (now - self._at) / HALVED_S)
 
+    @property
+    def rank(self) -> float:
+        """The lower, the less was taken. Who waits keeps it: what all have taken is forgotten at the same pace.
+
+        So those who come later have to have taken less and less to be heard before him.
+        """
+        return math.log2(self._seconds) + self._at / HALVED_S if self._seconds > 0 else -math.inf
+
 
 class Speaker(Protocol):
     """Somebody who has something to say."""
@@ -58,7 +66,7 @@ class Turns:
         self.clock = clock
         self._call_soon = call_soon
         self._known: list[tuple[float, int, Speaker]] = []
-        """A heap: by time taken, then in the order in which they came."""
+        """A heap: by rank, then in the order in which they came."""
         self._numbers = count()
         self._strangers: deque[Speaker] = deque()
         self._ends_at: float | None = None
@@ -74,7 +82,7 @@ class Turns:
     def line_up(self, speaker: Speaker) -> None:
         """Let somebody speak soon."""
         if speaker.is_known:
-            heappush(self._known, (speaker.time_taken.at(self.clock()), next(self._numbers), speaker))
+            heappush(self._known, (speaker.time_taken.rank, next(self._numbers), speaker))
         else:
             self._strangers.append(speaker)
         self._begin_turn()

@@ -141,6 +141,19 @@ def test_who_has_taken_little_time_is_heard_before_those_who_took_much_however_m
     assert modest.steps_left == 0
 
 
+def test_who_took_much_is_heard_again_soon_however_much_others_have_to_say() -> None:
+    loop = Loop()
+    for _ in range(20):
+        loop.turns.line_up(Talker(loop, 1_000_000))
+    loop.turn()
+    peer = Talker(loop, 1)
+    peer.time_taken.add(1.0, loop.now)
+    loop.turns.line_up(peer)
+    while peer.steps_left and loop.now < 30.0:
+        loop.turn()
+    assert loop.now < 10.0
+
+
 def test_time_that_was_taken_is_forgotten() -> None:
     loop = Loop()
     taken = TimeTaken()
