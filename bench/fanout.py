@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +20,9 @@ from bench.brokers import START_WAIT_S, Broker, rabbitmq_queue, start_rabbitmq
 from bench.load import LoadClient
 from bench.processes import Cores, Processes, free_port
 from bench.results import Must, Row
-from twinbus.connection_string import ROOT_KEY_NAME
+from twinbus import Namespace
+from twinbus.connection_string import ROOT_KEY_NAME, ConnectionString
+from twinbus.errors import TwinbusError
 from twinbus.namespace.commands import AdminCommand, CreateRule, CreateSubscription, CreateTopic
 from twinbus.namespace.entities.rules import CorrelationFilter, FalseFilter, Filter, Rule, SqlFilter, TypedValue
 from twinbus.namespace.entities.settings import QueueSettings, TopicSettings
@@ -35,6 +38,7 @@ MATCHED = "colour-3"
 """One rule of each topic wants it."""
 FEWEST = 100
 """Messages of the smallest measurement, and of the first: until then nobody knows how long it takes."""
+COPIES_WAIT_S = 120.0
 SECONDS = 4.0
 """About how long a measurement takes at most."""
 
@@ -127,7 +131,24 @@ def _send(client: LoadClient, broker: Broker, topic: Topic, count: int, rate: fl
     """Messages a second, of so many, or of those that fit into some seconds at the rate known so far."""
     address = topic.name if broker.name == "twinbus" else f"/exchange/{topic.name}"
     count = max(FEWEST, min(count, round(rate * SECONDS))) if rate else FEWEST
-    return client.send(replace(broker, address=address), count, MATCHED)
+    if broker.name != "twinbus":
+        return client.send(replace(broker, address=address), count, MATCHED)
+    # A large send is acknowledged when it is stored, its copies are made later: they count when they are there.
+    there = _stored(broker, topic)
+    acknowledged_s = count / client.send(replace(broker, address=address), count, MATCHED)
+    began = time.monotonic()
+    while _stored(broker, topic) < there + count:
+        if time.monotonic() - began > COPIES_WAIT_S:
+            raise TwinbusError(f"{topic.name}: the copies of {count} messages are not there after {COPIES_WAIT_S:g} s")
+        time.sleep(0.005)
+    return count / (acknowledged_s + time.monotonic() - began)
+
+
+def _stored(broker: Broker, topic: Topic) -> int:
+    """Messages in the subscription that gets all of them; every other one of a fan-out gets its copies with it."""
+    name = "s3" if topic.rules else "s0"
+    with Namespace.from_connection_string(broker.environment["CONNECTION_STRING"]).admin_client(COPIES_WAIT_S) as admin:
+        return admin.get_subscription_runtime_properties(topic.name, name).active_message_count or 0
 
 
 def _fanout_rows(rates: Rates) -> list[Row]:
@@ -192,4 +213,6 @@ def _start_twinbus(folder: Path, processes: Processes, core: int | None, topics:
     )
     process = processes.start(command, core, folder / "serve.log", {"TWINBUS_KEY": key})
     process.wait_for_port(port, START_WAIT_S)
-    return Broker("twinbus", port, "", ROOT_KEY_NAME, key, process)
+    (ca_file,) = folder.rglob("ca.pem")
+    where = ConnectionString(host="127.0.0.1", port=port, namespace="bench", key=key, ca_file=ca_file)
+    return Broker("twinbus", port, "", ROOT_KEY_NAME, key, process, {"CONNECTION_STRING": str(where)})
