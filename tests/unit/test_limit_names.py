@@ -19,6 +19,15 @@ def test_a_limit_of_each_group_finds_its_place() -> None:
     assert options.throttle.operations_per_second == 0.5
 
 
+def test_very_large_messages_raise_what_is_kept_for_a_peer() -> None:
+    usual = ServerLimits()
+    assert usual.for_messages_of(16 * 1024 * 1024) is usual
+    raised = usual.for_messages_of(100_000_000)
+    assert (raised.held_bytes, raised.held_bytes_all) == (400_000_000, 1_600_000_000)
+    own = ServerLimits(held_bytes=2**34, held_bytes_all=2**36)
+    assert own.for_messages_of(100_000_000) == own
+
+
 def test_no_two_limits_have_the_same_name() -> None:
     groups = (TrafficLimits, ServerLimits, ThrottleLimits)
     assert len(LIMIT_NAMES) == sum(len(fields(group)) for group in groups)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from twinbus.amqp.limits import FRAME_BYTES_MIN, ConnectionLimits
 from twinbus.ranges import check_ranges
 
+_LARGE_BYTES = 16 * 1024 * 1024
+"""Four messages of this size are what is kept for a peer that is told no other limit."""
 _REQUEST_BYTES = 64 * 1024
 """What a message to be scheduled may have around it."""
 
@@ -43,6 +45,13 @@ class ServerLimits:
 
     def __post_init__(self) -> None:
         check_ranges(self, _RANGES)
+
+    def for_messages_of(self, message_bytes_max: int) -> ServerLimits:
+        """The same, but enough is kept for a peer who sends and receives messages of this size."""
+        if message_bytes_max <= _LARGE_BYTES:
+            return self
+        held_bytes = max(self.held_bytes, 4 * message_bytes_max)
+        return replace(self, held_bytes=held_bytes, held_bytes_all=max(self.held_bytes_all, 4 * held_bytes))
 
     def of_a_connection(self, message_bytes_max: int) -> ConnectionLimits:
         """The part that the AMQP engine keeps, for peers who may send messages of this size."""

@@ -81,7 +81,7 @@ class NamespaceServer:
         """With their keys, once the store is open; the one that every namespace has comes first."""
         self._given_store = store
         self.clock: Callable[[], int] = WallClock()
-        self.server_limits = options.server_limits
+        self.server_limits = options.server_limits.for_messages_of(options.limits.message_bytes_max)
         self._throttle = Throttle(options.throttle, self._is_partitioned)
         self._memory = ResidentMemory()
         if options.throttle.memory_bytes is not None:
@@ -96,7 +96,7 @@ class NamespaceServer:
         self._listener = Listener(
             options.host,
             options.port,
-            limits=options.server_limits,
+            limits=self.server_limits,
             voices={Language.AMQP: partial(Wire, self), Language.HTTP: self._http_voice},
             tls_context=self._tls_context,
             tls_only=options.tls_only,
