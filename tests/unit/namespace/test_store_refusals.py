@@ -13,7 +13,15 @@ from store_contract import MANY, WatchedStore, entity, insert, message, sequence
 
 from twinbus.errors import StoreDamaged, StoreError, StoreTooNew
 from twinbus.namespace.store import soundness
-from twinbus.namespace.store.api import STORE_FORMAT, InsertMessages, PutEntity, RangeRows, ReadFailed
+from twinbus.namespace.store.api import (
+    STORE_FORMAT,
+    InsertMessages,
+    MessageState,
+    PutEntity,
+    PutSessionState,
+    RangeRows,
+    ReadFailed,
+)
 from twinbus.namespace.store.connection import PAGE_BYTES
 from twinbus.namespace.store.header import read_page_one
 from twinbus.namespace.store.sqlite import SqliteStore
@@ -205,6 +213,28 @@ def test_damage_that_no_start_has_found_is_told_by_the_reads_that_meet_it(
     watched.commit(insert(200), insert(200, entity_id=2))
     assert sequences_of(watched.read(RangeRows(1, 200, MANY, MANY))) == [200]
     watched.store.close()
+
+
+@pytest.mark.parametrize("kind", ["states", "line"])
+def test_damage_where_nobody_has_to_read_at_the_start_hinders_no_start(
+    path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    watched = WatchedStore(SqliteStore(path))
+    watched.commit(PutEntity(entity()))
+    body = b"id-7" + bytes(3_000)
+    if kind == "states":
+        watched.commit(*[PutSessionState(1, f"s{number}", body, 0) for number in range(9)])
+    else:
+        rows = [message(at, state=MessageState.SCHEDULED, due_at_ms=0, payload=body) for at in range(1, 10)]
+        watched.commit(InsertMessages(tuple(rows)))
+    watched.store.close()
+    damage_first_queue(path)
+    monkeypatch.setattr(soundness, "LOOK_BYTES_MAX", 0)
+    store = SqliteStore(path)
+    summary = store.load().summaries[1]
+    store.close()
+    assert (summary.states, summary.due_at_once) == ((9, 0) if kind == "states" else (0, 9))
+    assert (summary.due_at_once_bytes, summary.state_bytes) == (summary.payload_bytes, 18 if kind == "states" else 0)
 
 
 def damage_first_queue(path: Path) -> None:

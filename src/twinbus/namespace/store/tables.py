@@ -7,6 +7,7 @@ row, 2048 inserts beside a busy loop took 5.5 s; in statements of 256 rows 0.08 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
@@ -20,8 +21,10 @@ from twinbus.namespace.store.api import (
     StateGrowth,
     StoredNamespace,
 )
-from twinbus.namespace.store.connection import Connection, execute, first_value, roll_back
+from twinbus.namespace.store.connection import Connection, execute, first_value, is_corrupt, one_line, roll_back
 from twinbus.namespace.store.effect import ChangeRefused, Counters, Key, NetEffect
+
+log = logging.getLogger(__name__)
 
 _LAST_NUMBER = "last_number"
 _NEXT_ENTITY_ID = "next_entity_id"
@@ -170,7 +173,7 @@ def read_namespace(connection: Connection, counters: Counters) -> StoredNamespac
     _check_counted(entities, counters)
     totals = {row[0]: row[1:] for row in execute(connection, _TOTALS)}
     times = {row[0]: row[1:] for row in execute(connection, _FIRST_TIMES)}
-    states = {row[0]: row[1:] for row in execute(connection, _STATE_TOTALS)}
+    states = _read_state_totals(connection)
     at_once = {row[0]: row[1:] for row in execute(connection, _DUE_AT_ONCE)}
     summaries = {}
     for entity_id, next_sequence in counters.next_sequences.items():
@@ -182,12 +185,29 @@ def read_namespace(connection: Connection, counters: Counters) -> StoredNamespac
     return StoredNamespace(entities, summaries, counters.next_entity_id, counters.last_number)
 
 
+def _read_state_totals(connection: Connection) -> dict[int, tuple[int, int]]:
+    """For each entity how many states of sessions there are, and their size; where they are damaged, that of names."""
+    try:
+        return {row[0]: row[1:] for row in execute(connection, _STATE_TOTALS)}
+    except Exception as error:
+        if not is_corrupt(error):
+            raise
+        log.error(
+            "states of sessions are damaged, and do not count against the size of their queues: %s", one_line(error)
+        )
+        return {row[0]: row[1:] for row in execute(connection, _STATE_NAMES)}
+
+
 _TOTALS = """
     select entity_id, sum(state = 0), sum(state = 1), sum(state = 2), sum(size),
         min(case state when 0 then sequence end)
     from messages indexed by messages_by_key group by entity_id
 """
 _STATE_TOTALS = f"select entity_id, count(*), {_STATE_BYTES} from session_states group by entity_id"  # noqa: S608
+_STATE_NAMES = """
+    select entity_id, count(*), sum(length(cast(session_id as blob)))
+    from session_states indexed by session_states_by_time group by entity_id
+"""
 _FIRST_TIMES = """
     select entity_id,
         (select min(expires_at_ms) from messages as m
@@ -196,9 +216,10 @@ _FIRST_TIMES = """
     from entities as e
 """
 _DUE_AT_ONCE = """
-    select e.entity_id, count(*), sum(size)
+    select e.entity_id, count(*), sum(k.size)
     from entities as e cross join messages as m indexed by messages_by_due
-        on m.entity_id = e.entity_id and state = 2 and due_at_ms = 0
+        on m.entity_id = e.entity_id and m.state = 2 and m.due_at_ms = 0
+    cross join messages as k indexed by messages_by_key on k.entity_id = m.entity_id and k.sequence = m.sequence
     group by e.entity_id
 """
 
