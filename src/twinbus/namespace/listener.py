@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 
 from twinbus.amqp.account import Pool
 from twinbus.errors import AddressInUse, TwinbusError
+from twinbus.namespace.garbage import Gone
 from twinbus.namespace.guest import Guest, Voice
 from twinbus.namespace.limits import ServerLimits
 from twinbus.namespace.ports import ports_to_try
@@ -73,6 +74,7 @@ class Listener:
         self._addresses: list[Address] = []
         self._is_listening = False
         self._leaving: set[Guest] = set()
+        self._gone = Gone()
         self._sweep_timer: asyncio.TimerHandle | None = None
 
     # --- the port ---
@@ -199,7 +201,9 @@ class Listener:
 
     def forget(self, guest: Guest) -> None:
         """It is gone."""
-        self.guests.discard(guest)
+        if guest in self.guests:
+            self.guests.discard(guest)
+            self._gone.one_more()
         self._strangers.forget(guest)
         self._leaving.discard(guest)
 
