@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from azure.servicebus.management import ServiceBusAdministrationClient
+
 from bench.brokers import START_WAIT_S, Broker, rabbitmq_queue, start_rabbitmq
 from bench.load import LoadClient
 from bench.processes import Cores, Processes, free_port
@@ -134,21 +136,22 @@ def _send(client: LoadClient, broker: Broker, topic: Topic, count: int, rate: fl
     if broker.name != "twinbus":
         return client.send(replace(broker, address=address), count, MATCHED)
     # A large send is acknowledged when it is stored, its copies are made later: they count when they are there.
-    there = _stored(broker, topic)
-    acknowledged_s = count / client.send(replace(broker, address=address), count, MATCHED)
-    began = time.monotonic()
-    while _stored(broker, topic) < there + count:
-        if time.monotonic() - began > COPIES_WAIT_S:
-            raise TwinbusError(f"{topic.name}: the copies of {count} messages are not there after {COPIES_WAIT_S:g} s")
-        time.sleep(0.005)
-    return count / (acknowledged_s + time.monotonic() - began)
+    where = Namespace.from_connection_string(broker.environment["CONNECTION_STRING"])
+    with where.admin_client(COPIES_WAIT_S) as admin:
+        there = _stored(admin, topic)
+        acknowledged_s = count / client.send(replace(broker, address=address), count, MATCHED)
+        began = time.monotonic()
+        while _stored(admin, topic) < there + count:
+            if time.monotonic() - began > COPIES_WAIT_S:
+                raise TwinbusError(f"{topic.name}: copies of {count} messages are missing after {COPIES_WAIT_S:g} s")
+            time.sleep(0.005)
+        return count / (acknowledged_s + time.monotonic() - began)
 
 
-def _stored(broker: Broker, topic: Topic) -> int:
+def _stored(admin: ServiceBusAdministrationClient, topic: Topic) -> int:
     """Messages in the subscription that gets all of them; every other one of a fan-out gets its copies with it."""
     name = "s3" if topic.rules else "s0"
-    with Namespace.from_connection_string(broker.environment["CONNECTION_STRING"]).admin_client(COPIES_WAIT_S) as admin:
-        return admin.get_subscription_runtime_properties(topic.name, name).active_message_count or 0
+    return admin.get_subscription_runtime_properties(topic.name, name).active_message_count or 0
 
 
 def _fanout_rows(rates: Rates) -> list[Row]:

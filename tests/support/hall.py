@@ -52,6 +52,7 @@ class Hall:
             throttle=Throttle(ThrottleLimits()),
             connections=lambda: 1,
             clock=lambda: NOW_MS,
+            messages_per_step=lambda path: self.seam.machine.messages_per_step(path),
         )
         for path in ("orders", "others"):
             self.seam.do(CreateQueue(path, QueueSettings(max_size_mb=1)), NOW_MS)

@@ -60,7 +60,9 @@ class Intake:
         """The same in messages."""
         self._together: list[Sent] = []
         self._gathered = 0
-        """How many messages are in `_together`: no more are stored at once than one batch may have."""
+        """How many messages are in `_together`."""
+        self._together_max = 0
+        """How many there may be: not more than the namespace can do in one step."""
         self._place: Sending | None = None
         self._reading: _Reading | None = None
 
@@ -73,6 +75,9 @@ class Intake:
             if place is not self._place:
                 self.store_together(now_ms)
                 self._place = place
+            if not self._together:
+                most, limits = self._reception.messages_per_step(place.path), self._reception.limits
+                self._together_max = limits.batch_messages_max if most is None else most
             return self._gather(event, now_ms)
         self.store_together(now_ms)
         ruling = self._turnstile.ruling(Operation.SEND, place.path, now_ms)
@@ -92,7 +97,7 @@ class Intake:
             return True
         if arrivals is None:
             return False
-        if self._gathered + len(arrivals) > self._reception.limits.batch_messages_max:
+        if self._gathered + len(arrivals) > self._together_max:
             self.store_together(now_ms)
         self._together.append(Sent(event, arrivals))
         self._gathered += len(arrivals)

@@ -37,6 +37,7 @@ from twinbus.namespace.commands import (
     Tick,
     origin_of,
 )
+from twinbus.namespace.entities.forwarding import HOP_WORK
 from twinbus.namespace.entities.queue import Queue
 from twinbus.namespace.entities.receivers import Receiver
 from twinbus.namespace.entities.session_queue import SessionQueue
@@ -104,6 +105,15 @@ class NamespaceMachine:
         for entity in self.registry.all():
             self._touch(entity)
         self._set_alarms()
+
+    def messages_per_step(self, path: str) -> int | None:
+        """How many messages for an entity fit well into one step; None: any number. More of them had to line up."""
+        work, entity = 0.0, self.registry.get(path)
+        if isinstance(entity, Queue) and entity.destination is not None:
+            work, entity = HOP_WORK, self.registry.get(entity.destination)
+        if isinstance(entity, Topic):
+            work += entity.work_of_one
+        return max(1, int(self._work_per_step / 2 / work)) if work else None
 
     def next_wake_ms(self) -> int | None:
         """When to apply the next `Tick`; None: not before something else happens."""

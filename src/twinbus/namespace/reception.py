@@ -54,9 +54,14 @@ class Reception:
         connections: Callable[[], int],
         clock: Callable[[], int],
         memory_bytes: Callable[[], int] = lambda: 0,
+        messages_per_step: Callable[[str], int | None] = lambda _path: None,
         on_busy: Callable[[str, NamespaceError, int], None] | None = None,
     ) -> None:
-        """`on_busy` hears which entity's operations were turned away because there are too many, and when."""
+        """`on_busy` hears which entity's operations were turned away because there are too many, and when.
+
+        `messages_per_step`: how many messages for an entity are stored at once at most, unless they are one batch.
+        """
+        self.messages_per_step = messages_per_step
         self.ask = do
         self._on_busy = on_busy
         self.authority = authority

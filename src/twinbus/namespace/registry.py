@@ -150,6 +150,10 @@ class Registry:
             raise EntityNotFound(f"The messaging entity '{path}' could not be found.")
         return entity
 
+    def get(self, path: str) -> Shelf | None:
+        """The entity of that name, if there is one."""
+        return self._by_path.get(path.lower())
+
     def holds(self, path: str) -> bool:
         """Whether there is an entity of that name."""
         return path.lower() in self._by_path

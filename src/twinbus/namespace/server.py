@@ -288,6 +288,7 @@ class NamespaceServer:
             connections=lambda: len(self.wires),
             clock=self.clock,
             memory_bytes=self._memory,
+            messages_per_step=lambda path: self.seam.machine.messages_per_step(path),
             on_busy=None if self._chronicle is None else self._chronicle.refused,
         )
 

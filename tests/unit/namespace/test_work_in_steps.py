@@ -10,9 +10,13 @@ from twinbus.amqp.link import SendingLink
 from twinbus.amqp.outcomes import Accepted, Rejected
 from twinbus.amqp.sections import PropertyField, encode_message
 from twinbus.amqp.types import Timestamp
+from twinbus.namespace.commands import CreateQueue, CreateSubscription, CreateTopic
 from twinbus.namespace.door import MESSAGES_AT_ONCE, REQUEST_ELEMENTS, REQUESTS_AT_ONCE
+from twinbus.namespace.entities.forwarding import HOP_WORK
+from twinbus.namespace.entities.settings import QueueSettings, TopicSettings
 from twinbus.namespace.intake import MESSAGES_PER_PART
 from twinbus.namespace.message import BATCH_FORMAT, SCHEDULED_TIME
+from twinbus.namespace.replies import WORK_PER_STEP
 
 EMPTY = encode_message(value=None)
 
@@ -133,3 +137,35 @@ def test_a_token_is_a_few_values(hall: Hall) -> None:
     )
     (told,) = hall.outcomes().values()
     assert isinstance(told, Rejected)
+
+
+def test_messages_that_are_no_batch_are_handed_on_in_several_steps_and_need_not_line_up(hall: Hall) -> None:
+    """What lines up in a topic is written twice: only a batch, which is stored whole, has to."""
+    hall.seam.do(CreateTopic("events", TopicSettings()), NOW_MS)
+    for number in range(50):
+        hall.seam.do(CreateSubscription("events", f"s{number}", QueueSettings()), NOW_MS)
+    hall.store.commit()
+    link = hall.sender("events")
+    for _ in range(100):
+        link.send(encode_message(data=b"x"), tag=b"t")
+    hall.exchange()
+    topic = hall.seam.machine.registry.find_topic("events")
+    assert (topic.in_line, topic.subscriptions["s0"].active) == (0, 100)
+    hall.store.commit()
+    hall.exchange()
+    assert link.unsettled == {}
+
+
+def test_one_step_takes_as_many_messages_as_their_copies_allow(hall: Hall) -> None:
+    machine = hall.seam.machine
+    assert machine.messages_per_step("orders") is None
+    assert machine.messages_per_step("not-there") is None
+    hall.seam.do(CreateTopic("events", TopicSettings()), NOW_MS)
+    assert machine.messages_per_step("events") == WORK_PER_STEP // 2
+    for number in range(50):
+        hall.seam.do(CreateSubscription("events", f"s{number}", QueueSettings()), NOW_MS)
+    hall.store.commit()
+    assert machine.messages_per_step("events") == WORK_PER_STEP // 2 // 51
+    hall.seam.do(CreateQueue("forwards", QueueSettings(forward_to="events")), NOW_MS)
+    hall.store.commit()
+    assert machine.messages_per_step("forwards") == int(WORK_PER_STEP / 2 / (51 + HOP_WORK))

@@ -41,6 +41,8 @@ class Entry(NamedTuple):
     rule: Rule
     condition: sql.Filter | None
     action: sql.Action | None
+    work: float | None = None
+    """What asking it takes (`Step.work`); None: that depends on the message."""
 
     @property
     def key(self) -> RuleKey:
@@ -116,6 +118,11 @@ class Matcher:
         return rules
 
     @property
+    def asked(self) -> int:
+        """How many rules have to be asked about every message, one by one."""
+        return len(self._asked)
+
+    @property
     def actions(self) -> int:
         """How many rules have one."""
         return self._actions.total()
@@ -137,16 +144,19 @@ class Matcher:
             if work > PIECE_WORK:
                 yield work
                 work = 0
-        yield work
         size = message.property_bytes
         for entry in self._asked.values():
-            work = _work_of(entry, size)
-            if work > RULE_WORK_MAX:
+            needed = entry.work if entry.work is not None else _work_of(entry, size)
+            if needed > RULE_WORK_MAX:
                 error = sql.FilterError(f"it would take too long to search {size} bytes of properties with LIKE")
                 _fail(entry, error, selection)
-            else:
-                _ask(entry, message, selection)
+                continue
+            if work + needed > PIECE_WORK:
                 yield work
+                work = 0
+            _ask(entry, message, selection)
+            work += needed
+        yield work
         return selection
 
     def _found(self, message: TopicMessage, selection: Selection) -> Iterator[Iterable[Entry]]:
@@ -171,7 +181,8 @@ def entry_of(subscription: Subscription, rule: Rule) -> Entry:
         _correlation(rule.filter)
     if rule.action is not None:
         action = sql.compile_action(rule.action.expression, _plain_values(rule.action.parameters))
-    return Entry(subscription, rule, condition, action)
+    has_patterns = condition is not None and bool(condition.known_patterns or condition.other_patterns)
+    return Entry(subscription, rule, condition, action, None if has_patterns else _base_work(condition))
 
 
 def _enter(entry: Entry, selection: Selection) -> None:
@@ -197,16 +208,20 @@ def _fail(entry: Entry, error: Exception, selection: Selection) -> None:
 
 def _work_of(entry: Entry, property_bytes: int) -> float:
     """What it takes at most to ask a rule in SQL about a message with so many bytes of properties (`Step.work`)."""
-    condition = entry.condition
+    condition, work = entry.condition, _base_work(entry.condition)
     if condition is None:
-        return 0
-    work = (30 + len(condition.text)) / 100
+        return work
     if condition.known_patterns or condition.other_patterns:
         longest = min(property_bytes * (1 + condition.text.count("+")), JOINED_LENGTH_MAX + property_bytes)
         patterns = 8 * len(condition.known_patterns) + sum(condition.known_patterns)
         patterns += condition.other_patterns * (8 + min(property_bytes, PATTERN_LENGTH))
         work += longest * patterns / 8_000
     return work
+
+
+def _base_work(condition: sql.Filter | None) -> float:
+    """What a condition takes without its patterns."""
+    return 0.0 if condition is None else (30 + len(condition.text)) / 100
 
 
 def _correlation(correlation: CorrelationFilter) -> sql.CorrelationFilter:

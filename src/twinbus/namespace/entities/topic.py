@@ -63,6 +63,8 @@ class Topic(Shelf):
         """How many messages wait here to be handed on; they count as scheduled."""
         self.in_line_bytes = summary.due_at_once_bytes
         self._coming = Coming(self.matcher)
+        self._work_of_one = 0.0
+        """What it took to hand on a message, on average of the last send; 0: not known yet."""
         self._begun: Begun | None = None
         """What the last step could not finish."""
         self._rows_at_once = 100
@@ -149,6 +151,7 @@ class Topic(Shelf):
             self.check_intact()
             return None
         plans: list[Plan] = []
+        done_before = step.work
         for sequence, arrival in arrivals:
             message = self._published(arrival, now_ms)
             plan = None if step.is_long else self._plan(sequence, message, self._choose(sequence, message), step)
@@ -156,7 +159,13 @@ class Topic(Shelf):
                 self.check_intact()  # otherwise it would be in line for ever
                 return None
             plans.append(plan)
+            self._work_of_one = (step.work - done_before) / len(plans)
         return plans
+
+    @property
+    def work_of_one(self) -> float:
+        """About what it takes to hand on a message (`Step.work`)."""
+        return self._work_of_one or 1.0 + len(self.subscriptions) + self.matcher.asked
 
     def _published(self, arrival: Arrival, now_ms: int) -> Published:
         ttl_ms = self._lowered(arrival.ttl_ms)
