@@ -8,8 +8,8 @@ from collections.abc import Callable
 NEW_OBJECTS, LOOKS_AT_NEW, LOOKS_AT_OLDER = 10_000, 3, 260
 """A look walks all objects that are new since the last look of its kind: some 40,000 at most, about 10 milliseconds."""
 
-CONNECTIONS_PER_LOOK = 1_000
-"""What these leave is about 6 MB, and to give it back takes about 20 milliseconds."""
+CONNECTIONS_PER_LOOK = 250
+"""What these leave is about 1.5 MB. With more, to give it back would take too long."""
 
 
 class Gone:
