@@ -428,6 +428,23 @@ async def test_a_receiver_that_never_reads_is_cut_off() -> None:
         await sender.until(DispositionArrived)
 
 
+@pytest.mark.parametrize("goes", ["closes", "breaks off"])
+async def test_what_a_peer_said_before_it_went_is_heard(goes: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many steps that takes: it may have settled messages, and would get them again."""
+    monkeypatch.setattr("twinbus.namespace.turns.STEP_S", 0.000_05)  # a few messages at most
+    async with serving() as server, sender_to(server) as (sender, link):
+        for _ in range(200):
+            link.send(encode_message(data=b"x" * 100), settled=True)
+        if goes == "closes":
+            sender.connection.close()
+        sender.writer.write(sender.connection.take_output())
+        await sender.writer.drain()
+        sender.writer.close()
+        queue = server.seam.machine.registry.find_queue("orders")
+        await wait_until(lambda: queue.active == 200)
+        await wait_until(lambda: not server.wires)
+
+
 async def test_who_takes_few_frames_is_sent_no_more_than_a_few_messages_ahead() -> None:
     async with serving() as server, sender_to(server) as (sender, link), peer_of(server, incoming_window=2) as narrow:
         receiver = narrow.session.attach_receiver("narrow", "orders")

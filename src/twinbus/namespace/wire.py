@@ -90,6 +90,8 @@ class Wire(Voice, asyncio.BufferedProtocol):
         self._untaken: list[Event] = []
         """What the engine has heard and the door not yet."""
         self._is_in_line = False
+        self._is_gone = False
+        """Whether the connection is lost; what it had said before may still have to be heard."""
         self.time_taken = TimeTaken()
 
     # --- called by asyncio ---
@@ -125,7 +127,7 @@ class Wire(Voice, asyncio.BufferedProtocol):
     def step(self, until: float) -> bool:
         """Hear a part of what the peer has said; whether it is to be heard again soon."""
         self._is_in_line = False
-        if self._is_leaving or self._is_silent or self._transport.is_closing():
+        if self._is_leaving or self._is_silent:
             return False
         now_ms = self._house.clock()
         self._untaken = self._untaken or self._hear(now_ms)
@@ -133,10 +135,13 @@ class Wire(Voice, asyncio.BufferedProtocol):
             self._untaken = []
         else:
             clock = self._house.turns.clock
-            self._untaken = self.door.take(self._untaken, now_ms, lambda: self._is_busy() or clock() >= until)
+            self._untaken = self.door.take(self._untaken, now_ms, lambda: self._has_to_pause() or clock() >= until)
             if not self._guest.is_known and self.door.is_authenticated:
                 self._guest.admit()
-        self._is_in_line = self._has_more and not self._is_busy()
+        if self._is_gone and not self._has_more:
+            self._leave()
+            return False
+        self._is_in_line = self._has_more and not self._has_to_pause()
         self.flush()
         self._hold_or_read()
         self._set_timer()  # the peer may have asked for keep-alives
@@ -162,8 +167,11 @@ class Wire(Voice, asyncio.BufferedProtocol):
         """Whether the peer has said something that was not acted on."""
         return bool(self._untaken) or bool(self._unheard) or self.connection.has_more
 
+    def _has_to_pause(self) -> bool:
+        """Whether what the peer said before has to be done first. Of one that is gone no more can come."""
+        return not self._is_gone and self._is_busy()
+
     def _is_busy(self) -> bool:
-        """Whether what the peer said before has to be done first."""
         return self.door.has_enough_to_do or (self.door.unwritten_bytes > 0 and self._house.is_behind)
 
     def pause_writing(self) -> None:
@@ -185,6 +193,13 @@ class Wire(Voice, asyncio.BufferedProtocol):
         self._house.wires.discard(self)
         self._house.held_wires.discard(self)
         self._guest.leave()
+        self._is_gone = True
+        if self._has_more and self.is_known and not self._is_leaving and not self._is_silent:
+            self._line_up()  # what it said before it went counts: it may have settled messages
+        if not self._is_in_line:
+            self._leave()
+
+    def _leave(self) -> None:
         self.door.leave(self._house.clock())
         self.connection.forget()
         self._take_unheard()
@@ -202,7 +217,7 @@ class Wire(Voice, asyncio.BufferedProtocol):
         if output and not self._transport.is_closing():
             self._written += len(output)
             self._transport.write(output)
-        if self.connection.closed:
+        if self.connection.closed and not self._untaken:
             self._transport.close()
         if self.connection.late_events:
             self._set_timer()  # settlements of ours have freed credit: the engine wants to tell of it
@@ -215,7 +230,7 @@ class Wire(Voice, asyncio.BufferedProtocol):
 
     def _line_up(self) -> None:
         """Have what the peer said heard, soon, unless it has to wait."""
-        must_wait = self._is_in_line or self._is_silent or self._is_leaving or self._is_busy()
+        must_wait = self._is_in_line or self._is_silent or self._is_leaving or self._has_to_pause()
         if self._has_more and not must_wait:
             self._is_in_line = True
             self._house.turns.line_up(self)
