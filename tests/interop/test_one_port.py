@@ -461,8 +461,17 @@ async def test_who_takes_few_frames_is_sent_no_more_than_a_few_messages_ahead() 
 
 
 async def test_who_piles_up_answers_is_cut_off() -> None:
-    async with serving(server_limits=ServerLimits(held_bytes=6_000_000)) as server, deaf_peer_of(server) as deaf:
+    async with serving(server_limits=ServerLimits(unread_s=0.5)) as server, deaf_peer_of(server) as deaf:
         await ask_for_much(server, deaf, 40)
+        await wait_until(lambda: not server.wires)
+
+
+async def test_who_shuts_its_window_and_asks_for_much_is_cut_off() -> None:
+    async with (
+        serving(server_limits=ServerLimits(unread_s=0.5)) as server,
+        peer_of(server, incoming_window=2) as narrow,
+    ):
+        await ask_for_much(server, narrow, 40)
         await wait_until(lambda: not server.wires)
 
 

@@ -17,6 +17,8 @@ FRAME_COST = 160
 """A frame that waits, besides its bytes."""
 ELEMENT_COST = 96
 """A decoded value, besides its bytes: an empty list is one byte on the wire."""
+QUEUED_MAX = 4 * 1024 * 1024
+"""With more than this waiting for it, a peer is not listened to: many such peers must not fill what all may take."""
 
 
 class Pool:
@@ -69,7 +71,7 @@ class Account:
     @property
     def is_choked(self) -> bool:
         """Whether so much waits for the peer that it is not listened to until it has taken some of it."""
-        return self.queued * 2 > self.limit
+        return self.queued > min(self.limit // 2, QUEUED_MAX)
 
     def charge(self, size: int) -> None:
         self.held += size

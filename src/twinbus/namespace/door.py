@@ -65,6 +65,13 @@ def _never() -> bool:
     return False
 
 
+def outlasts(event: Event) -> bool:
+    """Whether something counts though the peer is gone: messages that it sent or settled; nobody waits for answers."""
+    if isinstance(event, TransferArrived):
+        return isinstance(event.link.context, Sending)
+    return isinstance(event, DispositionArrived)
+
+
 class Door:
     def __init__(
         self,

@@ -15,7 +15,7 @@ from twinbus.amqp.account import Account
 from twinbus.amqp.connection import Connection
 from twinbus.amqp.events import Event
 from twinbus.amqp.performatives import Error
-from twinbus.namespace.door import Door
+from twinbus.namespace.door import Door, outlasts
 from twinbus.namespace.guest import TLS_ONLY, Guest, UnreadWatch, Voice
 from twinbus.namespace.limits import ServerLimits
 from twinbus.namespace.reception import Reception
@@ -90,6 +90,7 @@ class Wire(Voice, asyncio.BufferedProtocol):
         self._untaken: list[Event] = []
         """What the engine has heard and the door not yet."""
         self._is_in_line = False
+        self._is_choked = False
         self._is_gone = False
         """Whether the connection is lost; what it had said before may still have to be heard."""
         self.time_taken = TimeTaken()
@@ -131,6 +132,8 @@ class Wire(Voice, asyncio.BufferedProtocol):
             return False
         now_ms = self._house.clock()
         self._untaken = self._untaken or self._hear(now_ms)
+        if self._is_gone:
+            self._untaken = [event for event in self._untaken if outlasts(event)]
         if self._guest.is_turned_away or self._guest.must_use_tls:
             self._untaken = []
         else:
@@ -172,6 +175,8 @@ class Wire(Voice, asyncio.BufferedProtocol):
         return not self._is_gone and self._is_busy()
 
     def _is_busy(self) -> bool:
+        if self._guest.account.is_choked:
+            return True
         return self.door.has_enough_to_do or (self.door.unwritten_bytes > 0 and self._house.is_behind)
 
     def pause_writing(self) -> None:
@@ -181,8 +186,10 @@ class Wire(Voice, asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._is_writable = True
-        self._unread.end()
+        if not self._guest.account.is_choked:
+            self._unread.end()
         self._deliver_or_wait()
+        self._line_up()
         self._hold_or_read()
         self._house.settle_down()
 
@@ -336,8 +343,19 @@ class Wire(Voice, asyncio.BufferedProtocol):
         unsent = self._transport.get_write_buffer_size()
         self._guest.account.queue(unsent - self._unsent_cost)
         self._unsent_cost = unsent
+        self._watch_choked()
         if unsent and self._guest.account.is_over:
             self._transport.abort()
+
+    def _watch_choked(self) -> None:
+        """A peer that is not listened to, because it takes nothing, is not kept for ever either."""
+        is_choked = self._guest.account.is_choked
+        if is_choked is not self._is_choked:
+            self._is_choked = is_choked
+            if is_choked:
+                self._unread.begin()
+            elif self._is_writable:
+                self._unread.end()
 
     def _taken(self) -> int:
         """Bytes that have left for the peer."""
