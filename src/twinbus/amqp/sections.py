@@ -7,6 +7,7 @@ Whatever the bytes are, the only exception is DecodeError.
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 
@@ -87,13 +88,19 @@ def _sizes() -> dict[int, int]:
 _SIZES = _sizes()
 
 
-def walk(message: bytes) -> Layout:
+class TooManySections(DecodeError):
+    """The body of a message has more sections than the reader takes."""
+
+
+def walk(message: bytes, body_sections_max: int | None = None) -> Layout:
     """Where the sections lie. A message without a body is fine.
 
     Delivery annotations may also come last: the official Python client writes them there.
+    Raises `TooManySections` if the body has more than `body_sections_max`, before the others are looked at.
     """
     spans: list[Span | None] = [None] * 9
     at, length, last = 0, len(message), -1
+    more_max = sys.maxsize if body_sections_max is None else body_sections_max - 1
     try:
         while at < length:
             start = at
@@ -116,6 +123,9 @@ def walk(message: bytes) -> Layout:
                 last = index
             else:
                 last = _place_again(spans, index, last, (start, at))
+                more_max -= 1
+                if more_max < 0:
+                    raise TooManySections(f"the body of the message has more than {body_sections_max} sections")
     except (IndexError, struct.error):
         raise cut_short(message, at) from None
     if at > length:
@@ -309,11 +319,13 @@ def check_map(message: bytes, span: Span | None) -> None:
         pair_offsets(message, span)
 
 
-def map_sizes(message: bytes, span: Span) -> Iterator[tuple[Value, int]]:
-    """The keys of a map section, and how many bytes the value of each has."""
+def large_values(message: bytes, span: Span, bytes_max: int) -> Iterator[tuple[Value, int]]:
+    """The keys of a map section whose values have more than `bytes_max`, and how many each has."""
     offsets = pair_offsets(message, span)
     for at in range(0, len(offsets) - 1, 2):
-        yield decode(message, offsets[at])[0], offsets[at + 2] - offsets[at + 1]
+        size = offsets[at + 2] - offsets[at + 1]
+        if size > bytes_max:
+            yield decode(message, offsets[at])[0], size
 
 
 def check_elements(message: bytes, layout: Layout, most: int) -> None:

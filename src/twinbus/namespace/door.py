@@ -28,6 +28,7 @@ from twinbus.amqp.performatives import ACCEPTED, Rejected
 from twinbus.amqp.sasl import PLAIN
 from twinbus.errors import AmqpError, TwinbusError, Unauthorized
 from twinbus.namespace.commands import AcceptSession, CloseReceiver, FindEntity, OpenReceiver, OpenSender, ReceiveMode
+from twinbus.namespace.disk_share import SenderShare
 from twinbus.namespace.faults.rulings import PROCEED, Ruling
 from twinbus.namespace.intake import Intake
 from twinbus.namespace.nodes.answers import AnswerLink
@@ -105,9 +106,14 @@ class Door:
         return self._desk.is_authenticated
 
     @property
+    def share(self) -> SenderShare:
+        """What this peer has sent that others may have to wait for."""
+        return self._intake.share
+
+    @property
     def unwritten_bytes(self) -> int:
         """Sent by this peer, taken in, and not yet written or refused."""
-        return self._intake.unwritten_bytes
+        return self.share.unwritten_bytes
 
     @property
     def has_enough_to_do(self) -> bool:
@@ -117,8 +123,8 @@ class Door:
         """
         return (
             self._desk.unanswered >= REQUESTS_AT_ONCE
-            or self._intake.unwritten_messages >= MESSAGES_AT_ONCE
-            or self._intake.unwritten_bytes >= BYTES_AT_ONCE
+            or self.share.unwritten_messages >= MESSAGES_AT_ONCE
+            or self.unwritten_bytes >= BYTES_AT_ONCE
         )
 
     # --- from the peer ---

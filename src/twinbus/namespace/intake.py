@@ -16,6 +16,7 @@ from twinbus.amqp.events import TransferArrived
 from twinbus.amqp.performatives import ACCEPTED, Outcome, Rejected
 from twinbus.errors import AmqpError, MessageTooLarge, NamespaceError, ServerBusy
 from twinbus.namespace.commands import Command, Send
+from twinbus.namespace.disk_share import SenderShare
 from twinbus.namespace.faults.rulings import PROCEED, Proceed
 from twinbus.namespace.message import BATCH_FORMAT, Arrival, read_arrival, unpack_batch
 from twinbus.namespace.operations import Operation
@@ -33,8 +34,8 @@ class Sent(NamedTuple):
     arrivals: tuple[Arrival, ...]
 
 
-MESSAGES_PER_PART = 500
-"""So many messages of a batch are read at once, about 5 ms; between parts it may be somebody else's turn."""
+MESSAGES_PER_PART = 100
+"""So many messages of a batch are read at once, about 1 ms; between parts it may be somebody else's turn."""
 
 
 class _Reading:
@@ -54,10 +55,7 @@ class Intake:
         self._reception = reception
         self._turnstile = turnstile
         self._note_change = note_change
-        self.unwritten_bytes = 0
-        """Sent by this peer, taken in, and not yet written or refused."""
-        self.unwritten_messages = 0
-        """The same in messages."""
+        self.share = SenderShare()
         self._together: list[Sent] = []
         self._gathered = 0
         """How many messages are in `_together`."""
@@ -101,7 +99,7 @@ class Intake:
             self.store_together(now_ms)
         self._together.append(Sent(event, arrivals))
         self._gathered += len(arrivals)
-        self._count(len(event.payload), len(arrivals))
+        self._note_taken(len(event.payload), len(arrivals))
         return True
 
     def store_together(self, now_ms: int) -> None:
@@ -121,7 +119,7 @@ class Intake:
             self._stored(sent[0].event, place.entity, sent[0].arrivals, PROCEED, now_ms, reply)
         else:
             written = sum([len(each.event.payload) for each in sent])
-            self._count(-written, -sum([len(each.arrivals) for each in sent]))
+            self._note_written(written, sum([len(each.arrivals) for each in sent]))
             self._reception.count_sent(place.entity, chain.from_iterable([each.arrivals for each in sent]))
             self._accept([each.event for each in sent])
 
@@ -146,7 +144,7 @@ class Intake:
             return
         if ruling.late_ms:
             arrivals = tuple([_held_back(arrival, now_ms + ruling.late_ms) for arrival in arrivals])
-        self._count(len(event.payload), len(arrivals))
+        self._note_taken(len(event.payload), len(arrivals))
         stored = partial(self._stored, event, place.entity, arrivals, ruling, now_ms)
         self._reception.ask(Send(place.path, arrivals, stored), now_ms)
 
@@ -156,18 +154,21 @@ class Intake:
             self._check_load(command.path)
             size = sum([len(arrival.payload) for arrival in command.arrivals])
             messages = len(command.arrivals)
-            self._count(size, messages)
+            self._note_taken(size, messages)
             command = command._replace(origin=partial(self._scheduled, size, messages, command.origin))
         self._reception.ask(command, now_ms)
 
     def _scheduled(self, size: int, messages: int, respond: Callable[[Reply], None], reply: Reply) -> None:
-        self._count(-size, -messages)
+        self._note_written(size, messages)
         respond(reply)
 
-    def _count(self, size: int, messages: int) -> None:
-        """More is taken in and not written yet, or less."""
-        self.unwritten_bytes += size
-        self.unwritten_messages += messages
+    def _note_taken(self, size: int, messages: int) -> None:
+        self._reception.disk_share.taken(self.share, size, messages, self._reception.clock() / 1000)
+
+    def _note_written(self, size: int, messages: int) -> None:
+        """Less is waiting for the disk: it is written, or refused."""
+        self.share.unwritten_bytes -= size
+        self.share.unwritten_messages -= messages
 
     def _check_load(self, path: str) -> None:
         throttle = self._reception.throttle
@@ -177,7 +178,7 @@ class Intake:
         limits = self._reception.limits
         if busy is None and (
             self._reception.unwritten_bytes() > 2 * limits.unwritten_bytes
-            or self.unwritten_bytes > 2 * limits.unwritten_bytes_per_connection
+            or self.share.unwritten_bytes > 2 * limits.unwritten_bytes_per_connection
         ):
             busy = ServerBusy("more is being sent than can be written to disk; wait 10 seconds and send again")
         if busy is not None:
@@ -218,7 +219,7 @@ class Intake:
         sent_ms: int,
         reply: Done | Refused,
     ) -> None:
-        self._count(-len(event.payload), -len(arrivals))
+        self._note_written(len(event.payload), len(arrivals))
         outcome: Outcome = ACCEPTED
         if isinstance(reply, Refused):
             outcome = Rejected(amqp_error(reply.error))

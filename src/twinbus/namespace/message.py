@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
-from itertools import islice
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -30,6 +29,8 @@ HEADER_BYTES_MAX = 64 * 1024
 """Everything but the body."""
 PROPERTY_BYTES_MAX = 32 * 1024
 """One application property."""
+BODY_SECTIONS_MAX = 10_000
+"""Sections that the body of a message may consist of: looking at more would keep others waiting."""
 NAME_LENGTH_MAX = 128
 """Of a message id, a session id and a partition key."""
 PING_CONTENT_TYPE = "application/vnd.ms-servicebus-ping"
@@ -56,7 +57,7 @@ def read_arrival(payload: bytes, new_message_id: Callable[[], str]) -> Arrival:
 
     One without an id is given a new one: some clients cannot settle a message that has none.
     """
-    layout = sections.walk(payload)
+    layout = sections.walk(payload, BODY_SECTIONS_MAX)
     if len(payload) > PROPERTY_BYTES_MAX:
         _check_header_size(payload, layout)
     message_id, content_type, session_id = sections.read_properties(payload, layout, _DECIDING_FIELDS)
@@ -113,10 +114,9 @@ def _check_header_size(payload: bytes, layout: Layout) -> None:
     if size > HEADER_BYTES_MAX:
         raise MessageTooLarge(f"the message's properties have {size} bytes, at most {HEADER_BYTES_MAX} are allowed")
     if size > PROPERTY_BYTES_MAX and layout.application_properties is not None:
-        for name, size in sections.map_sizes(payload, layout.application_properties):
-            if size > PROPERTY_BYTES_MAX:
-                text = f"the property {name!r:.60} has {size} bytes, at most {PROPERTY_BYTES_MAX} are allowed"
-                raise MessageTooLarge(text)
+        for name, size in sections.large_values(payload, layout.application_properties, PROPERTY_BYTES_MAX):
+            text = f"the property {name!r:.60} has {size} bytes, at most {PROPERTY_BYTES_MAX} are allowed"
+            raise MessageTooLarge(text)
 
 
 def _check_annotations(payload: bytes, layout: Layout) -> None:
@@ -165,13 +165,13 @@ def unpack_batch(envelope: bytes, most: int) -> list[bytes]:
 
     What the envelope says beside them is only a copy of the first.
     """
-    layout = sections.walk(envelope)
+    try:
+        layout = sections.walk(envelope, most)
+    except sections.TooManySections:
+        raise MessageTooLarge(f"a batch has at most {most} messages: send the rest in another one") from None
     if layout.body_kind != "data":
         raise DecodeError("a batch must consist of data sections, one for each message")
-    messages = list(islice(sections.data_sections(envelope, layout), most + 1))
-    if len(messages) > most:
-        raise MessageTooLarge(f"a batch has at most {most} messages: send the rest in another one")
-    return messages
+    return list(sections.data_sections(envelope, layout))
 
 
 def with_properties(payload: bytes, properties: dict[str, Any] | None) -> bytes:

@@ -14,7 +14,7 @@ from twinbus.namespace.commands import Tick
 from twinbus.namespace.faults.switch import FaultSwitch
 from twinbus.namespace.reception import Reception
 from twinbus.namespace.seam import CommitSeam
-from twinbus.namespace.store.api import CommitFailed, Committed, Report, RoomChanged
+from twinbus.namespace.store.api import CommitFailed, Committed, DueRows, Report, RoomChanged, RowsRead
 
 logger = logging.getLogger("twinbus.namespace")
 
@@ -22,6 +22,12 @@ LATE_TICK_MS = 5
 """Timers may ring this much late: alarms close together are handled in one go."""
 READS_S = 0.004
 """What was read from disk is worked on for so long in one turn of the event loop; the last read may take longer."""
+
+
+DUE_PARTS = 4
+"""While several connections send, this many times as long passes between two steps of handing on as the last took."""
+DUE_PAUSE_S, DUE_LATE_S = 0.005, 0.2
+"""While much of others waits for the disk, handing on waits too: looked at so often, put off at most so long."""
 
 
 class Pulse:
@@ -43,20 +49,39 @@ class Pulse:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._is_beating = True
+        self._reports: deque[Report] = deque()
+        """Said by the threads of the store, and not acted on yet."""
         self._reads: deque[Report] = deque()
         self._reads_end_at: float | None = None
+        self._due: deque[Report] = deque()
+        self._due_at = 0.0
+        self._due_call: asyncio.Handle | None = None
 
     def take_report_from_thread(self, report: Report) -> None:
-        self._loop.call_soon_threadsafe(self._take_report, report)
+        self._reports.append(report)
+        self._loop.call_soon_threadsafe(self.take_reports)
+
+    def take_reports(self) -> None:
+        """Act on what the store has said since the last time: what is written is acknowledged without delay."""
+        while self._reports:
+            self._take_report(self._reports.popleft())
 
     def _take_report(self, report: Report) -> None:
         """At once if it says that something is written. Many reads take their time, and stand in line for that."""
-        is_about_writing = isinstance(report, Committed | CommitFailed | RoomChanged)
-        if is_about_writing or (not self._reads and self._has_time_for_reads()):
-            self._seam.report(report, self._clock())
-            self.settle_down()
+        if isinstance(report, Committed | CommitFailed | RoomChanged):
+            self._act_on(report)
+        elif isinstance(report, RowsRead) and isinstance(report.request, DueRows):
+            self._due.append(report)
+            if self._due_call is None:
+                self._due_call = self._loop.call_soon(self._take_due)
+        elif not self._reads and self._has_time_for_reads():
+            self._act_on(report)
         else:
             self._reads.append(report)
+
+    def _act_on(self, report: Report) -> None:
+        self._seam.report(report, self._clock())
+        self.settle_down()
 
     def _has_time_for_reads(self) -> bool:
         if self._reads_end_at is None:
@@ -68,8 +93,24 @@ class Pulse:
         """In the next turn of the loop: go on with those that wait."""
         self._reads_end_at = None
         while self._reads and self._has_time_for_reads():
-            self._seam.report(self._reads.popleft(), self._clock())
-            self.settle_down()
+            self._act_on(self._reads.popleft())
+
+    def _take_due(self) -> None:
+        """Act on one read of messages whose time has come, when it is not at the expense of those who wait.
+
+        It can lead to much, for the processor and then for the disk: copies of a message for many subscriptions.
+        """
+        self._due_call = None
+        if not self._due:
+            return
+        began, disk, now_s = self._loop.time(), self._reception.disk_share, self._clock() / 1000
+        if disk.is_busy(self._seam.unwritten_bytes, now_s) and began < self._due_at + DUE_LATE_S:
+            self._due_call = self._loop.call_later(DUE_PAUSE_S, self._take_due)
+            return
+        self._act_on(self._due.popleft())
+        self._due_at = self._loop.time()
+        pause = DUE_PARTS * (self._due_at - began) if disk.is_shared(now_s) else 0.0
+        self._due_call = self._loop.call_later(pause, self._take_due)
 
     def _tick(self) -> None:
         self._timer = None

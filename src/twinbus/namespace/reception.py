@@ -21,6 +21,7 @@ from twinbus.namespace.commands import (
     Send,
     Settle,
 )
+from twinbus.namespace.disk_share import DiskShare
 from twinbus.namespace.faults.book import FaultBook
 from twinbus.namespace.faults.postponed import Postponed
 from twinbus.namespace.faults.throttle import Throttle
@@ -81,6 +82,7 @@ class Reception:
         """When the last portion of receivers that lose their entity is told, and how many are in it."""
         self.clock = clock
         self.meter = Meter()
+        self.disk_share = DiskShare()
 
     def new_receiver(self, door: Door, link: SendingLink) -> int:
         number = next(self._numbers)

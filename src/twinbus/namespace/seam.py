@@ -75,8 +75,11 @@ class CommitSeam:
         send: Callable[[Reply], None],
         on_failure: Callable[[str], None],
         tell: Callable[[Story], None] | None = None,
+        flush: Callable[[], None] = lambda: None,
     ) -> None:
         """`send` gets every reply as soon as it may leave; `on_failure` is told once when the store breaks.
+
+        `flush` is called after the replies of a commit, before the machine goes on: that can take a while.
 
         By then everybody has an answer, and nothing more is said until `recover`. `tell` hears what happened to
         messages once it cannot be undone any more; only a machine that `tells` has something for it.
@@ -86,6 +89,7 @@ class CommitSeam:
         self._send = send
         self._on_failure = on_failure
         self._tell = tell
+        self._flush = flush
         self._held: deque[tuple[int, int, list[Reply], Story | None]] = deque()
         self._committed = self._loaded = 0
         self._announced = False
@@ -186,6 +190,7 @@ class CommitSeam:
                 self._pass_on(story)
             for reply in replies:
                 self._send(reply)
+        self._flush()
         if self.failure is None:
             self._carry_on(self.machine.apply(Committed(number), now_ms))
 

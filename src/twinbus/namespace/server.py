@@ -31,6 +31,7 @@ from twinbus.namespace.admin.metrics_page import MetricsPage
 from twinbus.namespace.chronicle import Chronicle
 from twinbus.namespace.commands import AdminCommand, CreateQueue
 from twinbus.namespace.controls import Controls
+from twinbus.namespace.disk_share import SenderShare
 from twinbus.namespace.entities.settings import QueueSettings
 from twinbus.namespace.faults.book import FaultBook, Reach
 from twinbus.namespace.faults.switch import FaultSwitch
@@ -65,8 +66,6 @@ logger = logging.getLogger("twinbus.namespace")
 RECOVERY_PAUSE_S = 1.0
 CLOSE_WAIT_S = 2.0
 PORT_PAUSE_S = 1.0
-BEHIND_BYTES = 1024 * 1024
-"""Waiting to be written; above it those who have sent some of it are not heard. About 4,500 small messages."""
 
 
 class NamespaceServer:
@@ -174,7 +173,7 @@ class NamespaceServer:
         Before the store is opened, so that a port that is taken leaves no trace on disk.
         """
         self._loop = asyncio.get_running_loop()
-        self.turns = Turns(self._loop.time, self._loop.call_soon)
+        self.turns = Turns(self._loop.time, self._loop.call_soon, lambda: self._pulse.take_reports())
         if self.options.cert is not None and self.options.key_file is not None:
             given_identity(self.options.cert, self.options.key_file)  # now, if only to say what is wrong with them
         await self._listener.bind()
@@ -262,7 +261,14 @@ class NamespaceServer:
         """Nothing is written before it is clear that what is stored can be used."""
         try:
             tell = None if self._chronicle is None else self._chronicle.tell
-            return CommitSeam(self._store, self._build_machine, self._pass_on, self._store_failed, tell)
+            return CommitSeam(
+                self._store,
+                self._build_machine,
+                self._pass_on,
+                self._store_failed,
+                tell,
+                lambda: self._pulse.flush(),
+            )
         except StoreError as error:
             if isinstance(self._store, SqliteStore):
                 raise store_error(self._store.path, error) from error
@@ -474,9 +480,8 @@ class NamespaceServer:
     def is_overloaded(self) -> bool:
         return self.seam.unwritten_bytes > self.options.limits.unwritten_bytes
 
-    @property
-    def is_behind(self) -> bool:
-        return self.seam.unwritten_bytes > BEHIND_BYTES
+    def must_wait_for_disk(self, sender: SenderShare) -> bool:
+        return self.reception.disk_share.must_wait(sender, self.seam.unwritten_bytes, self.clock() / 1000)
 
     def _relieve(self) -> None:
         """Read again from senders that had to wait."""

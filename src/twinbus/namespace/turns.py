@@ -20,24 +20,26 @@ TURN_S = 0.004
 STRANGERS_TURN_S = 0.002
 STEP_S = 0.002
 """One step; what is begun is ended."""
+MUCH_S = 0.1
+"""Who has taken more of the last seconds waits for the next turn, when all who spoke meanwhile are in line."""
 HALVED_S = 1.0
-"""Of the time that somebody took, half is forgotten after this."""
+"""Of what somebody took, half is forgotten after this."""
 
 
-class TimeTaken:
-    """How much of the last seconds somebody has taken."""
+class DecayingSum:
+    """How much somebody has taken in the last seconds, of time or of anything else."""
 
-    __slots__ = ("_at", "_seconds")
+    __slots__ = ("_amount", "_at")
 
     def __init__(self) -> None:
-        self._seconds = self._at = 0.0
+        self._amount = self._at = 0.0
 
-    def add(self, seconds: float, now: float) -> None:
-        self._seconds = self.at(now) + seconds
+    def add(self, amount: float, now: float) -> None:
+        self._amount = self.at(now) + amount
         self._at = now
 
     def at(self, now: float) -> float:
-        return self._seconds * math.pow(0.5, (now - self._at) / HALVED_S)
+        return self._amount * math.pow(0.5, max(0.0, now - self._at) / HALVED_S)
 
     @property
     def rank(self) -> float:
@@ -45,13 +47,13 @@ class TimeTaken:
 
         So those who come later have to have taken less and less to be heard before him.
         """
-        return math.log2(self._seconds) + self._at / HALVED_S if self._seconds > 0 else -math.inf
+        return math.log2(self._amount) + self._at / HALVED_S if self._amount > 0 else -math.inf
 
 
 class Speaker(Protocol):
     """Somebody who has something to say."""
 
-    time_taken: TimeTaken
+    time_taken: DecayingSum
 
     @property
     def is_known(self) -> bool: ...
@@ -61,10 +63,19 @@ class Speaker(Protocol):
 
 
 class Turns:
-    def __init__(self, clock: Callable[[], float], call_soon: Callable[[Callable[[], None]], object]) -> None:
-        """`clock` in seconds; `call_soon` calls in the next turn of the loop, after everybody was looked at."""
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        call_soon: Callable[[Callable[[], None]], object],
+        between_steps: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`clock` in seconds; `call_soon` calls in the next turn of the loop, after everybody was looked at.
+
+        `between_steps` does what should not wait until the turn is over.
+        """
         self.clock = clock
         self._call_soon = call_soon
+        self._between_steps = between_steps
         self._known: list[tuple[float, int, Speaker]] = []
         """A heap: by rank, then in the order in which they came."""
         self._numbers = count()
@@ -74,7 +85,7 @@ class Turns:
 
     def hear(self, speaker: Speaker) -> bool:
         """Let somebody speak who was silent: now, or soon. Whether there is more to come."""
-        if speaker.is_known and not self._known and self._has_time() and not self._step(speaker):
+        if speaker.is_known and not self._known and self._may_go_first(speaker) and not self._step(speaker):
             return False
         self.line_up(speaker)
         return True
@@ -94,9 +105,11 @@ class Turns:
         speaker.time_taken.add(ended - began, ended)
         return has_more
 
-    def _has_time(self) -> bool:
+    def _may_go_first(self, speaker: Speaker) -> bool:
+        """Whether there is time left in this turn, and the speaker has not taken much of the last ones."""
         self._begin_turn()
-        return self._ends_at is not None and self.clock() < self._ends_at
+        now = self.clock()
+        return self._ends_at is not None and now < self._ends_at and speaker.time_taken.at(now) < MUCH_S
 
     def _begin_turn(self) -> None:
         if self._ends_at is None:
@@ -127,3 +140,4 @@ class Turns:
     def _hear_one(self, speaker: Speaker) -> None:
         if self._step(speaker):
             self.line_up(speaker)  # who has shown who he is meanwhile changes lines
+        self._between_steps()

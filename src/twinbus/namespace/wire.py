@@ -15,11 +15,12 @@ from twinbus.amqp.account import Account
 from twinbus.amqp.connection import Connection
 from twinbus.amqp.events import Event
 from twinbus.amqp.performatives import Error
+from twinbus.namespace.disk_share import SenderShare
 from twinbus.namespace.door import Door, outlasts
 from twinbus.namespace.guest import TLS_ONLY, Guest, UnreadWatch, Voice
 from twinbus.namespace.limits import ServerLimits
 from twinbus.namespace.reception import Reception
-from twinbus.namespace.turns import TimeTaken, Turns
+from twinbus.namespace.turns import DecayingSum, Turns
 
 FRAMES_PER_STEP = 256
 """Frames of one peer that are heard before others get their turn."""
@@ -58,9 +59,8 @@ class House(Protocol):
     @property
     def is_overloaded(self) -> bool: ...
 
-    @property
-    def is_behind(self) -> bool:
-        """Whether so much waits to be written that whoever has a part in that does not add to it."""
+    def must_wait_for_disk(self, sender: SenderShare) -> bool:
+        """Whether so much waits to be written that this connection does not add to it."""
 
     turns: Turns
 
@@ -93,7 +93,7 @@ class Wire(Voice, asyncio.BufferedProtocol):
         self._is_choked = False
         self._is_gone = False
         """Whether the connection is lost; what it had said before may still have to be heard."""
-        self.time_taken = TimeTaken()
+        self.time_taken = DecayingSum()
 
     # --- called by asyncio ---
 
@@ -177,7 +177,7 @@ class Wire(Voice, asyncio.BufferedProtocol):
     def _is_busy(self) -> bool:
         if self._guest.account.is_choked:
             return True
-        return self.door.has_enough_to_do or (self.door.unwritten_bytes > 0 and self._house.is_behind)
+        return self.door.has_enough_to_do or self._house.must_wait_for_disk(self.door.share)
 
     def pause_writing(self) -> None:
         self._is_writable = False

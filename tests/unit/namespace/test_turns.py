@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from twinbus.namespace.turns import STRANGERS_TURN_S, TURN_S, TimeTaken, Turns
+from twinbus.namespace.turns import STRANGERS_TURN_S, TURN_S, DecayingSum, Turns
 
 STEP_S = 0.001
 
@@ -36,7 +36,7 @@ class Talker:
         self.steps_left = steps
         self.is_known = is_known
         self.knows_itself_at: int | None = None
-        self.time_taken = TimeTaken()
+        self.time_taken = DecayingSum()
 
     def step(self, until: float) -> bool:
         self._loop.now += STEP_S
@@ -156,7 +156,7 @@ def test_who_took_much_is_heard_again_soon_however_much_others_have_to_say() -> 
 
 def test_time_that_was_taken_is_forgotten() -> None:
     loop = Loop()
-    taken = TimeTaken()
+    taken = DecayingSum()
     taken.add(1.0, loop.now)
     assert taken.at(loop.now) == 1.0
     assert taken.at(loop.now + 10.0) < 0.001

@@ -40,7 +40,7 @@ DEFAULT_DATA = Path(".twinbus")
 FIRST_QUEUE = "orders"
 """Made when nothing was asked for and nothing is there: a namespace without a queue is of no use to a newcomer."""
 
-SWITCH_S = 0.0005
+SWITCH_S = 0.0001
 """How long one thread of Python keeps the others waiting. A commit takes a handful of such waits while the event loop
 is busy: with Python's usual 5 ms, everybody's messages would wait for them."""
 OTHER_FILES = 256

@@ -6,7 +6,7 @@ Mostly every subscription has room for all of it. Of one that has not, the rules
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from itertools import chain
 from typing import TypeVar
 
@@ -14,6 +14,7 @@ from twinbus.errors import QuotaExceeded
 from twinbus.namespace.entities.copies import Plan, Published, choose
 from twinbus.namespace.entities.matching import Matcher
 from twinbus.namespace.entities.subscription import Subscription
+from twinbus.namespace.message import Arrival
 from twinbus.namespace.replies import Step
 from twinbus.namespace.view import TopicMessage
 
@@ -21,7 +22,7 @@ LONG_STEPS = 4
 """Rules are asked for as long as so many steps may take."""
 
 Found = TypeVar("Found")
-Numbered = tuple[int, Published]
+Numbered = tuple[int, Arrival]
 
 
 class Coming:
@@ -34,32 +35,44 @@ class Coming:
         self._version = matcher.version
 
     def take(
-        self, messages: Sequence[Numbered], in_line_bytes: int, subscriptions: Iterable[Subscription], step: Step
+        self,
+        arrivals: Sequence[Numbered],
+        publish: Callable[[Arrival], Published],
+        in_line_bytes: int,
+        subscriptions: Iterable[Subscription],
+        step: Step,
     ) -> None:
-        """Count messages that are to line up behind so many bytes.
+        """Count messages that are to line up behind so many bytes. `publish` makes of one what rules look at.
 
         Raises `QuotaExceeded`, and has counted nothing, if a subscription has no room for what it may get of them.
         """
         if not in_line_bytes or self._version != self._matcher.version:
             self._known, self._version = {}, self._matcher.version
-        new_bytes = sum([len(message.payload) for _, message in messages])
+        new_bytes = sum([len(arrival.payload) for _, arrival in arrivals])
         known: dict[int, int] = {}
         for subscription in subscriptions:
             entity_id, copies = subscription.entity_id, self._matcher.copies_most(subscription)
             before = min(in_line_bytes * copies, self._known.get(entity_id, in_line_bytes * copies))
             room, added = subscription.size_bytes_max - subscription.stored_bytes - before, new_bytes * copies
             if added > room:
-                known[entity_id] = before + self._asked(subscription, messages, before, room, step)
+                known[entity_id] = before + self._asked(subscription, arrivals, publish, before, room, step)
             elif entity_id in self._known:
                 known[entity_id] = before + added
         self._known |= known
 
     def _asked(
-        self, subscription: Subscription, messages: Sequence[Numbered], before: int, room: int, step: Step
+        self,
+        subscription: Subscription,
+        arrivals: Sequence[Numbered],
+        publish: Callable[[Arrival], Published],
+        before: int,
+        room: int,
+        step: Step,
     ) -> int:
         """How many bytes a subscription gets by its rules; raises `QuotaExceeded` if that is more than `room`."""
         rules, added = self._matcher.only(subscription), 0
-        for sequence, message in messages:
+        for sequence, arrival in arrivals:
+            message = publish(arrival)
             view = TopicMessage(message.payload, sequence, message.enqueued_at_ms, message.ttl_ms)
             if any(_done(rules.select(view), step)):
                 copies = chain.from_iterable(_done(choose(rules, sequence, message), step))

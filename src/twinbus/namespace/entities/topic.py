@@ -9,6 +9,7 @@ when they wake. What was stored goes by the rules that are in force when it is h
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from twinbus.errors import EntityDisabled, QuotaExceeded, StoreDamaged
@@ -128,8 +129,8 @@ class Topic(Shelf):
         in_line = [] if plans is not None else [self._row_in_line(*each, now_ms) for each in new]
         self._check_quota(sum(len(row.payload) for row in stored + in_line))
         if in_line:
-            messages = [(sequence, self._published(arrival, now_ms)) for sequence, arrival in new]
-            self._coming.take(messages, self.in_line_bytes, self.subscriptions.values(), step)
+            publish = partial(self._published, now_ms=now_ms)
+            self._coming.take(new, publish, self.in_line_bytes, self.subscriptions.values(), step)
         else:
             self._check_room([copy for plan in plans or () for copy in plan.copies])
         self._next_sequence = first + len(numbered)  # by now: what is handed on may come back here at once

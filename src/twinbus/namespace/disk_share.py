@@ -1,0 +1,62 @@
+"""Whose messages go to disk first: many large sends are not put in front of one small one.
+
+All messages go to one disk, in the order in which they were taken in. A connection that sends alone may have much
+waiting there. As soon as several send, little is put in front of the disk, and connections that have sent much in the
+last seconds wait until that is written: one that sends little never waits behind more than a few large sends.
+"""
+
+from __future__ import annotations
+
+from twinbus.namespace.turns import DecayingSum
+
+ALONE_BYTES = 1024 * 1024
+"""What may wait to be written while one connection sends: about 4,500 small messages."""
+SHARED_BYTES = 128 * 1024
+"""The same while several do."""
+LITTLE_BYTES = 128 * 1024
+"""A connection that has sent less than this in the last seconds does not wait."""
+SHARED_S = 1.0
+"""How long the disk counts as shared after the last send of another connection."""
+MESSAGE_BYTES = 200
+"""What storing a message costs beside its payload, roughly."""
+
+
+class SenderShare:
+    """What one connection has sent, in the last seconds and not written yet."""
+
+    def __init__(self) -> None:
+        self.recent = DecayingSum()
+        self.unwritten_bytes = 0
+        self.unwritten_messages = 0
+
+
+class DiskShare:
+    """Decides which senders wait for the disk."""
+
+    def __init__(self) -> None:
+        self._last: SenderShare | None = None
+        self._last_at = self._other_at = -SHARED_S
+
+    def taken(self, sender: SenderShare, size: int, messages: int, now: float) -> None:
+        """A connection has sent something that is to be stored; `now` in seconds."""
+        sender.unwritten_bytes += size
+        sender.unwritten_messages += messages
+        sender.recent.add(size + MESSAGE_BYTES * messages, now)
+        if sender is not self._last:
+            self._last, self._other_at = sender, self._last_at
+        self._last_at = now
+
+    def must_wait(self, sender: SenderShare, unwritten_bytes: int, now: float) -> bool:
+        """Whether a connection is not heard until more is written; `unwritten_bytes` is what waits, of all of them."""
+        if self.is_shared(now):
+            is_small = sender.unwritten_bytes == 0 and sender.recent.at(now) <= LITTLE_BYTES
+            return not is_small and unwritten_bytes > SHARED_BYTES
+        return sender.unwritten_bytes > 0 and unwritten_bytes > ALONE_BYTES
+
+    def is_shared(self, now: float) -> bool:
+        """Whether several connections have sent lately."""
+        return now - self._other_at <= SHARED_S
+
+    def is_busy(self, unwritten_bytes: int, now: float) -> bool:
+        """Whether several send, and as much waits to be written as may wait then."""
+        return unwritten_bytes > SHARED_BYTES and self.is_shared(now)
