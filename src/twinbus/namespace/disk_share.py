@@ -29,6 +29,11 @@ class SenderShare:
         self.unwritten_bytes = 0
         self.unwritten_messages = 0
 
+    def written(self, size: int, messages: int) -> None:
+        """Less of it waits: it is written, or refused."""
+        self.unwritten_bytes -= size
+        self.unwritten_messages -= messages
+
 
 class DiskShare:
     """Decides which senders wait for the disk."""
@@ -55,7 +60,7 @@ class DiskShare:
 
     def is_shared(self, now: float) -> bool:
         """Whether several connections have sent lately."""
-        return now - self._other_at <= SHARED_S
+        return 0 <= now - self._other_at <= SHARED_S  # the clock may have been set back
 
     def is_busy(self, unwritten_bytes: int, now: float) -> bool:
         """Whether several send, and as much waits to be written as may wait then."""

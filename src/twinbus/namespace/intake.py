@@ -119,7 +119,7 @@ class Intake:
             self._stored(sent[0].event, place.entity, sent[0].arrivals, PROCEED, now_ms, reply)
         else:
             written = sum([len(each.event.payload) for each in sent])
-            self._note_written(written, sum([len(each.arrivals) for each in sent]))
+            self.share.written(written, sum([len(each.arrivals) for each in sent]))
             self._reception.count_sent(place.entity, chain.from_iterable([each.arrivals for each in sent]))
             self._accept([each.event for each in sent])
 
@@ -159,16 +159,11 @@ class Intake:
         self._reception.ask(command, now_ms)
 
     def _scheduled(self, size: int, messages: int, respond: Callable[[Reply], None], reply: Reply) -> None:
-        self._note_written(size, messages)
+        self.share.written(size, messages)
         respond(reply)
 
     def _note_taken(self, size: int, messages: int) -> None:
         self._reception.disk_share.taken(self.share, size, messages, self._reception.clock() / 1000)
-
-    def _note_written(self, size: int, messages: int) -> None:
-        """Less is waiting for the disk: it is written, or refused."""
-        self.share.unwritten_bytes -= size
-        self.share.unwritten_messages -= messages
 
     def _check_load(self, path: str) -> None:
         throttle = self._reception.throttle
@@ -219,7 +214,7 @@ class Intake:
         sent_ms: int,
         reply: Done | Refused,
     ) -> None:
-        self._note_written(len(event.payload), len(arrivals))
+        self.share.written(len(event.payload), len(arrivals))
         outcome: Outcome = ACCEPTED
         if isinstance(reply, Refused):
             outcome = Rejected(amqp_error(reply.error))

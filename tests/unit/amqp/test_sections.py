@@ -11,6 +11,7 @@ import pytest
 from twinbus.amqp.sections import (
     Header,
     PropertyField,
+    TooManySections,
     data_sections,
     delivery_form,
     encode_message,
@@ -53,6 +54,13 @@ def test_each_kind_of_body_is_told_apart_and_may_be_absent(body: bytes, kind: st
     layout = walk(HEADER + body)
     assert layout.body_kind == kind
     assert layout.body == ((len(HEADER), len(HEADER + body)) if body else None)
+
+
+def test_a_body_of_more_sections_than_asked_for_is_refused_and_the_rest_of_it_is_not_looked_at() -> None:
+    assert walk(HEADER + DATA * 5, 5).body_kind == "data"
+    for body in (DATA * 6, SEQUENCE * 6, DATA * 6 + b"no section"):
+        with pytest.raises(TooManySections, match="more than 5 sections"):
+            walk(HEADER + body, 5)
 
 
 def test_an_empty_message_has_no_sections() -> None:

@@ -9,7 +9,7 @@ from twinbus.amqp.events import DispositionArrived
 from twinbus.amqp.link import SendingLink
 from twinbus.amqp.outcomes import Accepted, Outcome, Rejected
 from twinbus.amqp.sections import encode_message
-from twinbus.namespace.message import BATCH_FORMAT
+from twinbus.namespace.message import BATCH_FORMAT, BODY_SECTIONS_MAX
 from twinbus.namespace.meter import Metered
 
 
@@ -128,3 +128,25 @@ def test_every_message_is_metered(hall: Hall) -> None:
     hall.store.commit()
     (reading,) = hall.reception.meter.readings()
     assert (reading.kind, reading.operations, reading.steps) == (Metered.SEND, 3, 4)
+
+
+def test_a_body_in_very_many_sections_is_refused_and_one_in_many_is_stored(hall: Hall) -> None:
+    link = hall.sender("orders")
+    many = link.send(encode_message(data=[b""] * BODY_SECTIONS_MAX), tag=b"t")
+    too_many = link.send(encode_message(data=[b""] * (BODY_SECTIONS_MAX + 1)), tag=b"t")
+    assert conditions(hall.outcomes()) == {too_many: "amqp:decode-error"}
+    hall.store.commit()
+    assert {at: type(told) for at, told in hall.outcomes().items()} == {many: Accepted}
+
+
+def test_what_a_connection_has_sent_is_its_share_of_the_disk_until_it_is_written(hall: Hall) -> None:
+    link = hall.sender("orders")
+    for _ in range(3):
+        send(link, 1_000)
+    hall.exchange()
+    share = hall.door.share
+    assert (share.unwritten_messages, share.unwritten_bytes > 3_000) == (3, True)
+    sent = share.recent.at(hall.reception.clock() / 1000)
+    hall.store.commit()
+    assert (share.unwritten_messages, share.unwritten_bytes) == (0, 0)
+    assert share.recent.at(hall.reception.clock() / 1000) == sent > 3_000

@@ -380,3 +380,23 @@ def test_while_the_disk_stays_broken_the_namespace_stays_failed(scene: Scene) ->
     scene.store.is_usable = True
     scene.seam.recover()
     assert scene.seam.failure is None
+
+
+def test_answers_leave_before_the_machine_goes_on_with_what_a_commit_leads_to() -> None:
+    """Copies for many subscriptions can take a while, and nobody else should wait for them."""
+    bench = Bench()
+    said: list[str] = []
+    machine = bench.seam.machine
+    apply = machine.apply
+
+    def applied(command: Any, now_ms: int) -> Any:
+        if isinstance(command, Committed):
+            said.append("goes on")
+        return apply(command, now_ms)
+
+    machine.apply = applied  # type: ignore[method-assign]
+    bench.seam._send = lambda reply: said.append(type(reply).__name__)
+    bench.seam._flush = lambda: said.append("flushed")
+    bench.do(Send(QUEUE, (arrival("a"),), lambda _: None))
+    bench.commit(1)
+    assert said == ["Done", "flushed", "goes on"]

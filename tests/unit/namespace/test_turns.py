@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from twinbus.namespace.turns import STRANGERS_TURN_S, TURN_S, DecayingSum, Turns
+from twinbus.namespace.turns import MUCH_S, STRANGERS_TURN_S, TURN_S, DecayingSum, Turns
 
 STEP_S = 0.001
 
@@ -160,3 +160,28 @@ def test_time_that_was_taken_is_forgotten() -> None:
     taken.add(1.0, loop.now)
     assert taken.at(loop.now) == 1.0
     assert taken.at(loop.now + 10.0) < 0.001
+
+
+def test_who_has_taken_much_waits_for_the_next_turn_even_if_nobody_is_in_line() -> None:
+    loop = Loop()
+    peer = Talker(loop, 1)
+    peer.time_taken.add(2 * MUCH_S, loop.now)
+    assert loop.turns.hear(peer)
+    assert peer.steps_left == 1
+    loop.turn()
+    assert peer.steps_left == 0
+
+
+def test_what_should_not_wait_is_done_after_every_step_of_a_turn() -> None:
+    loop = Loop()
+    left: list[int] = []
+    peers = [Talker(loop, 1) for _ in range(3)]
+
+    def look() -> None:
+        left.append(sum(peer.steps_left for peer in peers))
+
+    loop.turns = Turns(lambda: loop.now, loop._soon.append, look)
+    for peer in peers:
+        loop.turns.line_up(peer)
+    loop.turn()
+    assert left == [2, 1, 0]
