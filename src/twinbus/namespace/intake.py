@@ -15,7 +15,7 @@ from typing import NamedTuple
 from twinbus.amqp.events import TransferArrived
 from twinbus.amqp.performatives import ACCEPTED, Outcome, Rejected
 from twinbus.errors import AmqpError, MessageTooLarge, NamespaceError, ServerBusy
-from twinbus.namespace.commands import Command, Send
+from twinbus.namespace.commands import Command, Send, SetSessionState
 from twinbus.namespace.disk_share import SenderShare
 from twinbus.namespace.faults.rulings import PROCEED, Proceed
 from twinbus.namespace.message import BATCH_FORMAT, Arrival, read_arrival, unpack_batch
@@ -149,16 +149,22 @@ class Intake:
         self._reception.ask(Send(place.path, arrivals, stored), now_ms)
 
     def ask(self, command: Command, now_ms: int) -> None:
-        """Carry out a request's command. Messages in it count like those that are sent; raises `ServerBusy`."""
-        if isinstance(command, Send):
-            self._check_load(command.path)
-            size = sum([len(arrival.payload) for arrival in command.arrivals])
-            messages = len(command.arrivals)
-            self._note_taken(size, messages)
-            command = command._replace(origin=partial(self._scheduled, size, messages, command.origin))
-        self._reception.ask(command, now_ms)
+        """Carry out a request's command. What it has stored counts like what is sent; raises `ServerBusy`."""
+        match command:
+            case Send(path, arrivals):
+                payloads = [arrival.payload for arrival in arrivals]
+            case SetSessionState(path, state=bytes(state)):
+                payloads = [state]
+            case _:
+                self._reception.ask(command, now_ms)
+                return
+        self._check_load(path)
+        size = sum(map(len, payloads))
+        self._note_taken(size, len(payloads))
+        written = partial(self._written, size, len(payloads), command.origin)
+        self._reception.ask(command._replace(origin=written), now_ms)
 
-    def _scheduled(self, size: int, messages: int, respond: Callable[[Reply], None], reply: Reply) -> None:
+    def _written(self, size: int, messages: int, respond: Callable[[Reply], None], reply: Reply) -> None:
         self.share.written(size, messages)
         respond(reply)
 
