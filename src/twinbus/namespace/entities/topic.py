@@ -119,14 +119,11 @@ class Topic(Shelf):
         self.check_sizes(arrivals)
         first = self._next_sequence
         numbered = list(enumerate([arrival for arrival in arrivals if not arrival.is_ping], first))
-        stored = [
-            self._scheduled_row(arrival, sequence, now_ms)
-            for sequence, arrival in numbered
-            if _is_scheduled(arrival, now_ms)
-        ]
-        new = [each for each in numbered if not _is_scheduled(each[1], now_ms)]
+        scheduled = [each for each in numbered if _is_scheduled(each[1], now_ms)]
+        new = [each for each in numbered if not _is_scheduled(each[1], now_ms)] if scheduled else numbered
+        stored = self._rows(scheduled, now_ms, in_line=False)
         plans = self._short_plans(new, now_ms, step)
-        in_line = [] if plans is not None else [self._row_in_line(*each, now_ms) for each in new]
+        in_line = [] if plans is not None else self._rows(new, now_ms, in_line=True)
         self._check_quota(sum(len(row.payload) for row in stored + in_line))
         if in_line:
             publish = partial(self._published, now_ms=now_ms)
@@ -184,30 +181,26 @@ class Topic(Shelf):
                 f"for their time or their turn, and {new_bytes} more were sent; cancel some or raise its maximum size"
             )
 
-    def _scheduled_row(self, arrival: Arrival, sequence: int, now_ms: int) -> MessageRow:
-        return self._stored_row(arrival, sequence, now_ms, None, arrival.due_at_ms)
-
-    def _row_in_line(self, sequence: int, arrival: Arrival, now_ms: int) -> MessageRow:
-        ends_ms = expiry(arrival.ttl_ms, self.settings.default_ttl_ms, now_ms)
-        return self._stored_row(arrival, sequence, now_ms, ends_ms, AT_ONCE_MS)
-
-    def _stored_row(
-        self, arrival: Arrival, sequence: int, now_ms: int, ends_ms: int | None, due_at_ms: int | None
-    ) -> MessageRow:
-        return MessageRow(
-            self.entity_id,
-            sequence,
-            MessageState.SCHEDULED,
-            sequence,
-            now_ms,
-            ends_ms,
-            due_at_ms,
-            0,
-            arrival.message_id,
-            arrival.session_id,
-            None,
-            arrival.payload,
-        )
+    def _rows(self, arrivals: Iterable[tuple[int, Arrival]], now_ms: int, *, in_line: bool) -> list[MessageRow]:
+        """Messages as they are stored here: until their time has come, or in line until it is their turn."""
+        entity_id, default_ttl_ms = self.entity_id, self.settings.default_ttl_ms
+        return [
+            MessageRow(
+                entity_id,
+                sequence,
+                MessageState.SCHEDULED,
+                sequence,
+                now_ms,
+                expiry(arrival.ttl_ms, default_ttl_ms, now_ms) if in_line else None,
+                AT_ONCE_MS if in_line else arrival.due_at_ms,
+                0,
+                arrival.message_id,
+                arrival.session_id,
+                None,
+                arrival.payload,
+            )
+            for sequence, arrival in arrivals
+        ]
 
     def _count(self, rows: Sequence[MessageRow], by: int) -> None:
         super()._count(rows, by)
