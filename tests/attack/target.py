@@ -59,7 +59,7 @@ class Outcome:
     def problems(self, *, p99_s_max: float = P99_S_MAX, longest_s_max: float = LONGEST_S_MAX) -> list[str]:
         """The bounds that were passed. A machine that is slow without an attack may be as slow during one."""
         found = [self.failure] if self.failure else []
-        if self.grown_bytes > self.memory_mb * 2**20:
+        if self.takes_too_much:
             found.append(f"took {self.grown_bytes / 2**20:.0f} MiB, more than {self.memory_mb}")
         most_s = max(p99_s_max, 3 * self.calm_p99_s)
         if self.p99_s > most_s:
@@ -68,6 +68,14 @@ class Outcome:
             text = f"made a neighbour wait {1000 * self.longest_s:.0f} ms once, more than {1000 * longest_s_max:.0f}"
             found.append(text)
         return found
+
+    @property
+    def takes_too_much(self) -> bool:
+        return self.grown_bytes > self.memory_mb * 2**20
+
+    @property
+    def waits_are_the_only_problem(self) -> bool:
+        return not self.failure and not self.takes_too_much
 
 
 class Broken(Exception):

@@ -123,7 +123,7 @@ def walk(message: bytes, body_sections_max: int | None = None) -> Layout:
                 last = index
             else:
                 last = _place_again(spans, index, last, (start, at))
-                more_max -= 1
+                more_max -= index != _DELIVERY_ANNOTATIONS
                 if more_max < 0:
                     raise TooManySections(f"the body of the message has more than {body_sections_max} sections")
     except (IndexError, struct.error):

@@ -54,8 +54,7 @@ class DiskShare:
     def must_wait(self, sender: SenderShare, unwritten_bytes: int, now: float) -> bool:
         """Whether a connection is not heard until more is written; `unwritten_bytes` is what waits, of all of them."""
         if self.is_shared(now):
-            is_small = sender.unwritten_bytes == 0 and sender.recent.at(now) <= LITTLE_BYTES
-            return not is_small and unwritten_bytes > SHARED_BYTES
+            return unwritten_bytes > SHARED_BYTES and sender.recent.at(now) > LITTLE_BYTES
         return sender.unwritten_bytes > 0 and unwritten_bytes > ALONE_BYTES
 
     def is_shared(self, now: float) -> bool:

@@ -22,12 +22,11 @@ LATE_TICK_MS = 5
 """Timers may ring this much late: alarms close together are handled in one go."""
 READS_S = 0.004
 """What was read from disk is worked on for so long in one turn of the event loop; the last read may take longer."""
-
-
+DUE_PAUSE_S, DUE_LATE_S = 0.005, 0.05
+"""While much of others waits for the disk, messages whose time has come wait too: looked at so often, each read of them
+put off at most so long."""
 DUE_PARTS = 4
-"""While several connections send, this many times as long passes between two steps of handing on as the last took."""
-DUE_PAUSE_S, DUE_LATE_S = 0.005, 0.2
-"""While much of others waits for the disk, handing on waits too: looked at so often, put off at most so long."""
+"""After such a read that took long to act on, the next waits so many times as long, while several connections send."""
 
 
 class Pulse:
@@ -53,8 +52,8 @@ class Pulse:
         """Said by the threads of the store, and not acted on yet."""
         self._reads: deque[Report] = deque()
         self._reads_end_at: float | None = None
-        self._due: deque[Report] = deque()
-        self._due_at = 0.0
+        self._due: deque[tuple[float, Report]] = deque()
+        """Messages whose time has come, and when they were read."""
         self._due_call: asyncio.Handle | None = None
 
     def take_report_from_thread(self, report: Report) -> None:
@@ -71,7 +70,7 @@ class Pulse:
         if isinstance(report, Committed | CommitFailed | RoomChanged):
             self._act_on(report)
         elif isinstance(report, RowsRead) and isinstance(report.request, DueRows):
-            self._due.append(report)
+            self._due.append((self._loop.time(), report))
             if self._due_call is None:
                 self._due_call = self._loop.call_soon(self._take_due)
         elif not self._reads and self._has_time_for_reads():
@@ -101,16 +100,20 @@ class Pulse:
         It can lead to much, for the processor and then for the disk: copies of a message for many subscriptions.
         """
         self._due_call = None
-        if not self._due:
+        if not self._due or not self._is_beating:
             return
         began, disk, now_s = self._loop.time(), self._reception.disk_share, self._clock() / 1000
-        if disk.is_busy(self._seam.unwritten_bytes, now_s) and began < self._due_at + DUE_LATE_S:
+        came_at, report = self._due[0]
+        if began < came_at + DUE_LATE_S and disk.is_busy(self._seam.unwritten_bytes, now_s):
             self._due_call = self._loop.call_later(DUE_PAUSE_S, self._take_due)
             return
-        self._act_on(self._due.popleft())
-        self._due_at = self._loop.time()
-        pause = DUE_PARTS * (self._due_at - began) if disk.is_shared(now_s) else 0.0
-        self._due_call = self._loop.call_later(pause, self._take_due)
+        self._due.popleft()
+        try:
+            self._act_on(report)
+        finally:
+            taken = self._loop.time() - began
+            pause = DUE_PARTS * taken if taken > READS_S and disk.is_shared(now_s) else 0.0
+            self._due_call = self._loop.call_later(pause, self._take_due)
 
     def _tick(self) -> None:
         self._timer = None
@@ -134,7 +137,10 @@ class Pulse:
     def flush(self) -> None:
         doors, self._reception.changed_doors = self._reception.changed_doors, set()
         for door in doors:
-            door.flush()
+            try:
+                door.flush()
+            except Exception:  # whatever is wrong with one peer, the others and the machine go on
+                logger.exception("what there was to say to a peer could not be sent")
 
     def set_timer(self) -> None:
         wake_ms = self._next_wake_ms()
@@ -154,6 +160,8 @@ class Pulse:
         return min((wake_ms for wake_ms in wakes if wake_ms is not None), default=None)
 
     def stop(self) -> None:
-        """No more alarms."""
+        """No more alarms, and nothing more that nobody waits for."""
         self._is_beating = False
         self.set_timer()
+        if self._due_call is not None:
+            self._due_call.cancel()

@@ -1,9 +1,10 @@
 """Who is heard when: no peer's bytes keep the others waiting.
 
-What a peer sends is heard in steps. A step is done at once while there is time left in this turn of the event loop;
-otherwise its peer stands in line. Who has taken least of the last seconds comes first: somebody who asks for little
-does not wait for those who ask for much, however many connections they have. Those that have not shown who they are
-have a line of their own, with less time, and are never heard at once: however many they are, the others hardly notice.
+What a peer sends is heard in steps. A step is done at once while there is time left in this turn of the event loop
+and its peer has not taken much lately; otherwise the peer stands in line. Who has taken least of the last seconds comes
+first: somebody who asks for little does not wait for those who ask for much, however many connections they have. Those
+that have not shown who they are have a line of their own, with less time, and are never heard at once: however many
+they are, the others hardly notice.
 """
 
 from __future__ import annotations

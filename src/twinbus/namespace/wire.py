@@ -127,9 +127,22 @@ class Wire(Voice, asyncio.BufferedProtocol):
 
     def step(self, until: float) -> bool:
         """Hear a part of what the peer has said; whether it is to be heard again soon."""
-        self._is_in_line = False
         if self._is_leaving or self._is_silent:
+            self._is_in_line = False
             return False
+        self._is_in_line = True  # while this lasts nobody else lines it up
+        try:
+            self._hear_part(until)
+        finally:
+            self._is_in_line = False
+        if self._is_gone and not self._has_more:
+            self._leave()
+            return False
+        self._is_in_line = self._has_more and not self._has_to_pause()
+        self._hold_or_read()
+        return self._is_in_line
+
+    def _hear_part(self, until: float) -> None:
         now_ms = self._house.clock()
         self._untaken = self._untaken or self._hear(now_ms)
         if self._is_gone:
@@ -142,15 +155,11 @@ class Wire(Voice, asyncio.BufferedProtocol):
             if not self._guest.is_known and self.door.is_authenticated:
                 self._guest.admit()
         if self._is_gone and not self._has_more:
-            self._leave()
-            return False
-        self._is_in_line = self._has_more and not self._has_to_pause()
+            return
         self.flush()
-        self._hold_or_read()
         self._set_timer()  # the peer may have asked for keep-alives
         self._guest.make_room()
         self._house.settle_down()
-        return self._is_in_line
 
     def _hear(self, now_ms: int) -> list[Event]:
         data = self._take_unheard()

@@ -58,6 +58,7 @@ def test_each_kind_of_body_is_told_apart_and_may_be_absent(body: bytes, kind: st
 
 def test_a_body_of_more_sections_than_asked_for_is_refused_and_the_rest_of_it_is_not_looked_at() -> None:
     assert walk(HEADER + DATA * 5, 5).body_kind == "data"
+    assert walk(HEADER + DATA * 5 + DELIVERY, 5).body_kind == "data", "late annotations are no part of the body"
     for body in (DATA * 6, SEQUENCE * 6, DATA * 6 + b"no section"):
         with pytest.raises(TooManySections, match="more than 5 sections"):
             walk(HEADER + body, 5)

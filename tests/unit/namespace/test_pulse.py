@@ -69,7 +69,6 @@ async def _turns(number: int = 3) -> None:
 
 async def test_what_is_due_waits_while_much_of_several_senders_is_not_written(stage: Stage) -> None:
     stage.share()
-    stage.pulse._due_at = asyncio.get_running_loop().time()
     stage.seam.unwritten_bytes = SHARED_BYTES + 1
     stage.hear(DUE, FOREGROUND)
     await _turns()
@@ -81,17 +80,55 @@ async def test_what_is_due_waits_while_much_of_several_senders_is_not_written(st
     assert stage.seam.heard == ["read", "commit", "due"]
 
 
-async def test_what_is_due_is_not_put_off_for_ever(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulse_module, "DUE_LATE_S", 0.02)
+async def test_each_read_of_what_is_due_is_put_off_only_so_long_however_many_there_are(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulse_module, "DUE_LATE_S", 0.2)
     stage.share()
-    stage.pulse._due_at = asyncio.get_running_loop().time()
     stage.seam.unwritten_bytes = SHARED_BYTES + 1
-    stage.hear(DUE)
-    async with asyncio.timeout(10):
-        while not stage.seam.heard:
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    stage.hear(*[DUE] * 50)
+    async with asyncio.timeout(60):
+        while len(stage.seam.heard) < 50:
             stage.share()  # others go on all the time
             await asyncio.sleep(0.001)
-    assert stage.seam.heard == ["due"]
+    assert stage.seam.heard == ["due"] * 50
+    assert loop.time() - began < 0.2 * 25, "one after the other they would have taken 10 s"
+
+
+async def test_a_read_that_goes_wrong_does_not_keep_the_others_from_being_acted_on(stage: Stage) -> None:
+    heard = stage.seam.report
+    stage.seam.report = lambda *_: 1 / 0  # type: ignore[method-assign, assignment]
+    problems: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context.get("exception")))
+    stage.hear(DUE, DUE)
+    await asyncio.sleep(0)
+    stage.seam.report = heard  # type: ignore[method-assign]
+    async with asyncio.timeout(10):
+        while not stage.seam.heard:
+            await asyncio.sleep(0.001)
+    assert [type(problem) for problem in problems] == [ZeroDivisionError]
+
+
+async def test_a_stopped_pulse_acts_on_nothing_that_is_due(stage: Stage) -> None:
+    stage.hear(DUE)
+    stage.pulse.stop()
+    await _turns()
+    assert stage.seam.heard == []
+
+
+async def test_a_peer_to_whom_nothing_can_be_sent_does_not_keep_the_others_from_their_answers(stage: Stage) -> None:
+    told: list[str] = []
+
+    class Door:
+        def flush(self) -> None:
+            told.append("tried")
+            raise OSError
+
+    stage.pulse._reception.changed_doors = cast("Any", {Door(), Door()})
+    stage.pulse.flush()
+    assert told == ["tried", "tried"]
 
 
 async def test_what_is_due_is_done_at_once_while_nobody_or_one_connection_sends(stage: Stage) -> None:
