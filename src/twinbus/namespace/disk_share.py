@@ -15,6 +15,9 @@ SHARED_BYTES = 128 * 1024
 """The same while several do."""
 LITTLE_BYTES = 128 * 1024
 """A connection that has sent less than this in the last seconds does not wait."""
+REST_S = 0.001
+"""How long the event loop rests between two turns while several connections wait for the disk. A commit needs the
+interpreter a dozen times, and beside a busy loop it takes three times as long."""
 SHARED_S = 1.0
 """How long the disk counts as shared after the last send of another connection."""
 MESSAGE_BYTES = 200
@@ -64,3 +67,7 @@ class DiskShare:
     def is_busy(self, unwritten_bytes: int, now: float) -> bool:
         """Whether several send, and as much waits to be written as may wait then."""
         return unwritten_bytes > SHARED_BYTES and self.is_shared(now)
+
+    def rest_s(self, unwritten_bytes: int, now: float) -> float:
+        """How long to leave the processor to those who write before connections in line are heard again."""
+        return REST_S if unwritten_bytes and self.is_shared(now) else 0.0

@@ -173,7 +173,7 @@ class NamespaceServer:
         Before the store is opened, so that a port that is taken leaves no trace on disk.
         """
         self._loop = asyncio.get_running_loop()
-        self.turns = Turns(self._loop.time, self._loop.call_soon, lambda: self._pulse.take_reports())
+        self.turns = Turns(self._loop.time, self._call_next_turn, lambda: self._pulse.take_reports())
         if self.options.cert is not None and self.options.key_file is not None:
             given_identity(self.options.cert, self.options.key_file)  # now, if only to say what is wrong with them
         await self._listener.bind()
@@ -479,6 +479,10 @@ class NamespaceServer:
     @property
     def is_overloaded(self) -> bool:
         return self.seam.unwritten_bytes > self.options.limits.unwritten_bytes
+
+    def _call_next_turn(self, call: Callable[[], None]) -> asyncio.Handle:
+        rest_s = self.reception.disk_share.rest_s(self.seam.unwritten_bytes, self.clock() / 1000)
+        return self._loop.call_later(rest_s, call) if rest_s else self._loop.call_soon(call)
 
     def must_wait_for_disk(self, sender: SenderShare) -> bool:
         return self.reception.disk_share.must_wait(sender, self.seam.unwritten_bytes, self.clock() / 1000)

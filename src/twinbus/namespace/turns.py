@@ -70,7 +70,8 @@ class Turns:
         call_soon: Callable[[Callable[[], None]], object],
         between_steps: Callable[[], None] = lambda: None,
     ) -> None:
-        """`clock` in seconds; `call_soon` calls in the next turn of the loop, after everybody was looked at.
+        """`clock` in seconds; `call_soon` calls in the next turn of the loop or a little later, after everybody was
+        looked at.
 
         `between_steps` does what should not wait until the turn is over.
         """

@@ -9,6 +9,7 @@ from twinbus.namespace.disk_share import (
     ALONE_BYTES,
     LITTLE_BYTES,
     MESSAGE_BYTES,
+    REST_S,
     SHARED_BYTES,
     SHARED_S,
     DiskShare,
@@ -68,6 +69,15 @@ def test_a_connection_that_has_sent_little_never_waits_while_others_send(
     disk.taken(SenderShare(), 1, 1, now)
     disk.taken(small, LITTLE_BYTES - MESSAGE_BYTES, 1, now)
     assert not disk.must_wait(small, unwritten_bytes, now)
+
+
+def test_there_is_a_rest_between_turns_only_while_several_wait_for_the_disk() -> None:
+    disk, one, other = DiskShare(), SenderShare(), SenderShare()
+    disk.taken(one, 100, 1, now=10.0)
+    assert disk.rest_s(100, now=10.0) == 0
+    disk.taken(other, 100, 1, now=10.1)
+    assert disk.rest_s(200, now=10.1) == REST_S
+    assert disk.rest_s(0, now=10.1) == 0
 
 
 def test_a_clock_that_is_set_back_keeps_nobody_waiting_longer() -> None:

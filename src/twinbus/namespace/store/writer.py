@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
+from time import monotonic
 from typing import NamedTuple
 
 from twinbus.namespace.store.api import Change, CommitFailed, Committed, Report
@@ -23,6 +24,11 @@ from twinbus.namespace.store.room import LOOK_S, Room
 from twinbus.namespace.store.tables import sweep, write
 
 log = logging.getLogger(__name__)
+
+
+_UNLOOKED_BYTES_MAX, _UNLOOKED_S_MAX = 256 * 1024, 0.2
+_ROW_BYTES = 200
+"""What a row takes on disk beside its payload, roughly."""
 
 
 class BatchLimits(NamedTuple):
@@ -66,6 +72,8 @@ class Writer:
         self._thread = Thread(target=self._run, name="twinbus-store-writer", daemon=True)
         self._counters = Counters()
         self._sweeping: list[int] = []
+        self._unlooked_bytes, self._looked_at = 0, 0.0
+        """Written since the last look for room on the disk, and when that was."""
         self.failure: Exception | None = None
         """Why a commit has failed: sets are thrown away until `resume`."""
 
@@ -134,7 +142,7 @@ class Writer:
             if self.failure is None:
                 last, met = self._gather(first, effect)
                 self._commit_with_reserve(last.number, effect)
-                self._look_for_room()
+                self._look_for_room_sometimes(effect)
         except Exception as error:  # whatever it was, nothing of the batch was written and somebody waits for an answer
             self._fail(first.number, error)
         return met
@@ -164,6 +172,14 @@ class Writer:
             if not self._room.use_reserve(self._connection, error) or not self._room.has_room_for(effect.size):
                 raise
             self._commit(number, effect)
+
+    def _look_for_room_sometimes(self, effect: NetEffect) -> None:
+        """After much was written, or some time: a look costs more than writing one message."""
+        now = monotonic()
+        self._unlooked_bytes += effect.size + _ROW_BYTES * effect.row_count
+        if self._room.is_short or self._unlooked_bytes > _UNLOOKED_BYTES_MAX or now > self._looked_at + _UNLOOKED_S_MAX:
+            self._unlooked_bytes, self._looked_at = 0, now
+            self._look_for_room()
 
     def _look_for_room(self) -> None:
         try:
