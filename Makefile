@@ -71,8 +71,8 @@ bench: setup ## measure, beside RabbitMQ; prints a table and appends to bench/re
 chaos-syphon: setup ## kill the syphon and both namespaces RUNS=50 times, at random moments, and count (SEED=1: the same again)
 	@$(BIN)/python -m bench.chaos_syphon --runs $(or $(RUNS),50) $(if $(SEED),--seed $(SEED))
 
-attack: setup ## try to take a namespace down in every way we know; writes the table of docs/security.md (ONLY="a b": some)
-	@PYTHONPATH=tests/support $(BIN)/python tests/attack/run_attacks.py $(if $(ONLY),--only $(ONLY),--write docs/security.md)
+attack: setup ## try to take a namespace down in every way we know; writes the table of docs/security.md (ONLY="a b": some rows)
+	@PYTHONPATH=tests/support $(BIN)/python tests/attack/run_attacks.py $(if $(ONLY),--only $(ONLY)) --write docs/security.md
 
 soak: setup ## 50 threads and 50 tasks send through random outages, and everything is counted (MINUTES=10)
 	@$(BIN)/python -m bench.soak --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))

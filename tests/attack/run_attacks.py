@@ -2,7 +2,8 @@
 
     python tests/attack/run_attacks.py [--seconds 4] [--only NAME ...] [--write docs/security.md]
 
-Ends with 1 if an attack passed a bound. With `--write`, the table replaces the one in that page.
+Ends with 1 if an attack passed a bound. With `--write`, their rows in the table of that page are
+replaced.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from attacks import ATTACKS
 from catalogue import Attack
-from target import Outcome, Target, served_for
+from target import P99_S_MAX, Outcome, Target, served_for
 
 SECONDS = 4.0
 RUNS_MAX = 3
@@ -39,7 +40,7 @@ def run(attack: Attack, seconds: float) -> Outcome:
         if found.problems() and not found.waits_are_the_only_problem:
             return found
         runs.append(found)
-        if not found.problems():
+        if found.p99_s <= P99_S_MAX and not found.problems():
             break
     return min(runs, key=lambda run: (len(run.problems()), run.p99_s))
 
@@ -58,32 +59,35 @@ def row(attack: Attack, found: Outcome) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def put_into(page: str, table: str) -> str:
-    """The page with this table instead of the one it has."""
+def put_into(page: str, rows: dict[str, str]) -> str:
+    """The page with these rows, by what each attack does; those of other attacks stay."""
     before, _, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
+    table, end, after = rest.partition(END)
     if not end:
         raise SystemExit(f"the page has no {BEGIN} and {END}")
-    return f"{before}{BEGIN}\n\n{table}\n\n{END}{after}"
+    there = {line[2:].partition(" | ")[0]: line for line in table.splitlines() if line.startswith("| ")}
+    all_rows = [rows.get(each.does) or there.get(each.does) for each in ATTACKS.values()]
+    shown = "\n".join([HEADER, *[line for line in all_rows if line is not None]])
+    return f"{before}{BEGIN}\n\n{shown}\n\n{END}{after}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=SECONDS, help="how long each goes on, unless it needs more")
     parser.add_argument("--only", nargs="*", choices=ATTACKS, default=list(ATTACKS), help="some of them")
-    parser.add_argument("--write", type=Path, help="the page whose table is replaced")
+    parser.add_argument("--write", type=Path, help="the page whose rows are replaced")
     asked = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no process is left behind
-    rows, over, began = [HEADER], [], time.monotonic()
+    rows, over, began = {}, [], time.monotonic()
     for number, name in enumerate(asked.only, 1):
         found = run(ATTACKS[name], asked.seconds)
-        rows.append(row(ATTACKS[name], found))
+        rows[ATTACKS[name].does] = row(ATTACKS[name], found)
         say(f"{number}/{len(asked.only)} {time.monotonic() - began:.0f} s {name}: {told(found)}")
         for problem in found.problems():
             over.append(name)
             say(f"  {name}: {problem}")
     if asked.write is not None:
-        asked.write.write_text(put_into(asked.write.read_text(encoding="utf-8"), "\n".join(rows)), encoding="utf-8")
+        asked.write.write_text(put_into(asked.write.read_text(encoding="utf-8"), rows), encoding="utf-8")
     verdict = f"a bound was passed by {', '.join(dict.fromkeys(over))}" if over else "all within bounds"
     say(f"{len(asked.only)} attacks, {verdict}")
     sys.exit(1 if over else 0)
