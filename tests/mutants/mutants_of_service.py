@@ -110,6 +110,22 @@ SERVICE = (
         "test_who_has_taken_little_time_is_heard_before_those_who_took_much_however_many_they_are",
     ),
     Mutant(
+        "S1",
+        "namespace/disk_share.py",
+        "and sender.recent.at(now) > LITTLE_BYTES",
+        "",
+        "who sends little waits for the disk with those who send much",
+        "test_a_connection_that_has_sent_little_never_waits_while_others_send",
+    ),
+    Mutant(
+        "S1",
+        "namespace/disk_share.py",
+        "return unwritten_bytes > SHARED_BYTES and sender",
+        "return unwritten_bytes > ALONE_BYTES and sender",
+        "who sends much puts all of it in front of the others",
+        "test_as_soon_as_another_one_sends_a_large_sender_waits_until_little_is_left_to_write",
+    ),
+    Mutant(
         "S4",
         "namespace/intake.py",
         "return arrival._replace(due_at_ms=max(arrival.due_at_ms or 0, until_ms))",
