@@ -4,10 +4,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 WORKERS ?= 8
-# More workers than cores: the official clients spend most of their time asleep.
+# More workers than cores: the official clients spend most of their time asleep. Each worker reads all tests first, which
+# takes some seconds of CPU.
+
+# Hundreds of processes are started by tests: without this, where it is set, each of them compiles the package anew.
+test test-durations test-all test-long test-entities seeds: export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-long test-entities test-cluster test-ledger test-wheel test-languages test-search mutants conformance pictures docs package lint bench attack chaos-syphon soak azure-live clean
+.PHONY: help setup demo test test-durations test-all test-long test-entities test-cluster test-ledger test-wheel test-sdk-versions test-languages test-search mutants conformance pictures docs pages simulate seeds package lint bench attack chaos-syphon soak azure-live clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,9 +24,12 @@ demo: setup ## kill a namespace in the middle of sending, see sends go on and no
 test: lint ## lint, then the tests that together take some minutes
 	@$(BIN)/pytest -n $(WORKERS) --dist loadscope  # who runs what: tests/conftest.py
 
+test-durations: setup ## the same tests, and where their time went: seconds of CPU and of waiting by folder, file and test
+	@$(BIN)/pytest -n $(WORKERS) --dist loadscope --cpu
+
 test-all: lint ## the same with every seed of the simulations, and all suites that take longer; before a release
-	@TWINBUS_SEEDS=all $(BIN)/pytest -n $(WORKERS) --dist loadscope -m "long or not long"
-	@$(MAKE) --no-print-directory test-entities test-cluster test-ledger test-wheel test-languages
+	@TWINBUS_SEEDS=all TWINBUS_EXAMPLES=all $(BIN)/pytest -n $(WORKERS) --dist loadscope -m "long or not long"
+	@$(MAKE) --no-print-directory test-entities test-cluster test-ledger test-wheel test-sdk-versions test-languages
 
 test-long: setup ## tests that take long for what they add: the other client, further cases, every page and command
 	@$(BIN)/pytest -n $(WORKERS) --dist loadscope -m long
@@ -39,6 +46,9 @@ test-ledger: setup ## a ledger of a million events with everything planted that 
 test-wheel: setup ## build the wheel, install it into an empty virtualenv, and follow the tutorial there
 	@$(BIN)/pytest -m wheel tests/packaging
 
+test-sdk-versions: setup ## the paired client with the oldest and the newest supported version of the official SDK, from the package index
+	@$(BIN)/pytest -m sdk_versions tests/packaging/test_sdk_versions.py
+
 test-languages: setup ## the official clients of Node, Go and Java, as far as they are installed, against an embedded namespace
 	@$(BIN)/pytest -m languages tests/languages
 
@@ -54,15 +64,29 @@ pictures: setup ## pictures of the demo for the documents: runs it in a terminal
 docs: setup ## the documentation as a site, in build/site; any warning is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
+pages: setup ## write what is made from the code: docs/reference, the table in ARCHITECTURE.md, the client for threads
+	@export PYTHONPATH=tests; for page in pairing_pages failover_page command_pages; do \
+	  $(BIN)/python -m pages.$$page docs/reference || exit 1; done; \
+	  mkdir -p build && $(BIN)/python -m pages.ledger_page > build/ledger.md && mv build/ledger.md docs/reference/ledger.md && \
+	  $(BIN)/python -m pages.rooms ARCHITECTURE.md && $(BIN)/python -m pages.sync_client
+
+simulate: setup ## simulate with a seed and see its trace (ARGS="--pair --first 17 --seeds 1 --trace"; no ARGS: help)
+	@PYTHONPATH=tests $(BIN)/python -m sim $(or $(ARGS),--help)
+
+seeds: setup ## write down which seed finds each planted bug (tests/sim/found_at.json), after simulations have changed
+	@echo '{}' > tests/sim/found_at.json
+	@TWINBUS_SEEDS=learn $(BIN)/pytest -n $(WORKERS) -m "long or not long" tests/sim
+
 package: setup ## wheel and source archive, in dist
 	@rm -rf dist && $(BIN)/python -m hatchling build -d dist
 
 conformance: setup ## the official SDK's own tests against our server; writes docs/sdk-suite.md
-	@$(BIN)/python -m tests.sdk_suite.run
+	@PYTHONPATH=tests $(BIN)/python -m sdk_suite.run
 
-lint: setup ## ruff and mypy --strict over src, tests and bench
+lint: setup ## ruff and mypy --strict over src, tests and bench; the client for threads is up to date
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet . || { echo "lint: run $(BIN)/ruff format ." >&2; exit 1; }
+	@PYTHONPATH=tests $(BIN)/python -m pages.sync_client --check
 	@$(BIN)/mypy --no-error-summary src tests bench
 
 bench: setup ## measure, beside RabbitMQ; prints a table and appends to bench/results (QUICK=1: two minutes)

@@ -30,7 +30,7 @@ from bench.results import Must, Row, drawn, keep
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from twinbus.spark.compaction.compaction import Compacted
+    from twinbus.spark.compaction.compaction import CompactedLedger
     from twinbus.spark.jobs.findings import Findings
 
 ROOT = Path(__file__).parent.parent
@@ -76,7 +76,7 @@ def measure(events: int, folder: Path) -> dict[str, Any]:
 class Reported(NamedTuple):
     """A report and how long it took."""
 
-    compacted: Compacted
+    compacted: CompactedLedger
     found: Findings
     compact_s: float
     analyse_s: float
@@ -104,7 +104,7 @@ def _warm_up(spark: SparkSession, ledger: Path) -> None:
         reported(spark, ledger)
 
 
-def _asked_of_duckdb(compacted: Compacted, found: Findings) -> float:
+def _asked_of_duckdb(compacted: CompactedLedger, found: Findings) -> float:
     """Seconds that DuckDB takes for where the messages are, order and cost; it must say the same."""
     sys.path.insert(0, str(ROOT / "tests" / "support"))
     from duck_oracle import PER_MESSAGE, Oracle

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -16,11 +15,11 @@ from twinbus.amqp.events import DispositionArrived
 from twinbus.amqp.outcomes import ACCEPTED
 from twinbus.amqp.sections import PropertyField
 from twinbus.pairing.backlog_queues import backlog_path
+from twinbus.pairing.encoded_messages import encode_batch
 from twinbus.pairing.envelope import address
-from twinbus.syphon.batches import encode_batch
-from twinbus.syphon.line import Line
-from twinbus.syphon.linked import Linked
-from twinbus.syphon.look import pages
+from twinbus.transport.connection import NamespaceConnection
+from twinbus.transport.link_handler import LinkHandler
+from twinbus.transport.peek import pages
 
 WAIT_S = 60.0
 BATCH = 100
@@ -44,7 +43,7 @@ def make_backlog(secondary: ServedNamespace, name: str, queues: int, **settings:
     return paths
 
 
-class Answers(Linked):
+class Answers(LinkHandler):
     """How many transfers were stored."""
 
     def __init__(self) -> None:
@@ -52,7 +51,7 @@ class Answers(Linked):
         self.stored = 0
         self._changed = asyncio.Event()
 
-    def disposition(self, event: DispositionArrived) -> None:
+    def on_disposition(self, event: DispositionArrived) -> None:
         if event.outcome != ACCEPTED:
             raise SystemExit(f"bench: a backlog queue answered {event.outcome}")
         self.stored += len(event.deliveries)
@@ -66,33 +65,33 @@ class Answers(Linked):
 
 async def put(namespace: ServedNamespace, queue: str, letters: Sequence[bytes], under_way: int = 20) -> None:
     """Store letters in a queue; when this returns every one of them was acknowledged."""
-    line = await _opened(namespace)
+    connection = await _opened(namespace)
     answers = Answers()
-    link = await line.sender(queue, answers)
+    link = await connection.open_sender(queue, answers)
     for number, start in enumerate(range(0, len(letters), BATCH), 1):
-        await answers.credit_granted(link)
+        await answers.wait_for_credit(link, WAIT_S, queue)
         payload, message_format = encode_batch(list(letters[start : start + BATCH]))
         link.send(payload, tag=number.to_bytes(4, "big"), message_format=message_format)
-        line.flush()
+        connection.flush()
         await answers.until(number - under_way)
     await answers.until(-(-len(letters) // BATCH))
-    await line.close()
+    await connection.close()
 
 
 async def found_in(namespace: ServedNamespace, queue: str) -> Counter[tuple[str, bytes]]:
     """Ids and bodies of all messages in a queue, each as often as it is there. Nothing is taken."""
-    line = await _opened(namespace)
+    connection = await _opened(namespace)
     found: Counter[tuple[str, bytes]] = Counter()
-    async for messages in pages(line, queue):
+    async for messages in pages(connection, queue):
         for message in messages:
             layout = sections.walk(message)
             message_id = sections.read_property(message, layout, PropertyField.MESSAGE_ID)
             found[str(message_id), b"".join(sections.data_sections(message, layout))] += 1
-    await line.close()
+    await connection.close()
     return found
 
 
-async def _opened(namespace: ServedNamespace) -> Line:
-    line = Line(namespace.namespace.dial(), attempt_s=WAIT_S, clock=lambda: int(time.monotonic() * 1000))
-    await line.open()
-    return line
+async def _opened(namespace: ServedNamespace) -> NamespaceConnection:
+    connection = NamespaceConnection(namespace.namespace.dial(), attempt_s=WAIT_S)
+    await connection.open()
+    return connection

@@ -18,9 +18,9 @@ from typing import Any
 
 from bench.debian import dependencies, need, unpacked
 from bench.processes import LOOPBACK, Process, Processes, free_port
+from twinbus.broker.entities.settings import QueueSettings
+from twinbus.broker.server import NamespaceServer
 from twinbus.connection_string import ROOT_KEY_NAME
-from twinbus.namespace.entities.settings import QueueSettings
-from twinbus.namespace.server import NamespaceServer
 from twinbus.options import NamespaceOptions
 
 QUEUE = "bench"

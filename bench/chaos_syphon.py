@@ -25,7 +25,7 @@ from pathlib import Path
 from bench.backlog import found_in, letter, make_backlog, put
 from bench.namespaces import ServedNamespace, served_pair
 from bench.processes import Process, Processes
-from twinbus.cli.draw import table
+from twinbus.cli.output import table
 from twinbus.syphon import SyphonOptions
 
 DETECTING = "invoices"

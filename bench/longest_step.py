@@ -1,6 +1,6 @@
 """How long one step of a namespace keeps the event loop: `python -m bench.longest_step [NAME ...]`.
 
-Each operation is given to the same seam as in a server, with a store on disk, and every call into it is timed. The time
+Each operation is given to the same gate as in a server, with a store on disk, and every call into it is timed. The time
 is that of the processor, so that a busy machine does not matter. What it costs to decode a peer's bytes, and to encode
 what goes out, comes on top.
 """
@@ -18,36 +18,33 @@ from tempfile import TemporaryDirectory
 
 from twinbus.amqp.sections import Header, PropertyField, encode_message
 from twinbus.amqp.types import UInt
-from twinbus.errors import MessageTooLarge
-from twinbus.namespace.commands import (
-    Abandon,
+from twinbus.broker.core.commands import (
     AcceptSession,
     Command,
-    Complete,
     CreateQueue,
     CreateRule,
     CreateSubscription,
     CreateTopic,
-    DeadLetter,
     DeleteEntity,
     Grant,
     ListSessions,
     OpenReceiver,
-    Peek,
-    ReceiveMode,
-    Send,
-    Settle,
+    PeekMessages,
+    SendMessages,
+    SettleMessages,
     Tick,
 )
-from twinbus.namespace.entities.rules import CorrelationFilter, Rule, SqlAction, SqlFilter
-from twinbus.namespace.entities.settings import QueueSettings, TopicSettings
-from twinbus.namespace.garbage import collect_seldom
-from twinbus.namespace.machine import NamespaceMachine
-from twinbus.namespace.message import Arrival, read_arrival, unpack_batch
-from twinbus.namespace.replies import Delivery, Reply
-from twinbus.namespace.seam import CommitSeam
-from twinbus.namespace.store.api import IdsRead, ReadRequest, Report, RowsRead, SessionsRead, StateRead, StoredNamespace
-from twinbus.namespace.store.sqlite import SqliteStore
+from twinbus.broker.core.commit_gate import CommitGate
+from twinbus.broker.core.machine import NamespaceMachine
+from twinbus.broker.core.replies import Delivery, Notice
+from twinbus.broker.entities.rules import CorrelationFilter, Rule, SqlAction, SqlFilter
+from twinbus.broker.entities.settings import QueueSettings, TopicSettings
+from twinbus.broker.message import Arrival, read_arrival, unpack_batch
+from twinbus.broker.operations import Abandon, Complete, DeadLetter, ReceiveMode
+from twinbus.broker.ops.process_memory import collect_seldom
+from twinbus.broker.store.api import IdsRead, ReadRequest, Report, RowsRead, SessionsRead, StateRead, StoredNamespace
+from twinbus.broker.store.sqlite import SqliteStore
+from twinbus.errors import MessageTooLarge
 
 BATCH = 4_500
 SETTLED = 1_000
@@ -73,37 +70,37 @@ class CountingStore(SqliteStore):
 class Bench:
     def __init__(self, folder: Path) -> None:
         self.now_ms = NOW_MS
-        self.replies: list[Reply] = []
+        self.notices: list[Notice] = []
         self.longest: dict[str, float] = {}
         """Milliseconds, by what was called."""
         self._tokens = count(1)
         self._reports: SimpleQueue[Report] = SimpleQueue()
         self._store = CountingStore(folder / "store.db", synchronous="off")
-        self.seam = CommitSeam(self._store, self._build, self.replies.append, lambda reason: sys.exit(reason))
+        self.gate = CommitGate(self._store, self._build, self.notices.append, lambda reason: sys.exit(reason))
         self._store.start(self._reports.put)
 
     def _build(self, stored: StoredNamespace) -> NamespaceMachine:
         return NamespaceMachine(stored, new_token=lambda: next(self._tokens).to_bytes(16, "big"))
 
-    def do(self, *commands: Command) -> None:
+    def do(self, *commands: Command[object]) -> None:
         """Carry out commands, and everything that follows from them."""
         for command in commands:
-            self.time(type(command).__name__, partial(self.seam.do, command, self.now_ms))
+            self.time(type(command).__name__, partial(self.gate.do, command, self.now_ms))
         self.settle_down()
 
     def settle_down(self) -> None:
         """Until nothing more comes from the store, and no time has come."""
         while True:
-            wake_ms = self.seam.next_wake_ms()
+            wake_ms = self.gate.next_wake_ms()
             if wake_ms is not None and wake_ms <= self.now_ms:
-                self.time("Tick", partial(self.seam.do, Tick(), self.now_ms))
-            elif not self.seam.unwritten_bytes and not self._store.reading:
+                self.time("Tick", partial(self.gate.do, Tick(), self.now_ms))
+            elif not self.gate.unwritten_bytes and not self._store.reading:
                 return
             try:
                 while True:
                     report = self._reports.get(timeout=0.01)
                     self._store.reading -= isinstance(report, RowsRead | SessionsRead | StateRead | IdsRead)
-                    self.time(type(report).__name__, partial(self.seam.report, report, self.now_ms))
+                    self.time(type(report).__name__, partial(self.gate.report, report, self.now_ms))
             except Empty:
                 pass
 
@@ -115,8 +112,8 @@ class Bench:
 
     def tokens(self) -> tuple[bytes, ...]:
         """Of what was delivered since the last time."""
-        found = [reply.token for reply in self.replies if isinstance(reply, Delivery) and reply.token is not None]
-        self.replies.clear()
+        found = [notice.token for notice in self.notices if isinstance(notice, Delivery) and notice.token is not None]
+        self.notices.clear()
         return tuple(found)
 
     def close(self) -> None:
@@ -135,7 +132,7 @@ def arrivals(number: int, session: Callable[[int], str] | None = None, ttl_ms: i
 def fill(bench: Bench, path: str, number: int, **kinds: object) -> None:
     everything = list(arrivals(number, **kinds))  # type: ignore[arg-type]
     for start in range(0, number, 1_000):
-        bench.do(Send(path, tuple(everything[start : start + 1_000])))
+        bench.do(SendMessages(path, tuple(everything[start : start + 1_000])))
 
 
 def lent(bench: Bench, number: int, settings: QueueSettings) -> tuple[bytes, ...]:
@@ -150,7 +147,7 @@ def lent(bench: Bench, number: int, settings: QueueSettings) -> tuple[bytes, ...
 def batch(bench: Bench, settings: QueueSettings) -> None:
     bench.do(CreateQueue("q", settings))
     bench.longest.clear()
-    bench.do(Send("q", tuple(arrivals(BATCH))))
+    bench.do(SendMessages("q", tuple(arrivals(BATCH))))
 
 
 def topic(bench: Bench, subscriptions: int, rule: Rule | None = None, **settings: object) -> None:
@@ -162,7 +159,7 @@ def topic(bench: Bench, subscriptions: int, rule: Rule | None = None, **settings
 
 def fan_out(bench: Bench, messages: int, subscriptions: int, rule: Rule | None = None, **settings: object) -> None:
     topic(bench, subscriptions, rule, **settings)
-    bench.do(Send("t", tuple(arrivals(messages))))
+    bench.do(SendMessages("t", tuple(arrivals(messages))))
 
 
 def one_large(bench: Bench, rule: Rule) -> None:
@@ -170,7 +167,7 @@ def one_large(bench: Bench, rule: Rule) -> None:
     topic(bench, 2_000, rule)
     properties = {"text": "a" * 30_000, **{f"p{at}": at for at in range(1_500)}}
     payload = encode_message(properties={PropertyField.MESSAGE_ID: "m"}, application_properties=properties, data=b"")
-    bench.do(Send("t", (read_arrival(payload, lambda: "new"),)))
+    bench.do(SendMessages("t", (read_arrival(payload, lambda: "new"),)))
 
 
 def many_correlated(bench: Bench) -> None:
@@ -180,13 +177,13 @@ def many_correlated(bench: Bench) -> None:
     for at in range(2_000):
         bench.do(*(CreateRule(f"t/subscriptions/s{at}", rule._replace(name=f"r{number}")) for number in range(50)))
     bench.longest.clear()
-    bench.do(Send("t", tuple(arrivals(1))))
+    bench.do(SendMessages("t", tuple(arrivals(1))))
 
 
 def wakes(bench: Bench) -> None:
     topic(bench, 2_000)
     sent = tuple(each._replace(due_at_ms=bench.now_ms + 1) for each in arrivals(100))
-    bench.do(Send("t", sent))
+    bench.do(SendMessages("t", sent))
     bench.longest.clear()
     bench.now_ms += 1
     bench.settle_down()
@@ -199,7 +196,7 @@ def forwarded(bench: Bench, subscriptions: int = 0) -> None:
         bench.do(CreateQueue("t", QueueSettings()))
     bench.do(CreateQueue("q", QueueSettings(forward_to="t")))
     bench.longest.clear()
-    bench.do(Send("q", tuple(arrivals(BATCH))))
+    bench.do(SendMessages("q", tuple(arrivals(BATCH))))
 
 
 def multiplied(bench: Bench) -> None:
@@ -232,7 +229,7 @@ def delete_topic(bench: Bench) -> None:
 def settle(bench: Bench, verdict: Complete | Abandon | DeadLetter) -> None:
     tokens = lent(bench, SETTLED, QueueSettings())
     bench.longest.clear()
-    bench.do(Settle("q", tokens, verdict))
+    bench.do(SettleMessages("q", tokens, verdict))
 
 
 def ended_locks(bench: Bench) -> None:
@@ -278,7 +275,7 @@ def peek(bench: Bench) -> None:
     bench.do(CreateQueue("q", QueueSettings()))
     fill(bench, "q", 10_000)
     bench.longest.clear()
-    bench.do(Peek("q", 0, 10_000))
+    bench.do(PeekMessages("q", 0, 10_000))
 
 
 def delete(bench: Bench) -> None:

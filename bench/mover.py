@@ -23,7 +23,7 @@ async def move(count: int, queues: int) -> float:
     name = primary.name or "contoso"
     began = time.perf_counter()
     async with Syphon(primary.dial(), secondary.dial(), name, queues, SyphonOptions()) as syphon:
-        while syphon.pump.tally.moved < count:
+        while syphon.pump.counts.moved < count:
             await asyncio.sleep(LOOK_S)
         return time.perf_counter() - began
 

@@ -24,7 +24,7 @@ from azure.servicebus import ServiceBusMessage
 import twinbus.aio
 from bench.namespaces import ServedNamespace
 from bench.results import Must, Row
-from twinbus import PairedServiceBusClient, Retry, SendAvailabilityPairedNamespaceOptions, Side
+from twinbus import NamespaceSide, PairedServiceBusClient, Retry, SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.retry import longest_s
 
 HOWS = ("refuse", "drop", "silent")
@@ -47,7 +47,7 @@ class Traffic(ABC):
 
     def __init__(self, primary: ServedNamespace, secondary: ServedNamespace, queue: str, attempts: int) -> None:
         self.attempts = attempts
-        self.accepted: list[tuple[float, Side]] = []
+        self.accepted: list[tuple[float, NamespaceSide]] = []
         self._primary = primary
         self._queue = queue
         self._options = SendAvailabilityPairedNamespaceOptions(
@@ -76,7 +76,7 @@ class Traffic(ABC):
         self._has_to_stop = True
         self._thread.join()
 
-    def wait_for(self, count: int, side: Side, since: float) -> float:
+    def wait_for(self, count: int, side: NamespaceSide, since: float) -> float:
         """When the first of so many sends was accepted by this side, after they all were."""
         deadline = time.monotonic() + PATIENCE_S
         while len(found := [at for at, where in tuple(self.accepted) if at >= since and where is side]) < count:
@@ -162,14 +162,14 @@ def _outage(primary: ServedNamespace, clients: Sequence[Traffic], how: str, dice
     for client in clients:
         client.accepted.clear()
     for client in clients:
-        client.wait_for(SOME_SENDS, Side.PRIMARY, now)
+        client.wait_for(SOME_SENDS, NamespaceSide.PRIMARY, now)
     primary.break_("unreachable", how=how)
     for client in clients:
-        client.wait_for(SOME_SENDS, Side.BACKLOG, now)
+        client.wait_for(SOME_SENDS, NamespaceSide.BACKLOG, now)
     time.sleep(dice.uniform(0, PING_INTERVAL.total_seconds()))  # it comes back at any moment between two pings
     primary.clear()
     healed_at = time.monotonic()
-    returns = [client.wait_for(SOME_SENDS, Side.PRIMARY, healed_at) - healed_at for client in clients]
+    returns = [client.wait_for(SOME_SENDS, NamespaceSide.PRIMARY, healed_at) - healed_at for client in clients]
     return [
         Outage(how, client, client.longest_gap_s(now, healed_at), return_s)
         for client, return_s in zip(clients, returns, strict=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from twinbus.cli.draw import table
+from twinbus.cli.output import table
 
 KEPT = Path(__file__).parent / "results" / "bench.jsonl"
 

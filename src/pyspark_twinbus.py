@@ -4,6 +4,6 @@ It looks on the driver, among the modules that are installed there or in PYTHONP
 as in an archive that came with `--py-files`, call `twinbus.spark.register(spark)`.
 """
 
-from twinbus.spark.servicebus.source import ServiceBusDataSource as DefaultSource
+from twinbus.spark.source.source import ServiceBusDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

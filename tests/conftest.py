@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import pytest
+from durations import Durations
 from hypothesis import HealthCheck, settings
 from steady_parsing import parse_again_if_disturbed
 
@@ -21,13 +23,24 @@ if TYPE_CHECKING:
 SPARK_TESTS = ("tests/spark/", "with_spark")
 LONG_SPARK_TESTS = ("test_known_truths.py", "test_balance.py")
 """About half of the time of all that need Spark: in a session of their own beside the others."""
-ONE_STORY = ("test_crash_kinds.py",)
-"""Where all cases of a test look at what happened once, and that took long."""
+LONGEST = (
+    *SPARK_TESTS,
+    "docs/test_shell_blocks.py",
+    "docs/test_tutorial.py",
+    "test_crash",
+    "test_json_forms.py",
+    "test_attacks.py",
+    "test_demo.py",
+    "docs/test_pages.py",
+    "tests/sim/",
+)
+"""Begin first, so that nothing long is still running when everything else is done."""
 
 # The same examples at each run: who changes one thing is not told of another. `make test-search` looks for new ones.
 # No limits of time: they would judge the machine.
 _PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("steady", _PATIENT, derandomize=True, database=None)
+settings.register_profile("all", _PATIENT, derandomize=True, database=None)
+settings.register_profile("steady", settings.get_profile("all"), max_examples=40)
 settings.register_profile("search", _PATIENT, max_examples=1_000, print_blob=True)
 settings.load_profile(os.environ.get("TWINBUS_EXAMPLES", "steady"))
 
@@ -38,6 +51,7 @@ OWN_TARGETS = {
     "cluster": "a standalone Spark cluster; `make test-cluster`",
     "large": "ledgers that take minutes; `make test-ledger`",
     "wheel": "an empty virtualenv; `make test-wheel`",
+    "sdk_versions": "the oldest and the newest version of the official SDK; `make test-sdk-versions`",
     "languages": "clients in Node, Go and Java; `make test-languages`",
 }
 """Marks of tests that `make test` leaves out, and what runs them. `make test-all` runs everything."""
@@ -46,8 +60,14 @@ CLIENTS = ("both", "flavour")
 """Parameters that say which client a test uses: that on threads or that on tasks."""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--cpu", action="store_true", help="show the CPU time of folders, files and tests")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     parse_again_if_disturbed()
+    if config.option.cpu:
+        config.pluginmanager.register(Durations())
     for mark, what in OWN_TARGETS.items():
         config.addinivalue_line("markers", f"{mark}: {what}")
     config.addinivalue_line("markers", f"{SAMPLE}(count): so many of its cases, the others are long")
@@ -63,6 +83,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))
         items[:] = [item for item in items if item not in left_out]
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: next((n for n, part in enumerate(LONGEST) if part in item.nodeid), len(LONGEST)))
 
 
 def _others_of_samples(items: list[pytest.Item]) -> Iterator[pytest.Item]:
@@ -93,18 +115,25 @@ def _parameters(item: pytest.Item) -> dict[str, object]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
-    """Every test by itself, in order; but all that need Spark in two workers, and first: they share a session each.
+    """Every test by itself, the longest first; but the tests of a file that shares a fixture in one worker.
 
-    So do the cases of a test that share a long story.
+    So it is made once. All that need Spark are in two workers, with a session each.
 
     The groups of `--dist loadgroup` would do the same, but are lost with some versions of pytest.
     """
     from xdist.scheduler import LoadScopeScheduling
 
-    class SparkTogether(LoadScopeScheduling):  # type: ignore[misc]  # untyped
+    class LongestFirst(LoadScopeScheduling):  # type: ignore[misc]  # untyped
         def _split_scope(self, nodeid: str) -> str:
             if any(part in nodeid for part in SPARK_TESTS):
                 return "long spark" if any(part in nodeid for part in LONG_SPARK_TESTS) else "spark"
-            return nodeid.partition("[")[0] if any(part in nodeid for part in ONE_STORY) else nodeid
+            file = nodeid.partition("::")[0]
+            return file if _shares_a_fixture(config.rootpath / file) else nodeid
 
-    return SparkTogether(config, log)
+    config.option.loadscopereorder = False  # it means: by the number of their tests
+    return LongestFirst(config, log)
+
+
+@cache
+def _shares_a_fixture(file: Path) -> bool:
+    return 'scope="module"' in file.read_text(encoding="utf-8")

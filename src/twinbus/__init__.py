@@ -9,45 +9,49 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from twinbus import deprecated
+
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from twinbus.client.messages import PairedMessageBatch
     from twinbus.client.namespace import Namespace
-    from twinbus.client.news import News
     from twinbus.client.options import PairedNamespaceOptions, Retry, SendAvailabilityPairedNamespaceOptions
-    from twinbus.client.receivers import PairedServiceBusReceiver
-    from twinbus.client.sender import PairedServiceBusSender
-    from twinbus.client.status import Status
-    from twinbus.client.sync import PairedServiceBusClient
+    from twinbus.client.reporting.events import PairEvent
+    from twinbus.client.reporting.status import Status
+    from twinbus.client.sdk.messages import PairedMessageBatch
+    from twinbus.client.sync.client import PairedServiceBusClient
+    from twinbus.client.sync.receivers import PairedServiceBusReceiver
+    from twinbus.client.sync.sender import PairedServiceBusSender
+    from twinbus.pairing.error_class import ErrorClass
     from twinbus.pairing.failure import Failure, FailureKind
-    from twinbus.pairing.receipt import SendReceipt, Side, receipt_of
-    from twinbus.pairing.verdict import Verdict
+    from twinbus.pairing.receipt import NamespaceSide, SendReceipt, receipt_of
 
 _HOMES = {
+    "ErrorClass": "twinbus.pairing.error_class",
     "Failure": "twinbus.pairing.failure",
     "FailureKind": "twinbus.pairing.failure",
     "Namespace": "twinbus.client.namespace",
-    "News": "twinbus.client.news",
-    "PairedMessageBatch": "twinbus.client.messages",
+    "NamespaceSide": "twinbus.pairing.receipt",
+    "PairEvent": "twinbus.client.reporting.events",
+    "PairedMessageBatch": "twinbus.client.sdk.messages",
     "PairedNamespaceOptions": "twinbus.client.options",
-    "PairedServiceBusClient": "twinbus.client.sync",
-    "PairedServiceBusReceiver": "twinbus.client.receivers",
-    "PairedServiceBusSender": "twinbus.client.sender",
+    "PairedServiceBusClient": "twinbus.client.sync.client",
+    "PairedServiceBusReceiver": "twinbus.client.sync.receivers",
+    "PairedServiceBusSender": "twinbus.client.sync.sender",
     "Retry": "twinbus.client.options",
     "SendAvailabilityPairedNamespaceOptions": "twinbus.client.options",
     "SendReceipt": "twinbus.pairing.receipt",
-    "Side": "twinbus.pairing.receipt",
-    "Status": "twinbus.client.status",
-    "Verdict": "twinbus.pairing.verdict",
+    "Status": "twinbus.client.reporting.status",
     "receipt_of": "twinbus.pairing.receipt",
 }
 
 __all__ = [
+    "ErrorClass",
     "Failure",
     "FailureKind",
     "Namespace",
-    "News",
+    "NamespaceSide",
+    "PairEvent",
     "PairedMessageBatch",
     "PairedNamespaceOptions",
     "PairedServiceBusClient",
@@ -56,18 +60,19 @@ __all__ = [
     "Retry",
     "SendAvailabilityPairedNamespaceOptions",
     "SendReceipt",
-    "Side",
     "Status",
-    "Verdict",
     "receipt_of",
 ]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
-        raise AttributeError(f"module 'twinbus' has no attribute {name!r}")
+        return deprecated.find_renamed(__name__, name)
     return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:
     return sorted((*globals(), *_HOMES))
+
+
+deprecated.install()

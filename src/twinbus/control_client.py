@@ -1,4 +1,4 @@
-"""Talks to a running namespace through its control socket; `namespace/control.py` has the protocol."""
+"""Talks to a running namespace through its control socket; `broker/ops/control_socket.py` has the protocol."""
 
 from __future__ import annotations
 

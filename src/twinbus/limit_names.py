@@ -1,7 +1,7 @@
 """Every limit of a namespace under one name, for the command line and for tests.
 
 Three groups of limits exist because three rooms keep them: what peers may take of the server, how much traffic may be
-under way, and when to say *server busy* (those begin with `busy_`). Whoever sets one should not need to know that.
+under way, and when to say *server busy* (those begin with `busy_`). To set one nobody needs to know that.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
+from twinbus.broker.faults.throttle import ThrottleLimits
+from twinbus.broker.limits import ServerLimits, TrafficLimits
 from twinbus.errors import OptionsError
-from twinbus.namespace.faults.throttle import ThrottleLimits
-from twinbus.namespace.limits import ServerLimits, TrafficLimits
 from twinbus.options import NamespaceOptions
 
 _GROUPS: dict[str, tuple[str, type]] = {

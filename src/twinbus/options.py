@@ -6,15 +6,15 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from twinbus.broker.auth.access_rules import AccessRule, check_rules
+from twinbus.broker.auth.jwt import ISSUERS_MAX, JwtIssuer
+from twinbus.broker.core.commands import Creation
+from twinbus.broker.entities.settings import QueueSettings, check_queue_path
+from twinbus.broker.faults.throttle import ThrottleLimits
+from twinbus.broker.limits import ServerLimits, TrafficLimits
+from twinbus.broker.operations import Right
 from twinbus.connection_string import ROOT_KEY_NAME
 from twinbus.errors import OptionsError
-from twinbus.namespace.commands import Creation
-from twinbus.namespace.entities.settings import QueueSettings, check_queue_path
-from twinbus.namespace.faults.throttle import ThrottleLimits
-from twinbus.namespace.limits import ServerLimits, TrafficLimits
-from twinbus.namespace.operations import Right
-from twinbus.namespace.rights.jwt import ISSUERS_MAX, JwtIssuer
-from twinbus.namespace.rights.rules import AccessRule, check_rules
 
 NAMESPACE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,48}[A-Za-z0-9]")
 _NAME_RULE = "2 to 50 letters, digits and hyphens, a letter first and no hyphen last"

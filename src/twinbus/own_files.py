@@ -1,8 +1,8 @@
-"""Files that are for their owner only, and folders where nobody else can put something in their place.
+"""Files for their owner only, in folders where other users cannot replace them.
 
-Whoever can write a folder can put a link there, so that what is meant for a new file overwrites another one, or so that
-a key of theirs is taken for ours. Folders that everybody can write are therefore refused, and a link is followed only
-if it belongs to the user who runs this process, or to root.
+A user who can write to a folder can put a link there, so that a new file overwrites another one, or that a foreign key
+is taken for ours. So world-writable folders are refused, and a link is followed only if it belongs to the user who runs
+this process, or to root.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def make_own_folder(folder: Path) -> None:
 def check_folder(folder: Path, *, must_be_ours: bool = False) -> None:
     """Raise `StoreError` if others can put files into a folder, or take files out; and `OSError`.
 
-    In a folder with the sticky bit, as /tmp, they cannot touch ours: what is ours there must be a folder that
-    `must_be_ours`. A group that may write is trusted: somebody has chosen that.
+    In a folder with the sticky bit, e.g. /tmp, they cannot touch our files, unless the folder `must_be_ours`. A group
+    with write access is trusted: it was granted on purpose.
     """
     refuse_foreign_link(folder)
     facts = folder.stat()
@@ -83,7 +83,7 @@ def read_own(path: Path, encoding: str = "ascii") -> str:
 def write_whole(path: Path, text: str) -> None:
     """Write a file for its owner only, whole or not at all, and on the disk when this returns. Raises `OSError`."""
     draft = path.with_suffix(".new")
-    draft.unlink(missing_ok=True)  # of somebody who was interrupted; or a link, which must not be written through
+    draft.unlink(missing_ok=True)  # left by an interrupted run; or a link, which must not be written through
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(draft, flags, FILE_MODE), "w", encoding="utf-8") as file:
         file.write(text)
@@ -93,7 +93,7 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def write_report(path: Path, text: str) -> None:
-    """Write a file that somebody asked for, as e.g. a report: with the usual rights. Raises as `open_own` does."""
+    """Write a file that the user asked for, e.g. a report, with the usual rights. Raises as `open_own` does."""
     file = _open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     with os.fdopen(file, "w", encoding="utf-8") as opened:
         opened.write(text)

@@ -1,4 +1,4 @@
-"""Texts of others, made harmless before they are shown: a terminal obeys what it is shown, and names may be hostile.
+"""Makes foreign texts harmless before they are shown: terminals obey control characters, and names may be hostile.
 
 Everything that a command writes for people goes through `shown` or `on_one_line`, every line of a log through
 `LogLines`; pages go through `in_html` and `in_markdown`, values in lines of `name=value` through `as_word`. JSON needs
@@ -83,7 +83,7 @@ def shown(text: str) -> str:
 
 
 LINES_ALIKE_MAX = 10
-"""Of lines that differ only in their values, so many are written in a span of time; the rest is counted."""
+"""How many lines that differ only in their values are written per `SPAN_S`; the rest is counted."""
 SPAN_S = 60.0
 KINDS_REMEMBERED = 1_000
 
@@ -104,7 +104,7 @@ class LogLines(logging.Formatter):
 
 
 class RateLimit(logging.Filter):
-    """Keeps a peer from filling a log: of lines alike a few a minute are written, and then how many were left out."""
+    """Keeps a peer from filling a log: a few similar lines a minute are written, then how many were left out."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import ssl
 import sys
 import threading
@@ -36,10 +37,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from twinbus.errors import TwinbusError
 
 if TYPE_CHECKING:
-    from twinbus.namespace.faults.switch import FaultSwitch
-    from twinbus.namespace.rights.jwt import JwtIssuer
-    from twinbus.namespace.rights.rules import AccessRule
-    from twinbus.namespace.server import NamespaceServer
+    from twinbus.broker.auth.access_rules import AccessRule
+    from twinbus.broker.auth.jwt import JwtIssuer
+    from twinbus.broker.faults.switch import FaultSwitch
+    from twinbus.broker.server import NamespaceServer
 
 Result = TypeVar("Result")
 
@@ -82,6 +83,7 @@ class LocalNamespace:
         self._rules = tuple(rules)
         self._jwt_issuers = tuple(jwt_issuers)
         self._server: NamespaceServer | None = None
+        self._reserved: socket.socket | None = None
 
     @property
     def port(self) -> int:
@@ -111,18 +113,16 @@ class LocalNamespace:
 
         The fields of `QueueSettings`, e.g. `lock_ms=5_000`, are understood too.
         """
-        from twinbus.namespace.admin.fields import FIELDS
-        from twinbus.namespace.admin.sdk_names import settings_of
-        from twinbus.namespace.entities.settings import QueueSettings
+        from twinbus.broker.admin.fields import FIELDS, settings_of
+        from twinbus.broker.entities.settings import QueueSettings
 
         self._ask(self._running.create_queue(name, settings_of(QueueSettings, FIELDS, settings)))
 
     def create_topic(self, name: str, *subscriptions: str, **settings: Any) -> None:
         """Create a topic and subscriptions that get all its messages; `settings` as for a queue."""
-        from twinbus.namespace.admin.fields import TOPIC_FIELDS
-        from twinbus.namespace.admin.sdk_names import settings_of
-        from twinbus.namespace.commands import CreateSubscription, CreateTopic
-        from twinbus.namespace.entities.settings import QueueSettings, TopicSettings
+        from twinbus.broker.admin.fields import TOPIC_FIELDS, settings_of
+        from twinbus.broker.core.commands import CreateSubscription, CreateTopic
+        from twinbus.broker.entities.settings import QueueSettings, TopicSettings
 
         self._ask(self._running.administer(CreateTopic(name, settings_of(TopicSettings, TOPIC_FIELDS, settings))))
         for subscription in subscriptions:
@@ -130,18 +130,21 @@ class LocalNamespace:
 
     def start(self) -> None:
         """Serve; returns when clients can connect. Raises `TwinbusError` and leaves nothing behind if that fails."""
+        from twinbus.broker.admin.entity_file import read_inventory_file
+        from twinbus.broker.auth.access_rules import parse_rule
+        from twinbus.broker.net.listener import reserve_port
+        from twinbus.broker.server import NamespaceServer
         from twinbus.limit_names import with_limits
-        from twinbus.namespace.admin.inventory import read_inventory_file
-        from twinbus.namespace.rights.rules import parse_rule
-        from twinbus.namespace.server import NamespaceServer
         from twinbus.options import NamespaceOptions
 
         if self._server is not None:
             raise TwinbusError(f"namespace {self.name} is running already")
+        if self._port == 0 and self._reserved is None:
+            self._reserved = reserve_port()  # stays ours through a restart
         entities = () if self._entities is None else next(iter(read_inventory_file(self._entities).values()))
         options = NamespaceOptions(
             name=self.name,
-            port=self._port,
+            port=self._port if self._reserved is None else self._reserved.getsockname()[1],
             data=self._data,
             key=self._key,
             queues=self._queues,
@@ -158,11 +161,16 @@ class LocalNamespace:
             self._ask(server.start())
         except BaseException:
             self._end_thread()
+            self._release_port()
             raise
         self._server = server
 
     def stop(self) -> None:
         """Stop serving, politely; harmless when it is stopped."""
+        self._stop_server()
+        self._release_port()
+
+    def _stop_server(self) -> None:
         if self._server is not None:
             server, self._server = self._server, None
             try:
@@ -172,9 +180,11 @@ class LocalNamespace:
 
     def restart(self) -> None:
         """Stop and start with the same port, key and data; without a data directory all messages are gone."""
-        self._port, self._key = self._running.port, self._running.key
+        port, self._key = self._running.port, self._running.key
         self._rules = self._running.rules[1:]  # the first is the one that every namespace has
-        self.stop()
+        self._stop_server()
+        if self._reserved is None:
+            self._port = port
         self.start()
 
     def __enter__(self) -> LocalNamespace:
@@ -202,6 +212,11 @@ class LocalNamespace:
             return act(server.switch, server.clock())
 
         return self._ask(act_in_the_loop())
+
+    def _release_port(self) -> None:
+        if self._reserved is not None:
+            self._reserved.close()
+            self._reserved = None
 
     def _end_thread(self) -> None:
         self._ask(self._loop.shutdown_default_executor())

@@ -20,7 +20,7 @@ from catalogue import QUEUE, SESSIONS, SHORT_LOCKS, TOPIC, Attack
 from served import Served
 
 HERE = Path(__file__).parent
-LOOK_S = 0.02
+CHECK_S = 0.02
 CALM_S, AFTER_S = 0.6, 0.5
 NEIGHBOURS_QUEUE = "neighbours"
 P99_S_MAX = 0.05
@@ -189,7 +189,7 @@ class Target:
         self._peak, is_over = before, threading.Event()
 
         def watch() -> None:
-            while not is_over.wait(LOOK_S):
+            while not is_over.wait(CHECK_S):
                 with contextlib.suppress(Broken):
                     self._peak = max(self._peak, self._resident_bytes())
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
 sys.path.insert(0, str(Path(__file__).parent))
 
 from attacks import ATTACKS
@@ -31,6 +33,7 @@ def test_all_strangers_at_once_do_not_take_much_memory_and_a_neighbour_is_served
     assert found.grown_bytes < STRANGERS_MB * 2**20
 
 
+@pytest.mark.long  # strangers show the same limits; `make attack` runs all of them
 def test_all_peers_with_keys_at_once_do_not_take_much_memory_and_a_neighbour_is_served() -> None:
     quick = [attack for attack in ATTACKS.values() if attack.right and not attack.seconds]
     found = outcome_under([attack for attack in quick if attack.subscriptions <= 100 and not attack.sql])

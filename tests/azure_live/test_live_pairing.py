@@ -23,7 +23,7 @@ from azure.servicebus.management import EntityStatus
 from paired import AIO, BOTH, Heard, LoopThread, OnLoop, wait_until
 
 import twinbus.aio
-from twinbus import Namespace, PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, Side
+from twinbus import Namespace, NamespaceSide, PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions
 
 PRIMARY, SECONDARY, CONSENT = "TWINBUS_LIVE_PRIMARY", "TWINBUS_LIVE_SECONDARY", "TWINBUS_LIVE_YES"
 MISSING = [name for name in (PRIMARY, SECONDARY, CONSENT) if not os.environ.get(name)]
@@ -81,7 +81,7 @@ class LiveStage:
             return twinbus.aio.PairedServiceBusClient(self.primary, options)
 
         with OnLoop(loop.run(make()), loop) as on_loop:
-            yield cast(PairedServiceBusClient, on_loop)
+            yield cast("PairedServiceBusClient", on_loop)
         loop.close()
 
     # --- outages ---
@@ -159,7 +159,7 @@ def test_while_all_is_well_messages_go_to_the_primary(live: LiveStage, flavour: 
             batch,
         ]
         receipts = [sender.send_messages(each) for each in sent]
-        assert {receipt.side for receipt in receipts} == {Side.PRIMARY}
+        assert {receipt.side for receipt in receipts} == {NamespaceSide.PRIMARY}
     found = live.taken(live.primary, live.orders)
     assert sorted(str(message) for message in found) == ["1", "2", "3", "4"]
     ids = {each for receipt in receipts for each in receipt.message_ids}
@@ -180,12 +180,12 @@ def test_sends_go_on_while_the_queue_is_disabled_and_come_back_by_themselves(liv
     with live.bus(flavour) as bus:
         heard = Heard(bus)
         sender = bus.get_queue_sender(live.orders)
-        assert sender.send_messages(ServiceBusMessage("before")).side is Side.PRIMARY
+        assert sender.send_messages(ServiceBusMessage("before")).side is NamespaceSide.PRIMARY
         with live.outage():
-            _send_until(sender, Side.BACKLOG)
+            _send_until(sender, NamespaceSide.BACKLOG)
             assert sender.send_messages(ServiceBusMessage("during")).attempts == 1, "the primary is left alone"
         heard.wait_for("recovered", within_s=PATIENCE_S)
-        assert sender.send_messages(ServiceBusMessage("after")).side is Side.PRIMARY
+        assert sender.send_messages(ServiceBusMessage("after")).side is NamespaceSide.PRIMARY
     assert "during" in [str(message) for message in live.taken_from_backlog()]
     texts = [str(message) for message in live.taken(live.primary, live.orders)]
     assert texts[0] == "before"
@@ -202,10 +202,10 @@ def test_a_message_in_the_backlog_keeps_everything_and_is_addressed(live: LiveSt
     with live.bus(flavour) as bus:
         sender = bus.get_queue_sender(live.orders)
         bus.force_failover(live.orders, stay=True)
-        assert sender.send_messages(message).side is Side.BACKLOG
+        assert sender.send_messages(message).side is NamespaceSide.BACKLOG
     (found,) = live.taken_from_backlog()
     properties = found.application_properties
-    assert b"".join(cast(Any, found.body)) == b"\x00\xff"
+    assert b"".join(cast("Any", found.body)) == b"\x00\xff"
     assert (found.message_id, found.subject, found.correlation_id) == ("m", "s", "c")
     assert properties is not None
     assert (properties[b"n"], properties[b"t"], properties[b"x-ms-path"]) == (5, True, live.orders.encode())
@@ -236,7 +236,7 @@ def test_our_receivers_do_not_show_pings(live: LiveStage, record_property: Any) 
     print(f"the service {'delivers' if is_delivered else 'does not deliver'} pings")  # noqa: T201 - what is unknown
 
 
-def _send_until(sender: Any, side: Side) -> None:
+def _send_until(sender: Any, side: NamespaceSide) -> None:
     """A changed status takes a while to be in force everywhere."""
 
     def is_there() -> bool:

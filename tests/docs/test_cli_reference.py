@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from pages.command_pages import PAGES, every_error, when_and_what_to_do, write
+from pages.pairing_pages import is_fresh
+from twinbus.broker.faults.catalogue import KINDS
 from twinbus.cli.exit_codes import ExitCode
-from twinbus.cli.reference import PAGES, every_error, when_and_what_to_do, write
-from twinbus.client.reference import is_fresh
 from twinbus.errors import TwinbusError
-from twinbus.namespace.faults.vocabulary import KINDS
 
 FOLDER = Path(__file__).parent.parent.parent / "docs" / "reference"
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_reference_page_is_fresh(name: str) -> None:
-    assert is_fresh(FOLDER / name, PAGES[name]()), "stale: run python -m twinbus.cli.reference docs/reference"
+    assert is_fresh(FOLDER / name, PAGES[name]()), "stale: run make pages"
 
 
 def test_writing_mends_a_stale_page_and_leaves_a_fresh_one(tmp_path: Path) -> None:

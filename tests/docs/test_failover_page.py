@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from twinbus.pairing.diagram import EVENTS, PAGE, STATES, diagram, page, shown, transitions, write
+from pages.failover_page import EVENTS, PAGE, STATES, diagram, page, shown, transitions, write
 from twinbus.pairing.events import Event
 from twinbus.pairing.machine import State
 
@@ -17,7 +17,7 @@ ARROW = re.compile(r"    (\w+|\[\*\]) --> (\w+)(: [^:]+)?")
 
 def test_the_page_is_fresh() -> None:
     fresh = (FOLDER / PAGE).read_text(encoding="utf-8") == page()
-    assert fresh, "stale: run python -m twinbus.pairing.diagram docs/reference"
+    assert fresh, "stale: run make pages"
 
 
 def test_writing_mends_a_stale_page_and_leaves_a_fresh_one(tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""The examples that every `--help` teaches with, which the page about commands repeats, can be typed as they stand."""
+"""Commands on the pages, and the examples of every `--help`, can be typed as they stand.
+
+Here their arguments are read, all of them; `test_shell_blocks.py` runs the commands of pages.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Any
 
 import pytest
 import typer
-from doc_blocks import DOCS, blocks_of
+from doc_blocks import DOCS, blocks_of, logical_lines, to_run
 
 from twinbus.cli.main import app
 
@@ -17,6 +20,7 @@ PAGE = DOCS / "reference" / "cli.md"
 LINES = [
     line.strip() for block in blocks_of(PAGE) for line in block.code.splitlines() if re.match(r" +twinbus [a-z]", line)
 ]
+ON_PAGES = [line for block in to_run("sh") for line in logical_lines(block.code) if line.startswith("twinbus ")]
 
 
 def test_there_is_an_example_for_every_command() -> None:
@@ -26,7 +30,7 @@ def test_there_is_an_example_for_every_command() -> None:
     assert without == []
 
 
-@pytest.mark.parametrize("line", list(dict.fromkeys(LINES)))
+@pytest.mark.parametrize("line", list(dict.fromkeys(LINES + ON_PAGES)))
 def test_an_example_has_a_command_and_options_that_exist(line: str) -> None:
     first, *words = shlex.split(_command_alone(line), comments=True)
     command = TWINBUS
@@ -39,4 +43,4 @@ def test_an_example_has_a_command_and_options_that_exist(line: str) -> None:
 
 def _command_alone(line: str) -> str:
     """An example without what it is piped into, and what it says, after more than one space, that it does."""
-    return re.split(r" [|>] |(?<=\S) {2,}(?=\S)", line)[0]
+    return re.split(r" (?:[|>&]|\|\|) ?|(?<=\S) {2,}(?=\S)", line)[0]

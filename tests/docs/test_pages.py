@@ -25,7 +25,7 @@ from doc_blocks import (
     to_run,
 )
 
-from twinbus.cli.old_names import OLD_NAMES
+from twinbus.cli.arguments import OLD_NAMES
 
 LINK = re.compile(r"\[[^\]]+\]\(([^)]+)\)")
 PYTHON = [block for block in to_run("python") if "file" not in block.marks]
@@ -86,7 +86,7 @@ def test_the_list_of_blocks_that_are_not_run_is_fresh() -> None:
     assert fresh, "stale: run python tests/support/doc_blocks.py"
 
 
-@pytest.mark.sample(12)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("block", [block for block in PYTHON if block not in ON_SPARK], ids=str)
 def test_a_python_block_runs(block: Block, tmp_path: Path) -> None:
     is_test = "def test_" in block.code

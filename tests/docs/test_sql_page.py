@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from twinbus.namespace.sql import SYSTEM_PROPERTIES, compile_action, compile_filter
-from twinbus.namespace.sql.parser import DEPTH, STATEMENTS, TEXT_LENGTH
-from twinbus.namespace.sql.system_properties import ALIASES
-from twinbus.namespace.sql.tokens import KEYWORDS
+from twinbus.broker.filters.actions import compile_action
+from twinbus.broker.filters.compiler import compile_filter
+from twinbus.broker.filters.parser import DEPTH, STATEMENTS, TEXT_LENGTH
+from twinbus.broker.filters.properties import ALIASES, SYSTEM_PROPERTIES
+from twinbus.broker.filters.tokenizer import KEYWORDS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "sql-filters.md").read_text(encoding="utf-8")
 

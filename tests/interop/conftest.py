@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 
 import pytest
 from paired import BOTH, SYNC, Stage
+from prompt_sdk import close_at_once
 from served import ISSUER_NAME, ISSUER_SECRET, Served
+
+if os.environ.get("TWINBUS_SEEDS") != "all" and "TWINBUS_TESTED_SDK" not in os.environ:
+    close_at_once()  # `make test-all` and `make test-sdk-versions` run the SDK as it is
 
 RULES = ("--rule", "sender:Send", "--rule", "reader:Listen")
 ISSUER = {"issuer": ISSUER_NAME, "algorithm": "HS256", "key": ISSUER_SECRET}

@@ -16,8 +16,9 @@ from azure.core.credentials import AccessToken
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageState, ServiceBusReceiveMode
 from wire_relay import Relay
 
-from twinbus.client.aio_links import AioReceiverProbe, AioSenderLink, LinkFailed, all_closed
+from twinbus.client.aio.links import ReceiverProbe, SenderLink, all_closed
 from twinbus.client.namespace import Namespace
+from twinbus.client.sdk.failures import LinkFailed
 from twinbus.pairing.failure import FailureKind
 from twinbus.testing import LocalNamespace
 
@@ -53,8 +54,8 @@ def relay(local: LocalNamespace) -> Iterator[Relay]:
         yield running
 
 
-async def opened(namespace: Namespace, queue: str = "orders") -> AioSenderLink:
-    return await AioSenderLink.open(namespace.aio_client(), queue, deadline_s=WAIT_S)
+async def opened(namespace: Namespace, queue: str = "orders") -> SenderLink:
+    return await SenderLink.open(namespace.aio_client(), queue, deadline_s=WAIT_S)
 
 
 def at(port: int, credential: Any, *, tls: bool = False) -> Namespace:
@@ -115,14 +116,14 @@ async def test_messages_go_over_tls_on_any_port(local: LocalNamespace, namespace
 
 async def test_a_queue_that_can_be_listened_to_is_told_from_others(namespace: Namespace) -> None:
     client = namespace.aio_client()
-    await AioReceiverProbe.open(client, "orders", deadline_s=WAIT_S)
+    await ReceiverProbe.open(client, "orders", deadline_s=WAIT_S)
     with pytest.raises(LinkFailed) as failed:
-        await AioReceiverProbe.open(client, "missing", deadline_s=WAIT_S)
+        await ReceiverProbe.open(client, "missing", deadline_s=WAIT_S)
     assert failed.value.failure.kind is FailureKind.NOT_FOUND
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
-@pytest.mark.parametrize("kind_of_link", [AioSenderLink, AioReceiverProbe])
+@pytest.mark.parametrize("kind_of_link", [SenderLink, ReceiverProbe])
 async def test_a_peer_that_says_nothing_is_not_waited_for(
     namespace: Namespace, silent_port: int, tls: bool, kind_of_link: Any
 ) -> None:
@@ -143,7 +144,7 @@ async def test_a_credential_that_hangs_is_not_waited_for(local: LocalNamespace, 
 
     client = at(local.port, Hanging()).aio_client(SOON_S)
     with pytest.raises(LinkFailed) as failed:
-        await AioSenderLink.open(client, "orders", deadline_s=WAIT_S)
+        await SenderLink.open(client, "orders", deadline_s=WAIT_S)
     assert failed.value.failure.kind is FailureKind.NO_ANSWER
     assert "gave no token within 0.5 s" in failed.value.failure.text
 
@@ -210,7 +211,7 @@ async def test_a_cancelled_send_ends_at_once_and_its_link_is_used_no_more(
 async def test_a_cancelled_opening_ends_at_once_and_leaves_nothing(namespace: Namespace, silent_port: int) -> None:
     files = open_files()
     client = at(silent_port, namespace.credential).aio_client()
-    opening = asyncio.ensure_future(AioSenderLink.open(client, "orders", deadline_s=WAIT_S))
+    opening = asyncio.ensure_future(SenderLink.open(client, "orders", deadline_s=WAIT_S))
     await asyncio.sleep(0.1)  # under way
     opening.cancel()
     began = time.monotonic()

@@ -14,9 +14,9 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from roles import QUEUE_COUNT, SENDER, SYPHON, Estate, estate
 
-from twinbus import News, PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, Side
-from twinbus.cli.gauges import Names, families
-from twinbus.syphon import Alert, Progress, Syphon, SyphonOptions, backlog_look, outage
+from twinbus import NamespaceSide, PairedServiceBusClient, PairEvent, SendAvailabilityPairedNamespaceOptions
+from twinbus.cli.metrics_export import PairNames, families
+from twinbus.syphon import Alert, Progress, Syphon, SyphonOptions, depth_watch
 
 WAIT_S = 60
 
@@ -31,17 +31,17 @@ def world() -> Iterator[Estate]:
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Half a minute is a tenth of a second; every look has a place here."""
     made: list[int] = []
-    look = backlog_look.look_into
+    look = depth_watch.take_snapshot
 
     async def counted(*arguments: Any, **options: Any) -> Any:
         found = await look(*arguments, **options)
         made.append(len(made))
         return found
 
-    monkeypatch.setattr(backlog_look, "LOOK_EVERY_MS", 100)
-    monkeypatch.setattr(backlog_look, "CHECK_S", 0.02)
-    monkeypatch.setattr(outage, "QUIET_MS", 300)
-    monkeypatch.setattr(import_module("twinbus.syphon.syphon"), "look_into", counted)
+    monkeypatch.setattr(depth_watch, "PEEK_EVERY_MS", 100)
+    monkeypatch.setattr(depth_watch, "CHECK_S", 0.02)
+    monkeypatch.setattr(depth_watch, "OUTAGE_QUIET_MS", 300)
+    monkeypatch.setattr(import_module("twinbus.syphon.syphon"), "take_snapshot", counted)
     return made
 
 
@@ -58,7 +58,7 @@ async def until(is_true: Callable[[], bool]) -> None:
 
 
 def samples(progress: Progress) -> dict[str, float]:
-    text = generate_latest(families(progress, Names("contoso", "backup"))).decode()
+    text = generate_latest(families(progress, PairNames("contoso", "backup"))).decode()
     return {one.name: one.value for family in text_string_to_metric_families(text) for one in family.samples}
 
 
@@ -74,17 +74,17 @@ async def test_a_syphon_looks_with_listen_alone_while_anything_waits_and_not_oth
         primary, secondary, "contoso", QUEUE_COUNT, options, queues=range(QUEUE_COUNT), on_alert=told_of.append
     )
     async with syphon:
-        await until(lambda: (found := syphon.look().backlog) is not None and found.waiting_messages == 2)
+        await until(lambda: (found := syphon.current_progress().backlog) is not None and found.waiting_messages == 2)
         to_backlog(world, "3")
-        await until(lambda: (found := syphon.look().backlog) is not None and found.waiting_messages == 3)
-        told = samples(syphon.look())
+        await until(lambda: (found := syphon.current_progress().backlog) is not None and found.waiting_messages == 3)
+        told = samples(syphon.current_progress())
         assert told["twinbus_pair_backlog_messages"] == told["twinbus_pair_backlog_messages_at_least"] == 3
         assert told["twinbus_pair_backlog_queues_unread"] == 0
         assert 0 <= told["twinbus_pair_backlog_oldest_age_seconds"] < WAIT_S
         assert told["twinbus_pair_backlog_looked_timestamp_seconds"] > 0
         world.primary.faults.clear()
-        await until(lambda: (found := syphon.look().backlog) is not None and found.waiting_messages == 0)
-        told = samples(syphon.look())
+        await until(lambda: (found := syphon.current_progress().backlog) is not None and found.waiting_messages == 0)
+        told = samples(syphon.current_progress())
         assert told["twinbus_pair_backlog_messages"] == 0
         assert "twinbus_pair_backlog_oldest_age_seconds" not in told
         await until(lambda: [alert.name for alert in told_of][-1:] == ["backlog_home"])
@@ -98,8 +98,8 @@ async def test_what_cannot_be_read_is_unknown_and_not_zero(world: Estate, looks:
     primary, secondary = [one.dial(20.0) for one in world.reach(SYPHON)]
     options = SyphonOptions(backoff_s=(0.1, 0.2), attempt_s=20.0)
     async with Syphon(primary, secondary, "contoso", QUEUE_COUNT, options, queues=range(QUEUE_COUNT)) as syphon:
-        await until(lambda: (found := syphon.look().backlog) is not None and found.unread_queues == 1)
-        told = samples(syphon.look())
+        await until(lambda: (found := syphon.current_progress().backlog) is not None and found.unread_queues == 1)
+        told = samples(syphon.current_progress())
         assert "twinbus_pair_backlog_messages" not in told
         assert (told["twinbus_pair_backlog_messages_at_least"], told["twinbus_pair_backlog_queues_unread"]) == (0, 1)
         assert looks
@@ -111,7 +111,7 @@ def test_a_sender_tells_what_it_has_put_there_itself(both: Stage) -> None:
         sender = bus.get_queue_sender(both.orders)
         bus.force_failover(both.orders, stay=True)
         for _ in range(2):
-            assert sender.send_messages([ServiceBusMessage("x" * 1_000)] * 2).side is Side.BACKLOG
+            assert sender.send_messages([ServiceBusMessage("x" * 1_000)] * 2).side is NamespaceSide.BACKLOG
         sent = bus.status().sent_to_backlog
         assert sent.messages == 4
         assert 4_000 < sent.size_bytes < 8_000
@@ -148,7 +148,7 @@ def test_with_the_keys_of_a_sender_the_backlog_is_unknown(world: Estate) -> None
 
 def test_a_client_with_a_syphon_says_once_that_the_outage_is_over(both: Stage, looks: list[int]) -> None:
     with both.bus(enable_syphon=True) as bus:
-        told: list[News] = []
+        told: list[PairEvent] = []
         bus.on("backlog_home", told.append)
         sender = bus.get_queue_sender(both.orders)
         bus.force_failover(both.orders, stay=True)

@@ -18,9 +18,9 @@ from crash_chapters import CHAPTERS, Chapter, Work
 from power_cut import PowerCutDisk
 from served import Served
 
+from twinbus.broker.server import NamespaceServer
+from twinbus.broker.store.sqlite import SqliteStore
 from twinbus.client.namespace import Namespace
-from twinbus.namespace.server import NamespaceServer
-from twinbus.namespace.store.sqlite import SqliteStore
 from twinbus.options import NamespaceOptions
 
 pytestmark = pytest.mark.timeout(400)

@@ -20,9 +20,16 @@ from json_rules import broken_rules
 from signals import as_at_a_terminal
 
 from twinbus.cli.demo_screen import result_text, verdict
-from twinbus.demo.journal import Entry, JournalReader, JournalWriter
-from twinbus.demo.judge import Tally, altogether, judge, out_of_order
-from twinbus.demo.story import Outcome
+from twinbus.demo.journal import (
+    JournalEntry,
+    JournalReader,
+    JournalWriter,
+    MessageCounts,
+    compare_journals,
+    out_of_order,
+    total_counts,
+)
+from twinbus.demo.run import DemoResult
 
 WAIT_S = 240
 
@@ -148,13 +155,15 @@ def journals(
 ) -> tuple[Path, list[Path]]:
     sent, got = folder / "sent", folder / "got"
     sender, receiver = JournalWriter(sent), JournalWriter(got)
-    sender.write(Entry(kind="news", entity="orders", news="failed_over"))
+    sender.write(JournalEntry(kind="event", entity="orders", event="failed_over"))
     for name in failed:
-        sender.write(Entry(kind="failed", entity=entity_of(name), message_id=name, note="no answer"))
+        sender.write(JournalEntry(kind="failed", entity=entity_of(name), message_id=name, note="no answer"))
     for name, place in acknowledged.items():
-        sender.write(Entry(kind="acknowledged", entity=entity_of(name), message_id=name, place=place, took_s=0.5))
+        sender.write(
+            JournalEntry(kind="acknowledged", entity=entity_of(name), message_id=name, place=place, took_s=0.5)
+        )
     for name in received:
-        receiver.write(Entry(kind="received", entity=entity_of(name), message_id=name))
+        receiver.write(JournalEntry(kind="received", entity=entity_of(name), message_id=name))
     sender.close()
     receiver.close()
     return sent, [got]
@@ -167,21 +176,21 @@ def entity_of(message_id: str) -> str:
 def test_the_judge_names_what_was_acknowledged_and_never_came(tmp_path: Path) -> None:
     acknowledged = {"orders-1": "primary", "orders-2": "backlog/3", "orders-3": "primary"}
     files = journals(tmp_path, acknowledged=acknowledged, failed=["orders-2"], received=["orders-1", "orders-1"])
-    (tally,) = judge(*files)
-    assert tally.lost == ("orders-2", "orders-3")
-    assert (tally.sent, tally.failed_sends, tally.to_primary, tally.to_backlog) == (3, 1, 2, 1)
-    assert (tally.received, tally.duplicates) == (1, 1)
-    assert (tally.availability, tally.slowest_send_s) == (0.75, 0.5)
-    text = result_text(Outcome([tally], None, None))
+    (count,) = compare_journals(*files)
+    assert count.lost == ("orders-2", "orders-3")
+    assert (count.sent, count.failed_sends, count.to_primary, count.to_backlog) == (3, 1, 2, 1)
+    assert (count.received, count.duplicates) == (1, 1)
+    assert (count.availability, count.slowest_send_s) == (0.75, 0.5)
+    text = result_text(DemoResult([count], None, None))
     assert "LOST: 2 acknowledged messages never came: orders-2, orders-3" in text
 
 
 def test_the_table_adds_up_all_entities_and_fits_a_terminal(tmp_path: Path) -> None:
     acknowledged = {f"{entity}-{number}": "primary" for entity in ("orders", "invoices") for number in range(1_000)}
     files = journals(tmp_path, acknowledged=acknowledged, failed=["orders-1"], received=list(acknowledged))
-    tallies = judge(*files)
-    assert altogether(tallies).availability == 2_000 / 2_001
-    lines = result_text(Outcome(tallies, None, None)).splitlines()
+    counts = compare_journals(*files)
+    assert total_counts(counts).availability == 2_000 / 2_001
+    lines = result_text(DemoResult(counts, None, None)).splitlines()
     assert max(map(len, lines)) <= 80
     rows = {name: cells for name, *cells in (re.split(r"\s{2,}", line.strip()) for line in lines)}
     assert rows["sent"] == rows["received"] == ["1,000", "1,000", "2,000"]
@@ -191,7 +200,9 @@ def test_the_table_adds_up_all_entities_and_fits_a_terminal(tmp_path: Path) -> N
 
 def test_each_entity_is_judged_by_itself(tmp_path: Path) -> None:
     acknowledged = {"orders-1": "primary", "invoices-2": "primary"}
-    orders, invoices = judge(*journals(tmp_path, acknowledged=acknowledged, failed=[], received=["orders-1"]))
+    orders, invoices = compare_journals(
+        *journals(tmp_path, acknowledged=acknowledged, failed=[], received=["orders-1"])
+    )
     assert (orders.lost, invoices.lost) == ((), ("invoices-2",))
 
 
@@ -202,14 +213,14 @@ def test_a_message_that_was_never_acknowledged_may_come_or_not(tmp_path: Path) -
         failed=["orders-2", "orders-3"],
         received=["orders-1", "orders-2"],
     )
-    (tally,) = judge(*files)
-    assert tally.lost == ()
-    assert (tally.sent, tally.received, tally.duplicates) == (3, 2, 0)
+    (count,) = compare_journals(*files)
+    assert count.lost == ()
+    assert (count.sent, count.received, count.duplicates) == (3, 2, 0)
 
 
 def test_what_comes_after_a_later_one_is_out_of_order_within_its_session(tmp_path: Path) -> None:
-    def came(name: str, session: str | None) -> Entry:
-        return Entry(kind="received", entity="orders", message_id=name, session=session)
+    def came(name: str, session: str | None) -> JournalEntry:
+        return JournalEntry(kind="received", entity="orders", message_id=name, session=session)
 
     assert out_of_order([came("1", None), came("3", None), came("2", None), came("4", None)]) == 1
     assert out_of_order([came("1", "a"), came("3", "a"), came("2", "b"), came("4", "b")]) == 0
@@ -219,7 +230,7 @@ def test_what_comes_after_a_later_one_is_out_of_order_within_its_session(tmp_pat
 def test_a_receiver_that_wrote_nothing_lost_everything(tmp_path: Path) -> None:
     sent, got = journals(tmp_path, acknowledged={"orders-1": "primary"}, failed=[], received=[])
     got[0].unlink()
-    assert judge(sent, got)[0].lost == ("orders-1",)
+    assert compare_journals(sent, got)[0].lost == ("orders-1",)
 
 
 def test_a_long_list_of_losses_is_cut() -> None:
@@ -229,7 +240,7 @@ def test_a_long_list_of_losses_is_cut() -> None:
 def test_loss_ends_the_command_with_code_1(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     from twinbus.cli.main import run
 
-    tally = Tally(
+    count = MessageCounts(
         entity="orders",
         sent=1,
         failed_sends=0,
@@ -244,9 +255,9 @@ def test_loss_ends_the_command_with_code_1(monkeypatch: pytest.MonkeyPatch, caps
 
     def sad_story(messages: int, report: Path | None) -> Iterator[None]:
         yield from ()
-        return Outcome([tally], None, None)  # type: ignore[return-value]
+        return DemoResult([count], None, None)  # type: ignore[return-value]
 
-    monkeypatch.setattr("twinbus.demo.story.tell", sad_story)
+    monkeypatch.setattr("twinbus.demo.run.run_demo", sad_story)
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         assert run(["demo", "--fast"]) == 1
@@ -259,7 +270,7 @@ def test_loss_ends_the_command_with_code_1(monkeypatch: pytest.MonkeyPatch, caps
 def test_a_line_that_is_still_being_written_is_read_when_it_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     writer, reader = JournalWriter(path), JournalReader(path)
-    writer.write(Entry(kind="received", message_id="a"))
+    writer.write(JournalEntry(kind="received", message_id="a"))
     with path.open("a") as file:
         file.write('{"kind": "received", "mess')
     assert [entry.message_id for entry in reader.new_entries()] == ["a"]
@@ -272,9 +283,9 @@ def test_a_line_that_is_still_being_written_is_read_when_it_is_whole(tmp_path: P
 def test_the_files_of_the_demo_go_where_temporary_files_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    from twinbus.demo.story import tell
+    from twinbus.demo.run import run_demo
 
-    story = tell(100, None)
+    story = run_demo(100, None)
     next(story)
     assert [folder.name.startswith("twinbus-demo-") for folder in tmp_path.iterdir()] == [True]
     story.close()

@@ -10,7 +10,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusRece
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from twinbus.demo import receiver
-from twinbus.demo.cast import CAST, SUBSCRIPTION, Entity, create_all
+from twinbus.demo.entities import ENTITIES, SUBSCRIPTION, DemoEntity, create_all
 from twinbus.demo.journal import JournalReader, JournalWriter
 from twinbus.demo.sender import NumberedSender
 from twinbus.testing import LocalNamespace
@@ -47,9 +47,9 @@ def test_the_sender_has_messages_left_for_the_outage_and_for_the_time_after_it(
     assert acknowledged(journal) == COUNT
 
 
-@pytest.mark.parametrize("entity", CAST, ids=lambda entity: entity.name)
+@pytest.mark.parametrize("entity", ENTITIES, ids=lambda entity: entity.name)
 def test_a_receiver_waits_for_what_somebody_else_still_has(
-    entity: Entity, primary: LocalNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    entity: DemoEntity, primary: LocalNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[bool] = []
     is_empty = receiver._is_empty
@@ -58,7 +58,7 @@ def test_a_receiver_waits_for_what_somebody_else_still_has(
         other = opened(client, entity)
         (message,) = other.receive_messages(max_wait_time=30)
 
-        def asked_and_answered(admin: ServiceBusAdministrationClient, which: Entity) -> bool:
+        def asked_and_answered(admin: ServiceBusAdministrationClient, which: DemoEntity) -> bool:
             asked.append(is_empty(admin, which))
             if len(asked) == 1:
                 other.abandon_message(message)
@@ -71,13 +71,13 @@ def test_a_receiver_waits_for_what_somebody_else_still_has(
     assert [entry.message_id for entry in JournalReader(tmp_path / "received").new_entries()] == ["late"]
 
 
-def put(client: ServiceBusClient, entity: Entity) -> None:
+def put(client: ServiceBusClient, entity: DemoEntity) -> None:
     is_topic = entity.kind == "topic"
     with client.get_topic_sender(entity.name) if is_topic else client.get_queue_sender(entity.name) as sender:
         sender.send_messages(ServiceBusMessage("x", message_id="late", session_id=entity.session_of(0)))
 
 
-def opened(client: ServiceBusClient, entity: Entity) -> ServiceBusReceiver:
+def opened(client: ServiceBusClient, entity: DemoEntity) -> ServiceBusReceiver:
     if entity.kind == "topic":
         return client.get_subscription_receiver(entity.name, SUBSCRIPTION)
     return client.get_queue_receiver(entity.name, session_id=entity.session_of(0))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,9 +38,9 @@ from twinbus.amqp.types import (
 from twinbus.cli.main import run
 from twinbus.client.namespace import Namespace
 from twinbus.pairing.envelope import address
-from twinbus.syphon.line import Line
-from twinbus.syphon.look import peek
 from twinbus.testing import LocalNamespace, NamespacePair
+from twinbus.transport.connection import NamespaceConnection
+from twinbus.transport.peek import peek
 
 DECIMAL = Decimal64(bytes.fromhex("31a00000000004d2"))  # 123.4
 TYPES: dict[str, tuple[Value, Any]] = {
@@ -102,7 +101,7 @@ def letters() -> list[bytes]:
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, Any]]:
     capsys.readouterr()
     assert run([*arguments, "--json"]) == 0
-    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    return [json.loads(connection) for connection in capsys.readouterr().out.splitlines()]
 
 
 @pytest.mark.parametrize("options", [("--peek",), (), ("--delete",)])
@@ -141,16 +140,15 @@ def test_what_nobody_can_show_is_named_and_the_rest_is_shown(
 
 
 async def _raw(namespace: LocalNamespace, queue: str) -> list[bytes]:
-    line = Line(
+    connection = NamespaceConnection(
         Namespace.from_connection_string(namespace.connection_string).dial(),
         attempt_s=20,
-        clock=lambda: int(time.monotonic() * 1000),
     )
-    await line.open()
+    await connection.open()
     try:
-        return await peek(line, queue, 1, 250)
+        return await peek(connection, queue, 1, 250)
     finally:
-        await line.close()
+        await connection.close()
 
 
 def test_the_syphon_moves_every_type_unchanged_and_its_tools_show_them(

@@ -27,7 +27,7 @@ from azure.servicebus.exceptions import (
 from proton import Delivery, Message
 from proton.utils import BlockingConnection, LinkDetached
 
-from twinbus.namespace.entities.settings import QueueStatus
+from twinbus.broker.entities.settings import QueueStatus
 from twinbus.testing import LocalNamespace
 
 WAIT_S = 10

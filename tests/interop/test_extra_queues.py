@@ -21,7 +21,7 @@ from twinbus.ledger import Kind, LedgerReader
 from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.pairing.failure import FailureKind
 from twinbus.syphon import Alert, Syphon, SyphonOptions
-from twinbus.syphon.queue_search import BacklogQueues, QueueSearch
+from twinbus.syphon.queue_discovery import DiscoveredQueues, QueueDiscovery
 from twinbus.testing import LocalNamespace, NamespacePair
 
 PATHS = [backlog_path("contoso", index) for index in range(4)]
@@ -58,12 +58,12 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.02)
 
 
-class CountingSearch(QueueSearch):
+class CountingSearch(QueueDiscovery):
     looks = 0
 
-    async def look(self) -> BacklogQueues:
+    async def search(self) -> DiscoveredQueues:
         self.looks += 1
-        return await super().look()
+        return await super().search()
 
 
 # --- looking for them ---
@@ -76,15 +76,15 @@ async def test_every_backlog_queue_is_found_with_the_right_to_list_and_without(
     spaces.secondary.create_queue(backlog_path("contoso", 99))
     spaces.secondary.create_queue(backlog_path("fabrikam", 5))
     text = spaces.secondary.connection_string if rule is None else spaces.secondary.connection_string_for(rule)
-    search = QueueSearch(dial(text), "contoso", 2)
+    search = QueueDiscovery(dial(text), "contoso", 2)
     for _ in range(2):
-        found = await search.look()
+        found = await search.search()
         assert (found.queues, found.extra, found.missing, found.doubt) == ((0, 1, 2, 3, 99), (2, 3, 99), {}, None)
 
 
 async def test_who_may_list_finds_indexes_that_no_sender_of_ours_has(spaces: NamespacePair) -> None:
     spaces.secondary.create_queue(backlog_path("contoso", 12_345))
-    found = await QueueSearch(dial(spaces.secondary.connection_string), "contoso", 2).look()
+    found = await QueueDiscovery(dial(spaces.secondary.connection_string), "contoso", 2).search()
     assert found.extra == (2, 3, 12_345)
 
 
@@ -96,8 +96,8 @@ async def test_a_listing_that_is_refused_is_not_asked_for_again(spaces: Namespac
         asked += 1
         raise PermissionError("no")
 
-    search = QueueSearch(replace(dial(spaces.secondary.connection_string), list_queues=refuse), "contoso", 2)
-    assert [(await search.look()).extra for _ in range(2)] == [(2, 3), (2, 3)]
+    search = QueueDiscovery(replace(dial(spaces.secondary.connection_string), list_queues=refuse), "contoso", 2)
+    assert [(await search.search()).extra for _ in range(2)] == [(2, 3), (2, 3)]
     assert asked == 1
 
 
@@ -109,22 +109,22 @@ async def test_a_listing_that_fails_is_asked_for_again_and_links_are_tried_meanw
         asked += 1
         raise OSError("the administration is down")
 
-    search = QueueSearch(replace(dial(spaces.secondary.connection_string), list_queues=fail), "contoso", 2)
-    assert [(await search.look()).extra for _ in range(2)] == [(2, 3), (2, 3)]
+    search = QueueDiscovery(replace(dial(spaces.secondary.connection_string), list_queues=fail), "contoso", 2)
+    assert [(await search.search()).extra for _ in range(2)] == [(2, 3), (2, 3)]
     assert asked == 2
 
 
 async def test_who_is_refused_cannot_say_that_these_are_all(spaces: NamespacePair) -> None:
-    found = await QueueSearch(dial(scoped_to(spaces.secondary, PATHS[0])), "contoso", 1).look()
+    found = await QueueDiscovery(dial(scoped_to(spaces.secondary, PATHS[0])), "contoso", 1).search()
     assert (found.queues, len(found.refused)) == ((0,), 99)
     assert {failure.kind for failure in found.refused.values()} == {FailureKind.UNAUTHORISED}
-    assert "whether messages lie in backlog queue 1 and 98 more cannot be told" in (found.doubt or "")
+    assert "unknown whether messages are in backlog queue 1 and 98 more" in (found.doubt or "")
 
 
 async def test_a_look_costs_one_connection_and_takes_no_message(spaces: NamespacePair) -> None:
     await asyncio.to_thread(fill_all, spaces, 3)
     started = time.monotonic()
-    await QueueSearch(dial(spaces.secondary.connection_string_for("syphon")), "contoso", 2).look()
+    await QueueDiscovery(dial(spaces.secondary.connection_string_for("syphon")), "contoso", 2).search()
     assert time.monotonic() - started < 30, "usually it takes a fifth of a second"
     assert [len(await asyncio.to_thread(ids_at, spaces.secondary, path)) for path in PATHS] == [3, 3, 3, 3]
 
@@ -157,7 +157,7 @@ def test_who_may_not_look_everywhere_never_hears_that_the_backlog_is_empty(
     out, _ = capsys.readouterr()
     assert out.startswith("5 messages (")
     assert "is empty" not in out
-    assert "whether messages lie in backlog queue 1 and 98 more cannot be told: unauthorised" in out
+    assert "unknown whether messages are in backlog queue 1 and 98 more: unauthorised" in out
     assert run(["syphon", "--count", "1", "--until-empty", "--json"]) == 3
     said = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert (said["ending"], len(said["doubts"])) == ("unsure", 1)
@@ -173,7 +173,7 @@ def test_a_dry_run_counts_what_lies_beyond_the_count_and_says_what_it_cannot_see
     assert run(["syphon", "--count", "1", "--dry-run"]) == 3
     out = capsys.readouterr().out
     assert "is empty" not in out
-    assert "cannot be told" in out
+    assert "unknown whether" in out
 
 
 def test_order_is_refused_if_messages_lie_beyond_the_count_and_not_if_queues_there_are_empty(
@@ -218,33 +218,33 @@ async def test_a_queue_that_comes_up_while_it_runs_is_emptied_and_one_that_goes_
         await asyncio.to_thread(spaces.secondary.create_queue, backlog_path("contoso", 7))
         letters = letters_for("orders", 5)
         await asyncio.to_thread(fill, spaces.secondary.connection_string, backlog_path("contoso", 7), letters)
-        await until(lambda: moving.look().moved == 5)
+        await until(lambda: moving.current_progress().moved == 5)
         assert [(alert.name, alert.subject) for alert in alerts] == [("extra_queue", backlog_path("contoso", 7))]
         assert moving.queues.extra == [7]
         admin = Namespace.from_connection_string(spaces.secondary.connection_string).admin_client()
         await asyncio.to_thread(admin.delete_queue, PATHS[3])
         await until(lambda: moving.queues.indexes == [0, 1, 2, 7])
-        assert moving.look().troubles == ()
+        assert moving.current_progress().troubles == ()
         await asyncio.to_thread(spaces.secondary.create_queue, PATHS[3])
         await until(lambda: moving.queues.indexes == [0, 1, 2, 3, 7])
         await asyncio.to_thread(fill, spaces.secondary.connection_string, PATHS[3], letters_for("orders", 5))
-        await until(lambda: moving.look().moved == 10)
+        await until(lambda: moving.current_progress().moved == 10)
 
 
 async def test_a_queue_that_came_up_since_the_first_look_is_emptied_before_anybody_says_empty(
     spaces: NamespacePair,
 ) -> None:
     ends = dial(spaces.primary.connection_string), dial(spaces.secondary.connection_string)
-    search = QueueSearch(ends[1], "contoso", 2, attempt_s=WAIT_S)
-    found = await search.look()
+    search = QueueDiscovery(ends[1], "contoso", 2, attempt_s=WAIT_S)
+    found = await search.search()
     await asyncio.to_thread(spaces.secondary.create_queue, backlog_path("contoso", 7))
     letters = letters_for("orders", 5)
     await asyncio.to_thread(fill, spaces.secondary.connection_string, backlog_path("contoso", 7), letters)
     options = SyphonOptions(until_empty=True, attempt_s=WAIT_S)
-    async with Syphon(*ends, "contoso", 2, options, queues=found.queues, search=search) as moving:
+    async with Syphon(*ends, "contoso", 2, options, queues=found.queues, discovery=search) as moving:
         async with asyncio.timeout(WAIT_S):
             await moving.finished()
-        assert (moving.look().moved, moving.queues.extra, moving.queues.doubt) == (5, [7], None)
+        assert (moving.current_progress().moved, moving.queues.extra, moving.queues.doubt) == (5, [7], None)
 
 
 async def test_a_queue_of_which_nobody_can_say_now_whether_it_is_there_is_waited_out(spaces: NamespacePair) -> None:
@@ -252,17 +252,17 @@ async def test_a_queue_of_which_nobody_can_say_now_whether_it_is_there_is_waited
     fault = await asyncio.to_thread(spaces.secondary.faults.add, "no-receive", entities=[PATHS[3]])
     ends = dial(spaces.primary.connection_string), dial(spaces.secondary.connection_string_for("syphon"))
     search = CountingSearch(ends[1], "contoso", 2, attempt_s=WAIT_S)
-    found = await search.look()
+    found = await search.search()
     assert (found.queues, list(found.unsure)) == ((0, 1, 2), [3])
     options = SyphonOptions(until_empty=True, attempt_s=WAIT_S)
-    async with Syphon(*ends, "contoso", 2, options, queues=found.queues, search=search) as moving:
+    async with Syphon(*ends, "contoso", 2, options, queues=found.queues, discovery=search) as moving:
         ended = asyncio.create_task(moving.finished())
-        await until(lambda: moving.look().moved == 15 and search.looks >= 3)
+        await until(lambda: moving.current_progress().moved == 15 and search.looks >= 3)
         assert not ended.done(), "nobody says empty meanwhile"
         await asyncio.to_thread(spaces.secondary.faults.clear, fault)
         async with asyncio.timeout(WAIT_S):
             await ended
-        assert (moving.look().moved, moving.queues.doubt) == (20, None)
+        assert (moving.current_progress().moved, moving.queues.doubt) == (20, None)
 
 
 async def test_an_idle_queue_beyond_the_count_costs_a_long_poll_and_one_that_does_not_exist_costs_nothing(
@@ -271,4 +271,4 @@ async def test_an_idle_queue_beyond_the_count_costs_a_long_poll_and_one_that_doe
     ends = dial(spaces.primary.connection_string), dial(spaces.secondary.connection_string_for("syphon"))
     async with Syphon(*ends, "contoso", 2, SyphonOptions(attempt_s=WAIT_S)) as moving:
         await until(lambda: len(moving.pump.queues) == 4 and all(queue.credit for queue in moving.pump.queues))
-        assert moving.pump.tally.grants == 4
+        assert moving.pump.counts.grants == 4

@@ -14,11 +14,13 @@ from typing import Any, NamedTuple
 import pytest
 from azure.servicebus import ServiceBusMessage
 
-from twinbus.client.aio_links import AioSenderLink, all_closed
-from twinbus.client.links import LinkFailed, SenderLink
+from twinbus.broker.entities.settings import QueueStatus
+from twinbus.client.aio.links import SenderLink as AioSenderLink
+from twinbus.client.aio.links import all_closed
 from twinbus.client.namespace import Namespace
-from twinbus.client.watchdog import Watchdog
-from twinbus.namespace.entities.settings import QueueStatus
+from twinbus.client.sdk.failures import LinkFailed
+from twinbus.client.sdk.watchdog import Watchdog
+from twinbus.client.sync.links import SenderLink
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.testing import LocalNamespace
 

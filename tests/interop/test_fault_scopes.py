@@ -15,8 +15,8 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusMess
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError, ServiceBusServerBusyError
 from azure.servicebus.management import ServiceBusAdministrationClient
 
+from twinbus.broker.faults.catalogue import KINDS
 from twinbus.errors import OptionsError
-from twinbus.namespace.faults.vocabulary import KINDS
 from twinbus.testing import LocalNamespace
 
 DELAY_S = 0.5

@@ -526,7 +526,7 @@ def test_faults_are_listed_and_cleared_and_end_with_the_server(bus: LocalNamespa
     assert [one["id"] for one in bus.faults.list()] == [first, second]
     bus.faults.clear(first)
     assert [one["id"] for one in bus.faults.list()] == [second]
-    with pytest.raises(TwinbusError, match="these are"):
+    with pytest.raises(TwinbusError, match="in force are"):
         bus.faults.clear(first)
     with pytest.raises(OptionsError, match="no fault is called"):
         bus.faults.add("earthquake")

@@ -37,7 +37,7 @@ def test_a_full_disk_refuses_sends_is_drained_survives_a_restart_and_takes_messa
         served.change_queue("orders", max_delivery_count=20)
         assert served.full_disk
         served.stop()
-        assert capfd.readouterr().err.count("no message is taken") == 1
+        assert capfd.readouterr().err.count("new messages are refused") == 1
         disk.fill()
         served.start()
         with pytest.raises(ServiceBusQuotaExceededError, match="disk of the namespace is full"):

@@ -11,11 +11,11 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from token_makers import scoped_to
 
-from twinbus.cli.status_text import report
-from twinbus.client.health import Check, Health, judge
-from twinbus.client.inspection import inspect
+from twinbus.cli.status_view import report
+from twinbus.client.inspection.health import Check, Health, judge
+from twinbus.client.inspection.inspect_pair import inspect
+from twinbus.client.inspection.reports import Inspection
 from twinbus.client.namespace import Namespace
-from twinbus.client.reports import Inspection
 from twinbus.errors import PairingError
 from twinbus.testing import LocalNamespace, NamespacePair
 
@@ -109,7 +109,7 @@ def test_who_may_not_look_everywhere_is_never_told_that_nothing_waits(spaces: Na
     narrow = Namespace.from_connection_string(scoped_to(spaces.secondary, QUEUES[0]))
     seen = inspect(reach(spaces.primary), narrow, 1, attempt_s=LONG_S, admin_s=LONG_S)
     assert (seen.queues[0].active, seen.waiting_messages, seen.waiting_at_least) == (0, None, 0)
-    assert "whether messages lie in backlog queue 1 and 98 more cannot be told" in (seen.doubt or "")
+    assert "unknown whether messages are in backlog queue 1 and 98 more" in (seen.doubt or "")
     assert (seen.doubt or "") in report(seen, judge(seen))
     assert "waiting    ? messages" in report(seen, judge(seen))
 

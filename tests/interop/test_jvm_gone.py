@@ -13,13 +13,13 @@ BEGIN = """
 import os, signal
 from pyspark.sql import functions as F
 from twinbus.errors import TwinbusError
-from twinbus.spark.failures import spark_gives_up_in_a_line
-from twinbus.spark.session import SOON_THERE, ensure_session
+from twinbus.spark.failures import spark_errors
+from twinbus.spark.session import QUICK_START, ensure_session
 
-spark = ensure_session("local[1,4]", settings=SOON_THERE)
+spark = ensure_session("local[1,4]", settings=QUICK_START)
 process = spark.sparkContext._gateway.proc
 try:
-    with spark_gives_up_in_a_line():
+    with spark_errors():
 """
 END = """
 except TwinbusError as error:
@@ -71,4 +71,4 @@ def test_more_memory_is_what_the_line_gives(monkeypatch: pytest.MonkeyPatch) -> 
     ],
 )
 def test_how_it_ended_is_told_by_its_code_and_its_last_words(exit_code: int, words: str, expected: str) -> None:
-    assert expected in jvm.told(exit_code, words)
+    assert expected in jvm.describe_exit(exit_code, words)

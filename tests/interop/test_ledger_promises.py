@@ -27,14 +27,14 @@ from promises import broken_promises, kinds_by, kinds_in, of_kind, records_of
 from twinbus import PairedServiceBusClient, Retry
 from twinbus.amqp.sections import Header
 from twinbus.client.namespace import Namespace
-from twinbus.client.sender import PairedServiceBusSender
-from twinbus.dial import Dial
+from twinbus.client.sync.sender import PairedServiceBusSender
 from twinbus.errors import BothNamespacesUnavailable
 from twinbus.ledger import Event, Kind, Ledger, verify
 from twinbus.ledger.options import LedgerOptions
 from twinbus.syphon import Syphon, SyphonOptions
 from twinbus.syphon.quarantine import Quarantine
 from twinbus.testing import LocalNamespace, NamespacePair
+from twinbus.transport.dial import Dial
 
 LATE_S = 0.5
 BACKLOG = "contoso/x-servicebus-transfer/0"
@@ -267,7 +267,7 @@ async def until(is_so: Callable[[], object]) -> None:
 
 
 async def through_thick_and_thin(pair: NamespacePair, syphon: Syphon) -> None:
-    faults, tally = pair.primary.faults, syphon.pump.tally
+    faults, tally = pair.primary.faults, syphon.pump.counts
     await fill(pair, letter("orders", "plain"), letter("orders", "old", header=OLD), stranger())
     await until(lambda: tally.moved == 1 and tally.expired == 1 and tally.refused == 1)
     assert await syphon.count() == 0
@@ -323,10 +323,14 @@ async def test_every_peek_of_a_syphon_and_of_a_quarantine_is_recorded_as_the_met
     with Ledger.at(tmp_path, "syphon") as ledger:
         options = SyphonOptions(canary=5, **QUICK)
         async with Syphon(home, backlog, "contoso", 1, options, ledger=ledger) as syphon:
-            await until(lambda: syphon.look().state == "paused after the canary" and syphon.look().held == 0)
+            await until(
+                lambda: (
+                    syphon.current_progress().state == "paused after the canary" and syphon.current_progress().held == 0
+                )
+            )
             assert await syphon.count()
             syphon.resume()
-            await until(lambda: syphon.pump.tally.moved == 20 and syphon.pump.tally.refused == 1)
+            await until(lambda: syphon.pump.counts.moved == 20 and syphon.pump.counts.refused == 1)
         await empty_the_quarantine(namespace_pair, ledger)
     told = of_kind(records_of(tmp_path), Kind.PEEKED)
     counted = metered(secondary)
@@ -394,7 +398,7 @@ def test_whatever_a_ledger_records_of_itself_has_what_the_page_promises(tmp_path
     disk = RefusingDisk()
     options = LedgerOptions(directory=tmp_path, memory_bytes_max=100_000)
     with Ledger(options, disk=disk) as ledger:
-        ledger.record(Event(Kind.RESUMED, reason=cast(str, 7)))
+        ledger.record(Event(Kind.RESUMED, reason=cast("str", 7)))
         assert ledger.flush()
         disk.room = 0
         for _ in range(1_000):

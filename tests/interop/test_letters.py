@@ -20,12 +20,12 @@ from azure.servicebus.management import QueueProperties, ServiceBusAdministratio
 from engine_client import EngineClient
 
 from twinbus.amqp.events import TransferArrived
-from twinbus.amqp.link import ReceivingLink
-from twinbus.client.messages import PairedMessageBatch, batch_of, for_schedule, letters_of, prepare
+from twinbus.amqp.receiving_link import ReceivingLink
+from twinbus.client.sdk.messages import PairedMessageBatch, batch_of, encode_messages, for_schedule, prepare
 from twinbus.connection_string import ConnectionString
 from twinbus.pairing.backlog_queues import BACKLOG_SETTINGS, backlog_path
+from twinbus.pairing.encoded_messages import pack
 from twinbus.pairing.envelope import address, open_envelope
-from twinbus.pairing.letters import pack
 from twinbus.testing import LocalNamespace
 
 WAIT_S = 10
@@ -180,7 +180,7 @@ def send(request: pytest.FixtureRequest, office: PostOffice) -> Send:
 
 def received_letter(message: ServiceBusReceivedMessage) -> bytes:
     """The message as it would be sent on."""
-    return letters_of(prepare(message))[0]
+    return encode_messages(prepare(message))[0]
 
 
 # --- what must be true -----------------------------------------------------------------------------
@@ -188,7 +188,7 @@ def received_letter(message: ServiceBusReceivedMessage) -> bytes:
 
 def test_letters_in_a_batch_arrive_as_the_messages_they_were_made_from(office: PostOffice, send: Send) -> None:
     send("plain", everything())
-    send("letters", [batch_of(letters_of(prepare(everything())))])
+    send("letters", [batch_of(encode_messages(prepare(everything())))])
     plain, letters = office.receive("plain", 5), office.receive("letters", 5)
     assert [portrait(message) for message in letters] == [portrait(message) for message in plain]
     assert letters[0].application_properties == {
@@ -201,7 +201,7 @@ def test_letters_in_a_batch_arrive_as_the_messages_they_were_made_from(office: P
 def test_addressed_letters_arrive_with_their_aliases_instead_of_what_moved(office: PostOffice, send: Send) -> None:
     messages = everything()
     messages[0].scheduled_enqueue_time_utc = LATER  # type: ignore[union-attr]
-    sent = [address(letter, "orders") for letter in letters_of(prepare(messages))]
+    sent = [address(letter, "orders") for letter in encode_messages(prepare(messages))]
     batches = pack(sent, 256 * 1024)
     assert len(batches) == 1
     send(BACKLOG, [batch_of(batch) for batch in batches])
@@ -222,11 +222,11 @@ def test_addressed_letters_arrive_with_their_aliases_instead_of_what_moved(offic
 
 
 def test_a_letter_that_was_opened_arrives_at_home_like_one_that_was_never_away(office: PostOffice, send: Send) -> None:
-    letters = letters_of(prepare(everything()))
+    letters = encode_messages(prepare(everything()))
     send("to-be-opened", [batch_of([address(letter, "letters") for letter in letters])])
     homeward = [open_envelope(letter) for letter in office.take_letters("to-be-opened", 5)]
     assert {home.path for home in homeward} == {"letters"}
-    send("letters", [batch_of([home.letter for home in homeward])])
+    send("letters", [batch_of([home.encoded for home in homeward])])
     send("plain", everything())
     plain, home_again = office.receive("plain", 5), office.receive("letters", 5)
     assert [portrait(message) for message in home_again] == [portrait(message) for message in plain]
@@ -272,7 +272,7 @@ def test_a_scheduled_letter_lies_in_the_backlog_at_once(office: PostOffice, send
 
 
 def test_a_batch_packed_to_the_limit_is_taken(office: PostOffice, send: Send) -> None:
-    letters = letters_of(prepare([ServiceBusMessage(bytes(5_000), message_id=f"id-{n}") for n in range(120)]))
+    letters = encode_messages(prepare([ServiceBusMessage(bytes(5_000), message_id=f"id-{n}") for n in range(120)]))
     batches = pack([address(letter, "orders") for letter in letters], 256 * 1024)
     assert len(batches) == 3
     send(BACKLOG, [batch_of(batch) for batch in batches])

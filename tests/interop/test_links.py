@@ -17,9 +17,10 @@ from azure.servicebus import ServiceBusMessage, ServiceBusMessageState, ServiceB
 from azure.servicebus.exceptions import ServiceBusError
 from wire_relay import Relay
 
-from twinbus.client.links import LinkFailed, ReceiverProbe, SenderLink
 from twinbus.client.namespace import Namespace
-from twinbus.client.watchdog import Watchdog
+from twinbus.client.sdk.failures import LinkFailed
+from twinbus.client.sdk.watchdog import Watchdog
+from twinbus.client.sync.links import ReceiverProbe, SenderLink
 from twinbus.pairing.failure import FailureKind
 from twinbus.testing import LocalNamespace
 

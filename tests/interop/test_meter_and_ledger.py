@@ -13,7 +13,7 @@ from promises import of_kind, records_of
 from served import Served
 
 from twinbus.ledger import Kind
-from twinbus.ledger.events import Record
+from twinbus.ledger.schema import Record
 
 QUEUES = 2
 

@@ -11,13 +11,13 @@ from served import Served
 
 from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.events import DispositionArrived, Event, TransferArrived
-from twinbus.amqp.performatives import Accepted
+from twinbus.amqp.outcomes import Accepted
 from twinbus.amqp.sasl import PLAIN, ClientSasl
 from twinbus.amqp.sections import PropertyField, encode_message
 from twinbus.amqp.types import Int, Long
+from twinbus.broker.links.dispatcher import MESSAGES_AT_ONCE, REQUESTS_AT_ONCE
+from twinbus.broker.message import BATCH_FORMAT
 from twinbus.connection_string import ConnectionString
-from twinbus.namespace.door import MESSAGES_AT_ONCE, REQUESTS_AT_ONCE
-from twinbus.namespace.message import BATCH_FORMAT
 
 BATCHES, REQUESTS = 5, 5 * REQUESTS_AT_ONCE
 WAIT_S = 60.0

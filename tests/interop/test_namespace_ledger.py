@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiver
 from azure.servicebus.exceptions import ServiceBusError
+from paired import wait_until
 from served import Served
 
 from twinbus.errors import OptionsError
 from twinbus.ledger import Kind, LedgerReader, verify
-from twinbus.ledger.events import Record
+from twinbus.ledger.schema import Record
 from twinbus.testing import LocalNamespace
 
 
@@ -76,6 +77,7 @@ def test_a_killed_namespace_takes_stock_when_it_starts_again(tmp_path: Path) -> 
     with served, ServiceBusClient.from_connection_string(served.connection_string) as client:
         with client.get_queue_sender("orders") as sender:
             sender.send_messages([ServiceBusMessage("x", message_id=f"m{number}") for number in range(10)])
+        wait_until(lambda: any(file.stat().st_size for file in ledger.glob("*.jsonl")))  # else a kill leaves no trace
         served.kill()
         served.start()
         take(client.get_queue_receiver("orders"), 10)

@@ -30,19 +30,19 @@ from twinbus.amqp.events import (
     SessionEnded,
     TransferArrived,
 )
+from twinbus.amqp.frame_codec import TransferWriter
 from twinbus.amqp.frames import AMQP_HEADER, EMPTY_FRAME, SASL_FRAME, SASL_HEADER, frame
 from twinbus.amqp.limits import ConnectionLimits
-from twinbus.amqp.link import SendingLink
 from twinbus.amqp.sasl import PLAIN, ClientSasl, SaslInit
 from twinbus.amqp.sections import PropertyField, encode_message
-from twinbus.amqp.transfers import TransferWriter
+from twinbus.amqp.sending_link import SendingLink
 from twinbus.amqp.types import Int, Long
+from twinbus.broker.limits import ServerLimits
+from twinbus.broker.net.amqp_connection import PILE_BYTES
+from twinbus.broker.net.certificates import kept_identity, needed_names
+from twinbus.broker.server import NamespaceServer
 from twinbus.cli.main import run
 from twinbus.connection_string import ROOT_KEY_NAME, ConnectionString
-from twinbus.namespace.certificates import kept_identity, needed_names
-from twinbus.namespace.limits import ServerLimits
-from twinbus.namespace.server import NamespaceServer
-from twinbus.namespace.wire import PILE_BYTES
 from twinbus.options import NamespaceOptions
 
 WAIT_S = 40
@@ -138,7 +138,7 @@ async def sender_to(server: NamespaceServer) -> AsyncIterator[tuple[Peer, Sendin
 
 
 def stored_bytes(server: NamespaceServer) -> int:
-    return sum(queue.stored_bytes for queue in server.seam.machine.registry.queues())
+    return sum(queue.stored_bytes for queue in server.gate.machine.registry.queues())
 
 
 # --- official clients ---
@@ -252,7 +252,7 @@ async def test_what_only_begins_like_tls_is_hung_up_on(server: NamespaceServer) 
     async with peer_of(server) as peer:
         peer.writer.write(b"\x16" + b"nonsense" * 100)
         await hung_up(peer.reader)
-    await wait_until(lambda: not server._listener.guests)
+    await wait_until(lambda: not server._listener.connections)
 
 
 async def hung_up(reader: asyncio.StreamReader) -> bytes:
@@ -299,7 +299,7 @@ async def test_who_never_gets_to_the_point_is_let_go_and_nobody_else_notices(wor
             assert SOON_S / 2 < elapsed_s < ServerLimits().unauthenticated_s - 5, "the limit that was set"
         neighbour.session.attach_sender("still", "orders")
         await neighbour.until(Attached)
-        await wait_until(lambda: len(server._listener.guests) == 1)
+        await wait_until(lambda: len(server._listener.connections) == 1)
 
 
 async def moved_into(house: AsyncExitStack, server: NamespaceServer) -> Peer:
@@ -317,7 +317,7 @@ async def test_half_a_tls_hello_is_let_go(hello: bytes) -> None:
     async with serving(server_limits=ServerLimits(tls_handshake_s=SOON_S)) as server, peer_of(server) as slow:
         slow.writer.write(hello)
         await hung_up(slow.reader)
-        await wait_until(lambda: not server._listener.guests)
+        await wait_until(lambda: not server._listener.connections)
 
 
 async def test_a_byte_now_and_then_does_not_help() -> None:
@@ -361,7 +361,7 @@ async def test_over_the_limit_everybody_is_told_in_his_language() -> None:
             assert b"<Error><Code>503</Code>" in heard
         first.session.attach_sender("still", "orders")
         await first.until(Attached)
-    await wait_until(lambda: not server._listener.guests)
+    await wait_until(lambda: not server._listener.connections)
 
 
 async def test_who_is_turned_away_leaves_nothing_behind() -> None:
@@ -373,7 +373,7 @@ async def test_who_is_turned_away_leaves_nothing_behind() -> None:
             start = TransferWriter(second.session.channel, link.handle).first(0, b"tag", 0, False, False, len(message))
             second.connection.outbox.chunks.append(start + message)  # in one piece with the open
             await second.until(ConnectionClosed)
-        await wait_until(lambda: len(server.wires) == 1)
+        await wait_until(lambda: len(server.amqp_connections) == 1)
         assert stored_bytes(server) == 0
 
 
@@ -415,15 +415,15 @@ async def test_a_receiver_that_never_reads_is_cut_off() -> None:
         for _ in range(40):
             link.send(encode_message(data=b"x" * 250_000))
         await sender.until(DispositionArrived)
-        others = set(server.wires)
+        others = set(server.amqp_connections)
         async with deaf_peer_of(server) as deaf:
             receiver = deaf.session.attach_receiver("deaf", "orders")
             await deaf.until(Attached)
             receiver.grant(1_000)
             deaf.writer.write(deaf.connection.take_output())
-            (piled,) = server.wires - others  # it may be gone before we see it there
+            (piled,) = server.amqp_connections - others  # it may be gone before we see it there
             await wait_until(lambda: not piled._is_writable)
-            await wait_until(lambda: len(server.wires) == 1)
+            await wait_until(lambda: len(server.amqp_connections) == 1)
         link.send(encode_message(data=b"still"))
         await sender.until(DispositionArrived)
 
@@ -431,7 +431,7 @@ async def test_a_receiver_that_never_reads_is_cut_off() -> None:
 @pytest.mark.parametrize("goes", ["closes", "breaks off"])
 async def test_what_a_peer_said_before_it_went_is_heard(goes: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many steps that takes: it may have settled messages, and would get them again."""
-    monkeypatch.setattr("twinbus.namespace.turns.STEP_S", 0.000_05)  # a few messages at most
+    monkeypatch.setattr("twinbus.broker.net.fairness.STEP_S", 0.000_05)  # a few messages at most
     async with serving() as server, sender_to(server) as (sender, link):
         for _ in range(200):
             link.send(encode_message(data=b"x" * 100), settled=True)
@@ -440,9 +440,9 @@ async def test_what_a_peer_said_before_it_went_is_heard(goes: str, monkeypatch: 
         sender.writer.write(sender.connection.take_output())
         await sender.writer.drain()
         sender.writer.close()
-        queue = server.seam.machine.registry.find_queue("orders")
+        queue = server.gate.machine.registry.find_queue("orders")
         await wait_until(lambda: queue.active == 200)
-        await wait_until(lambda: not server.wires)
+        await wait_until(lambda: not server.amqp_connections)
 
 
 async def test_who_takes_few_frames_is_sent_no_more_than_a_few_messages_ahead() -> None:
@@ -455,7 +455,7 @@ async def test_who_takes_few_frames_is_sent_no_more_than_a_few_messages_ahead() 
             for _ in range(20):
                 link.send(encode_message(data=b"x" * 100))
             await sender.until(DispositionArrived)
-        waiting = [len(session.waiting) for wire in server.wires for session in wire.connection.sessions]
+        waiting = [len(session.waiting) for wire in server.amqp_connections for session in wire.connection.sessions]
         ahead = PILE_BYTES // ServerLimits().frame_bytes
         assert 0 < max(waiting) <= ahead + 160, "of 400; what is committed together is sent together"
 
@@ -463,7 +463,7 @@ async def test_who_takes_few_frames_is_sent_no_more_than_a_few_messages_ahead() 
 async def test_who_piles_up_answers_is_cut_off() -> None:
     async with serving(server_limits=ServerLimits(unread_s=0.5)) as server, deaf_peer_of(server) as deaf:
         await ask_for_much(server, deaf, 40)
-        await wait_until(lambda: not server.wires)
+        await wait_until(lambda: not server.amqp_connections)
 
 
 async def test_who_shuts_its_window_and_asks_for_much_is_cut_off() -> None:
@@ -472,16 +472,16 @@ async def test_who_shuts_its_window_and_asks_for_much_is_cut_off() -> None:
         peer_of(server, incoming_window=2) as narrow,
     ):
         await ask_for_much(server, narrow, 40)
-        await wait_until(lambda: not server.wires)
+        await wait_until(lambda: not server.amqp_connections)
 
 
 async def test_who_piles_up_answers_is_not_listened_to_until_he_takes_them() -> None:
     async with serving() as server, deaf_peer_of(server) as deaf:
         await ask_for_much(server, deaf, 10)
-        await wait_until(lambda: len(server.held_wires) == 1)
+        await wait_until(lambda: len(server.paused_connections) == 1)
         for _ in range(10):
             await deaf.until(TransferArrived)
-        await wait_until(lambda: not server.held_wires)
+        await wait_until(lambda: not server.paused_connections)
 
 
 async def ask_for_much(server: NamespaceServer, peer: Peer, times: int) -> None:
@@ -570,8 +570,8 @@ async def test_what_was_taken_in_before_silence_is_answered_after_it(server: Nam
     async with sender_to(server) as (peer, link):
         link.send(encode_message(data=b"42"))
         peer.writer.write(peer.connection.take_output())
-        [wire] = server.wires
-        await wait_until(lambda: wire.door.unwritten_bytes > 0, pause_s=0)
+        [wire] = server.amqp_connections
+        await wait_until(lambda: wire.links.unwritten_bytes > 0, pause_s=0)
         server.go_silent()
         await wait_until(lambda: stored_bytes(server) > 0)
         with pytest.raises(TimeoutError):
@@ -595,7 +595,7 @@ async def test_a_request_under_way_when_silence_falls_is_answered_after_it(serve
     token = python_token("http://localhost/queue", ROOT_KEY_NAME, server.key, 2**32)
     async with peer_of(server) as http:
         http.writer.write(HEAD + f"Authorization: {token}\r\n\r\n<entry>".encode())
-        await wait_until(lambda: bool(server._http and server._http._voices))
+        await wait_until(lambda: bool(server._http and server._http._connections))
         server.go_silent()
         http.writer.write(b" " * 93)
         with pytest.raises(TimeoutError):
@@ -612,7 +612,7 @@ async def test_dropped_connections_are_seen_as_broken(server: NamespaceServer) -
         for peer in (plain, encrypted):
             with pytest.raises(ConnectionResetError):
                 await asyncio.wait_for(peer.reader.read(1), WAIT_S)
-    await wait_until(lambda: not server.wires)
+    await wait_until(lambda: not server.amqp_connections)
 
 
 async def test_a_paused_port_refuses_and_comes_back(server: NamespaceServer) -> None:
@@ -634,7 +634,7 @@ async def test_a_paused_port_refuses_and_comes_back(server: NamespaceServer) -> 
 async def test_a_stop_ends_every_connection_in_its_own_way_and_the_port_is_free_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("twinbus.namespace.guest.TLS_SHUTDOWN_S", 30.0)
+    monkeypatch.setattr("twinbus.broker.net.accepted_connection.TLS_SHUTDOWN_S", 30.0)
     async with serving(data=tmp_path) as server, peer_of(server, ssl=trusting(server)) as amqp, peer_of(server) as http:
         await amqp.until(Opened)
         http.writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -658,11 +658,11 @@ async def test_a_stop_ends_every_connection_in_its_own_way_and_the_port_is_free_
 async def test_a_peer_that_leaves_while_it_is_not_read_does_not_delay_a_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("twinbus.namespace.server.CLOSE_WAIT_S", 30.0)
+    monkeypatch.setattr("twinbus.broker.server.CLOSE_WAIT_S", 30.0)
     async with serving(data=tmp_path) as server:
         async with peer_of(server, ssl=trusting(server)) as peer:
             await peer.until(Opened)
-            [wire] = server.wires
+            [wire] = server.amqp_connections
             wire.stop_reading()
         await asyncio.sleep(0.05)
         began = asyncio.get_running_loop().time()

@@ -14,7 +14,7 @@ from served import KEY
 
 import twinbus
 import twinbus.aio
-from twinbus import Namespace, PairedNamespaceOptions, PairedServiceBusClient, Retry, Side
+from twinbus import Namespace, NamespaceSide, PairedNamespaceOptions, PairedServiceBusClient, Retry
 from twinbus import SendAvailabilityPairedNamespaceOptions as Options
 from twinbus.errors import OptionsError, PairClosed, PairingError, TwinbusError
 
@@ -42,7 +42,7 @@ def test_when_the_call_returns_every_backlog_queue_is_there(both: Stage) -> None
         assert bus.backlog_queue_count == 3
         assert both.secondary.queue_names(f"{both.name}/") == {both.backlog(index) for index in range(3)}
         assert [queue.in_rotation for queue in bus.status().backlog_queues] == [True] * 3
-        assert bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("42")).side is Side.PRIMARY
+        assert bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("42")).side is NamespaceSide.PRIMARY
     finally:
         bus.close()
 
@@ -98,7 +98,7 @@ def test_nothing_is_sent_before_pairing(both: Stage) -> None:
     with pytest.raises(TwinbusError, match="not paired yet"):
         early.send_messages(ServiceBusMessage("too early"))
     with bus:
-        assert early.send_messages(ServiceBusMessage("42")).side is Side.PRIMARY
+        assert early.send_messages(ServiceBusMessage("42")).side is NamespaceSide.PRIMARY
     assert both.primary.texts(both.orders) == ["42"]
 
 
@@ -157,7 +157,7 @@ def test_the_primary_may_be_down_while_pairing(both: Stage, how: str) -> None:
     with both.bus(attempt_timeout=QUICK, entities=[both.orders]) as bus:
         assert bus.backlog_queue_count == 2
         receipt = bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("42"))
-        assert receipt.side is Side.BACKLOG
+        assert receipt.side is NamespaceSide.BACKLOG
     assert both.backlog_texts() == ["42"]
 
 
@@ -168,7 +168,7 @@ def test_fewer_queues_than_asked_for_go_on_with_a_warning(both: Stage) -> None:
     with bus:
         assert bus.backlog_queue_count == 1
         heard.wait_for("pairing_warning", 2)
-        assert any("only 1 of 3" in news.text for news in heard.news)
+        assert any("only 1 of 3" in event.text for event in heard.events)
         assert any("only 1 of 3" in warning for warning in bus.status().secondary_status.warnings)
 
 
@@ -218,12 +218,12 @@ def test_a_key_that_may_only_send_is_enough_for_queues_that_exist(both: Stage) -
     with both.client_of(here, there, create_backlog=False, entities=[both.orders]) as bus:
         heard = Heard(bus)
         sender = bus.get_queue_sender(both.orders)
-        assert sender.send_messages(ServiceBusMessage("1")).side is Side.PRIMARY
+        assert sender.send_messages(ServiceBusMessage("1")).side is NamespaceSide.PRIMARY
         both.primary.break_("no-send", both.orders)
-        assert sender.send_messages(ServiceBusMessage("2")).side is Side.BACKLOG
+        assert sender.send_messages(ServiceBusMessage("2")).side is NamespaceSide.BACKLOG
         both.primary.clear()
         heard.wait_for("recovered")
-        assert sender.send_messages(ServiceBusMessage("3")).side is Side.PRIMARY
+        assert sender.send_messages(ServiceBusMessage("3")).side is NamespaceSide.PRIMARY
 
 
 # --- options ---

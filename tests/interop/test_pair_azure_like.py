@@ -19,7 +19,7 @@ from paired import AIO, Heard, Stage
 from served import ISSUER_NAME, ISSUER_SECRET, KEY, Served
 from token_makers import python_token, secret_signer, web_token
 
-from twinbus import Namespace, Side, receipt_of
+from twinbus import Namespace, NamespaceSide, receipt_of
 
 ROOT = "RootManageSharedAccessKey"
 
@@ -72,12 +72,12 @@ def live_through_an_outage(stage: Stage, here: Namespace, there: Namespace, **wi
     with stage.client_of(here, there, **wishes) as bus:
         heard = Heard(bus)
         sender = bus.get_queue_sender(stage.orders)
-        assert sender.send_messages(ServiceBusMessage("before")).side is Side.PRIMARY
+        assert sender.send_messages(ServiceBusMessage("before")).side is NamespaceSide.PRIMARY
         stage.primary.kill()
-        assert sender.send_messages(ServiceBusMessage("during")).side is Side.BACKLOG
+        assert sender.send_messages(ServiceBusMessage("during")).side is NamespaceSide.BACKLOG
         stage.primary.start()
         heard.wait_for("recovered")
-        assert sender.send_messages(ServiceBusMessage("after")).side is Side.PRIMARY
+        assert sender.send_messages(ServiceBusMessage("after")).side is NamespaceSide.PRIMARY
     assert stage.primary.texts(stage.orders) == ["before", "after"]
     assert stage.backlog_texts() == ["during"]
 
@@ -94,9 +94,9 @@ def test_token_credentials_and_tls_on_both_sides(both: Stage) -> None:
 def test_a_sync_credential_serves_an_asyncio_client_too(stage: Stage) -> None:
     tokens = Tokens()
     with stage.client_of(reach(stage.primary, tokens), reach(stage.secondary, tokens), AIO) as bus:
-        assert bus.get_queue_sender(stage.orders).send_messages(ServiceBusMessage("1")).side is Side.PRIMARY
+        assert bus.get_queue_sender(stage.orders).send_messages(ServiceBusMessage("1")).side is NamespaceSide.PRIMARY
         bus.force_failover(stage.orders, stay=True)
-        assert bus.get_queue_sender(stage.orders).send_messages(ServiceBusMessage("2")).side is Side.BACKLOG
+        assert bus.get_queue_sender(stage.orders).send_messages(ServiceBusMessage("2")).side is NamespaceSide.BACKLOG
 
 
 @pytest.mark.parametrize("kind", ["key", "signature"])
@@ -110,9 +110,9 @@ def test_keys_and_signatures_over_tls(both: Stage, kind: str) -> None:
     with both.client_of(here, there) as bus:
         assert bus.backlog_queue_count == 2
         sender = bus.get_queue_sender(both.orders)
-        assert sender.send_messages(ServiceBusMessage("1")).side is Side.PRIMARY
+        assert sender.send_messages(ServiceBusMessage("1")).side is NamespaceSide.PRIMARY
         bus.force_failover(both.orders, stay=True)
-        assert sender.send_messages(ServiceBusMessage("2")).side is Side.BACKLOG
+        assert sender.send_messages(ServiceBusMessage("2")).side is NamespaceSide.BACKLOG
 
 
 @pytest.mark.parametrize("how", ["silent", "drop"])
@@ -125,7 +125,7 @@ def test_over_tls_no_attempt_takes_longer_than_it_may_either(both: Stage, how: s
         both.primary.break_("unreachable", how=how)
         for sender in (opened, fresh):
             began = time.monotonic()
-            assert sender.send_messages(ServiceBusMessage("2")).side is Side.BACKLOG
+            assert sender.send_messages(ServiceBusMessage("2")).side is NamespaceSide.BACKLOG
             assert time.monotonic() - began < 2 + 2 + 10
 
 
@@ -151,7 +151,7 @@ def test_a_credential_that_hangs_is_an_outage_of_the_primary(both: Stage) -> Non
             tokens.is_well.clear()
             began = time.monotonic()
             receipt = bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("1"))
-            assert receipt.side is Side.BACKLOG
+            assert receipt.side is NamespaceSide.BACKLOG
             assert time.monotonic() - began < 20
             tokens.is_well.set()
             heard.wait_for("recovered")

@@ -13,7 +13,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, Amq
 from azure.servicebus.management import EntityStatus
 from paired import Heard, Stage, wait_until
 
-from twinbus import PairedServiceBusClient, Side
+from twinbus import NamespaceSide, PairedServiceBusClient
 from twinbus.errors import ReservedProperty, TooLargeForDetour
 
 LATER = datetime(2031, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
@@ -245,10 +245,10 @@ def test_an_unanswered_send_is_in_doubt_and_the_copy_has_the_same_id(both: Stage
         sender.send_messages(ServiceBusMessage("1"))
         both.primary.break_("unanswered", both.orders)
         receipt = sender.send_messages(ServiceBusMessage("2"))
-        assert (receipt.side, receipt.in_doubt, receipt.copies_in_doubt) == (Side.BACKLOG, True, 1)
-        news = heard.wait_for("in_doubt")
-        assert news.details["message_ids"] == receipt.message_ids
-        assert news.details["side"] == "primary"
+        assert (receipt.side, receipt.in_doubt, receipt.copies_in_doubt) == (NamespaceSide.BACKLOG, True, 1)
+        event = heard.wait_for("in_doubt")
+        assert event.details["message_ids"] == receipt.message_ids
+        assert event.details["side"] == "primary"
         assert bus.status().entities[0].copies_in_doubt == 1
     _, doubted = both.primary.messages(both.orders)
     (copy,) = both.in_backlog()
@@ -281,7 +281,7 @@ def test_a_message_too_large_for_the_detour_is_told_with_its_numbers(both: Stage
     with both.bus() as bus:
         sender = bus.get_queue_sender(both.orders)
         large = ServiceBusMessage(b"x" * (LIMIT_BYTES - 160), session_id="s" * 100, message_id="large")
-        assert sender.send_messages(large).side is Side.PRIMARY
+        assert sender.send_messages(large).side is NamespaceSide.PRIMARY
         bus.force_failover(both.orders, stay=True)
         with pytest.raises(TooLargeForDetour) as refused:
             sender.send_messages(large)
@@ -294,7 +294,7 @@ def test_a_message_too_large_for_the_detour_is_told_with_its_numbers(both: Stage
         assert receipt is None or (receipt.accepted, receipt.in_doubt) == (0, False)
         with pytest.raises(TooLargeForDetour):
             sender.send_messages([ServiceBusMessage("small"), large])
-        assert sender.send_messages(ServiceBusMessage("small")).side is Side.BACKLOG
+        assert sender.send_messages(ServiceBusMessage("small")).side is NamespaceSide.BACKLOG
     assert both.backlog_texts() == ["small"]
     assert len(both.primary.messages(both.orders)) == 1
 
@@ -308,7 +308,7 @@ def test_while_all_is_well_too_large_is_warned_about_once_an_entity(both: Stage)
                 sender.send_messages(ServiceBusMessage(b"x" * (LIMIT_BYTES - 300)))
         heard.wait_for("too_large_for_detour", 2)
         bus.close()
-        assert [news.entity for news in heard.named("too_large_for_detour")] == [both.orders, both.invoices]
+        assert [event.entity for event in heard.named("too_large_for_detour")] == [both.orders, both.invoices]
 
 
 def test_a_reserved_name_is_warned_about_and_then_refused_by_name(both: Stage) -> None:
@@ -317,7 +317,7 @@ def test_a_reserved_name_is_warned_about_and_then_refused_by_name(both: Stage) -
         heard = Heard(bus)
         sender = bus.get_queue_sender(both.orders)
         for _ in range(2):
-            assert sender.send_messages(message).side is Side.PRIMARY
+            assert sender.send_messages(message).side is NamespaceSide.PRIMARY
         assert "x-ms-path" in heard.wait_for("reserved_property").text
         bus.force_failover(both.orders, stay=True)
         with pytest.raises(ReservedProperty) as refused:

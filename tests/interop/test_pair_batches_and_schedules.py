@@ -11,7 +11,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import ServiceBusError
 from paired import Heard, Stage
 
-from twinbus import PairedMessageBatch, Side, receipt_of
+from twinbus import NamespaceSide, PairedMessageBatch, receipt_of
 from twinbus.errors import BothNamespacesUnavailable, ScheduledInBacklog, SendError
 
 LATER = datetime(2031, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
@@ -65,7 +65,7 @@ def test_everything_the_sdk_takes_goes_straight_while_all_is_well(both: Stage) -
             sdk_batch = plain.create_message_batch()
         sdk_batch.add_message(ServiceBusMessage("2"))
         sent = [sender.send_messages(one) for one in (batch, sdk_batch, AmqpAnnotatedMessage(data_body="3"))]
-        assert [receipt.side for receipt in sent] == [Side.PRIMARY] * 3
+        assert [receipt.side for receipt in sent] == [NamespaceSide.PRIMARY] * 3
     found = both.primary.messages(both.orders)
     assert [str(message) for message in found] == ["1", "2", "3"]
     assert [message.message_id for message in found] == [each for receipt in sent for each in receipt.message_ids]
@@ -97,7 +97,7 @@ def test_a_batch_filled_while_all_was_well_is_saved(both: Stage) -> None:
             count += 1
         both.primary.break_("unreachable", how="refuse")
         receipt = sender.send_messages(batch)
-        assert (receipt.side, receipt.accepted, receipt.is_complete) == (Side.BACKLOG, count, True)
+        assert (receipt.side, receipt.accepted, receipt.is_complete) == (NamespaceSide.BACKLOG, count, True)
         assert receipt.attempts == 3, "the primary, and two batches because each message has grown"
         assert len(set(receipt.backlog_queues)) == 1
     assert [message.message_id for message in both.in_backlog()] == [str(number) for number in range(count)]
@@ -244,7 +244,7 @@ def test_scheduling_a_ping_is_the_callers_mistake_and_no_outage(both: Stage) -> 
             sender.schedule_messages(ping, LATER)
         (entity,) = bus.status().entities
         assert (entity.state, entity.failovers, entity.copies_in_doubt) == ("healthy", 0, 0)
-        assert sender.send_messages(ServiceBusMessage("after")).side is Side.PRIMARY
+        assert sender.send_messages(ServiceBusMessage("after")).side is NamespaceSide.PRIMARY
     assert both.in_backlog() == []
 
 

@@ -10,7 +10,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.management import EntityStatus
 from paired import Heard, Stage
 
-from twinbus import Side, receipt_of
+from twinbus import NamespaceSide, receipt_of
 from twinbus.errors import BothNamespacesUnavailable
 
 QUICK = timedelta(seconds=2)
@@ -100,13 +100,13 @@ def test_after_both_were_down_everything_goes_on(both: Stage) -> None:
         both.secondary.start()
         while True:  # until the probation of its queues is over
             try:
-                assert sender.send_messages(ServiceBusMessage("2")).side is Side.BACKLOG
+                assert sender.send_messages(ServiceBusMessage("2")).side is NamespaceSide.BACKLOG
                 break
             except BothNamespacesUnavailable:
                 time.sleep(0.05)
         both.primary.start()
         heard.wait_for("recovered")
-        assert sender.send_messages(ServiceBusMessage("3")).side is Side.PRIMARY
+        assert sender.send_messages(ServiceBusMessage("3")).side is NamespaceSide.PRIMARY
     assert both.primary.texts(both.orders) == ["1", "3"]
     assert both.backlog_texts() == ["2"]
 
@@ -122,5 +122,5 @@ def test_the_primary_back_before_the_secondary_takes_the_message(both: Stage) ->
             both.secondary.break_("no-send", both.backlog(index))
         receipt = sender.send_messages(ServiceBusMessage("1"))
         heard.wait_for("recovered")
-        assert receipt.side is Side.PRIMARY
+        assert receipt.side is NamespaceSide.PRIMARY
     assert both.primary.texts(both.orders) == ["1"]

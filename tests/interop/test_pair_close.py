@@ -19,10 +19,10 @@ from paired import AIO, WAIT_S, Heard, Stage, wait_until
 from wire_relay import Relay
 
 import twinbus.aio
-from twinbus import PairedServiceBusClient, Retry, Side
+from twinbus import NamespaceSide, PairedServiceBusClient, Retry
 from twinbus import SendAvailabilityPairedNamespaceOptions as Options
-from twinbus.client.aio_links import AioOpenings
-from twinbus.client.failures import LinkFailed
+from twinbus.client.aio.links import Openings
+from twinbus.client.sdk.failures import LinkFailed
 from twinbus.errors import NotSent, PairClosed, PairFaulted
 
 QUICK = timedelta(seconds=2)
@@ -82,7 +82,7 @@ def test_a_clean_close_leaves_no_thread_and_no_socket(stage: Stage, outage: str)
 
     def live_and_close() -> None:
         with stage.client_of(here, there, attempt_timeout=QUICK) as bus:
-            bus.on("*", lambda news: None)
+            bus.on("*", lambda event: None)
             senders = [bus.get_queue_sender(queue) for queue in (stage.orders, stage.orders, stage.invoices)]
             for sender in senders:
                 sender.send_messages(ServiceBusMessage("1"))
@@ -110,7 +110,7 @@ async def test_a_clean_close_leaves_no_task_and_no_socket(stage: Stage, outage: 
         bring_down(stage, outage)
         for sender in senders:
             receipt = await sender.send_messages(ServiceBusMessage("2"), timeout=WAIT_S)
-            assert receipt.side is Side.BACKLOG
+            assert receipt.side is NamespaceSide.BACKLOG
     assert asyncio.all_tasks() == tasks_before
     deadline = time.monotonic() + WAIT_S
     while sockets() > before:
@@ -150,7 +150,7 @@ def test_closing_a_sender_ends_its_link_and_not_the_client(both: Stage) -> None:
         with pytest.raises(PairClosed, match=both.orders):
             sender.send_messages(ServiceBusMessage("2"))
         relay.wait_until_all_left()
-        assert bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("3")).side is Side.PRIMARY
+        assert bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("3")).side is NamespaceSide.PRIMARY
         assert bus.status().entities[0].sent_to_primary == 2, "what the closed one sent still counts"
 
 
@@ -164,10 +164,10 @@ def test_after_the_close_every_call_says_so(both: Stage) -> None:
         sender = bus.get_queue_sender(both.orders)
         sender.send_messages(ServiceBusMessage("1"))
     bus.close()
-    assert len(heard.news) == 1, "told once, before close returns"
+    assert len(heard.events) == 1, "told once, before close returns"
     for call in (
         lambda: sender.send_messages(ServiceBusMessage("2")),
-        lambda: sender.schedule_messages(ServiceBusMessage("2"), heard.news[0].at),
+        lambda: sender.schedule_messages(ServiceBusMessage("2"), heard.events[0].at),
         lambda: sender.cancel_scheduled_messages(1),
         sender.create_message_batch,
         lambda: bus.get_queue_sender(both.orders),
@@ -199,7 +199,7 @@ def test_after_a_fault_every_call_says_why(both: Stage) -> None:
     bus.close()
     status = bus.status()
     assert (status.phase.value, status.fault) == ("faulted", "the other side was closed")
-    assert [news.text for news in heard.news] == ["the other side was closed"]
+    assert [event.text for event in heard.events] == ["the other side was closed"]
 
 
 def test_a_client_that_was_never_paired_is_closed_too(both: Stage) -> None:
@@ -207,6 +207,17 @@ def test_a_client_that_was_never_paired_is_closed_too(both: Stage) -> None:
     bus.close()
     with pytest.raises(PairClosed):
         bus.pair()
+
+
+def test_closed_is_the_last_event_though_a_ping_is_under_way(both: Stage) -> None:
+    with both.bus(ping_primary_interval=timedelta(seconds=1), probe="ping") as bus:
+        heard = Heard(bus)
+        bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("first"))
+        both.primary.break_("slow", both.orders, delay_ms=1_000)
+        bus.force_failover(both.orders)
+        heard.wait_for("ping_sent")
+    assert heard.names()[-1] == "closed"
+    assert heard.names().count("closed") == 1
 
 
 def test_closing_ends_a_send_that_waits_for_a_busy_server(both: Stage) -> None:
@@ -304,7 +315,7 @@ async def test_a_link_that_opens_when_nobody_wants_it_any_more_is_discarded() ->
         def discard(self) -> None:
             self.is_discarded = True
 
-    openings, link = AioOpenings(), Link()
+    openings, link = Openings(), Link()
 
     async def open_link() -> Any:
         await asyncio.sleep(0)
@@ -318,7 +329,7 @@ async def test_a_link_that_opens_when_nobody_wants_it_any_more_is_discarded() ->
 
 
 async def test_once_openings_have_ended_none_begins_and_who_waited_is_told() -> None:
-    openings, told = AioOpenings(), []
+    openings, told = Openings(), []
 
     async def never() -> Any:
         await asyncio.sleep(3600)

@@ -1,4 +1,4 @@
-"""Controls and sight: forced failover, status, news in order, numbers for Prometheus, lines to grep."""
+"""Controls and sight: forced failover, status, events in order, numbers for Prometheus, lines to grep."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from paired import Heard, Stage, wait_until
 from prometheus_client.parser import text_string_to_metric_families
 from wire_relay import Relay
 
-from twinbus import News, PairedServiceBusClient, Side
-from twinbus.client.status import EntityState, Phase
+from twinbus import NamespaceSide, PairedServiceBusClient, PairEvent
+from twinbus.client.reporting.status import EntityState, Phase
 from twinbus.errors import OptionsError
 
 
@@ -37,12 +37,12 @@ def test_a_forced_failover_ends_with_the_first_ping(both: Stage) -> None:
         sender = bus.get_queue_sender(both.orders)
         sender.send_messages(ServiceBusMessage("1"))
         bus.force_failover(both.orders, reason="maintenance", stay=True)
-        assert sender.send_messages(ServiceBusMessage("2")).side is Side.BACKLOG
+        assert sender.send_messages(ServiceBusMessage("2")).side is NamespaceSide.BACKLOG
         assert heard.wait_for("failed_over").text == "maintenance"
         bus.force_failover(both.orders)  # from now on there are pings
         heard.wait_for("recovered")
         assert bus.status().entities[0].pings_sent == 1
-        assert sender.send_messages(ServiceBusMessage("3")).side is Side.PRIMARY
+        assert sender.send_messages(ServiceBusMessage("3")).side is NamespaceSide.PRIMARY
 
 
 def test_a_failover_that_stays_ends_by_hand(both: Stage) -> None:
@@ -52,7 +52,9 @@ def test_a_failover_that_stays_ends_by_hand(both: Stage) -> None:
         bus.force_failover(both.orders, stay=True)
         until = time.monotonic() + 1.3
         wait_until(
-            lambda: sender.send_messages(ServiceBusMessage("x")).side is Side.BACKLOG and time.monotonic() > until
+            lambda: (
+                sender.send_messages(ServiceBusMessage("x")).side is NamespaceSide.BACKLOG and time.monotonic() > until
+            )
         )
         (status,) = bus.status().entities
         assert (status.state, status.stays, status.next_ping_at, status.pings_sent) == (
@@ -63,7 +65,7 @@ def test_a_failover_that_stays_ends_by_hand(both: Stage) -> None:
         )
         bus.mark_healthy(both.orders)
         assert heard.wait_for("recovered").text == "marked as healthy"
-        assert sender.send_messages(ServiceBusMessage("3")).side is Side.PRIMARY
+        assert sender.send_messages(ServiceBusMessage("3")).side is NamespaceSide.PRIMARY
 
 
 def test_marking_a_suspect_as_healthy_stops_its_timer(both: Stage) -> None:
@@ -84,13 +86,13 @@ def test_marking_a_suspect_as_healthy_stops_its_timer(both: Stage) -> None:
 def test_names_that_cannot_be_are_refused(both: Stage) -> None:
     with both.bus() as bus:
         for call in (bus.force_failover, bus.mark_healthy, bus.get_queue_sender):
-            with pytest.raises(OptionsError, match="has a name"):
+            with pytest.raises(OptionsError, match="must not be empty"):
                 call("")
-        with pytest.raises(OptionsError, match="no news is called 'failed'"):
+        with pytest.raises(OptionsError, match="no event is called 'failed'"):
             bus.on("failed", print)
         with pytest.raises(OptionsError, match="takes client_identifier only, got keep_alive: give them to Namespace"):
             bus.get_queue_sender(both.orders, keep_alive=5)
-        with pytest.raises(OptionsError, match="client_identifier is text, got 7"):
+        with pytest.raises(OptionsError, match="client_identifier must be text, got 7"):
             bus.get_topic_sender(both.orders, client_identifier=7)  # type: ignore[arg-type]
 
 
@@ -110,7 +112,7 @@ def test_an_entity_is_the_same_in_any_case(both: Stage) -> None:
     with both.bus() as bus:
         sender = bus.get_queue_sender(both.orders)
         bus.force_failover(both.orders.upper(), stay=True)
-        assert sender.send_messages(ServiceBusMessage("1")).side is Side.BACKLOG
+        assert sender.send_messages(ServiceBusMessage("1")).side is NamespaceSide.BACKLOG
         assert len(bus.status().entities) == 1
 
 
@@ -123,7 +125,7 @@ def test_slashes_around_a_name_do_not_make_it_another_one(both: Stage) -> None:
             assert sender.entity_name == queue
             assert sender.send_messages(ServiceBusMessage("primary")).entity == queue
         bus.force_failover(f"{queue}/", stay=True)
-        assert sender.send_messages(ServiceBusMessage("backlog")).side is Side.BACKLOG
+        assert sender.send_messages(ServiceBusMessage("backlog")).side is NamespaceSide.BACKLOG
         (entity,) = bus.status().entities
         assert (entity.entity, entity.sent_to_primary, entity.duplicate_detection) == (queue, 3, "off")
     (saved,) = both.in_backlog()
@@ -212,7 +214,7 @@ def test_status_prints_as_a_table_and_as_json(both: Stage) -> None:
 def test_news_come_in_order_with_what_a_program_needs(both: Stage) -> None:
     with both.bus(failover_interval=timedelta(seconds=0.4)) as bus:
         heard = Heard(bus)
-        failed: list[News] = []
+        failed: list[PairEvent] = []
         forget = bus.on("failed_over", failed.append)
         sender = bus.get_queue_sender(both.orders)
         both.primary.break_("no-send", both.orders)
@@ -229,16 +231,16 @@ def test_news_come_in_order_with_what_a_program_needs(both: Stage) -> None:
         heard.wait_for("failed_over", 3)
         names = [name for name in heard.names() if not name.startswith("ping")]
         assert names == ["suspect", "failed_over", "recovered", "failed_over", "recovered", "failed_over"]
-        assert [news.at for news in heard.news] == sorted(news.at for news in heard.news)
-        assert {news.entity for news in heard.news} == {both.orders}
-        assert {news.namespace for news in heard.news} == {both.name}
-        assert [news.details["epoch"] for news in heard.named("failed_over")] == [1, 3, 5]
+        assert [event.at for event in heard.events] == sorted(event.at for event in heard.events)
+        assert {event.entity for event in heard.events} == {both.orders}
+        assert {event.namespace for event in heard.events} == {both.name}
+        assert [event.details["epoch"] for event in heard.named("failed_over")] == [1, 3, 5]
         assert heard.named("recovered")[0].details["after_s"] > 1  # type: ignore[operator]
         assert len(failed) == 2, "nothing after it was ended"
 
 
 def test_a_callback_that_fails_harms_nobody(both: Stage) -> None:
-    def fail(news: News) -> None:
+    def fail(event: PairEvent) -> None:
         raise RuntimeError("of the application")
 
     with both.bus() as bus:
@@ -247,7 +249,7 @@ def test_a_callback_that_fails_harms_nobody(both: Stage) -> None:
         sender = bus.get_queue_sender(both.orders)
         bus.force_failover(both.orders)
         heard.wait_for("recovered")
-        assert sender.send_messages(ServiceBusMessage("1")).side is Side.PRIMARY
+        assert sender.send_messages(ServiceBusMessage("1")).side is NamespaceSide.PRIMARY
 
 
 def test_every_news_is_a_line_to_grep(both: Stage, caplog: pytest.LogCaptureFixture) -> None:

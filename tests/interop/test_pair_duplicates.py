@@ -9,7 +9,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from paired import Heard, Stage, wait_until
 
-from twinbus import Side
+from twinbus import NamespaceSide
 
 LONG, SHORT = timedelta(hours=4), timedelta(minutes=10)
 
@@ -23,7 +23,7 @@ def made(stage: Stage, name: str, window: timedelta | None = None) -> str:
 
 
 def told_of(heard: Heard, path: str) -> list[str]:
-    return [news.text for news in heard.named("pairing_warning") if path in news.text]
+    return [event.text for event in heard.named("pairing_warning") if path in event.text]
 
 
 def test_pairing_warns_of_queues_that_do_not_know_duplicates_or_not_for_long(both: Stage) -> None:
@@ -46,7 +46,7 @@ def test_pairing_says_nothing_where_detection_is_as_it_should_be(both: Stage) ->
     heard = Heard(client)
     with client:
         pass
-    assert not [news for news in heard.named("pairing_warning") if "duplicate" in news.text]
+    assert not [event for event in heard.named("pairing_warning") if "duplicate" in event.text]
 
 
 def test_pairing_looks_at_topics_too(both: Stage) -> None:
@@ -70,10 +70,10 @@ def test_the_copy_of_a_message_in_doubt_ends_at_home_where_duplicates_are_known(
         sender.send_messages(ServiceBusMessage("first"))
         fault = both.primary.break_("unanswered", path)
         receipt = sender.send_messages(ServiceBusMessage("doubted"))
-        assert (receipt.side, receipt.copies_in_doubt) == (Side.BACKLOG, 1)
+        assert (receipt.side, receipt.copies_in_doubt) == (NamespaceSide.BACKLOG, 1)
         both.primary.clear(fault)
         heard.wait_for("recovered")
-        assert sender.send_messages(ServiceBusMessage("last")).side is Side.PRIMARY
+        assert sender.send_messages(ServiceBusMessage("last")).side is NamespaceSide.PRIMARY
         wait_until(lambda: both.in_backlog() == [])
     found = [(str(message), message.message_id) for message in both.primary.messages(path)]
     copies = [message_id for text, message_id in found if text == "doubted"]

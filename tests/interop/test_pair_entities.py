@@ -17,7 +17,7 @@ from paired import AIO, BOTH, SYNC, Heard, Stage, wait_until
 from served import Served
 from wire_relay import Relay
 
-from twinbus import Side
+from twinbus import NamespaceSide
 
 PING, LIKE_A_PING = "application/vnd.ms-servicebus-ping", "application/vnd.ms-servicebus-pong"
 OUTAGES = ("no-send", "kill")
@@ -65,15 +65,15 @@ def test_an_outage_from_the_first_failure_until_everything_is_home(stage: Stage,
     entity = kind.made_in(stage)
     with stage.bus(enable_syphon=True) as bus:
         heard, sender = Heard(bus), entity.sender(bus)
-        assert sender.send_messages(entity.message("before")).side is Side.PRIMARY
+        assert sender.send_messages(entity.message("before")).side is NamespaceSide.PRIMARY
         fault = stage.primary.break_("no-send", entity.path)
-        assert sender.send_messages(entity.message("1")).side is Side.BACKLOG
+        assert sender.send_messages(entity.message("1")).side is NamespaceSide.BACKLOG
         late = entity.sender(bus)  # made in the middle of the outage
-        assert late.send_messages([entity.message("2"), entity.message("3")]).side is Side.BACKLOG
+        assert late.send_messages([entity.message("2"), entity.message("3")]).side is NamespaceSide.BACKLOG
         stage.primary.clear(fault)
         assert heard.wait_for("recovered").entity == entity.path
         wait_until(lambda: stage.in_backlog() == [])
-        assert sender.send_messages(entity.message("after")).side is Side.PRIMARY
+        assert sender.send_messages(entity.message("after")).side is NamespaceSide.PRIMARY
         messages = entity.received(bus, 5)
         assert texts(messages) == ["1", "2", "3", "after", "before"]
         assert {message.session_id for message in messages} == {entity.session}
@@ -99,7 +99,7 @@ def test_what_a_message_says_is_the_same_after_the_detour(stage: Stage, kind: En
     }
     with stage.bus(enable_syphon=True) as bus:
         begin(outage, stage, entity.path)
-        assert entity.sender(bus).send_messages(entity.message("x", **said)).side is Side.BACKLOG
+        assert entity.sender(bus).send_messages(entity.message("x", **said)).side is NamespaceSide.BACKLOG
         (letter,) = stage.in_backlog()
         aliases = {name for name in letter.application_properties or {} if b"x-ms-" in name}
         assert aliases == {b"x-ms-path", b"x-ms-timetolive"} | ({b"x-ms-sessionid"} if entity.session else set())
@@ -123,8 +123,8 @@ def test_a_copy_of_what_arrived_is_dropped_at_home(stage: Stage, kind: EntityKin
         heard, sender = Heard(bus), entity.sender(bus)
         sender.send_messages(entity.message("once", message_id="same"))
         stage.primary.break_("no-send", entity.path)
-        assert sender.send_messages(entity.message("twice", message_id="same")).side is Side.BACKLOG
-        assert sender.send_messages(entity.message("other", message_id="other")).side is Side.BACKLOG
+        assert sender.send_messages(entity.message("twice", message_id="same")).side is NamespaceSide.BACKLOG
+        assert sender.send_messages(entity.message("other", message_id="other")).side is NamespaceSide.BACKLOG
         stage.primary.clear()
         heard.wait_for("recovered")
         wait_until(lambda: stage.in_backlog() == [])
@@ -140,7 +140,7 @@ def test_the_state_of_a_session_lives_on_the_primary_only(stage: Stage, kind: En
         (message,) = receiver.receive_messages(1, max_wait_time=WAIT_S)
         session_of(receiver).set_state("half way")
         stage.primary.break_("no-send", entity.path)
-        assert entity.sender(bus).send_messages(entity.message("2")).side is Side.BACKLOG
+        assert entity.sender(bus).send_messages(entity.message("2")).side is NamespaceSide.BACKLOG
         assert session_of(receiver).get_state() == b"half way"
         session_of(receiver).renew_lock()
         receiver.complete_message(message)
@@ -178,7 +178,7 @@ def test_sessions_that_are_home_are_given_to_whoever_takes_the_next(stage: Stage
         for session in ("a", "b"):
             message = entity.message(session)
             message.session_id = session
-            assert entity.sender(bus).send_messages(message).side is Side.BACKLOG
+            assert entity.sender(bus).send_messages(message).side is NamespaceSide.BACKLOG
         stage.primary.clear()
         wait_until(lambda: stage.in_backlog() == [])
         found = set()

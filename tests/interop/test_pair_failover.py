@@ -14,8 +14,8 @@ from azure.servicebus.exceptions import ServiceBusError, ServiceBusQuotaExceeded
 from azure.servicebus.management import EntityStatus
 from paired import AIO, SYNC, Heard, Stage
 
-from twinbus import Retry, Side
-from twinbus.client.status import EntityState
+from twinbus import NamespaceSide, Retry
+from twinbus.client.reporting.status import EntityState
 
 SILENCE = timedelta(seconds=3)
 """One attempt where silence has to be waited for."""
@@ -91,14 +91,14 @@ def test_the_very_message_that_meets_an_outage_is_saved(both: Stage, outage: str
     with both.bus(attempt_timeout=attempt_for(outage)) as bus:
         heard = Heard(bus)
         sender = bus.get_queue_sender(both.orders)
-        assert sender.send_messages(ServiceBusMessage("before")).side is Side.PRIMARY
+        assert sender.send_messages(ServiceBusMessage("before")).side is NamespaceSide.PRIMARY
         OUTAGES[outage](both)
         receipts = [sender.send_messages(ServiceBusMessage(f"during {number}")) for number in (1, 2)]
-        assert [receipt.side for receipt in receipts] == [Side.BACKLOG, Side.BACKLOG]
+        assert [receipt.side for receipt in receipts] == [NamespaceSide.BACKLOG, NamespaceSide.BACKLOG]
         assert receipts[1].attempts == 1, "the primary is left alone"
         heal(both)
         heard.wait_for("recovered")
-        assert sender.send_messages(ServiceBusMessage("after")).side is Side.PRIMARY
+        assert sender.send_messages(ServiceBusMessage("after")).side is NamespaceSide.PRIMARY
         (entity,) = bus.status().entities
         assert (entity.sent_to_primary, entity.sent_to_backlog, entity.failovers) == (2, 2, 1)
     assert both.backlog_texts() == ["during 1", "during 2"]
@@ -114,10 +114,10 @@ def test_a_sender_made_in_the_middle_of_an_outage_takes_part(both: Stage, outage
         OUTAGES[outage](both)
         first = bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("1"))
         second = bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("2"))
-        assert (first.side, second.side, second.attempts) == (Side.BACKLOG, Side.BACKLOG, 1)
+        assert (first.side, second.side, second.attempts) == (NamespaceSide.BACKLOG, NamespaceSide.BACKLOG, 1)
         heal(both)
         heard.wait_for("recovered")
-        assert bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("3")).side is Side.PRIMARY
+        assert bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("3")).side is NamespaceSide.PRIMARY
 
 
 def test_a_killed_primary_keeps_what_it_acknowledged_and_gets_new_messages(both: Stage) -> None:
@@ -128,11 +128,11 @@ def test_a_killed_primary_keeps_what_it_acknowledged_and_gets_new_messages(both:
             sender.send_messages(ServiceBusMessage("before"))
         both.primary.kill()
         for sender in senders:
-            assert sender.send_messages(ServiceBusMessage("during")).side is Side.BACKLOG
+            assert sender.send_messages(ServiceBusMessage("during")).side is NamespaceSide.BACKLOG
         both.primary.start()
         heard.wait_for("recovered", 2)
         for sender in senders:
-            assert sender.send_messages(ServiceBusMessage("after")).side is Side.PRIMARY
+            assert sender.send_messages(ServiceBusMessage("after")).side is NamespaceSide.PRIMARY
     assert both.primary.texts(both.orders) == both.primary.texts(both.invoices) == ["before", "after"]
     assert both.backlog_texts() == ["during", "during"]
 
@@ -144,8 +144,8 @@ def test_one_entity_failing_says_nothing_of_another(both: Stage) -> None:
     with both.bus() as bus:
         orders, invoices = bus.get_queue_sender(both.orders), bus.get_queue_sender(both.invoices)
         both.primary.break_("no-send", both.orders)
-        assert orders.send_messages(ServiceBusMessage("1")).side is Side.BACKLOG
-        assert invoices.send_messages(ServiceBusMessage("2")).side is Side.PRIMARY
+        assert orders.send_messages(ServiceBusMessage("1")).side is NamespaceSide.BACKLOG
+        assert invoices.send_messages(ServiceBusMessage("2")).side is NamespaceSide.PRIMARY
         states = {entity.entity: entity.state for entity in bus.status().entities}
         assert states == {both.orders: EntityState.FAILED_OVER, both.invoices: EntityState.HEALTHY}
     assert both.primary.texts(both.invoices) == ["2"]
@@ -159,12 +159,12 @@ def test_all_senders_of_an_entity_go_and_return_together(both: Stage) -> None:
             sender.send_messages(ServiceBusMessage("before"))
         both.primary.break_("no-send", both.orders)
         receipts = [sender.send_messages(ServiceBusMessage("during")) for sender in senders]
-        assert [receipt.side for receipt in receipts] == [Side.BACKLOG] * 5
+        assert [receipt.side for receipt in receipts] == [NamespaceSide.BACKLOG] * 5
         assert sorted(receipt.attempts for receipt in receipts) == [1, 1, 1, 1, 2], "one of them found out for all"
         both.primary.clear()
         heard.wait_for("recovered")
         receipts = [sender.send_messages(ServiceBusMessage("after")) for sender in senders]
-        assert [receipt.side for receipt in receipts] == [Side.PRIMARY] * 5
+        assert [receipt.side for receipt in receipts] == [NamespaceSide.PRIMARY] * 5
     assert len(both.in_backlog()) == 5, "the backlog is not home, and sends go to the primary all the same"
 
 
@@ -178,11 +178,11 @@ def test_the_retry_schedule_comes_first(both: Stage) -> None:
         sender.send_messages(ServiceBusMessage("1"))
         both.primary.break_("refuse", both.orders, condition="amqp:internal-error", on="sends", count=2)
         receipt = sender.send_messages(ServiceBusMessage("2"))
-        assert (receipt.side, receipt.attempts, receipt.copies_in_doubt) == (Side.PRIMARY, 3, 0)
+        assert (receipt.side, receipt.attempts, receipt.copies_in_doubt) == (NamespaceSide.PRIMARY, 3, 0)
         assert receipt.seconds >= 0.15
         both.primary.break_("no-send", both.orders)
         receipt = sender.send_messages(ServiceBusMessage("3"))
-        assert (receipt.side, receipt.attempts) == (Side.BACKLOG, 4)
+        assert (receipt.side, receipt.attempts) == (NamespaceSide.BACKLOG, 4)
     assert both.primary.texts(both.orders) == ["1", "2"]
 
 
@@ -193,7 +193,7 @@ def test_no_attempt_takes_longer_than_it_may(both: Stage, how: str) -> None:
         sender.send_messages(ServiceBusMessage("before"))
         both.primary.break_("unreachable", how=how)
         began = time.monotonic()
-        assert sender.send_messages(ServiceBusMessage("during")).side is Side.BACKLOG
+        assert sender.send_messages(ServiceBusMessage("during")).side is NamespaceSide.BACKLOG
         assert time.monotonic() - began < 3 + 3 + 10, "one attempt at each side, and time for a busy machine"
 
 
@@ -205,7 +205,7 @@ def test_the_callers_timeout_bounds_the_whole_call(both: Stage) -> None:
         began = time.monotonic()
         receipt = sender.send_messages(ServiceBusMessage("during"), timeout=6)
         assert time.monotonic() - began < 20
-        assert receipt.side is Side.BACKLOG, "time was kept back for the detour"
+        assert receipt.side is NamespaceSide.BACKLOG, "time was kept back for the detour"
 
 
 # --- the failover interval ---
@@ -224,7 +224,7 @@ def test_within_the_interval_failures_are_raised_and_then_the_timer_fires_by_its
         assert bus.status().entities[0].state is EntityState.SUSPECT
         heard.wait_for("failed_over")  # nobody sends
         assert time.monotonic() - began >= INTERVAL.total_seconds()
-        assert sender.send_messages(ServiceBusMessage("saved")).side is Side.BACKLOG
+        assert sender.send_messages(ServiceBusMessage("saved")).side is NamespaceSide.BACKLOG
         both.primary.clear()
         heard.wait_for("recovered")
         assert heard.names("ping_sent", "ping_failed") == ["suspect", "failed_over", "recovered"]
@@ -241,7 +241,7 @@ def test_a_success_within_the_interval_stops_the_timer(both: Stage) -> None:
         both.primary.break_("refuse", both.orders, condition="amqp:internal-error", on="sends", count=1)
         with pytest.raises(ServiceBusError):
             sender.send_messages(ServiceBusMessage("raised"))
-        assert other.send_messages(ServiceBusMessage("2")).side is Side.PRIMARY
+        assert other.send_messages(ServiceBusMessage("2")).side is NamespaceSide.PRIMARY
         heard.wait_for("trusted_again")
         both.primary.break_("no-send", both.orders)
         second = time.monotonic()
@@ -264,7 +264,7 @@ def test_an_entity_that_fails_most_sends_is_failed_over_if_asked_for(both: Stage
     with both.bus(**rate) as bus:
         heard = Heard(bus)
         sender = bus.get_queue_sender(both.orders)
-        sides: list[Side | None] = []
+        sides: list[NamespaceSide | None] = []
         for _ in range(2):
             sender.send_messages(ServiceBusMessage("good"))
             both.primary.break_("refuse", both.orders, condition="amqp:internal-error", on="sends", count=2)
@@ -273,7 +273,7 @@ def test_an_entity_that_fails_most_sends_is_failed_over_if_asked_for(both: Stage
                     sides.append(sender.send_messages(ServiceBusMessage("bad")).side)
                 except ServiceBusError:
                     sides.append(None)
-        assert sides == [None, None, None, Side.BACKLOG], "the one that was too many is saved"
+        assert sides == [None, None, None, NamespaceSide.BACKLOG], "the one that was too many is saved"
         assert "67% of the last sends failed" in heard.wait_for("failed_over").text
 
 
@@ -281,5 +281,7 @@ def test_a_sync_and_an_asyncio_client_share_backlog_queues(stage: Stage) -> None
     with stage.bus(SYNC) as one, stage.bus(AIO) as other:
         stage.primary.break_("no-send", stage.orders)
         for bus in (one, other):
-            assert bus.get_queue_sender(stage.orders).send_messages(ServiceBusMessage("42")).side is Side.BACKLOG
+            assert (
+                bus.get_queue_sender(stage.orders).send_messages(ServiceBusMessage("42")).side is NamespaceSide.BACKLOG
+            )
     assert stage.backlog_texts() == ["42", "42"]

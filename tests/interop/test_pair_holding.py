@@ -13,7 +13,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 from paired import WAIT_S, Heard, Stage, wait_until
 
-from twinbus import PairedServiceBusClient, Retry, SendReceipt, Side
+from twinbus import NamespaceSide, PairedServiceBusClient, Retry, SendReceipt
 from twinbus.errors import NotSent
 
 LONG = timedelta(minutes=5)
@@ -42,7 +42,7 @@ class Held:
         return self
 
     @property
-    def side(self) -> Side:
+    def side(self) -> NamespaceSide:
         assert self.receipt is not None, self.error
         return self.receipt.side
 
@@ -67,7 +67,7 @@ def test_held_sends_go_to_the_backlog_in_order_when_the_interval_is_over(both: S
         sender = bus.get_queue_sender(both.orders)
         both.primary.break_("no-send", both.orders)
         held = hold(bus, sender, 5)
-        assert [one.ended().side for one in held] == [Side.BACKLOG] * 5
+        assert [one.ended().side for one in held] == [NamespaceSide.BACKLOG] * 5
         assert held_now(bus) == 0
         assert len(heard.named("held")) == 5
         heard.wait_for("released", 5)
@@ -83,10 +83,10 @@ def test_held_sends_go_to_the_primary_in_order_when_it_is_back_in_time(both: Sta
         both.primary.break_("no-send", both.orders)
         held = hold(bus, sender, 3) + hold(bus, other, 3, first=4)
         both.primary.clear()
-        assert [one.ended().side for one in held] == [Side.PRIMARY] * 6
+        assert [one.ended().side for one in held] == [NamespaceSide.PRIMARY] * 6
         heard.wait_for("trusted_again")
         assert not heard.named("failed_over")
-        assert sender.send_messages(ServiceBusMessage("7")).side is Side.PRIMARY
+        assert sender.send_messages(ServiceBusMessage("7")).side is NamespaceSide.PRIMARY
         status = bus.status().entities[0]
         assert (status.sent_to_primary, status.held_now, status.held_bytes) == (7, 0, 0)
     assert both.primary.texts(both.orders) == [str(number) for number in range(1, 8)]
@@ -102,7 +102,7 @@ def test_only_so_many_are_held(both: Stage) -> None:
             sender.send_messages(ServiceBusMessage("3"))
         assert not refused.value.in_doubt
         bus.force_failover(both.orders, stay=True)
-        assert [one.ended().side for one in held] == [Side.BACKLOG] * 2
+        assert [one.ended().side for one in held] == [NamespaceSide.BACKLOG] * 2
     assert both.backlog_texts() == ["1", "2"]
 
 
@@ -114,7 +114,7 @@ def test_only_so_many_bytes_are_held(both: Stage) -> None:
         with pytest.raises(NotSent, match="bytes are held"):
             sender.send_messages(ServiceBusMessage(b"x" * 10_000))
         bus.force_failover(both.orders, stay=True)
-        assert held[0].ended().side is Side.BACKLOG
+        assert held[0].ended().side is NamespaceSide.BACKLOG
 
 
 def test_no_longer_than_wanted(both: Stage) -> None:

@@ -16,7 +16,7 @@ from twinbus import PairedServiceBusClient, Retry
 from twinbus.aio import PairedServiceBusClient as AioPairedServiceBusClient
 from twinbus.errors import BothNamespacesUnavailable, OptionsError
 from twinbus.ledger import LedgerReader, verify
-from twinbus.ledger.events import Record
+from twinbus.ledger.schema import Record
 from twinbus.testing import LocalNamespace, NamespacePair
 
 QUICK = {

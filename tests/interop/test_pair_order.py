@@ -14,8 +14,8 @@ from paired import WAIT_S, Heard, OnLoop, Stage, wait_until
 
 from twinbus import PairedServiceBusClient, SendReceipt
 from twinbus.errors import BothNamespacesUnavailable
-from twinbus.pairing.order import key_of, queue_for
-from twinbus.pairing.receipt import Side
+from twinbus.pairing.ordering import key_of, queue_for
+from twinbus.pairing.receipt import NamespaceSide
 
 ORDERED: dict[str, Any] = {"order": "session", "enable_syphon": True}
 
@@ -35,12 +35,12 @@ def received(stage: Stage, count: int, queue: str | None = None) -> dict[str | N
 def is_clear(bus: PairedServiceBusClient, queue: str) -> bool:
     """Whether sends may go straight to the primary."""
     target: Any = getattr(bus, "_target", bus)
-    return bool(target._standing.pair.entity(queue).is_plain)
+    return bool(target._state.pair.entity(queue).is_plain)
 
 
 def tell_syphon(bus: Any, what: str) -> None:
     """Let the syphon inside a client "pause" or "resume", which is done when this returns."""
-    syphon = getattr(bus, "_target", bus)._standing.homecoming.syphon
+    syphon = getattr(bus, "_target", bus)._state.syphon.syphon
     loop = bus._loop.loop if isinstance(bus, OnLoop) else bus._shell._syphon._loop
 
     async def tell() -> None:
@@ -53,7 +53,7 @@ def test_every_session_is_received_in_the_order_in_which_it_was_sent(both: Stage
     with both.bus(**ORDERED) as bus, bus.get_queue_sender(both.orders) as sender:
         heard = Heard(bus)
         wait_until(lambda: is_clear(bus, both.orders))
-        sides: list[Side] = []
+        sides: list[NamespaceSide] = []
 
         def send(start: int) -> None:
             for number in range(start, start + 40):
@@ -73,8 +73,8 @@ def test_every_session_is_received_in_the_order_in_which_it_was_sent(both: Stage
     numbers = received(both, 200)
     assert sorted(number for found in numbers.values() for number in found) == list(range(200))
     assert all(found == sorted(found) for found in numbers.values())
-    assert set(sides) == {Side.PRIMARY, Side.BACKLOG}
-    assert sides[-1] is Side.PRIMARY, "after the backlog is home sends go straight again"
+    assert set(sides) == {NamespaceSide.PRIMARY, NamespaceSide.BACKLOG}
+    assert sides[-1] is NamespaceSide.PRIMARY, "after the backlog is home sends go straight again"
 
 
 @pytest.mark.long
@@ -95,19 +95,19 @@ def test_sends_go_on_into_the_backlog_while_a_large_one_comes_home(both: Stage) 
         heard.wait_for("recovered")
         receipts: list[SendReceipt] = [sender.send_messages(message("a", 5_001))]
         tell_syphon(bus, "resume")
-        while receipts[-1].side is Side.BACKLOG:
+        while receipts[-1].side is NamespaceSide.BACKLOG:
             receipts.append(sender.send_messages(message("a", 5_001 + len(receipts))))
         for _ in range(20):
             receipts.append(sender.send_messages(message("a", 5_001 + len(receipts))))
-    assert receipts[0].side is Side.BACKLOG, "its predecessors are still there"
-    assert {receipt.side for receipt in receipts[-20:]} == {Side.PRIMARY}
+    assert receipts[0].side is NamespaceSide.BACKLOG, "its predecessors are still there"
+    assert {receipt.side for receipt in receipts[-20:]} == {NamespaceSide.PRIMARY}
     assert received(both, 5_001 + len(receipts)) == {"a": list(range(5_001 + len(receipts)))}
 
 
 def test_somebody_who_never_pauses_is_handed_over_all_the_same(both: Stage) -> None:
     with both.bus(**ORDERED) as bus, bus.get_queue_sender(both.orders) as sender:
         wait_until(lambda: is_clear(bus, both.orders))
-        sides: list[Side] = []
+        sides: list[NamespaceSide] = []
         is_over = threading.Event()
 
         def send_for_ever() -> None:
@@ -119,9 +119,9 @@ def test_somebody_who_never_pauses_is_handed_over_all_the_same(both: Stage) -> N
         try:
             wait_until(lambda: len(sides) > 20)
             fault = both.primary.break_("no-send", both.orders)
-            wait_until(lambda: Side.BACKLOG in sides)
+            wait_until(lambda: NamespaceSide.BACKLOG in sides)
             both.primary.clear(fault)
-            wait_until(lambda: is_clear(bus, both.orders) and Side.BACKLOG not in sides[-50:])
+            wait_until(lambda: is_clear(bus, both.orders) and NamespaceSide.BACKLOG not in sides[-50:])
         finally:
             is_over.set()
             thread.join()
@@ -136,7 +136,7 @@ def test_after_a_restart_nothing_overtakes_what_an_earlier_process_left_behind(b
     with both.bus(**ORDERED) as bus, bus.get_queue_sender(both.orders) as sender:
         sender.send_messages(message(None, 0))
         wait_until(lambda: is_clear(bus, both.orders), within_s=60)
-        assert sender.send_messages(message(None, 1)).side is Side.PRIMARY
+        assert sender.send_messages(message(None, 1)).side is NamespaceSide.PRIMARY
         texts = [str(each) for each in both.primary.take(both.orders, 3_002)]
     assert texts[-2:] == ["0", "1"]
 
@@ -149,7 +149,7 @@ def test_a_batch_with_several_sessions_is_split_and_the_receipt_tells_where_each
         sessions = ["a", "b", "c", "d", "e", "f"]
         receipt = sender.send_messages([message(sessions[number % 6], number) for number in range(1, 61)])
         both.primary.clear(fault)
-        assert receipt.side is Side.BACKLOG
+        assert receipt.side is NamespaceSide.BACKLOG
         assert receipt.is_complete
         assert set(receipt.places) == {both.backlog(0), both.backlog(1)}
         by_session = {

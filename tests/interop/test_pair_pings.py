@@ -13,9 +13,9 @@ from client_clock import ClientClock
 from paired import Heard, Stage, wait_until
 from wire_relay import Relay
 
-from twinbus import Side
+from twinbus import NamespaceSide
 from twinbus.amqp.sections import PropertyField, read_header, read_property, walk
-from twinbus.client.status import EntityState
+from twinbus.client.reporting.status import EntityState
 
 PING = b"application/vnd.ms-servicebus-ping"
 HEADER_SECTION = bytes.fromhex("005370")
@@ -75,7 +75,7 @@ def test_the_first_ping_comes_after_one_interval_and_then_one_each_interval(
     with client as bus:
         heard = Heard(bus)
         both.primary.break_("no-send", both.orders)
-        assert bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("1")).side is Side.BACKLOG
+        assert bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("1")).side is NamespaceSide.BACKLOG
         for number in range(3):
             wait_until(lambda: until_ping_s(bus) > 0)
             left_s = until_ping_s(bus)
@@ -100,7 +100,7 @@ def test_many_senders_of_an_entity_have_one_schedule_and_it_ends_with_the_outage
         for queue in (both.orders, both.invoices):
             bus.force_failover(queue, stay=True)
         for sender in (*senders, *others):
-            assert sender.send_messages(ServiceBusMessage("x")).side is Side.BACKLOG
+            assert sender.send_messages(ServiceBusMessage("x")).side is NamespaceSide.BACKLOG
         for queue in (both.orders, both.invoices):
             bus.force_failover(queue)  # from now on there are pings
         heard.wait_for("recovered", 2)
@@ -116,7 +116,9 @@ def test_without_an_outage_there_is_no_ping(both: Stage) -> None:
         sender = bus.get_queue_sender(both.orders)
         until = time.monotonic() + 1.3
         wait_until(
-            lambda: sender.send_messages(ServiceBusMessage("x")).side is Side.PRIMARY and time.monotonic() > until
+            lambda: (
+                sender.send_messages(ServiceBusMessage("x")).side is NamespaceSide.PRIMARY and time.monotonic() > until
+            )
         )
         assert pings(both) == 0
 
@@ -125,11 +127,11 @@ def test_after_a_link_one_message_brings_the_entity_back(both: Stage) -> None:
     with both.bus(probe="link") as bus:
         heard = Heard(bus)
         fault = both.primary.break_("refuse", both.orders, condition="com.microsoft:entity-disabled", on="sends")
-        assert bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("1")).side is Side.BACKLOG
+        assert bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("1")).side is NamespaceSide.BACKLOG
         both.primary.clear(fault)
         wait_until(lambda: bus.status().entities[0].waits_for_message)
         assert pings(both) == 0
-        assert bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("2")).side is Side.PRIMARY
+        assert bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("2")).side is NamespaceSide.PRIMARY
         heard.wait_for("recovered")
 
 
@@ -143,7 +145,7 @@ def test_whatever_a_ping_meets_the_entity_stays_failed_over(stage: Stage, condit
         sender = bus.get_queue_sender(stage.orders)
         bus.force_failover(stage.orders)
         assert "so it is" in heard.wait_for("ping_failed").text
-        assert sender.send_messages(ServiceBusMessage("1")).side is Side.BACKLOG
+        assert sender.send_messages(ServiceBusMessage("1")).side is NamespaceSide.BACKLOG
         stage.primary.clear()
         heard.wait_for("recovered")
 
@@ -158,7 +160,7 @@ def test_a_ping_that_nobody_answers_ends_in_time_and_the_next_one_comes(both: St
         assert heard.wait_for("ping_failed", 2).text.startswith("no answer in time")
         both.primary.clear()
         heard.wait_for("recovered")
-        assert sender.send_messages(ServiceBusMessage("1")).side is Side.PRIMARY
+        assert sender.send_messages(ServiceBusMessage("1")).side is NamespaceSide.PRIMARY
 
 
 def test_back_within_one_interval_and_a_tenth(both: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,15 +171,15 @@ def test_back_within_one_interval_and_a_tenth(both: Stage, monkeypatch: pytest.M
         heard = Heard(bus)
         both.primary.break_("unreachable", how="refuse")
         sender = bus.get_queue_sender(both.orders)
-        assert sender.send_messages(ServiceBusMessage("1")).side is Side.BACKLOG
+        assert sender.send_messages(ServiceBusMessage("1")).side is NamespaceSide.BACKLOG
         clock.put_forward(LATEST_S, bus)
         heard.wait_for("ping_failed")
         both.primary.clear()
-        assert sender.send_messages(ServiceBusMessage("2")).side is Side.BACKLOG, "nobody has asked yet"
+        assert sender.send_messages(ServiceBusMessage("2")).side is NamespaceSide.BACKLOG, "nobody has asked yet"
         clock.put_forward(LATEST_S, bus)
         heard.wait_for("recovered")
         assert pings(both) == 1, "the first one that succeeds is enough"
         clock.put_forward(10 * LATEST_S, bus)
-        assert sender.send_messages(ServiceBusMessage("3")).side is Side.PRIMARY
+        assert sender.send_messages(ServiceBusMessage("3")).side is NamespaceSide.PRIMARY
         assert until_ping_s(bus) == 0
         assert pings(both) == 1, "and it is the last"

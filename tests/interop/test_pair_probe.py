@@ -7,9 +7,9 @@ from azure.servicebus import ServiceBusMessage
 from engine_client import EngineClient
 from paired import Heard, Stage, wait_until
 
-from twinbus import Side
-from twinbus.amqp.capabilities import DROPS_PINGS
-from twinbus.client import standing
+from twinbus import NamespaceSide
+from twinbus.amqp.performatives import DROPS_PINGS
+from twinbus.client.core import client_state as standing
 
 
 def test_our_namespaces_say_that_they_drop_pings_and_are_pinged(both: Stage) -> None:
@@ -21,11 +21,11 @@ def test_our_namespaces_say_that_they_drop_pings_and_are_pinged(both: Stage) -> 
         assert (bus.status().probe, bus.status().probe_reason) == ("ping", "the primary drops pings")
         assert "probe: ping (the primary drops pings)" in str(bus.status())
         fault = both.primary.break_("no-send", both.orders)
-        assert sender.send_messages(ServiceBusMessage("2")).side is Side.BACKLOG
+        assert sender.send_messages(ServiceBusMessage("2")).side is NamespaceSide.BACKLOG
         heard.wait_for("ping_failed")
         both.primary.clear(fault)
         heard.wait_for("recovered")
-        assert {news.text for news in heard.named("ping_sent")} == {"by ping"}
+        assert {event.text for event in heard.named("ping_sent")} == {"by ping"}
     assert both.primary.texts(both.orders) == ["1"], "and no receiver sees a ping"
 
 
@@ -38,12 +38,12 @@ def test_a_primary_that_says_nothing_of_pings_gets_none(both: Stage, monkeypatch
         assert (bus.status().probe, bus.status().probe_reason) == ("link", "the primary may deliver pings")
         before = both.primary.operations(both.orders).get("send", 0)
         both.primary.kill()
-        assert sender.send_messages(ServiceBusMessage("2")).side is Side.BACKLOG
+        assert sender.send_messages(ServiceBusMessage("2")).side is NamespaceSide.BACKLOG
         both.primary.start()
         wait_until(lambda: bus.status().entities[0].waits_for_message)
-        assert {news.text for news in heard.named("ping_sent")} == {"by link"}
+        assert {event.text for event in heard.named("ping_sent")} == {"by link"}
         assert both.primary.operations(both.orders).get("send", 0) <= before, "a link is no operation"
-        assert sender.send_messages(ServiceBusMessage("3")).side is Side.PRIMARY
+        assert sender.send_messages(ServiceBusMessage("3")).side is NamespaceSide.PRIMARY
         heard.wait_for("recovered")
 
 
@@ -52,12 +52,12 @@ def test_a_primary_that_was_down_from_the_beginning_is_asked_by_link_first(both:
     with both.bus(probe="auto", entities=[both.orders]) as bus:
         heard = Heard(bus)
         sender = bus.get_queue_sender(both.orders)
-        assert sender.send_messages(ServiceBusMessage("1")).side is Side.BACKLOG
+        assert sender.send_messages(ServiceBusMessage("1")).side is NamespaceSide.BACKLOG
         assert bus.status().probe == "link"
         heard.wait_for("ping_sent")
         both.primary.start()
         heard.wait_for("recovered")
-        asked = [news.text for news in heard.named("ping_sent")]
+        asked = [event.text for event in heard.named("ping_sent")]
         assert asked[0] == "by link"
         assert asked[-1] == "by ping", "a link has shown that it drops pings, and no message had to try it"
         assert bus.status().probe == "ping"

@@ -9,7 +9,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.management import EntityStatus
 from paired import Heard, Stage
 
-from twinbus import Side
+from twinbus import NamespaceSide
 from twinbus.client.namespace import Namespace
 from twinbus.pairing.backlog_queues import BACKLOG_SETTINGS
 
@@ -73,7 +73,7 @@ def test_a_queue_that_does_not_allow_messages_leaves_the_rotation_and_the_send_g
         bus.force_failover(both.orders, stay=True)
         receipts = [sender.send_messages(ServiceBusMessage("1")) for sender in senders]
         assert {receipt.places for receipt in receipts} == {(both.backlog(1),)}
-        assert all(receipt.side is Side.BACKLOG for receipt in receipts)
+        assert all(receipt.side is NamespaceSide.BACKLOG for receipt in receipts)
         lost = heard.wait_for("backlog_queue_lost")
         assert (lost.details["queue"], lost.details["kind"]) == (0, "not allowed")
         assert len(heard.named("backlog_queue_lost")) == 1, "everybody learns of it at once"

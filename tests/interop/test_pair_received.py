@@ -16,7 +16,7 @@ from wire_relay import Relay
 
 from twinbus.aio import PairedServiceBusClient as AioPairedServiceBusClient
 from twinbus.ledger import LedgerReader, verify
-from twinbus.ledger.events import Record
+from twinbus.ledger.schema import Record
 from twinbus.testing import NamespacePair
 
 WAIT_S = 30

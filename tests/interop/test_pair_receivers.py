@@ -10,7 +10,7 @@ from azure.servicebus.exceptions import MessagingEntityNotFoundError
 from paired import Heard, OnLoop, Stage
 from wire_relay import Relay
 
-from twinbus import PairedServiceBusReceiver, Side
+from twinbus import NamespaceSide, PairedServiceBusReceiver
 from twinbus.aio import PairedServiceBusReceiver as AioPairedServiceBusReceiver
 from twinbus.errors import PairClosed, TwinbusError
 
@@ -39,7 +39,7 @@ def test_what_is_in_the_backlog_is_nothing_to_receivers(both: Stage) -> None:
         sender, receiver = bus.get_queue_sender(both.orders), bus.get_queue_receiver(both.orders)
         sender.send_messages(ServiceBusMessage("1"))
         both.primary.break_("no-send", both.orders)
-        assert sender.send_messages(ServiceBusMessage("2")).side is Side.BACKLOG
+        assert sender.send_messages(ServiceBusMessage("2")).side is NamespaceSide.BACKLOG
         (message,) = receiver.receive_messages(5, max_wait_time=WAIT_S)
         assert str(message) == "1"
         receiver.complete_message(message)
@@ -126,7 +126,7 @@ def test_an_error_of_a_receiver_is_its_own_and_fails_nothing_over(both: Stage) -
         with pytest.raises(MessagingEntityNotFoundError):
             receiver.receive_messages(1, max_wait_time=WAIT_S)
         assert bus.status().is_healthy
-        assert bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("1")).side is Side.PRIMARY
+        assert bus.get_queue_sender(both.orders).send_messages(ServiceBusMessage("1")).side is NamespaceSide.PRIMARY
 
 
 # --- sessions ---
@@ -138,7 +138,7 @@ def listed(bus: Any, found: Any) -> list[str]:
     async def collect() -> list[str]:
         return [session async for session in found]
 
-    return cast(list[str], bus._loop.run(collect()) if isinstance(bus, OnLoop) else list(found))
+    return cast("list[str]", bus._loop.run(collect()) if isinstance(bus, OnLoop) else list(found))
 
 
 def test_sessions_are_listed_as_the_sdk_lists_them(both: Stage) -> None:

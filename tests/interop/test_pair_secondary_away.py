@@ -16,7 +16,7 @@ from azure.servicebus.exceptions import OperationTimeoutError
 from paired import Heard, Stage, wait_until
 
 import twinbus.aio
-from twinbus import PairedServiceBusClient, Retry, Side
+from twinbus import NamespaceSide, PairedServiceBusClient, Retry
 from twinbus import SendAvailabilityPairedNamespaceOptions as Options
 from twinbus.aio import PairedServiceBusSender
 from twinbus.errors import BothNamespacesUnavailable, NotSent, PairClosed
@@ -172,7 +172,7 @@ def test_a_send_whose_only_attempt_nobody_answered_still_waits_for_a_trial(both:
         wait_until(lambda: ended or bus.status().secondary_status.waiting_sends)
         both.secondary.clear()
         thread.join(60)
-        assert ended == [Side.BACKLOG]
+        assert ended == [NamespaceSide.BACKLOG]
 
 
 def test_status_and_events_say_that_the_secondary_is_away_and_that_it_is_back(both: Stage) -> None:
@@ -234,5 +234,5 @@ def test_a_message_goes_to_the_primary_if_that_is_back_before_the_secondary(both
         began = time.monotonic()
         bus.mark_healthy(both.orders)
         thread.join(60)
-        assert receipts[0].side is Side.PRIMARY
+        assert receipts[0].side is NamespaceSide.PRIMARY
         assert time.monotonic() - began < 30, "it does not wait for its sixty seconds"

@@ -14,9 +14,9 @@ from azure.servicebus import ServiceBusMessage
 from paired import AIO, SYNC, Heard, Stage, wait_until
 
 import twinbus.aio
-from twinbus import Retry, SendReceipt, Side
+from twinbus import NamespaceSide, Retry, SendReceipt
 from twinbus import SendAvailabilityPairedNamespaceOptions as Options
-from twinbus.client.backlog_pool import LINKS_MAX
+from twinbus.client.core.link_rules import LINKS_MAX
 
 THREADS, TASKS, SENDERS = 20, 50, 1_000
 FEW = 10
@@ -34,7 +34,7 @@ def account(stage: Stage, receipts: list[SendReceipt]) -> None:
     backlog = [message.message_id for message in stage.in_backlog()]
     for receipt in receipts:
         (message_id,) = receipt.message_ids
-        home = primary if receipt.side is Side.PRIMARY else backlog
+        home = primary if receipt.side is NamespaceSide.PRIMARY else backlog
         assert message_id in home
         assert primary.count(message_id) + backlog.count(message_id) <= 1 + receipt.copies_in_doubt
     sent = {receipt.message_ids[0] for receipt in receipts}
@@ -71,8 +71,8 @@ def test_twenty_threads_share_a_sender_through_an_outage(stage: Stage) -> None:
         status = bus.status().entities[0]
         sides = [receipt.side for receipt in receipts]
         assert (status.sent_to_primary, status.sent_to_backlog) == (
-            sides.count(Side.PRIMARY),
-            sides.count(Side.BACKLOG),
+            sides.count(NamespaceSide.PRIMARY),
+            sides.count(NamespaceSide.BACKLOG),
         )
     account(stage, receipts)
 
@@ -89,8 +89,8 @@ async def test_fifty_tasks_share_a_sender_through_an_outage(stage: Stage) -> Non
 
     async with aio_bus(stage) as bus:
         recovered, failed_over = asyncio.Event(), asyncio.Event()
-        bus.on("recovered", lambda news: recovered.set())
-        bus.on("failed_over", lambda news: failed_over.set())
+        bus.on("recovered", lambda event: recovered.set())
+        bus.on("failed_over", lambda event: failed_over.set())
         sender = bus.get_queue_sender(stage.orders)
 
         async def send() -> None:
@@ -122,7 +122,7 @@ async def test_a_cancelled_send_leaves_a_sender_that_works(stage: Stage) -> None
                     await sender.send_messages(ServiceBusMessage("cancelled"))
         await asyncio.to_thread(stage.primary.clear)
         assert bus.status().is_healthy, "nothing was found out"
-        assert (await sender.send_messages(ServiceBusMessage("2"))).side is Side.PRIMARY
+        assert (await sender.send_messages(ServiceBusMessage("2"))).side is NamespaceSide.PRIMARY
 
 
 @pytest.mark.parametrize("flavour", [SYNC, AIO])
@@ -144,7 +144,7 @@ def test_a_thousand_senders_share_a_few_connections_and_one_ping_schedule(stage:
             receipts = [sender.send_messages(ServiceBusMessage("x")) for sender in senders]
             assert stage.secondary.connections - before <= 2 * LINKS_MAX
             assert threading.active_count() - threads_before < 2 * FEW
-        assert {receipt.side for receipt in receipts} == {Side.BACKLOG}
+        assert {receipt.side for receipt in receipts} == {NamespaceSide.BACKLOG}
         primary = stage.primary.connections
         assert primary < 30, "pings come and go, five at a time"
         pings = [entity.pings_sent for entity in bus.status().entities]
@@ -176,7 +176,7 @@ def test_two_threads_that_fail_over_together_do_it_once(stage: Stage) -> None:
         stage.primary.break_("unreachable", how="silent")
         with ThreadPoolExecutor(8) as pool:
             receipts = list(pool.map(lambda sender: sender.send_messages(ServiceBusMessage("2")), senders))
-        assert {receipt.side for receipt in receipts} == {Side.BACKLOG}
+        assert {receipt.side for receipt in receipts} == {NamespaceSide.BACKLOG}
         assert len(heard.named("failed_over")) == 1
         assert bus.status().entities[0].failovers == 1
 
@@ -188,4 +188,4 @@ def test_sends_that_queue_at_a_slow_primary_are_no_outage(both: Stage) -> None:
         both.primary.break_("slow", both.orders, delay_ms=500)  # the last of them wait for longer than one may take
         with ThreadPoolExecutor(8) as pool:
             receipts = list(pool.map(lambda number: sender.send_messages(ServiceBusMessage(str(number))), range(8)))
-    assert {receipt.side for receipt in receipts} == {Side.PRIMARY}
+    assert {receipt.side for receipt in receipts} == {NamespaceSide.PRIMARY}

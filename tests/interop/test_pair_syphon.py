@@ -16,7 +16,7 @@ from wire_relay import Relay
 
 from twinbus import PairedServiceBusClient
 from twinbus.client.namespace import Namespace
-from twinbus.client.status import SyphonStatus
+from twinbus.client.reporting.status import SyphonStatus
 from twinbus.errors import OptionsError, PairClosed, PairFaulted
 from twinbus.ledger import Kind, LedgerReader
 from twinbus.syphon import Alert, Syphon, SyphonOptions
@@ -99,8 +99,8 @@ def test_what_can_never_come_home_is_news(both: Stage) -> None:
     with both.bus(enable_syphon=True) as bus:
         heard = Heard(bus)
         fill(both.secondary.connection_string, both.backlog(0), [stranger()])
-        news = heard.wait_for("quarantined")
-        assert news.details["subject"] == both.backlog(0)
+        event = heard.wait_for("quarantined")
+        assert event.details["subject"] == both.backlog(0)
         wait_until(lambda: syphon_of(bus).quarantined == 1)
 
 
@@ -239,8 +239,8 @@ def test_a_syphon_that_breaks_faults_the_pair_with_the_reason(both: Stage) -> No
     bus.pair()
     heard = Heard(bus)
     inner: Any = bus
-    syphon = (inner._target if isinstance(inner, OnLoop) else inner)._standing.homecoming.syphon
-    syphon.pump.arrived = None  # as a mistake of ours would
+    syphon = (inner._target if isinstance(inner, OnLoop) else inner)._state.syphon.syphon
+    syphon.pump.messages_arrived = None  # as a mistake of ours would
     fill(both.secondary.connection_string, both.backlog(0), letters_for(both.orders, 1))
     assert heard.wait_for("faulted").text == "the syphon broke: TypeError"
     with pytest.raises(PairFaulted, match="the syphon broke"):

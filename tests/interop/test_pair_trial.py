@@ -10,7 +10,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusQuotaExceededError
 from paired import Heard, Stage, wait_until
 
-from twinbus import PairedServiceBusClient, SendReceipt, Side
+from twinbus import NamespaceSide, PairedServiceBusClient, SendReceipt
 
 INTERVAL = timedelta(seconds=1)
 CALLERS = 3
@@ -62,7 +62,7 @@ def fill(stage: Stage) -> set[str]:
 
 
 def trials(heard: Heard) -> int:
-    return sum("a message tried it" in news.text for news in heard.named("ping_failed"))
+    return sum("a message tried it" in event.text for event in heard.named("ping_failed"))
 
 
 def state_line(bus: PairedServiceBusClient, entity: str) -> str:
@@ -76,12 +76,12 @@ def test_where_links_open_and_sends_fail_callers_see_no_error_and_nothing_goes_b
         bus.force_failover(both.orders)
         with Callers(bus, both.orders) as callers:
             wait_until(lambda: trials(heard) >= 3)
-            assert {receipt.side for receipt in callers.receipts} == {Side.BACKLOG}
+            assert {receipt.side for receipt in callers.receipts} == {NamespaceSide.BACKLOG}
             both.primary.change_queue(both.orders, max_size_in_megabytes=1024)
             heard.wait_for("recovered")
-            wait_until(lambda: callers.receipts[-1].side is Side.PRIMARY)
+            wait_until(lambda: callers.receipts[-1].side is NamespaceSide.PRIMARY)
         assert callers.errors == []
-        assert [news.name for news in heard.news if news.name in ("failed_over", "recovered", "suspect")] == [
+        assert [event.name for event in heard.events if event.name in ("failed_over", "recovered", "suspect")] == [
             "failed_over",
             "recovered",
         ]
@@ -101,6 +101,6 @@ def test_while_nobody_sends_status_says_that_a_message_is_waited_for(both: Stage
         wait_until(lambda: bus.status().entities[0].waits_for_message)
         assert "(waits for a message to prove the primary)" in state_line(bus, both.orders)
         assert "recovered" not in heard.names()
-        assert sender.send_messages(ServiceBusMessage("2")).side is Side.PRIMARY
+        assert sender.send_messages(ServiceBusMessage("2")).side is NamespaceSide.PRIMARY
         heard.wait_for("recovered")
         assert not bus.status().entities[0].waits_for_message

@@ -21,8 +21,17 @@ from azure.servicebus.exceptions import (
 from paired import Heard, Stage, wait_until
 from served import KEY
 
-from twinbus import Failure, FailureKind, Namespace, PairedServiceBusSender, Retry, Side, Verdict, receipt_of
-from twinbus.client.status import EntityState
+from twinbus import (
+    ErrorClass,
+    Failure,
+    FailureKind,
+    Namespace,
+    NamespaceSide,
+    PairedServiceBusSender,
+    Retry,
+    receipt_of,
+)
+from twinbus.client.reporting.status import EntityState
 
 LATER = datetime.now(UTC) + timedelta(hours=1)
 
@@ -115,7 +124,7 @@ def test_a_wrong_call_raises_what_the_sdk_alone_raises(both: Stage, call: str) -
             WRONG_CALLS[call](sender)
         assert type(raised.value) is type(expected.value)
         assert bus.status().is_healthy
-        assert sender.send_messages(ServiceBusMessage("goes on")).side is Side.PRIMARY
+        assert sender.send_messages(ServiceBusMessage("goes on")).side is NamespaceSide.PRIMARY
 
 
 def test_an_empty_list_sends_nothing(both: Stage) -> None:
@@ -147,7 +156,7 @@ def test_a_link_that_died_while_nobody_sent_is_no_outage(both: Stage, how: str) 
         both.primary.kill() if how == "killed" else both.primary.stop()
         both.primary.start()
         receipt = sender.send_messages(ServiceBusMessage("2"))
-        assert (receipt.side, receipt.in_doubt) == (Side.PRIMARY, False)
+        assert (receipt.side, receipt.in_doubt) == (NamespaceSide.PRIMARY, False)
         assert bus.status().is_healthy
     assert both.primary.texts(both.orders) == ["1", "2"]
 
@@ -166,7 +175,7 @@ def test_a_name_that_nobody_has_seen_is_a_typing_error(both: Stage) -> None:
 def test_a_declared_name_that_is_not_found_is_an_outage(both: Stage) -> None:
     with both.bus(entities=["Announced"]) as bus:
         receipt = bus.get_queue_sender("announced").send_messages(ServiceBusMessage("42"))
-        assert receipt.side is Side.BACKLOG
+        assert receipt.side is NamespaceSide.BACKLOG
     (message,) = both.in_backlog()
     assert str(message) == "42"
 
@@ -208,7 +217,7 @@ def test_a_busy_server_is_given_ten_seconds_and_never_failed_over(both: Stage) -
         began = time.monotonic()
         receipt = sender.send_messages(ServiceBusMessage("2"))
         assert 10 <= time.monotonic() - began < 20
-        assert (receipt.side, receipt.attempts) == (Side.PRIMARY, 2)
+        assert (receipt.side, receipt.attempts) == (NamespaceSide.PRIMARY, 2)
         assert heard.names() == ["busy"]
     assert both.primary.texts(both.orders) == ["1", "2"]
 
@@ -244,9 +253,9 @@ def test_busy_is_raised_when_the_attempts_are_used_up(both: Stage) -> None:
 def test_an_application_can_have_its_own_verdicts(both: Stage) -> None:
     heard: list[Failure] = []
 
-    def judge(failure: Failure) -> Verdict | None:
+    def judge(failure: Failure) -> ErrorClass | None:
         heard.append(failure)
-        return Verdict.RAISE if failure.kind is FailureKind.INTERNAL else None
+        return ErrorClass.RAISE if failure.kind is FailureKind.INTERNAL else None
 
     with both.bus(classifier=judge) as bus:
         sender = bus.get_queue_sender(both.orders)
@@ -256,7 +265,7 @@ def test_an_application_can_have_its_own_verdicts(both: Stage) -> None:
             sender.send_messages(ServiceBusMessage("raised"))
         both.primary.clear(fault)
         both.primary.break_("refuse", both.orders, condition="com.microsoft:entity-disabled", on="sends")
-        assert sender.send_messages(ServiceBusMessage("saved")).side is Side.BACKLOG
+        assert sender.send_messages(ServiceBusMessage("saved")).side is NamespaceSide.BACKLOG
     assert [failure.kind for failure in heard] == [FailureKind.INTERNAL, FailureKind.DISABLED]
     assert heard[0].condition == "amqp:internal-error"
 
@@ -269,9 +278,9 @@ def test_by_the_documents_rule_time_outs_count_and_lost_connections_do_not(both:
         with pytest.raises(ServiceBusError):
             sender.send_messages(ServiceBusMessage("raised"))
         both.primary.clear(fault)
-        assert sender.send_messages(ServiceBusMessage("2")).side is Side.PRIMARY
+        assert sender.send_messages(ServiceBusMessage("2")).side is NamespaceSide.PRIMARY
         both.primary.break_("unreachable", how="silent")
-        assert sender.send_messages(ServiceBusMessage("saved")).side is Side.BACKLOG
+        assert sender.send_messages(ServiceBusMessage("saved")).side is NamespaceSide.BACKLOG
 
 
 def test_sends_that_waited_while_others_failed_over_follow_them_whatever_the_verdicts(both: Stage) -> None:
@@ -283,7 +292,7 @@ def test_sends_that_waited_while_others_failed_over_follow_them_whatever_the_ver
             began = time.monotonic()
             wait_until(lambda: time.monotonic() - began > 0.7)  # the first one is in the middle of its attempt
             rest = [pool.submit(sender.send_messages, ServiceBusMessage(text)) for text in "23"]
-            assert [one.result(60).side for one in (first, *rest)] == [Side.BACKLOG] * 3
+            assert [one.result(60).side for one in (first, *rest)] == [NamespaceSide.BACKLOG] * 3
 
 
 def test_the_sender_has_the_sdks_own_attributes(stage: Stage) -> None:

@@ -17,8 +17,8 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusError
 from power_cut import PowerCutDisk
 
-from twinbus.namespace.server import NamespaceServer
-from twinbus.namespace.store.sqlite import SqliteStore
+from twinbus.broker.server import NamespaceServer
+from twinbus.broker.store.sqlite import SqliteStore
 from twinbus.options import NamespaceOptions
 
 SENDERS = 4

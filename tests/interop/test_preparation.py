@@ -12,8 +12,9 @@ import pytest
 from azure.servicebus.management import EntityStatus
 
 from twinbus.client.namespace import Namespace
-from twinbus.client.preparation import CreateQueue, ListQueues, Preparation
-from twinbus.client.secretary import Secretary, plan_for
+from twinbus.client.setup.administration import plan_for
+from twinbus.client.setup.preparation import CreateBacklogQueue, ListBacklogQueues, Preparation
+from twinbus.client.sync.provisioner import BacklogProvisioner
 from twinbus.errors import PairingError
 from twinbus.pairing.failure import FailureKind
 from twinbus.testing import LocalNamespace
@@ -45,8 +46,10 @@ def reach(namespace: LocalNamespace, rule: str | None = None) -> Namespace:
 
 def pair(primary: Namespace, secondary: Namespace, attempt_s: float = ATTEMPT_S, **wishes: Any) -> Preparation:
     plan = plan_for(primary, secondary, **{"queue_count": 3, **wishes})
-    with Secretary(primary, secondary, attempt_s=attempt_s, admin_s=attempt_s, pause=lambda _: None) as secretary:
-        return secretary.prepare(plan)
+    with BacklogProvisioner(
+        primary, secondary, attempt_s=attempt_s, admin_s=attempt_s, pause=lambda _: None
+    ) as provisioner:
+        return provisioner.prepare(plan)
 
 
 def refusal(primary: Namespace, secondary: Namespace, **wishes: Any) -> str:
@@ -110,11 +113,14 @@ def test_many_who_pair_at_once_all_get_the_same_queues(primary: LocalNamespace, 
 
 
 def test_a_queue_that_somebody_else_made_meanwhile_is_fine(primary: LocalNamespace, secondary: LocalNamespace) -> None:
-    with Secretary(reach(primary), reach(secondary)) as one, Secretary(reach(primary), reach(secondary)) as other:
-        assert one.perform(ListQueues((QUEUES[0],))) == other.perform(ListQueues((QUEUES[0],))) == {}
-        assert one.perform(CreateQueue(QUEUES[0])) is None
-        assert other.perform(CreateQueue(QUEUES[0])) is None
-        assert other.perform(ListQueues((QUEUES[0],))).keys() == {QUEUES[0]}
+    with (
+        BacklogProvisioner(reach(primary), reach(secondary)) as one,
+        BacklogProvisioner(reach(primary), reach(secondary)) as other,
+    ):
+        assert one.perform(ListBacklogQueues((QUEUES[0],))) == other.perform(ListBacklogQueues((QUEUES[0],))) == {}
+        assert one.perform(CreateBacklogQueue(QUEUES[0])) is None
+        assert other.perform(CreateBacklogQueue(QUEUES[0])) is None
+        assert other.perform(ListBacklogQueues((QUEUES[0],))).keys() == {QUEUES[0]}
 
 
 def test_the_name_of_the_primary_can_be_given(primary: LocalNamespace, secondary: LocalNamespace) -> None:
@@ -231,15 +237,15 @@ def test_a_queue_that_is_disabled_is_there_but_lost(primary: LocalNamespace, sec
 def test_a_recheck_tells_what_has_changed_and_comes_back(primary: LocalNamespace, secondary: LocalNamespace) -> None:
     here, there = reach(primary), reach(secondary)
     plan = plan_for(here, there, queue_count=3)
-    with Secretary(here, there, attempt_s=4.0, pause=lambda _: None) as secretary:
-        before = secretary.prepare(plan)
+    with BacklogProvisioner(here, there, attempt_s=4.0, pause=lambda _: None) as provisioner:
+        before = provisioner.prepare(plan)
         secondary.faults.add("no-send", entities=[QUEUES[0]])
-        worse = secretary.recheck(plan, before)
+        worse = provisioner.recheck(plan, before)
         assert (worse.queues, set(worse.lost)) == ((1, 2), {0})
         secondary.faults.add("unreachable", how="silent")
-        assert secretary.recheck(plan, worse).queues == ()
+        assert provisioner.recheck(plan, worse).queues == ()
         secondary.faults.clear()
-        assert secretary.recheck(plan, before).queues == (0, 1, 2)
+        assert provisioner.recheck(plan, before).queues == (0, 1, 2)
 
 
 # --- the rest ---

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from twinbus.client.aio_links import all_closed
-from twinbus.client.aio_secretary import AioSecretary
+from twinbus.client.aio.links import all_closed
+from twinbus.client.aio.provisioner import BacklogProvisioner
 from twinbus.client.namespace import Namespace
-from twinbus.client.preparation import CreateQueue, Preparation
-from twinbus.client.secretary import plan_for
+from twinbus.client.setup.administration import plan_for
+from twinbus.client.setup.preparation import CreateBacklogQueue, Preparation
 from twinbus.errors import PairingError
 from twinbus.pairing.failure import FailureKind
 from twinbus.testing import LocalNamespace, NamespacePair
@@ -43,9 +43,11 @@ def reach(namespace: LocalNamespace, rule: str | None = None) -> Namespace:
 
 async def pair(primary: Namespace, secondary: Namespace, attempt_s: float = ATTEMPT_S, **wishes: Any) -> Preparation:
     plan = plan_for(primary, secondary, **{"queue_count": 3, **wishes})
-    async with AioSecretary(primary, secondary, attempt_s=attempt_s, admin_s=attempt_s, pause=no_pause) as secretary:
+    async with BacklogProvisioner(
+        primary, secondary, attempt_s=attempt_s, admin_s=attempt_s, pause=no_pause
+    ) as provisioner:
         try:
-            return await secretary.prepare(plan)
+            return await provisioner.prepare(plan)
         finally:
             await all_closed()
 
@@ -82,9 +84,9 @@ async def test_many_who_pair_at_once_all_get_the_same_queues(spaces: NamespacePa
 
 
 async def test_a_queue_that_somebody_else_made_meanwhile_is_fine(spaces: NamespacePair) -> None:
-    async with AioSecretary(reach(spaces.primary), reach(spaces.secondary)) as secretary:
-        assert await secretary.perform(CreateQueue(QUEUES[0])) is None
-        assert await secretary.perform(CreateQueue(QUEUES[0])) is None
+    async with BacklogProvisioner(reach(spaces.primary), reach(spaces.secondary)) as provisioner:
+        assert await provisioner.perform(CreateBacklogQueue(QUEUES[0])) is None
+        assert await provisioner.perform(CreateBacklogQueue(QUEUES[0])) is None
 
 
 async def test_a_key_without_manage_is_told_what_to_do_and_does_for_queues_that_exist(spaces: NamespacePair) -> None:
@@ -120,10 +122,10 @@ async def test_the_primary_may_be_down(spaces: NamespacePair, how: str) -> None:
 async def test_a_recheck_tells_what_has_changed(spaces: NamespacePair) -> None:
     here, there = reach(spaces.primary), reach(spaces.secondary)
     plan = plan_for(here, there, queue_count=3)
-    async with AioSecretary(here, there, attempt_s=ATTEMPT_S, pause=no_pause) as secretary:
-        before = await secretary.prepare(plan)
+    async with BacklogProvisioner(here, there, attempt_s=ATTEMPT_S, pause=no_pause) as provisioner:
+        before = await provisioner.prepare(plan)
         spaces.secondary.faults.add("refuse", condition="com.microsoft:entity-disabled", entities=[QUEUES[0]])
-        after = await secretary.recheck(plan, before)
+        after = await provisioner.recheck(plan, before)
         await all_closed()
     assert (after.queues, after.lost[0].kind) == ((1, 2), FailureKind.DISABLED)
 

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import pytest
 from engine_client import EngineClient
 
-from twinbus.amqp.link import SendingLink
-from twinbus.amqp.performatives import Error
+from twinbus.amqp.outcomes import Error
+from twinbus.amqp.sending_link import SendingLink
 from twinbus.amqp.types import Int, Long
 from twinbus.ledger import Kind, LedgerReader
 from twinbus.testing import LocalNamespace

@@ -12,8 +12,9 @@ from token_makers import js_token
 
 from twinbus.amqp import sections
 from twinbus.amqp.events import Detached
-from twinbus.amqp.link import ReceivingLink, SendingLink
-from twinbus.amqp.performatives import ACCEPTED, Error
+from twinbus.amqp.outcomes import ACCEPTED, Error
+from twinbus.amqp.receiving_link import ReceivingLink
+from twinbus.amqp.sending_link import SendingLink
 from twinbus.testing import LocalNamespace
 
 MESSAGE = sections.encode_message(data=b"42")

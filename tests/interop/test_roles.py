@@ -13,7 +13,7 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from roles import BACKLOG, MANAGER, MONITOR, QUEUE_COUNT, SENDER, SYPHON, Estate, emitted_rules, estate
 
-from twinbus import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, Side
+from twinbus import NamespaceSide, PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions
 from twinbus.cli.main import run
 from twinbus.errors import PairingError
 from twinbus.pairing.backlog_queues import backlog_path
@@ -50,7 +50,9 @@ def send_to_backlog(world: Estate, texts: list[str], time_to_live: timedelta | N
         sender = bus.get_queue_sender("orders")
         bus.force_failover("orders", stay=True)
         for text in texts:
-            assert sender.send_messages(ServiceBusMessage(text, time_to_live=time_to_live)).side is Side.BACKLOG
+            assert (
+                sender.send_messages(ServiceBusMessage(text, time_to_live=time_to_live)).side is NamespaceSide.BACKLOG
+            )
 
 
 def at_home(world: Estate, number: int) -> list[str]:

@@ -20,8 +20,8 @@ from azure.servicebus.management import AccessRights, ServiceBusAdministrationCl
 from azure.servicebus.management import AuthorizationRule as AdministeredRule
 from token_makers import python_token, secret_signer, web_token
 
-from twinbus.namespace.entities.settings import AuthorizationRule
-from twinbus.namespace.rights.jwt import SERVICE_AUDIENCE, JwtIssuer
+from twinbus.broker.auth.jwt import SERVICE_AUDIENCE, JwtIssuer
+from twinbus.broker.entities.settings import AuthorizationRule
 from twinbus.testing import LocalNamespace
 
 WAIT_S = 10

@@ -82,7 +82,10 @@ def test_a_namespace_of_the_file_that_is_not_served_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("{", "is no JSON"), ('{"UserConfig": {"Namespaces": [{"Name": "a", "Queues": [{}]}]}}', "each queue needs Name")],
+    [
+        ("{", "is not JSON"),
+        ('{"UserConfig": {"Namespaces": [{"Name": "a", "Queues": [{}]}]}}', "each queue needs Name"),
+    ],
 )
 def test_a_file_that_is_wrong_is_refused_before_anything_starts(
     text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

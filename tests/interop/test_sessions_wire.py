@@ -10,9 +10,11 @@ import pytest
 from engine_client import EngineClient
 
 from twinbus.amqp import sections
-from twinbus.amqp.link import ReceivingLink, SendingLink
-from twinbus.amqp.performatives import Error, Source
+from twinbus.amqp.outcomes import Error
+from twinbus.amqp.performatives import Source
+from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.amqp.sections import PropertyField
+from twinbus.amqp.sending_link import SendingLink
 from twinbus.amqp.types import Int, Symbol, Timestamp, UInt
 from twinbus.connection_string import ROOT_KEY_NAME
 from twinbus.testing import LocalNamespace

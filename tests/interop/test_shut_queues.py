@@ -17,8 +17,8 @@ from twinbus.cli.main import run
 from twinbus.client.namespace import Namespace
 from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.syphon import Alert, Syphon, SyphonOptions
-from twinbus.syphon.backlog_look import BacklogLook
-from twinbus.syphon.queue_search import BacklogQueues, QueueSearch
+from twinbus.syphon.depth_watch import BacklogSnapshot
+from twinbus.syphon.queue_discovery import DiscoveredQueues, QueueDiscovery
 from twinbus.testing import LocalNamespace, NamespacePair
 
 PATHS = [backlog_path("contoso", index) for index in range(3)]
@@ -181,11 +181,11 @@ async def test_a_queue_that_is_enabled_again_is_emptied_and_then_it_is_empty(spa
     options = replace(OPTIONS, until_empty=False)
     async with Syphon(*dials(spaces), "contoso", 1, options, on_alert=alerts.append) as moving:
         await until(lambda: moving.queues.shut == [PATHS[0]])
-        seen = moving.look()
+        seen = moving.current_progress()
         assert (seen.left, len(seen.troubles)) == (None, 1)
         await asyncio.to_thread(change, spaces, PATHS[0], status="Active")
-        await until(lambda: moving.look().moved == 5)
-        assert (moving.queues.shut, moving.look().troubles) == ([], ())
+        await until(lambda: moving.current_progress().moved == 5)
+        assert (moving.queues.shut, moving.current_progress().troubles) == ([], ())
     assert [(alert.name, alert.subject) for alert in alerts] == [("queue_down", PATHS[0]), ("queue_up", PATHS[0])]
 
 
@@ -200,7 +200,7 @@ async def test_a_queue_that_is_disabled_in_the_middle_ends_it_with_a_doubt(space
         await asyncio.to_thread(spaces.primary.faults.clear, fault)
         async with asyncio.timeout(WAIT_S):
             await moving.finished()
-        assert moving.look().moved == 5
+        assert moving.current_progress().moved == 5
         assert "backlog queue 1 cannot be emptied: disabled: " in (moving.queues.doubt or "")
 
 
@@ -208,13 +208,13 @@ async def test_what_the_syphon_sees_is_never_empty_while_a_queue_is_shut(spaces:
     await asyncio.to_thread(make, spaces, PATHS[1], forward_to="elsewhere")
     async with Syphon(*dials(spaces), "contoso", 2, replace(OPTIONS, until_empty=False)) as moving:
         await until(lambda: moving.queues.shut == [PATHS[1]] and moving.pump.queues[0].is_attached)
-        moving.watch.latest = BacklogLook(0.0, 0, 0, 0, None)  # a look from before anybody knew
+        moving.watch.latest = BacklogSnapshot(0.0, 0, 0, 0, None)  # a look from before anybody knew
         for _ in range(2):
-            seen = moving.look().backlog
+            seen = moving.current_progress().backlog
             assert seen is not None
             assert (seen.waiting_messages, seen.waiting_at_least, seen.unread_queues) == (None, 0, 1)
             assert not seen.is_empty
-            await moving.watch.look()
+            await moving.watch.refresh()
 
 
 @pytest.mark.parametrize("has_search", [True, False])
@@ -226,11 +226,11 @@ async def test_a_queue_that_is_deleted_while_it_runs_is_not_waited_for(spaces: N
     async with Syphon(*dials(spaces), "contoso", 2, OPTIONS, queues=queues) as moving:
         await until(lambda: all(queue.is_attached for queue in moving.pump.queues))
         await asyncio.to_thread(admin(spaces).delete_queue, PATHS[1])
-        await until(lambda: len(moving.look().troubles) == 1)
+        await until(lambda: len(moving.current_progress().troubles) == 1)
         await asyncio.to_thread(spaces.primary.faults.clear, fault)
         async with asyncio.timeout(WAIT_S):
             await moving.finished()
-        assert (moving.look().moved, moving.queues.doubt) == (5, None)
+        assert (moving.current_progress().moved, moving.queues.doubt) == (5, None)
 
 
 async def test_where_there_is_no_backlog_queue_at_all_nobody_says_empty(spaces: NamespacePair) -> None:
@@ -240,21 +240,21 @@ async def test_where_there_is_no_backlog_queue_at_all_nobody_says_empty(spaces: 
         assert "fabrikam has no backlog queue there" in (moving.queues.doubt or "")
 
 
-class Elsewhere(QueueSearch):
+class Elsewhere(QueueDiscovery):
     """Another look, of somebody else, finds a queue while the last one is made."""
 
     moving: Syphon
     spaces: NamespacePair
     looks = 0
 
-    async def look(self) -> BacklogQueues:
+    async def search(self) -> DiscoveredQueues:
         self.looks += 1
         if self.looks == 2:
             await asyncio.to_thread(self.spaces.secondary.create_queue, PATHS[2])
             text = self.spaces.secondary.connection_string
             await asyncio.to_thread(fill, text, PATHS[2], letters_for("orders", 7))
-            self.moving.queues._take_up(await super().look())
-        return await super().look()
+            self.moving.queues._add(await super().search())
+        return await super().search()
 
 
 async def test_a_queue_that_another_look_finds_meanwhile_is_emptied_before_anybody_says_empty(
@@ -263,11 +263,11 @@ async def test_a_queue_that_another_look_finds_meanwhile_is_emptied_before_anybo
     here, there = dials(spaces)
     search = Elsewhere(there, "contoso", 1, attempt_s=WAIT_S)
     search.spaces = spaces
-    moving = search.moving = Syphon(here, there, "contoso", 1, OPTIONS, queues=[0], search=search)
+    moving = search.moving = Syphon(here, there, "contoso", 1, OPTIONS, queues=[0], discovery=search)
     async with moving:
         async with asyncio.timeout(WAIT_S):
             await moving.finished()
-        assert (search.looks >= 3, moving.look().moved) == (True, 7)
+        assert (search.looks >= 3, moving.current_progress().moved) == (True, 7)
 
 
 async def test_a_queue_of_which_nobody_could_say_whether_it_is_there_is_looked_for_again_soon(
@@ -279,9 +279,9 @@ async def test_a_queue_of_which_nobody_could_say_whether_it_is_there_is_looked_f
     options = replace(OPTIONS, until_empty=False)
     assert options.look_again_s > 2 * WAIT_S, "else the next look would find it anyway"
     async with Syphon(*dials(spaces, "syphon"), "contoso", 1, options) as moving:
-        await until(lambda: len(moving.look().troubles) == 1)
+        await until(lambda: len(moving.current_progress().troubles) == 1)
         await asyncio.to_thread(spaces.secondary.faults.clear, fault)
-        await until(lambda: moving.look().moved == 5)
+        await until(lambda: moving.current_progress().moved == 5)
 
 
 async def test_that_nobody_can_say_whether_there_are_further_queues_is_an_alert_while_it_waits(
@@ -291,8 +291,8 @@ async def test_that_nobody_can_say_whether_there_are_further_queues_is_an_alert_
     await asyncio.to_thread(make, spaces, PATHS[2])
     fault = await asyncio.to_thread(spaces.secondary.faults.add, "no-receive", entities=[PATHS[2]])
     async with Syphon(*dials(spaces, "syphon"), "contoso", 1, OPTIONS, on_alert=alerts.append) as moving:
-        await until(lambda: len(moving.look().troubles) == 1)
-        assert "whether messages lie in backlog queue 2 cannot be told" in moving.look().troubles[0]
+        await until(lambda: len(moving.current_progress().troubles) == 1)
+        assert "unknown whether messages are in backlog queue 2" in moving.current_progress().troubles[0]
         await asyncio.to_thread(spaces.secondary.faults.clear, fault)
         async with asyncio.timeout(WAIT_S):
             await moving.finished()
@@ -311,16 +311,16 @@ async def test_a_credential_that_gets_no_token_for_a_while_is_waited_for(spaces:
             raise OSError("the issuer is away")
         return there.get_token(audience)
 
-    assert (await QueueSearch(replace(there, get_token=get_token), "contoso", 1).look()).doubt is None
-    search = QueueSearch(replace(there, get_token=get_token), "contoso", 1, attempt_s=WAIT_S)
+    assert (await QueueDiscovery(replace(there, get_token=get_token), "contoso", 1).search()).doubt is None
+    search = QueueDiscovery(replace(there, get_token=get_token), "contoso", 1, attempt_s=WAIT_S)
     issuer_is_away = True
-    async with Syphon(here, there, "contoso", 1, OPTIONS, queues=[0], search=search) as moving:
-        await until(lambda: len(moving.look().troubles) == 1)
-        assert "no token: OSError" in moving.look().troubles[0]
+    async with Syphon(here, there, "contoso", 1, OPTIONS, queues=[0], discovery=search) as moving:
+        await until(lambda: len(moving.current_progress().troubles) == 1)
+        assert "no token: OSError" in moving.current_progress().troubles[0]
         issuer_is_away = False
         async with asyncio.timeout(WAIT_S):
             await moving.finished()
-        assert (moving.queues.doubt, moving.look().troubles) == (None, ())
+        assert (moving.queues.doubt, moving.current_progress().troubles) == (None, ())
 
 
 async def test_looks_are_made_one_after_the_other(spaces: NamespacePair) -> None:
@@ -337,6 +337,6 @@ async def test_looks_are_made_one_after_the_other(spaces: NamespacePair) -> None
         return [[PATHS[0]]]
 
     _, there = dials(spaces)
-    search = QueueSearch(replace(there, list_queues=list_queues), "contoso", 1, attempt_s=WAIT_S)
-    await asyncio.gather(*[search.look() for _ in range(3)])
+    search = QueueDiscovery(replace(there, list_queues=list_queues), "contoso", 1, attempt_s=WAIT_S)
+    await asyncio.gather(*[search.search() for _ in range(3)])
     assert at_once == [1, 1, 1]

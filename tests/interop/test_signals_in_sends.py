@@ -12,7 +12,7 @@ from azure.servicebus import ServiceBusMessage
 
 import twinbus.aio
 from twinbus import PairedServiceBusClient
-from twinbus.client.status import EntityStatus
+from twinbus.client.reporting.status import EntityStatus
 from twinbus.pairing.receipt import receipt_of
 from twinbus.testing import LocalNamespace
 

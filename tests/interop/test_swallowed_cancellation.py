@@ -14,7 +14,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusConnectionError
 
 from twinbus.aio import PairedServiceBusClient, PairedServiceBusSender
-from twinbus.client.aio_links import AioSenderLink, all_closed
+from twinbus.client.aio.links import SenderLink, all_closed
 from twinbus.client.namespace import Namespace
 from twinbus.pairing.receipt import receipt_of
 from twinbus.testing import LocalNamespace
@@ -68,7 +68,7 @@ async def bus(primary: LocalNamespace, secondary: LocalNamespace) -> AsyncIterat
         yield paired
 
 
-def swallow(link: AioSenderLink, end: str) -> Swallowing:
+def swallow(link: SenderLink, end: str) -> Swallowing:
     call: Any = Swallowing(end)
     link.sender.send_messages = call  # type: ignore[method-assign]
     link.sender.schedule_messages = call  # type: ignore[method-assign]
@@ -108,7 +108,7 @@ async def test_a_send_is_cancelled_and_in_doubt_though_the_sdk_swallowed_it(
 @pytest.mark.parametrize("end", ENDS)
 async def test_a_call_on_a_link_is_cancelled_though_the_sdk_swallowed_it(primary: LocalNamespace, end: str) -> None:
     client = Namespace.from_connection_string(primary.connection_string).aio_client()
-    link = await AioSenderLink.open(client, "orders", deadline_s=WAIT_S)
+    link = await SenderLink.open(client, "orders", deadline_s=WAIT_S)
     await cancelled(link.send(ServiceBusMessage("1"), WAIT_S), swallow(link, end))
     assert not link.is_usable
     link.discard()
@@ -130,7 +130,7 @@ class GoingOn:
         return await calling
 
 
-def go_on(link: AioSenderLink) -> GoingOn:
+def go_on(link: SenderLink) -> GoingOn:
     call: Any = GoingOn(link.sender.send_messages)
     link.sender.send_messages = call  # type: ignore[method-assign]
     return call  # type: ignore[no-any-return]
@@ -138,7 +138,7 @@ def go_on(link: AioSenderLink) -> GoingOn:
 
 async def test_a_call_that_goes_on_after_its_cancellation_is_ended_soon(primary: LocalNamespace) -> None:
     client = Namespace.from_connection_string(primary.connection_string).aio_client()
-    link = await AioSenderLink.open(client, "orders", deadline_s=WAIT_S)
+    link = await SenderLink.open(client, "orders", deadline_s=WAIT_S)
     primary.faults.add("unanswered", entities=["orders"])
     try:
         began = time.monotonic()

@@ -16,7 +16,7 @@ from twinbus.amqp import sections
 from twinbus.amqp.sections import Header, PropertyField
 from twinbus.ledger import Kind, Ledger, LedgerReader
 from twinbus.syphon import Alert, Syphon, SyphonOptions, syphon
-from twinbus.syphon.survey import survey
+from twinbus.syphon.dry_run import run_dry
 from twinbus.testing import NamespacePair
 
 
@@ -58,7 +58,7 @@ async def test_a_destination_that_is_down_holds_nobody_up_and_nothing_locked(pai
     await fill(pair.secondary, 0, [letter("orders" if n % 2 else "invoices", f"m{n}") for n in range(100)])
     alerts: list[Alert] = []
     async with running(pair, alerts, backoff_s=(20.0, 20.0)) as pump:
-        await until(lambda: pump.look().moved == 50 and pump.look().released == 50)
+        await until(lambda: pump.current_progress().moved == 50 and pump.current_progress().released == 50)
         assert [(alert.name, alert.subject) for alert in alerts] == [("destination_down", "orders")]
         assert "amqp:internal-error" in alerts[0].text or "internal" in alerts[0].text
         waiting = await messages_at(pair.secondary, backlog(0), 50)
@@ -70,9 +70,9 @@ async def test_what_was_passed_over_comes_home_when_its_destination_is_back(pair
     fault = pair.primary.faults.add("refuse", entities=["orders"], condition="com.microsoft:entity-disabled")
     await fill(pair.secondary, 0, [letter("orders", f"m{n}") for n in range(100)])
     async with running(pair) as pump:
-        await until(lambda: pump.look().released >= 100)
+        await until(lambda: pump.current_progress().released >= 100)
         pair.primary.faults.clear(fault)
-        await until(lambda: pump.look().moved == 100)
+        await until(lambda: pump.current_progress().moved == 100)
     assert ids_of(await messages_at(pair.primary, "orders", 100)) == sorted(f"m{n}" for n in range(100))
 
 
@@ -82,7 +82,7 @@ async def test_why_a_destination_is_passed_over_is_in_the_ledger(pair: Namespace
     ends, options = (dial(pair.primary), dial(pair.secondary)), SyphonOptions(**QUICK)
     with Ledger.at(tmp_path / "ledger") as ledger:
         async with Syphon(*ends, "contoso", 2, options, ledger=ledger) as pump:
-            await until(lambda: pump.look().released >= 2)
+            await until(lambda: pump.current_progress().released >= 2)
     records = list(LedgerReader(ledger.directory).records())
     told = {(record.kind, record.entity, record.condition) for record in records}
     assert (Kind.DESTINATION_SKIPPED, "nowhere", "amqp:not-found") in told
@@ -94,10 +94,10 @@ async def test_why_a_destination_is_passed_over_is_in_the_ledger(pair: Namespace
 async def test_a_queue_that_is_created_later_gets_its_messages(pair: NamespacePair) -> None:
     await fill(pair.secondary, 1, [letter("late", "m1"), letter("orders", "m2")])
     async with running(pair) as pump:
-        await until(lambda: pump.look().moved == 1 and pump.look().released >= 1)
-        assert "not found" in str(pump.look().destinations)
+        await until(lambda: pump.current_progress().moved == 1 and pump.current_progress().released >= 1)
+        assert "not found" in str(pump.current_progress().destinations)
         pair.primary.create_queue("late")
-        await until(lambda: pump.look().moved == 2)
+        await until(lambda: pump.current_progress().moved == 2)
     assert ids_of(await messages_at(pair.primary, "late", 1)) == ["m1"]
 
 
@@ -107,9 +107,9 @@ async def test_a_primary_that_cannot_be_reached_is_waited_for(pair: NamespacePai
     pair.primary.faults.add("unreachable", how=how)
     alerts: list[Alert] = []
     async with running(pair, alerts) as pump:
-        await until(lambda: pump.look().released >= 50)
+        await until(lambda: pump.current_progress().released >= 50)
         pair.primary.faults.clear()
-        await until(lambda: pump.look().moved == 50)
+        await until(lambda: pump.current_progress().moved == 50)
     assert [alert.name for alert in alerts] == ["destination_down", "destination_up"]
 
 
@@ -117,17 +117,17 @@ async def test_a_silent_primary_is_given_up_in_time(pair: NamespacePair) -> None
     await fill(pair.secondary, 0, [letter("orders", "m1")])
     pair.primary.faults.add("unreachable", how="silent")
     async with running(pair, attempt_s=0.5) as pump:
-        await until(lambda: pump.look().released >= 1)
+        await until(lambda: pump.current_progress().released >= 1)
         pair.primary.faults.clear()
-        await until(lambda: pump.look().moved == 1)
+        await until(lambda: pump.current_progress().moved == 1)
 
 
 async def test_a_batch_that_is_stored_but_not_answered_comes_again_with_the_same_ids(pair: NamespacePair) -> None:
     pair.primary.faults.add("unanswered", entities=["orders"], count=1)
     await fill(pair.secondary, 0, [letter("orders", f"m{n}") for n in range(10)])
     async with running(pair, attempt_s=4.0) as pump:
-        await until(lambda: pump.look().moved == 10)
-        assert pump.look().in_doubt == 10
+        await until(lambda: pump.current_progress().moved == 10)
+        assert pump.current_progress().in_doubt == 10
     found = ids_of(await messages_at(pair.primary, "orders", 20))
     assert found == sorted(f"m{n}" for n in range(10) for _ in range(2))
 
@@ -137,9 +137,9 @@ async def test_a_throttled_destination_is_left_alone_for_a_while(pair: Namespace
     await fill(pair.secondary, 0, [letter("orders", f"m{n}") for n in range(10)])
     began = time.monotonic()
     async with running(pair, busy_s=2.0) as pump:
-        await until(lambda: pump.look().released == 10)
-        assert pump.look().moved == 0
-        await until(lambda: pump.look().moved == 10)
+        await until(lambda: pump.current_progress().released == 10)
+        assert pump.current_progress().moved == 0
+        await until(lambda: pump.current_progress().moved == 10)
     assert time.monotonic() - began >= 2.0
 
 
@@ -162,10 +162,10 @@ async def test_two_syphons_share_one_backlog(pair: NamespacePair) -> None:
     async with running(pair, prefetch=100) as one, asyncio.timeout(WAIT_S):
         filled = 0
         async with other:
-            while not (one.look().moved and other.look().moved):
+            while not (one.current_progress().moved and other.current_progress().moved):
                 await fill(pair.secondary, 0, [letter("orders", f"m{n}") for n in range(filled, filled + 500)])
                 filled += 500
-            await until(lambda: one.look().moved + other.look().moved == filled)
+            await until(lambda: one.current_progress().moved + other.current_progress().moved == filled)
     found = await messages_at(pair.primary, "orders", filled)
     assert ids_of(found) == sorted(f"m{n}" for n in range(filled))
 
@@ -174,11 +174,17 @@ async def test_a_secondary_that_restarts_is_taken_up_again(pair: NamespacePair) 
     await fill(pair.secondary, 0, [letter("orders", f"m{n}") for n in range(400)])
     alerts: list[Alert] = []
     async with running(pair, alerts, rate=80.0) as pump:
-        await until(lambda: pump.look().moved > 5)
+        await until(lambda: pump.current_progress().moved > 5)
         await asyncio.to_thread(pair.secondary.restart)
-        assert pump.look().moved < 400
-        await until(lambda: pump.look().held == 0 and not pump.look().troubles and pump.pump.tally.stored >= 400)
-    found = set(ids_of(await messages_at(pair.primary, "orders", pump.pump.tally.stored)))
+        assert pump.current_progress().moved < 400
+        await until(
+            lambda: (
+                pump.current_progress().held == 0
+                and not pump.current_progress().troubles
+                and pump.pump.counts.stored >= 400
+            )
+        )
+    found = set(ids_of(await messages_at(pair.primary, "orders", pump.pump.counts.stored)))
     assert found == {f"m{n}" for n in range(400)}
     assert {"queue_down", "queue_up"} <= {alert.name for alert in alerts}
 
@@ -186,12 +192,12 @@ async def test_a_secondary_that_restarts_is_taken_up_again(pair: NamespacePair) 
 async def test_a_primary_that_restarts_in_the_middle_loses_nothing(pair: NamespacePair) -> None:
     await fill(pair.secondary, 0, [letter("orders", f"m{n}") for n in range(500)])
     async with running(pair, rate=1_000.0) as pump:
-        await until(lambda: pump.look().moved > 50)
+        await until(lambda: pump.current_progress().moved > 50)
         await asyncio.to_thread(pair.primary.restart)
-        await until(lambda: pump.look().moved == 500)
-    found = ids_of(await messages_at(pair.primary, "orders", 500 + pump.look().in_doubt))
+        await until(lambda: pump.current_progress().moved == 500)
+    found = ids_of(await messages_at(pair.primary, "orders", 500 + pump.current_progress().in_doubt))
     assert set(found) == {f"m{n}" for n in range(500)}
-    assert len(found) - 500 <= pump.look().in_doubt
+    assert len(found) - 500 <= pump.current_progress().in_doubt
 
 
 @pytest.mark.long
@@ -203,9 +209,9 @@ async def test_locks_are_renewed_while_a_destination_is_slow(namespace_pair: Nam
     await fill(secondary, 0, [letter("orders", f"m{n}") for n in range(700)])
     primary.faults.add("slow", entities=["orders"], delay=timedelta(seconds=8))
     async with running(namespace_pair, lock_s=7.0, attempt_s=30.0) as pump:
-        await until(lambda: pump.look().moved == 700)
-        assert pump.look().repeated == 0
-        assert pump.pump.tally.locks_renewed >= 700
+        await until(lambda: pump.current_progress().moved == 700)
+        assert pump.current_progress().repeated == 0
+        assert pump.pump.counts.locks_renewed >= 700
     primary.faults.clear()
     assert len(await messages_at(primary, "orders", 700)) == 700
 
@@ -213,16 +219,16 @@ async def test_locks_are_renewed_while_a_destination_is_slow(namespace_pair: Nam
 async def test_pause_and_resume(pair: NamespacePair) -> None:
     await fill(pair.secondary, 0, [letter("orders", f"m{n}") for n in range(300)])
     async with running(pair, canary=100) as pump:
-        await until(lambda: pump.look().state == "paused after the canary")
-        await until(lambda: pump.look().held == 0)
-        assert pump.look().moved == 100
+        await until(lambda: pump.current_progress().state == "paused after the canary")
+        await until(lambda: pump.current_progress().held == 0)
+        assert pump.current_progress().moved == 100
         pump.resume()
-        await until(lambda: pump.look().moved == 300)
+        await until(lambda: pump.current_progress().moved == 300)
         pump.pause()
-        assert pump.look().state == "paused"
+        assert pump.current_progress().state == "paused"
         await fill(pair.secondary, 1, [letter("orders", "later")])
         pump.resume()
-        await until(lambda: pump.look().moved == 301)
+        await until(lambda: pump.current_progress().moved == 301)
 
 
 async def test_a_survey_tells_what_would_move_where_and_takes_nothing(pair: NamespacePair) -> None:
@@ -231,7 +237,7 @@ async def test_a_survey_tells_what_would_move_where_and_takes_nothing(pair: Name
     await fill(pair.secondary, 1, [letter("invoices", "i"), letter("orders", "old", header=Header(ttl_ms=1)), stranger])
     options = SyphonOptions(entities=frozenset({"orders"}))
     for _ in range(2):
-        found = await survey(dial(pair.secondary), "contoso", 2, options)
+        found = await run_dry(dial(pair.secondary), "contoso", 2, options)
         assert {path: share.messages for path, share in found.destinations.items()} == {"orders": 300}
         assert found.destinations["orders"].size > 30_000
         assert (found.unwanted.messages, found.malformed.messages, found.expired.messages) == (1, 1, 1)
@@ -241,11 +247,13 @@ async def test_about_how_many_are_left_is_counted_with_few_peeks(pair: Namespace
     await fill(pair.secondary, 0, [letter("orders", f"m{n}") for n in range(700)])
     await fill(pair.secondary, 1, [letter("orders", f"n{n}") for n in range(3)])
     async with running(pair, canary=1) as pump:
-        await until(lambda: pump.look().state == "paused after the canary" and pump.look().held == 0)
+        await until(
+            lambda: pump.current_progress().state == "paused after the canary" and pump.current_progress().held == 0
+        )
         assert await pump.count() in (702, 703)
         pump.resume()
-        await until(lambda: pump.look().moved == 703)
-        assert pump.look().left in (0, 1)
+        await until(lambda: pump.current_progress().moved == 703)
+        assert pump.current_progress().left in (0, 1)
 
 
 async def test_what_is_left_is_counted_again_while_it_works_for_long(
@@ -257,13 +265,13 @@ async def test_what_is_left_is_counted_again_while_it_works_for_long(
         async with asyncio.timeout(WAIT_S):
             while await pump.count() is None:
                 await asyncio.sleep(0.01)
-        assert pump.look().left == 0
+        assert pump.current_progress().left == 0
         await fill(pair.secondary, 0, [letter("orders", f"m{n}") for n in range(400)])
-        await until(lambda: pump.look().moved > 0)
-        assert pump.look().left is None, "others have come since it was counted"
+        await until(lambda: pump.current_progress().moved > 0)
+        assert pump.current_progress().left is None, "others have come since it was counted"
         monkeypatch.setattr(module, "_COUNT_EVERY_MS", 100)
-        await until(lambda: (pump.look().left or 0) > 100)
-        assert (pump.look().seconds_left or 0) > 1
+        await until(lambda: (pump.current_progress().left or 0) > 100)
+        assert (pump.current_progress().seconds_left or 0) > 1
 
 
 async def test_nobody_says_that_nothing_is_left_while_an_entity_is_down(pair: NamespacePair) -> None:
@@ -273,8 +281,10 @@ async def test_nobody_says_that_nothing_is_left_while_an_entity_is_down(pair: Na
                 await asyncio.sleep(0.01)
         pair.primary.faults.add("no-send", entities=["orders"])
         await fill(pair.secondary, 0, [letter("orders", "m1")])
-        await until(lambda: pump.look().released > 0 and pump.look().held == 0)
-        assert pump.look().left is None, "it came after the count, was tried in vain and is in the backlog again"
+        await until(lambda: pump.current_progress().released > 0 and pump.current_progress().held == 0)
+        assert pump.current_progress().left is None, (
+            "it came after the count, was tried in vain and is in the backlog again"
+        )
 
 
 async def test_a_backlog_queue_that_is_missing_is_told_while_the_others_work(pair: NamespacePair) -> None:
@@ -282,7 +292,7 @@ async def test_a_backlog_queue_that_is_missing_is_told_while_the_others_work(pai
     alerts: list[Alert] = []
     options = SyphonOptions(**QUICK)
     async with Syphon(dial(pair.primary), dial(pair.secondary), "contoso", 3, options, on_alert=alerts.append) as pump:
-        await until(lambda: pump.look().moved == 1 and bool(pump.look().troubles))
+        await until(lambda: pump.current_progress().moved == 1 and bool(pump.current_progress().troubles))
         assert [(alert.name, alert.subject) for alert in alerts] == [("queue_down", backlog(2))]
         pair.secondary.create_queue(backlog(2))
-        await until(lambda: not pump.look().troubles)
+        await until(lambda: not pump.current_progress().troubles)

@@ -18,11 +18,12 @@ from azure.core.credentials import AccessToken
 from syphon_stage import QUICK, WAIT_S, backlog, dial, fill, ids_of, letter, messages_at, until, with_backlog
 from token_makers import secret_signer, web_token
 
+from twinbus.broker.auth.jwt import JwtIssuer
 from twinbus.client.namespace import Namespace
-from twinbus.dial import Dial, Token
-from twinbus.namespace.rights.jwt import JwtIssuer
-from twinbus.syphon import Alert, Syphon, SyphonOptions, syphon, tokens
+from twinbus.syphon import Alert, Syphon, SyphonOptions, syphon
 from twinbus.testing import LocalNamespace, NamespacePair
+from twinbus.transport import tokens
+from twinbus.transport.dial import CbsToken, Dial
 
 ISSUER, SECRET = "https://issuer.test", "a secret that the issuer and the namespaces share"
 
@@ -72,12 +73,12 @@ async def test_with_web_tokens_instead_of_keys() -> None:
 
 async def test_tokens_are_renewed_before_they_end(pair: NamespacePair, monkeypatch: pytest.MonkeyPatch) -> None:
     """Well before: a busy machine may take seconds for it."""
-    monkeypatch.setattr(tokens, "_USED_PART", 0.25)
+    monkeypatch.setattr(tokens, "_RENEW_AT_PART", 0.25)
     given: list[str] = []
     life_s = 6
 
     def short_lived(one: Dial) -> Dial:
-        def get_token(audience: str) -> Token:
+        def get_token(audience: str) -> CbsToken:
             given.append(audience)
             token = one.get_token(audience)
             fields = dict(part.split("=", 1) for part in token.text.partition(" ")[2].split("&"))
@@ -86,7 +87,7 @@ async def test_tokens_are_renewed_before_they_end(pair: NamespacePair, monkeypat
             signed = f"{fields['sr']}\n{ends}".encode()
             signature = base64.b64encode(hmac.new(secret.encode(), signed, hashlib.sha256).digest())
             text = f"SharedAccessSignature sr={fields['sr']}&sig={quote_plus(signature)}&se={ends}&skn={fields['skn']}"
-            return Token(text, token.type, float(ends))
+            return CbsToken(text, token.type, float(ends))
 
         return replace(one, get_token=get_token)
 
@@ -103,7 +104,7 @@ async def test_tokens_are_renewed_before_they_end(pair: NamespacePair, monkeypat
         began = time.monotonic()
         for round_ in takewhile(lambda _: time.monotonic() < began + life_s, count()):
             await fill(pair.secondary, 0, [letter("orders", f"m{round_}")])
-            await until(lambda wanted=round_ + 1: pump.look().moved == wanted)  # type: ignore[misc]
+            await until(lambda wanted=round_ + 1: pump.current_progress().moved == wanted)  # type: ignore[misc]
             before = len(given)
             await until(lambda least=before + 3: len(given) >= least)  # type: ignore[misc]
     assert alerts == []
@@ -119,7 +120,7 @@ async def test_a_key_without_the_right_is_told_and_costs_nothing(tmp_path: Path)
         alerts: list[Alert] = []
         options = SyphonOptions(**QUICK)
         async with Syphon(reader, dial(secondary), "contoso", 1, options, on_alert=alerts.append) as pump:
-            await until(lambda: pump.look().released >= 1)
+            await until(lambda: pump.current_progress().released >= 1)
         assert alerts[0].name == "destination_down"
         assert "unauthorised" in alerts[0].text
         assert ids_of(await messages_at(secondary, backlog(0), 1)) == ["m1"]

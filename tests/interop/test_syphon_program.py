@@ -23,7 +23,7 @@ from twinbus.amqp.sections import Header, PropertyField, encode_message
 from twinbus.amqp.types import Timestamp
 from twinbus.cli.main import run
 from twinbus.pairing.envelope import address
-from twinbus.pairing.order import key_of, queue_for
+from twinbus.pairing.ordering import key_of, queue_for
 from twinbus.testing import LocalNamespace, NamespacePair
 
 LOCK_MS = 5_000

@@ -10,8 +10,8 @@ from syphon_stage import dial, fill, letter, messages_at, running, until, with_b
 
 from twinbus.amqp import sections
 from twinbus.amqp.sections import Header, PropertyField
+from twinbus.syphon.dead_letter_reasons import EXPIRED, MALFORMED
 from twinbus.syphon.quarantine import Quarantine, by_reason
-from twinbus.syphon.reasons import EXPIRED, MALFORMED
 from twinbus.testing import NamespacePair
 
 
@@ -25,7 +25,7 @@ async def test_strangers_are_put_aside_listed_and_can_be_discarded(pair: Namespa
     spy = letter("orders/$management", "spy")
     await fill(pair.secondary, 0, [stranger, letter("orders", "m1"), spy])
     async with running(pair) as pump:
-        await until(lambda: pump.look().moved == 1 and pump.look().refused == 2)
+        await until(lambda: pump.current_progress().moved == 1 and pump.current_progress().refused == 2)
     async with Quarantine(dial(pair.secondary), "contoso", 2) as quarantine:
         found = [each async for each in quarantine.list()]
         assert [(each.message_id, each.reason) for each in found] == [("stranger", MALFORMED), ("spy", MALFORMED)]
@@ -45,7 +45,7 @@ async def test_an_expired_message_can_be_sent_home_all_the_same(pair: NamespaceP
     expired = letter("orders", "m1", header=Header(ttl_ms=1))
     await fill(pair.secondary, 0, [expired, letter("orders", "m2", header=Header(ttl_ms=3_600_000))])
     async with running(pair) as pump:
-        await until(lambda: pump.look().expired == 1 and pump.look().moved == 1)
+        await until(lambda: pump.current_progress().expired == 1 and pump.current_progress().moved == 1)
     (home,) = await messages_at(pair.primary, "orders", 1)
     assert home.time_to_live is not None
     assert home.time_to_live < timedelta(hours=1)
@@ -60,7 +60,7 @@ async def test_an_expired_message_can_be_sent_home_all_the_same(pair: NamespaceP
 async def test_an_entity_that_keeps_a_redrive_waiting_does_so_once(pair: NamespacePair) -> None:
     await fill(pair.secondary, 0, [letter("orders", f"m{n}", header=Header(ttl_ms=1)) for n in range(5)])
     async with running(pair) as pump:
-        await until(lambda: pump.look().expired == 5)
+        await until(lambda: pump.current_progress().expired == 5)
     pair.primary.faults.add("unanswered", entities=["orders"])
     began = time.monotonic()
     async with Quarantine(dial(pair.secondary), "contoso", 2, attempt_s=2.0) as quarantine:

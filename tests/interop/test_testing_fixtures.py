@@ -96,7 +96,7 @@ def test_wrong_settings_are_all_named_with_what_would_be_right(namespace: LocalN
     with pytest.raises(OptionsError) as refused:
         namespace.create_queue("orders", lock_time=5, lock_duration="soon", max_size_mb=1, max_size_in_megabytes=1)
     text = str(refused.value)
-    assert "lock_time is no setting of a queue: those are authorization_rules, auto_delete_on_idle" in text
+    assert "lock_time is not a setting of a queue; valid are authorization_rules, auto_delete_on_idle" in text
     assert "lock_duration takes a duration such as PT1M30S or what the SDK takes, got 'soon'" in text
     assert "max_size_in_megabytes and max_size_mb are the same setting" in text
 
@@ -159,7 +159,7 @@ def test_nothing_is_left_after_a_start_that_failed() -> None:
 
 def test_the_plug_in_is_cheap_to_import() -> None:
     """pytest imports it at every start, also where nobody uses it."""
-    heavy = "{'sqlite3', 'azure.servicebus', 'typer', 'rich', 'twinbus.namespace.server'}"
+    heavy = "{'sqlite3', 'azure.servicebus', 'typer', 'rich', 'twinbus.broker.server'}"
     code = f"import sys, twinbus.testing; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

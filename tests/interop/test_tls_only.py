@@ -19,10 +19,10 @@ from proton import Message as ProtonMessage
 from proton.utils import BlockingConnection
 
 from twinbus.amqp.frames import SASL_HEADER
+from twinbus.broker.net.certificates import passing_identity
+from twinbus.broker.server import NamespaceServer
 from twinbus.client.namespace import Namespace
 from twinbus.connection_string import ROOT_KEY_NAME, ConnectionString
-from twinbus.namespace.certificates import passing_identity
-from twinbus.namespace.server import NamespaceServer
 from twinbus.options import NamespaceOptions
 
 WAIT_S = 40

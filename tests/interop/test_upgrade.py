@@ -18,9 +18,9 @@ from received import received
 from version_0_1 import FOLDER, INVOICES, WRITTEN_MS, copied
 
 from twinbus import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions
+from twinbus.broker.net.certificates import kept_identity
 from twinbus.client.namespace import Namespace
 from twinbus.errors import StoreTooNew
-from twinbus.namespace.certificates import kept_identity
 from twinbus.syphon import SyphonOptions, syphon
 from twinbus.testing import LocalNamespace
 
@@ -44,7 +44,7 @@ def that_day(monkeypatch: pytest.MonkeyPatch) -> None:
     def clock() -> int:
         return WRITTEN_MS + round((time.monotonic() - started_s) * 1000)
 
-    monkeypatch.setattr("twinbus.namespace.server.WallClock", lambda: clock)
+    monkeypatch.setattr("twinbus.broker.server.WallClock", lambda: clock)
 
 
 @pytest.fixture

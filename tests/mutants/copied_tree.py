@@ -20,6 +20,8 @@ from xml.etree import ElementTree
 
 from mutant import SOURCE, Mutant
 
+THOROUGH = {"TWINBUS_EXAMPLES": "all"}
+"""A mutant is to be noticed by tests as `make test-all` runs them."""
 LEFT_OUT = (".venv", ".git", "build", "dist", "__pycache__", ".*_cache", ".hypothesis", ".twinbus", "*.egg-info")
 TESTS_FAILED, NOTHING_RUN = 1, 5
 LAST_WORDS = 600
@@ -81,7 +83,7 @@ class CopiedTree:
 
     def _finish(self, command: list[str], all_s: float) -> tuple[str, int | None]:
         paths = [str(self.root / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1"}
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1"} | THOROUGH
         with subprocess.Popen(
             command,
             cwd=self.root,

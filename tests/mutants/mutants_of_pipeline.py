@@ -15,7 +15,7 @@ PIPELINE = (
     ),
     Mutant(
         "C1",
-        "client/chronicle.py",
+        "client/reporting/ledger_events.py",
         "self._stored(Kind.BACKLOGGED, self._secondary, queue,",
         "self._stored(Kind.ACCEPTED, self._secondary, queue,",
         "the ledger says that messages in the backlog are on the primary",
@@ -23,15 +23,15 @@ PIPELINE = (
     ),
     Mutant(
         "C1",
-        "client/standing.py",
-        "            self.chronicle.looked(found.cost)",
+        "client/core/client_state.py",
+        "            self.recorder.looked(found.cost)",
         "            pass",
         "looks at the backlog are not recorded",
         "test_pairing_and_every_look_are_recorded_as_the_meter_counts_them",
     ),
     Mutant(
         "C1",
-        "client/chronicle.py",
+        "client/reporting/ledger_events.py",
         "self._primary, count=1, bytes=size, outcome=outcome",
         "self._primary, count=1, bytes=0, outcome=outcome",
         "pings are recorded without their bytes",
@@ -39,7 +39,7 @@ PIPELINE = (
     ),
     Mutant(
         "C1",
-        "client/parcel.py",
+        "client/core/send_request.py",
         "        return self._packed_sizes or self.sizes",
         "        return self.sizes",
         "what the detour adds to a message is not recorded",
@@ -47,7 +47,7 @@ PIPELINE = (
     ),
     Mutant(
         "C1",
-        "client/wires.py",
+        "client/sdk/internals.py",
         'self._message, self._message_bytes = delivery.message, len(delivery.frame["payload"])',
         "self._message, self._message_bytes = delivery.message, 9",
         "a message is recorded with the size of its body alone",
@@ -152,7 +152,7 @@ PIPELINE = (
     Mutant(
         "D2",
         "spark/drain/plan.py",
-        "    groups = _dealt(deep, min(count, len(deep))) if in_order else _cut(deep, count)",
+        "    groups = _deal(deep, min(count, len(deep))) if in_order else _cut(deep, count)",
         "    groups = _cut(deep, count)",
         "a queue is shared by several tasks although order is asked for",
         "test_in_order_a_queue_belongs_to_exactly_one_task",
@@ -175,7 +175,7 @@ PIPELINE = (
     ),
     Mutant(
         "D3",
-        "spark/servicebus/stream_offsets.py",
+        "spark/source/stream_offsets.py",
         "        return self._after(entity, number + 1, first, seen, begin)",
         "        return self._after(entity, number, first, seen, begin)",
         "a stream reads the last message of a batch again, or never",
@@ -183,15 +183,15 @@ PIPELINE = (
     ),
     Mutant(
         "D3",
-        "spark/servicebus/looking.py",
-        "        number = begin_of(partition + 1)",
+        "spark/source/partitions.py",
+        "        number = first_sequence_of(partition + 1)",
         "        return",
         "of a partitioned entity one partition is read",
         "test_each_partition_is_read_to_its_end_whichever_grows",
     ),
     Mutant(
         "D3",
-        "spark/servicebus/looking.py",
+        "spark/source/partitions.py",
         "    return bool(below) and below[0].enqueued_ms > position.latest_ms",
         "    return False",
         "a queue that was deleted and made anew is waited for in vain",
@@ -199,7 +199,7 @@ PIPELINE = (
     ),
     Mutant(
         "D3",
-        "spark/servicebus/offsets.py",
+        "spark/source/offsets.py",
         "if name.lower() == entity.lower()",
         "if name == entity",
         "a stream begins again if its queue is named in another case",
@@ -207,7 +207,7 @@ PIPELINE = (
     ),
     Mutant(
         "D3",
-        "spark/servicebus/reading.py",
+        "spark/source/reader.py",
         "    if options.fail_on_data_loss and seen < expected:",
         "    if False:",
         "a stream that missed messages does not say so",
@@ -216,14 +216,14 @@ PIPELINE = (
     Mutant(
         "D4",
         "spark/transforms/reconciliation.py",
-        "        return F.when(is_dark, unknown).otherwise(says(LOST, why))",
+        "        return F.when(is_missing, unknown).otherwise(says(LOST, why))",
         "        return says(LOST, why)",
         "what may have its records in the dark is called lost",
         "test_a_gap_turns_lost_nothing_into_unknown",
     ),
     Mutant(
         "D4",
-        "spark/transforms/reconciliation.py",
+        "spark/transforms/message_states.py",
         "        .when(repeated | (there > 1), DUPLICATED)",
         "        .when(repeated, DUPLICATED)",
         "a message that is stored twice on the primary is not called duplicated",
@@ -231,7 +231,7 @@ PIPELINE = (
     ),
     Mutant(
         "D4",
-        "ledger/record_numbers.py",
+        "ledger/reader.py",
         "        return self._crcs[at][number - self._firsts[at]] == crc",
         "        return True",
         "two records with one number and other content pass for one",
@@ -239,7 +239,7 @@ PIPELINE = (
     ),
     Mutant(
         "D4",
-        "ledger/finding.py",
+        "ledger/segment_files.py",
         "        below.sort()\n",
         "        below.clear()\n",
         "segments in folders below the ledger are left out without a word",
@@ -247,7 +247,7 @@ PIPELINE = (
     ),
     Mutant(
         "D4",
-        "ledger/endings.py",
+        "ledger/process_end.py",
         "    return max(1, last.wait_us // 1000, sync_us // 1000)",
         "    return max(1, last.wait_us // 1000)",
         "after a power cut only the write interval is unknown, not the sync interval",
@@ -264,7 +264,7 @@ PIPELINE = (
     Mutant(
         "D4",
         "ledger/pruning.py",
-        "        notes.save(directory, known)\n",
+        "        save_pruned(directory, known)\n",
         "",
         "what was pruned shows as missing",
         "test_some_segments_of_a_process_are_pruned_and_the_rest_is_complete",
@@ -288,7 +288,7 @@ PIPELINE = (
     Mutant(
         "D4",
         "spark/transforms/namespaces.py",
-        '        & ~namespace.isin("", UNNAMED, *sorted(homes))',
+        '        & ~namespace.isin("", UNNAMED, *sorted(primaries))',
         "        & F.lit(False)",
         "a queue of the secondary is taken for the primary's of the same name",
         "test_a_report_says_what_the_records_prove_and_no_more",
@@ -296,7 +296,7 @@ PIPELINE = (
     Mutant(
         "D4",
         "spark/transforms/reconciliation.py",
-        '        .when((col("in_queue") == NEVER_STORED) & would_tell, lost(NEVER_IN_QUEUE))',
+        '        .when((col("in_queue") == NEVER_STORED) & is_covered, lost(NEVER_IN_QUEUE))',
         "        .when(F.lit(False), lost(NEVER_IN_QUEUE))",
         "a message that a backlog queue acknowledged and never stored is not called lost",
         "test_a_report_says_what_the_records_prove_and_no_more",
@@ -320,7 +320,7 @@ PIPELINE = (
     Mutant(
         "D4",
         "spark/transforms/reconciliation.py",
-        '    return _in_any(silence.told, "arrived_ms - reach_ms", "last_ack_ms + reach_ms - 1")',
+        '    return _in_any(primary.complete, "arrived_ms - reach_ms", "last_ack_ms + reach_ms - 1")',
         "    return F.lit(False)",
         "a message that was acknowledged and never stored is not found if its queue goes quiet",
         "test_a_report_says_what_the_records_prove_and_no_more",
@@ -328,7 +328,7 @@ PIPELINE = (
     Mutant(
         "D4",
         "spark/jobs/findings.py",
-        "        return max(0, self.count(*WORTH_A_LOOK) - len(self.named))",
+        "        return max(0, self.count(*CHECKED_CLASSES) - len(self.named))",
         "        return 0",
         "a report does not say how many more messages are lost than it names",
         "test_messages_that_are_not_named_are_counted_and_can_be_written_to_a_file",
@@ -351,7 +351,7 @@ PIPELINE = (
     ),
     Mutant(
         "D4",
-        "spark/compaction/machines.py",
+        "spark/compaction/clocks.py",
         "max(found) - min(found) if found else None",
         "0 if found else None",
         "a clock that is set while its process runs is taken for one that was always right",
@@ -359,7 +359,7 @@ PIPELINE = (
     ),
     Mutant(
         "D4",
-        "spark/compaction/machines.py",
+        "spark/compaction/clocks.py",
         "max(found) - min(found) if found else None",
         "max(found) - min(found) if found else 0",
         "a clock at which an older version did not look is taken for one that was never set",
@@ -376,8 +376,8 @@ PIPELINE = (
     Mutant(
         "D4",
         "spark/transforms/reconciliation.py",
-        '    return F.coalesce(F.col("first_ms") - _dark_reach() <= known.dark_until_ms, F.lit(True))',
-        '    return F.col("first_ms") - F.coalesce(_dark_reach(), F.lit(0)) <= known.dark_until_ms',
+        '    return F.coalesce(F.col("first_ms") - _missing_reach() <= evidence.missing_until_ms, F.lit(True))',
+        '    return F.col("first_ms") - F.coalesce(_missing_reach(), F.lit(0)) <= evidence.missing_until_ms',
         "a message that came home is lost since a clock that is ahead moves it out of the time of missing records",
         "test_no_answer_is_certain_that_a_wrong_clock_could_have_made",
     ),

@@ -23,9 +23,9 @@ WAY_HOME = (
     ),
     Mutant(
         "P13",
-        "syphon/outside.py",
-        "self._met.add((queue, int(number)))",
-        "self._met.add((len(self._met), int(number)))",
+        "syphon/pace.py",
+        "self._counted.add((queue, int(number)))",
+        "self._counted.add((len(self._counted), int(number)))",
         "a message that stays in the backlog is counted each time it is met",
         "test_a_message_that_stays_is_counted_once_however_often_it_comes_again",
     ),
@@ -48,14 +48,14 @@ WAY_HOME = (
     Mutant(
         "P14",
         "syphon/pump.py",
-        "            self.tally.in_doubt += len(batch.letters)\n",
+        "            self.counts.in_doubt += len(batch.messages)\n",
         "            self._stored(destination, batch)\n",
         "messages are completed in the backlog although nobody knows whether they came home",
         "test_a_batch_without_an_answer_is_in_doubt_and_comes_again",
     ),
     Mutant(
         "P14",
-        "client/preparation.py",
+        "client/setup/preparation.py",
         "    if answer.window_s < plan.outage_s:",
         "    if False:",
         "pairing does not warn of a window for duplicates that is too short",
@@ -79,7 +79,7 @@ WAY_HOME = (
     ),
     Mutant(
         "P16",
-        "syphon/letters.py",
+        "syphon/backlog_message.py",
         "        return left_ms if left_ms < self.aliases.ttl_ms else None",
         "        return left_ms",
         "a message whose schedule is still to come is given more time than it was sent with",
@@ -87,7 +87,7 @@ WAY_HOME = (
     ),
     Mutant(
         "P16",
-        "syphon/letters.py",
+        "syphon/backlog_message.py",
         "        return left_ms if left_ms < self.aliases.ttl_ms else None",
         "        return None",
         "the time in the backlog does not count against the time to live",
@@ -95,7 +95,7 @@ WAY_HOME = (
     ),
     Mutant(
         "P16",
-        "syphon/letters.py",
+        "syphon/backlog_message.py",
         "    return max(enqueued_at_ms, aliases.due_at_ms or 0) + aliases.ttl_ms",
         "    return enqueued_at_ms + aliases.ttl_ms",
         "time to live runs before the schedule of a message",
@@ -104,7 +104,7 @@ WAY_HOME = (
     Mutant(
         "P16",
         "syphon/pump.py",
-        "        if held.is_dead(now_ms):",
+        "        if held.is_expired(now_ms):",
         "        if False:",
         "a message that expired in the backlog is brought home",
         "test_a_message_whose_time_ended_is_put_aside_under_its_own_reason",
@@ -120,8 +120,8 @@ WAY_HOME = (
     Mutant(
         "P17",
         "syphon/pump.py",
-        "        elif len(batch.letters) > 1:\n            self._suspect(destination, batch.letters)",
-        "        elif len(batch.letters) > 1:\n            for held in batch.letters:\n"
+        "        elif len(batch.messages) > 1:\n            self._send_singly(destination, batch.messages)",
+        "        elif len(batch.messages) > 1:\n            for held in batch.messages:\n"
         "                self._refuse(held, reasons.REFUSED, str(failure), now_ms)",
         "one message that is refused takes its whole batch with it",
         "test_of_a_refused_batch_only_the_guilty_message_is_put_aside",
@@ -129,16 +129,16 @@ WAY_HOME = (
     Mutant(
         "P17",
         "syphon/pump.py",
-        "        destination.rest(failure, verdict(failure, Role.SYPHON), now_ms)\n"
-        "        self._park(destination.take_letters(), now_ms)",
-        "        destination.rest(failure, verdict(failure, Role.SYPHON), now_ms)",
+        "        destination.rest(failure, classify(failure, SendKind.SYPHON), now_ms)\n"
+        "        self._park_all(destination.take_all(), now_ms)",
+        "        destination.rest(failure, classify(failure, SendKind.SYPHON), now_ms)",
         "messages for a destination that is down stay locked",
         "test_a_destination_that_is_down_holds_nobody_up_and_nothing_locked",
     ),
     Mutant(
         "P17",
         "syphon/pump.py",
-        "        if most and len(letter) > most:",
+        "        if most and len(payload) > most:",
         "        if False:",
         "a message that is too large for its entity is sent all the same",
         "test_a_message_larger_than_its_destination_takes_is_put_aside_without_being_sent",
@@ -154,7 +154,7 @@ WAY_HOME = (
     Mutant(
         "P17",
         "cli/commands/quarantine.py",
-        "    if everything and not yes and not _can_ask():",
+        "    if everything and not yes and not can_ask():",
         "    if False:",
         "the whole quarantine is thrown away without a question",
         "test_where_nobody_can_be_asked_everything_is_thrown_away_only_with_yes",
@@ -162,7 +162,7 @@ WAY_HOME = (
     Mutant(
         "P17",
         "cli/commands/syphon.py",
-        "if ended_early or not aftermath.is_all_home else",
+        "if ended_early or not leftovers.is_all_home else",
         "if ended_early else",
         "a run that left messages in quarantine ends as if all were home",
         "test_what_an_earlier_run_put_aside_keeps_the_next_one_from_saying_that_all_is_home",
@@ -177,7 +177,7 @@ WAY_HOME = (
     ),
     Mutant(
         "P18",
-        "client/standing.py",
+        "client/core/client_state.py",
         "raise PairFaulted(self.fault or NO_REASON)",
         "raise PairFaulted(NO_REASON)",
         "calls after a fault do not say why",
@@ -193,31 +193,31 @@ WAY_HOME = (
     ),
     Mutant(
         "P18",
-        "client/standing.py",
+        "client/core/client_state.py",
         "(is_any_storing() or any(",
         "(any(",
-        "closing ends the ledger while a send on the straight way is about to learn that it was cut off",
+        "closing ends the ledger while a send directly is about to learn that it was cut off",
         "test_closing_waits_for_the_record_of_a_send_that_is_slow_to_notice_its_end",
     ),
     Mutant(
         "P18",
-        "client/sender.py",
-        "self._standing.recording.add(get_ident())  # while",
+        "client/sync/sender.py",
+        "self._state.recording.add(caller())  # while",
         "pass  # while",
-        "closing ends the ledger between a failure on the straight way and the flow that records it",
+        "closing ends the ledger between a failure directly and the flow that records it",
         "test_closing_waits_for_the_record_of_a_send_that_is_slow_to_notice_its_end",
     ),
     Mutant(
         "P18",
-        "client/aio_shell.py",
-        "        self._openings.end()\n",
-        "",
+        "client/aio/shell.py",
+        "            self._opener.end(self._primary)\n",
+        "            pass\n",
         "closing waits for links that a silent primary never opens",
         "test_closing_does_not_wait_for_a_link_that_a_silent_namespace_never_opens",
     ),
     Mutant(
         "P19",
-        "pairing/order.py",
+        "pairing/ordering.py",
         "return key in self._fences or self.queue_of(key) in self._unseen",
         "return key in self._fences",
         "a new process overtakes what an earlier one left in the backlog",
@@ -225,7 +225,7 @@ WAY_HOME = (
     ),
     Mutant(
         "P19",
-        "pairing/order.py",
+        "pairing/ordering.py",
         "return not self.under_way and not self.tail and self.home >= self.accepted",
         "return not self.under_way",
         "sends return to the primary before the backlog of their session is home",
@@ -241,18 +241,10 @@ WAY_HOME = (
     ),
     Mutant(
         "P19",
-        "client/aio_shell.py",
+        "client/core/effect_runner.py",
         "            case Rouse(ticket):\n",
         "            case Rouse(ticket) if entity is not None:\n",
-        "on tasks a fence that falls wakes nobody",
-        "test_a_fence_that_falls_wakes_the_send_behind_it_on_tasks",
-    ),
-    Mutant(
-        "P19",
-        "client/shell.py",
-        "            case Rouse(ticket):\n",
-        "            case Rouse(ticket) if entity is not None:\n",
-        "on threads a fence that falls wakes nobody",
+        "a fence that falls wakes nobody",
         "test_a_fence_that_falls_wakes_the_send_behind_it_on_threads",
     ),
     Mutant(

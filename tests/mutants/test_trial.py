@@ -40,7 +40,7 @@ class ScriptedTree:
 
 
 def verdict(tree: ScriptedTree) -> Verdict:
-    copied = cast(CopiedTree, tree)
+    copied = cast("CopiedTree", tree)
     baseline = Baseline([copied])
     baseline.run([FIRST], lambda _: None)
     return try_mutant(MUTANT, (FIRST, OTHER), copied, baseline).verdict

@@ -73,7 +73,7 @@ def test_types_come_with_it(reader: Reader) -> None:
     python = reader.folder / ".venv" / "bin" / "python"
     check = [sys.executable, "-m", "mypy", "--python-executable", str(python), "typed.py"]
     said = subprocess.run(check, cwd=reader.folder, capture_output=True, text=True, timeout=300).stdout
-    assert 'Revealed type is "twinbus.client.sync.PairedServiceBusClient"' in said
+    assert 'Revealed type is "twinbus.client.sync.client.PairedServiceBusClient"' in said
 
 
 def test_the_source_archive_builds_the_same_wheel(archives: Archives, tmp_path: Path) -> None:

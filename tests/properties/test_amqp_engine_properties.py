@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from seeds import examples
 
 from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.events import (
@@ -17,9 +18,9 @@ from twinbus.amqp.events import (
     Event,
     TransferArrived,
 )
+from twinbus.amqp.frame_codec import TransferWriter, read_transfer
 from twinbus.amqp.frames import AMQP_HEADER, frame
 from twinbus.amqp.limits import ConnectionLimits
-from twinbus.amqp.link import ReceivingLink, SendingLink
 from twinbus.amqp.outcomes import ACCEPTED, RELEASED, Error, Modified, Outcome, Received, Rejected
 from twinbus.amqp.performatives import (
     Attach,
@@ -37,9 +38,10 @@ from twinbus.amqp.performatives import (
     decode_performative,
     encode_performative,
 )
+from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.amqp.sasl import ClientSasl, ServerSasl
+from twinbus.amqp.sending_link import SendingLink
 from twinbus.amqp.serial import ids_between, plus, steps
-from twinbus.amqp.transfers import TransferWriter, read_transfer
 from twinbus.amqp.types import Symbol
 from twinbus.errors import DecodeError
 
@@ -201,7 +203,7 @@ def test_the_cut_of_the_byte_stream_makes_no_difference(said: list[Any], payload
 
 
 @given(SAID, st.data())
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_a_damaged_conversation_never_raises(said: list[Any], data: st.DataObject) -> None:
     stream = bytearray(conversation(said, b"payload"))
     for _ in range(data.draw(st.integers(1, 4))):
@@ -282,7 +284,7 @@ MESSAGES = st.lists(st.integers(0, 3000).map(lambda size: bytes(n % 251 for n in
 
 
 @given(LIMITS, LIMITS, st.integers(1, 9), st.integers(1, 9), MESSAGES, MESSAGES, st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_nothing_is_lost_or_reordered_between_two_engines(
     client_limits: ConnectionLimits,
     server_limits: ConnectionLimits,

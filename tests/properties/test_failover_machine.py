@@ -6,6 +6,7 @@ Times and rules come from a handful of telling values: random numbers seldom get
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import product
 from typing import NamedTuple, get_args
@@ -14,9 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from seeds import seed_count
+from seeds import examples
 
-from twinbus.pairing.effects import Effect, ForgetWake, PingPrimary, StopPings, Tell, WakeMe
+from twinbus.client.core.effect_runner import TimerKey, run_effects
+from twinbus.pairing.effects import Effect, ReportEvent
+from twinbus.pairing.entity import Entity
 from twinbus.pairing.events import (
     Event,
     FailoverForced,
@@ -32,6 +35,7 @@ from twinbus.pairing.events import (
     TrialProvedNothing,
 )
 from twinbus.pairing.machine import JITTER, FailedOver, Healthy, State, Suspect, may_try, step
+from twinbus.pairing.pair import Pair
 from twinbus.pairing.rules import Rules
 
 EPOCH = 4
@@ -118,7 +122,7 @@ def test_news_of_another_epoch_change_nothing(state: State, kind: Telling, epoch
 def test_whoever_changes_sides_is_told_of_it(state: State, kind: Telling) -> None:
     for rules in RULES:
         after, effects = step(state, kind.at(200.0, EPOCH), rules)
-        told = {effect.name for effect in effects if isinstance(effect, Tell)}
+        told = {effect.name for effect in effects if isinstance(effect, ReportEvent)}
         was_over, is_over = isinstance(state, FailedOver), isinstance(after, FailedOver)
         assert ("failed_over" in told) == (is_over and not was_over)
         assert ("recovered" in told) == (was_over and not is_over)
@@ -157,23 +161,38 @@ class Clerk:
     wake_at: float | None = None
     ping_at: float | None = None
     history: list[State] = field(default_factory=list)
+    lock: AbstractContextManager[None] = field(default_factory=nullcontext)
+
+    def __post_init__(self) -> None:
+        self.pair = Pair(self.rules)
+        self.entity = self.pair.entity("orders")
 
     def feed(self, event: Event) -> None:
         self.history.append(self.state)
         self.state, effects = step(self.state, event, self.rules)
-        for effect in effects:
-            self._carry_out(effect)
+        run_effects(self.pair, [(self.entity, effect) for effect in effects], self)
 
-    def _carry_out(self, effect: Effect) -> None:
-        match effect:
-            case WakeMe(at):
-                self.wake_at = at
-            case ForgetWake():
-                self.wake_at = None
-            case PingPrimary(at):
-                self.ping_at = at
-            case StopPings():
-                self.ping_at = None
+    def schedule(self, key: TimerKey, at: float, job: Callable[[], None]) -> None:
+        assert key.kind in ("wake", "ping")
+        setattr(self, f"{key.kind}_at", at)
+
+    def cancel(self, key: TimerKey) -> None:
+        setattr(self, f"{key.kind}_at", None)
+
+    def report(self, entity: Entity | None, event: ReportEvent) -> None:
+        """Nobody listens."""
+
+    def wake(self, ticket: int) -> None:
+        raise AssertionError("the machine wakes no sends")
+
+    def time_came(self, entity: Entity) -> None:
+        raise AssertionError("the test says when time has come")
+
+    def ping(self, entity: Entity) -> None:
+        raise AssertionError("the test makes the pings")
+
+    def try_secondary(self) -> None:
+        raise AssertionError("the machine knows one entity only")
 
     def happens(self, kind: Telling, *, late: bool) -> None:
         """A ping's outcome uses up the ping that was ordered, a wake in time uses up the order to be woken."""
@@ -191,7 +210,7 @@ TALES = st.lists(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(TALES, st.sampled_from(RULES))
 def test_in_every_story_orders_are_pending_exactly_while_they_are_needed(
     tale: list[tuple[Telling, float, bool]], rules: Rules
@@ -401,4 +420,4 @@ class EntityBesideModel(RuleBasedStateMachine):
 
 
 TestEntityBesideModel = EntityBesideModel.TestCase
-TestEntityBesideModel.settings = settings(max_examples=seed_count(50, 150), stateful_step_count=40, deadline=None)
+TestEntityBesideModel.settings = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)

@@ -6,13 +6,13 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from seeds import examples
 
-from twinbus.namespace.faults.book import FaultBook
-from twinbus.namespace.faults.parameters import LATE_MS_MAX
-from twinbus.namespace.faults.rulings import PROCEED, Drop, Proceed, Refuse, Silence
-from twinbus.namespace.faults.throttle import Bucket
-from twinbus.namespace.faults.vocabulary import KINDS, read_fault
-from twinbus.namespace.operations import Operation
+from twinbus.broker.faults.catalogue import KINDS, LATE_MS_MAX, read_fault
+from twinbus.broker.faults.decisions import PROCEED, Drop, Ignore, Proceed, Refuse
+from twinbus.broker.faults.fault_table import FaultTable
+from twinbus.broker.faults.throttle import Bucket
+from twinbus.broker.operations import Operation
 
 ENTITIES = ("orders", "orders/eu", "invoices", "shipments")
 NOW = 1_000_000
@@ -54,8 +54,8 @@ paths = st.sampled_from([None, *ENTITIES, "ORDERS/$deadletterqueue", "invoices/$
 questions = st.lists(st.tuples(operations, paths, st.integers(0, 800)), max_size=40)
 
 
-def book_of(values: list[dict[str, Any]], chance: st.DataObject | None = None) -> FaultBook:
-    book = FaultBook(lambda: 0.5 if chance is None else chance.draw(st.floats(0, 0.999)))
+def book_of(values: list[dict[str, Any]], chance: st.DataObject | None = None) -> FaultTable:
+    book = FaultTable(lambda: 0.5 if chance is None else chance.draw(st.floats(0, 0.999)))
     for each in values:
         book.add(read_fault(each), NOW)
     return book
@@ -74,7 +74,7 @@ def test_a_ruling_is_always_possible_and_inside_its_bounds(
     book, now_ms = book_of(values, data), NOW
     for operation, path, wait_ms in asked:
         now_ms += wait_ms
-        match book.ruling(operation, path, now_ms):
+        match book.decide(operation, path, now_ms):
             case Proceed(delay_ms=delay_ms, late_ms=late_ms, unanswered=unanswered):
                 assert 0 <= delay_ms <= 6 * 1_000
                 assert 0 <= late_ms <= LATE_MS_MAX
@@ -84,7 +84,7 @@ def test_a_ruling_is_always_possible_and_inside_its_bounds(
                 assert str(error)
                 assert delay_ms >= 0
             case other:
-                assert isinstance(other, Silence | Drop)
+                assert isinstance(other, Ignore | Drop)
 
 
 @given(fault_lists, operations, paths)
@@ -94,7 +94,7 @@ def test_faults_elsewhere_change_nothing_here(
     """Taking away every fault whose scope does not cover the entity leaves the ruling as it was."""
     entity = None if path is None else path.lower().partition("/$")[0]
     here = [each for each in values if read_fault(each).scope.matcher().covers(entity)]
-    with_all, with_own = book_of(values).ruling(operation, path, NOW), book_of(here).ruling(operation, path, NOW)
+    with_all, with_own = book_of(values).decide(operation, path, NOW), book_of(here).decide(operation, path, NOW)
     assert type(with_all) is type(with_own)
     if isinstance(with_all, Proceed) or not isinstance(with_own, Refuse):
         assert with_all == with_own
@@ -112,10 +112,10 @@ def test_nothing_changes_before_the_announced_time_and_something_does_then(
     book = book_of(values)
     version, due_ms = book.version, book.next_change_ms()
     moment = NOW + wait_ms if due_ms is None else min(NOW + wait_ms, due_ms - 1)
-    book.turn(moment)
+    book.advance(moment)
     assert (book.version, book.next_change_ms()) == (version, due_ms)
     if due_ms is not None:
-        book.turn(due_ms)
+        book.advance(due_ms)
         assert book.version > version
 
 
@@ -127,7 +127,7 @@ def test_in_the_end_only_the_faults_without_a_length_remain(values: list[dict[st
     book.clear()
     assert book.is_quiet
     assert book.next_change_ms() is None
-    assert {book.ruling(operation, "orders", NOW + 10_000_000) for operation in Operation} == {PROCEED}
+    assert {book.decide(operation, "orders", NOW + 10_000_000) for operation in Operation} == {PROCEED}
 
 
 @given(
@@ -135,19 +135,19 @@ def test_in_the_end_only_the_faults_without_a_length_remain(values: list[dict[st
 )
 def test_slow_keeps_the_order_and_its_bounds(delay: int, jitter: int, asked: list[tuple[int, float]]) -> None:
     rolls = iter([roll for _, roll in asked])
-    book = FaultBook(lambda: next(rolls))
+    book = FaultTable(lambda: next(rolls))
     book.add(read_fault({"fault": "slow", "delay_ms": delay + 1, "jitter_ms": jitter}), NOW)
     now_ms, last_due_ms = NOW, 0
     for wait_ms, _ in asked:
         now_ms += wait_ms
-        ruling = book.ruling(Operation.SEND, "orders", now_ms)
+        ruling = book.decide(Operation.SEND, "orders", now_ms)
         assert isinstance(ruling, Proceed)
         assert delay + 1 <= ruling.delay_ms <= delay + 1 + jitter
         assert now_ms + ruling.delay_ms >= last_due_ms
         last_due_ms = now_ms + ruling.delay_ms
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.sampled_from([0.0, 0.3, 1.0, 2.5, 50.0, 1_000.0]), st.lists(st.integers(0, 2_000), min_size=1, max_size=80))
 def test_no_span_of_time_lets_more_through_than_its_share(per_second: float, waits_ms: list[int]) -> None:
     bucket, now_ms, taken = Bucket(per_second, NOW), NOW, []

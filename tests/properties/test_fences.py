@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from seeds import examples
 
-from twinbus.pairing.order import Came, Crossing, Fences, key_of
+from twinbus.pairing.ordering import Came, Crossing, Fences, key_of
 
 QUEUES = (0,)
 KEYS = [key_of("Orders", "a"), key_of("other", None)]
@@ -117,7 +118,7 @@ class World:
                     assert not self.fences.is_clear(came.path)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(steps, st.booleans())
 def test_nothing_passes_what_was_taken_before_it(script: list[tuple[int, int, bool]], uses_ids_again: bool) -> None:
     world = World(uses_ids_again=uses_ids_again)
@@ -146,7 +147,7 @@ def test_a_copy_from_before_a_fence_does_not_count_as_one_of_those_behind_it() -
     assert not world.fences.stands_before(KEYS[0])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(steps)
 def test_when_all_is_home_every_fence_falls(script: list[tuple[int, int, bool]]) -> None:
     world = World(uses_ids_again=True)

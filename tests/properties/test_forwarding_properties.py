@@ -7,18 +7,18 @@ from itertools import count
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from seeds import examples
 
+from sim.forward_model import QUEUES, Map
 from twinbus.amqp import sections
 from twinbus.amqp.sections import PropertyField
-from twinbus.namespace.commands import CreateQueue, Send, UpdateQueue
-from twinbus.namespace.entities.settings import QueueSettings, QueueStatus
-from twinbus.namespace.machine import NamespaceMachine
-from twinbus.namespace.message import hops_of, read_arrival, with_hops
-from twinbus.namespace.replies import Reply
-from twinbus.namespace.seam import CommitSeam
-from twinbus.namespace.store.api import RangeRows, Report, RowsRead
-from twinbus.namespace.store.memory import MemoryStore
-from twinbus.sim.forward_model import QUEUES, Map
+from twinbus.broker.core.commands import CreateQueue, SendMessages, UpdateQueue
+from twinbus.broker.core.commit_gate import CommitGate
+from twinbus.broker.core.machine import NamespaceMachine
+from twinbus.broker.entities.settings import QueueSettings, QueueStatus
+from twinbus.broker.message import hops_of, read_arrival, with_hops
+from twinbus.broker.store.api import RangeRows, Report, RowsRead
+from twinbus.broker.store.memory import MemoryStore
 
 NOW_MS = 1_000_000
 targets = st.fixed_dictionaries(
@@ -26,36 +26,35 @@ targets = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(targets, st.sets(st.sampled_from(QUEUES)), st.sampled_from(QUEUES))
 def test_a_message_ends_up_where_the_map_says(forward_to: dict[str, str | None], closed: set[str], start: str) -> None:
     closed -= {start}
     map_ = Map()
-    replies: list[Reply] = []
     reports: list[Report] = []
     store, tokens = MemoryStore(), count(1)
-    seam = CommitSeam(
+    gate = CommitGate(
         store,
         lambda stored: NamespaceMachine(stored, new_token=lambda: next(tokens).to_bytes(16, "big")),
-        replies.append,
+        lambda notice: None,
         lambda reason: None,
     )
 
     def hear(report: Report) -> None:
         reports.append(report)
-        seam.report(report, NOW_MS)
+        gate.report(report, NOW_MS)
 
     store.start(hear)
     for path in QUEUES:
-        seam.do(CreateQueue(path, QueueSettings()), NOW_MS)
+        gate.do(CreateQueue(path, QueueSettings()), NOW_MS)
     for path, target in forward_to.items():
         status = QueueStatus.SEND_DISABLED if path in closed else QueueStatus.ACTIVE
         map_.settings[path] = QueueSettings(forward_to=target, status=status)
-        seam.do(UpdateQueue(path, map_.settings[path]), NOW_MS)
+        gate.do(UpdateQueue(path, map_.settings[path]), NOW_MS)
     payload = sections.encode_message(properties={PropertyField.MESSAGE_ID: "m"}, data=b"body")
-    seam.do(Send(start, (read_arrival(payload, lambda: "unused"),)), NOW_MS)
+    gate.do(SendMessages(start, (read_arrival(payload, lambda: "unused"),)), NOW_MS)
     found: Counter[str] = Counter()
-    for entity in seam.machine.registry.all():
+    for entity in gate.machine.registry.all():
         store.request(RangeRows(entity.entity_id, 0, 100, 10_000))
         rows = next(each for each in reversed(reports) if isinstance(each, RowsRead)).rows
         found[entity.row.path] += len(rows)

@@ -7,8 +7,9 @@ from itertools import count
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from seeds import examples
 
-from twinbus.pairing.line import Line
+from twinbus.pairing.held_sends import Line
 from twinbus.pairing.rules import Rules
 
 COUNT_MAX, BYTES_MAX = 4, 100
@@ -56,4 +57,4 @@ class LineBesideModel(RuleBasedStateMachine):
 
 
 TestLineBesideModel = LineBesideModel.TestCase
-TestLineBesideModel.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+TestLineBesideModel.settings = settings(max_examples=examples(100), stateful_step_count=30, deadline=None)

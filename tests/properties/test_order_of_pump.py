@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ordered_backlog import BUSY, REFUSED, OrderedYard, name_of
-from seeds import seed_count
+from seeds import examples
 
 from twinbus.amqp.outcomes import ACCEPTED, Error, Outcome, Rejected
 
@@ -84,7 +84,7 @@ class World:
         self.yard.run(400)
 
 
-@settings(max_examples=seed_count(30, 100), deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(steps, st.sampled_from([1, 2, 3, 10, 200]))
 def test_first_copies_of_a_key_are_in_order_and_all_come_home(
     script: list[tuple[str, object, int]], window: int

@@ -1,4 +1,4 @@
-"""A queue beside a dict: the shipping machine and seam must agree with a model that is too simple to be wrong.
+"""A queue beside a dict: the shipping machine and gate must agree with a model that is too simple to be wrong.
 
 Commits are immediate here and time is swept after every step, so the model is exact: the same sequences, in the
 same order, with the same counts. What happens while commits are slow or fail is the simulator's business.
@@ -9,51 +9,58 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import count
+from typing import TypeVar
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from seeds import seed_count
+from seeds import examples
 
 from twinbus.amqp import sections
 from twinbus.amqp.sections import Header, PropertyField
 from twinbus.amqp.types import Timestamp
-from twinbus.errors import LockLost, MessageNotFound
-from twinbus.namespace.commands import (
-    Abandon,
+from twinbus.broker.core.commands import (
     CancelScheduled,
     CloseReceiver,
     Command,
-    Complete,
     CreateQueue,
-    DeadLetter,
-    Defer,
     Grant,
     OpenReceiver,
-    Peek,
+    PeekMessages,
     ReceiveDeferred,
-    ReceiveMode,
-    Release,
-    RenewLocks,
-    Send,
-    Settle,
+    RenewMessageLocks,
+    SendMessages,
+    SettleMessages,
     Tick,
-    Verdict,
 )
-from twinbus.namespace.entities.settings import QueueSettings
-from twinbus.namespace.entities.window import WindowLimits
-from twinbus.namespace.machine import NamespaceMachine
-from twinbus.namespace.message import SCHEDULED_TIME, Arrival, read_arrival
-from twinbus.namespace.replies import Delivery, Done, LentRow, LocksRenewed, MessagesFound, Refused, Reply, Settled
-from twinbus.namespace.seam import CommitSeam
-from twinbus.namespace.store.api import MessageState, StoredNamespace
-from twinbus.namespace.store.memory import MemoryStore
+from twinbus.broker.core.commit_gate import CommitGate
+from twinbus.broker.core.machine import NamespaceMachine
+from twinbus.broker.core.replies import Delivery, FoundRow, LocksRenewed, MessagesFound, Notice
+from twinbus.broker.entities.settings import QueueSettings
+from twinbus.broker.entities.window import WindowLimits
+from twinbus.broker.message import SCHEDULED_TIME, Arrival, read_arrival
+from twinbus.broker.operations import (
+    Abandon,
+    Complete,
+    DeadLetter,
+    Defer,
+    Done,
+    ReceiveMode,
+    Refused,
+    Release,
+    Settled,
+    SettlementOutcome,
+)
+from twinbus.broker.store.api import MessageState, StoredNamespace
+from twinbus.broker.store.memory import MemoryStore
+from twinbus.errors import LockLost, MessageNotFound
 
 QUEUE, DEAD_LETTERS = "orders", "orders/$deadletterqueue"
 LOCK_MS, LATE_MS, FAILURES_MAX = 5_000, 1_000, 2
+R = TypeVar("R")
 ACTIVE, DEFERRED, SCHEDULED = MessageState.ACTIVE, MessageState.DEFERRED, MessageState.SCHEDULED
 LOCKED, DELETED = ReceiveMode.PEEK_LOCK, ReceiveMode.RECEIVE_AND_DELETE
-VERDICTS: tuple[Verdict, ...] = (Complete(), Abandon(), Defer(), DeadLetter(), Release())
+VERDICTS: tuple[SettlementOutcome, ...] = (Complete(), Abandon(), Defer(), DeadLetter(), Release())
 
 
 @dataclass
@@ -103,7 +110,7 @@ class Model:
             (at for at, each in self.messages.items() if each.token == token and each.locked_until_ms > now_ms), None
         )
 
-    def settle(self, sequence: int, verdict: Verdict) -> None:
+    def settle(self, sequence: int, verdict: SettlementOutcome) -> None:
         message = self.messages[sequence]
         message.token = None
         match verdict:
@@ -156,7 +163,7 @@ class QueueBesideModel(RuleBasedStateMachine):
         super().__init__()
         self.now_ms = 1_000_000
         self.numbers = count(1)
-        self.replies: list[Reply] = []
+        self.notices: list[Notice] = []
         self.tokens: list[bytes] = []
         self.store = MemoryStore()
 
@@ -171,22 +178,22 @@ class QueueBesideModel(RuleBasedStateMachine):
         assert isinstance(self.ask(CreateQueue(QUEUE, settings)), Done)
 
     def start(self) -> None:
-        self.seam = CommitSeam(self.store, self.build, self.replies.append, lambda reason: None)
-        self.store.start(lambda report: self.seam.report(report, self.now_ms))
+        self.gate = CommitGate(self.store, self.build, self.notices.append, lambda reason: None)
+        self.store.start(lambda report: self.gate.report(report, self.now_ms))
 
     def build(self, stored: StoredNamespace) -> NamespaceMachine:
         new_token: Callable[[], bytes] = lambda: next(self.numbers).to_bytes(16, "big")  # noqa: E731
         return NamespaceMachine(stored, new_token=new_token, window_limits=self.limits)
 
-    def ask(self, command: Command) -> Reply:
-        origin = next(self.numbers)
-        self.seam.do(command._replace(origin=origin), self.now_ms)  # type: ignore[call-arg]
-        (answer,) = [reply for reply in self.replies if getattr(reply, "origin", None) == origin]
+    def ask(self, command: Command[R]) -> R | Refused:
+        answers: list[R | Refused] = []
+        self.gate.ask(command, self.now_ms, answers.append)
+        (answer,) = answers
         return answer
 
     def sweep(self) -> None:
-        while (wake_ms := self.seam.next_wake_ms()) is not None and wake_ms <= self.now_ms:
-            self.seam.do(Tick(), self.now_ms)
+        while (wake_ms := self.gate.next_wake_ms()) is not None and wake_ms <= self.now_ms:
+            self.gate.do(Tick(), self.now_ms)
         self.model.sweep(self.now_ms)
 
     # --- what applications do ---
@@ -199,7 +206,7 @@ class QueueBesideModel(RuleBasedStateMachine):
         due_at_ms = None if delay_ms is None else self.now_ms + delay_ms
         names = [f"m{next(self.numbers)}" for _ in ttls]
         arrivals = tuple(arrival(name, ttl, due_at_ms) for name, ttl in zip(names, ttls, strict=True))
-        answer = self.ask(Send(QUEUE, arrivals))
+        answer = self.ask(SendMessages(QUEUE, arrivals))
         expected = [self.model.send(name, ttl, due_at_ms, self.now_ms) for name, ttl in zip(names, ttls, strict=True)]
         assert isinstance(answer, Done)
         assert list(answer.sequences) == expected
@@ -209,10 +216,10 @@ class QueueBesideModel(RuleBasedStateMachine):
     def receive(self, most: int, mode: ReceiveMode) -> None:
         expected = self.model.visible()[:most]
         receiver = next(self.numbers)
-        self.seam.do(OpenReceiver(receiver, QUEUE, mode), self.now_ms)
-        self.seam.do(Grant(receiver, most, drain=True), self.now_ms)
-        self.seam.do(CloseReceiver(receiver), self.now_ms)
-        got = [each for each in self.replies if isinstance(each, Delivery) and each.receiver == receiver]
+        self.gate.do(OpenReceiver(receiver, QUEUE, mode), self.now_ms)
+        self.gate.do(Grant(receiver, most, drain=True), self.now_ms)
+        self.gate.do(CloseReceiver(receiver), self.now_ms)
+        got = [each for each in self.notices if isinstance(each, Delivery) and each.receiver == receiver]
         assert [each.row.sequence for each in got] == expected
         for each in got:
             message = self.model.messages[each.row.sequence]
@@ -235,10 +242,10 @@ class QueueBesideModel(RuleBasedStateMachine):
 
     @precondition(lambda self: self.tokens)
     @rule(data=st.data(), verdict=st.sampled_from(VERDICTS))
-    def settle(self, data: st.DataObject, verdict: Verdict) -> None:
+    def settle(self, data: st.DataObject, verdict: SettlementOutcome) -> None:
         token = self.draw_token(data)
         sequence = self.model.by_token(token, self.now_ms)
-        answer = self.ask(Settle(QUEUE, (token,), verdict))
+        answer = self.ask(SettleMessages(QUEUE, (token,), verdict))
         assert isinstance(answer, Settled)
         if sequence is None:
             assert isinstance(answer.failures[token], LockLost)
@@ -252,7 +259,7 @@ class QueueBesideModel(RuleBasedStateMachine):
     def renew(self, data: st.DataObject) -> None:
         token = self.draw_token(data)
         sequence = self.model.by_token(token, self.now_ms)
-        answer = self.ask(RenewLocks(QUEUE, (token,)))
+        answer = self.ask(RenewMessageLocks(QUEUE, (token,)))
         assert isinstance(answer, Refused if sequence is None else LocksRenewed)
         if sequence is not None:
             self.model.messages[sequence].locked_until_ms = self.now_ms + LOCK_MS
@@ -314,8 +321,8 @@ class QueueBesideModel(RuleBasedStateMachine):
             assert (row.message_id, row.state, row.delivery_count) == (message.name, message.state, message.failures)
         assert sorted(str(lent.row.message_id) for lent in self.look(DEAD_LETTERS)) == sorted(self.model.dead)
 
-    def look(self, path: str) -> list[LentRow]:
-        answer = self.ask(Peek(path, 0, 250))
+    def look(self, path: str) -> list[FoundRow]:
+        answer = self.ask(PeekMessages(path, 0, 250))
         assert isinstance(answer, MessagesFound)
         return list(answer.found)
 
@@ -323,12 +330,12 @@ class QueueBesideModel(RuleBasedStateMachine):
     def the_queue_counts_like_the_model(self) -> None:
         if not hasattr(self, "model"):
             return
-        queue = self.seam.machine.registry.find_queue(QUEUE)
+        queue = self.gate.machine.registry.find_queue(QUEUE)
         states = [each.state for each in self.model.messages.values()]
         counted = (queue.active, queue.deferred, queue.scheduled)
         assert counted == (states.count(ACTIVE), states.count(DEFERRED), states.count(SCHEDULED))
         assert len(queue.recent) == 0
-        assert len(queue.loans) == sum(each.token is not None for each in self.model.messages.values())
+        assert len(queue.locks) == sum(each.token is not None for each in self.model.messages.values())
 
 
 def arrival(name: str, ttl_ms: int | None, due_at_ms: int | None) -> Arrival:
@@ -342,4 +349,4 @@ def arrival(name: str, ttl_ms: int | None, due_at_ms: int | None) -> Arrival:
 
 
 TestQueueBesideModel = QueueBesideModel.TestCase
-TestQueueBesideModel.settings = settings(max_examples=seed_count(75, 300), stateful_step_count=40, deadline=None)
+TestQueueBesideModel.settings = settings(max_examples=examples(300, 50), stateful_step_count=40, deadline=None)

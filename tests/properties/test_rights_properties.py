@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from token_makers import PRODUCERS, python_token, secret_signer, web_token
 
+from twinbus.broker.auth.access_rules import AccessRule, RuleBook
+from twinbus.broker.auth.authority import Authority
+from twinbus.broker.auth.claims import Claim, ClaimBook, is_within, resource_path
+from twinbus.broker.auth.jwt import JwtIssuer
+from twinbus.broker.operations import Right
 from twinbus.errors import Unauthorized
-from twinbus.namespace.operations import Right
-from twinbus.namespace.rights.authority import Authority
-from twinbus.namespace.rights.claims import Claim, ClaimBook, is_within, resource_path
-from twinbus.namespace.rights.jwt import JwtIssuer
-from twinbus.namespace.rights.rules import AccessRule, RuleBook
 
 NOW_MS = 1_700_000_000_000
 SECRET = "0123456789abcdef0123456789abcdef"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from seeds import examples
 
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.rotation import Rotation
@@ -73,4 +74,4 @@ class RotationBesideModel(RuleBasedStateMachine):
 
 
 TestRotationBesideModel = RotationBesideModel.TestCase
-TestRotationBesideModel.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+TestRotationBesideModel.settings = settings(max_examples=examples(100), stateful_step_count=30, deadline=None)

@@ -14,11 +14,12 @@ from itertools import count, product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_bus import BUSY, OK, REFUSED, SILENT, Call, Place, Reply, ScriptedBus, fails
+from seeds import examples
 
-from twinbus.client.asks import Ask, Probe, ToBacklog, ToPrimary, WaitTurn
+from twinbus.client.core.asks import Ask, Probe, ToBacklog, ToPrimary, WaitTurn
 from twinbus.pairing.failure import FailureKind
 from twinbus.pairing.machine import FailedOver, Suspect
-from twinbus.pairing.receipt import SendReceipt, Side, receipt_of
+from twinbus.pairing.receipt import NamespaceSide, SendReceipt, receipt_of
 from twinbus.pairing.rules import Rules
 
 Kind = FailureKind
@@ -65,12 +66,12 @@ class Watched(ScriptedBus):
         self.send(*names, per_batch=2, timeout_s=timeout_s)
 
     def _perform(self, call: Call, ask: Ask) -> None:
-        name = "".join(call.parcel.message_ids[:1])
+        name = "".join(call.request.message_ids[:1])
         match ask:
             case WaitTurn(ticket, _) if ticket in self.orders.line:
                 self.tickets[name] = ticket
             case ToPrimary():
-                if call.entity.side is Side.BACKLOG:
+                if call.entity.side is NamespaceSide.BACKLOG:
                     self._check_trial(call)
                 self._bother(name, "primary", self.primary)
             case ToBacklog(queue, letters, _):
@@ -151,7 +152,7 @@ FIRST_WORDS = st.lists(st.sampled_from(REPLIES), max_size=4)
 """What a place says before it says the same for ever."""
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @given(
     st.sampled_from(RULES),
     st.sampled_from([REFUSED, SILENT, OK]),

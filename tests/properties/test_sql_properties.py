@@ -11,21 +11,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from message_on_paper import MessageOnPaper
-from seeds import seed_count
+from seeds import examples
 from sql_model import Model, Wrong
 
 from twinbus.amqp.values import Byte, Float32, Int, Long, Timestamp, UInt, ULong
-from twinbus.namespace.sql import (
-    CorrelationFilter,
-    CorrelationIndex,
-    FilterError,
-    SqlError,
-    compile_action,
-    compile_filter,
-)
-from twinbus.namespace.sql.compilation import Compiler
-from twinbus.namespace.sql.parser import parse_action, parse_filter
-from twinbus.namespace.sql.syntax import (
+from twinbus.broker.filters.actions import compile_action
+from twinbus.broker.filters.compiler import Compiler, compile_filter
+from twinbus.broker.filters.correlation import CorrelationCondition, CorrelationIndex
+from twinbus.broker.filters.formatter import write, write_action
+from twinbus.broker.filters.parser import parse_action, parse_filter
+from twinbus.broker.filters.rule_errors import FilterError, SqlError
+from twinbus.broker.filters.syntax import (
     And,
     Chain,
     Comparison,
@@ -37,13 +33,12 @@ from twinbus.namespace.sql.syntax import (
     NamedProperty,
     Not,
     Or,
-    Parameter,
+    ParameterRef,
     Property,
     Remove,
     Set,
     Signed,
 )
-from twinbus.namespace.sql.writing import write, write_action
 
 # --- any text --------------------------------------------------------------------------------------
 
@@ -169,7 +164,7 @@ def _outcome(ask: Any, *failures: type[Exception]) -> object:
         return "error"
 
 
-@settings(max_examples=seed_count(100, 400))
+@settings(max_examples=examples(400))
 @given(CONDITIONS, MESSAGES)
 def test_a_filter_answers_as_the_slow_model_does(tree: Any, message: tuple[dict[str, Any], dict[str, Any]]) -> None:
     with contextlib.suppress(SqlError):  # a pattern that no message can make right
@@ -182,7 +177,7 @@ def test_a_filter_answers_as_the_slow_model_does(tree: Any, message: tuple[dict[
 def test_a_parameter_is_worth_as_much_as_a_constant(value: Any, message: tuple[dict[str, Any], dict[str, Any]]) -> None:
     view = MessageOnPaper(*message)
     with_constant = Compiler({}, _no_id).condition(_about(Constant(value)))
-    with_parameter = Compiler({"@P": value}, _no_id).condition(_about(Parameter("p")))
+    with_parameter = Compiler({"@P": value}, _no_id).condition(_about(ParameterRef("p")))
     assert _outcome(lambda: with_constant(view), FilterError) == _outcome(lambda: with_parameter(view), FilterError)
 
 
@@ -199,7 +194,7 @@ def _about(node: Any) -> Any:
 
 ASKED = st.sampled_from(["x", "X", 1, 1.0, True, Int(2), 2.5, UUID(int=1), timedelta(seconds=5), float("nan")])
 FILTERS = st.builds(
-    CorrelationFilter,
+    CorrelationCondition,
     label=st.none() | st.sampled_from(["x", "y"]),
     to=st.none() | st.sampled_from(["x", "y"]),
     properties=st.dictionaries(st.sampled_from(["a", "B"]), ASKED, max_size=2),
@@ -213,10 +208,10 @@ MARKED = st.tuples(
 
 @given(STEPS, st.lists(MARKED, min_size=1, max_size=5))
 def test_the_index_finds_what_asking_every_filter_finds(
-    steps: list[tuple[int, CorrelationFilter | None]], messages: list[Any]
+    steps: list[tuple[int, CorrelationCondition | None]], messages: list[Any]
 ) -> None:
     index: CorrelationIndex[int] = CorrelationIndex()
-    kept: dict[int, CorrelationFilter] = {}
+    kept: dict[int, CorrelationCondition] = {}
     for rule, correlation in steps:
         if correlation is None:
             index.remove(rule)
@@ -232,7 +227,7 @@ def test_the_index_finds_what_asking_every_filter_finds(
 
 @pytest.mark.parametrize("asked", ["x", 1, True])
 def test_a_correlation_filter_is_the_sql_filter_with_equal_signs(asked: Any) -> None:
-    correlation = CorrelationFilter(label="x", properties={"color": asked})
+    correlation = CorrelationCondition(label="x", properties={"color": asked})
     sql = compile_filter("sys.Label = 'x' AND color = @asked", {"asked": asked})
     for label in ("x", "y", None):
         view = MessageOnPaper({"Color": asked}, {"Label": label} if label else {})

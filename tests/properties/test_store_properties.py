@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from seeds import seed_count
+from seeds import examples
 
-from twinbus.namespace.store.api import (
+from twinbus.broker.store.api import (
     AdvanceSequence,
     Change,
     CommitFailed,
@@ -46,9 +46,9 @@ from twinbus.namespace.store.api import (
     StoredNamespace,
     WaitingSessions,
 )
-from twinbus.namespace.store.memory import MemoryStore
-from twinbus.namespace.store.sqlite import SqliteStore
-from twinbus.namespace.store.writer import BatchLimits
+from twinbus.broker.store.memory import MemoryStore
+from twinbus.broker.store.sqlite import SqliteStore
+from twinbus.broker.store.writer import BatchLimits
 
 WAIT_S = 30
 # A handful of telling values meet more often than random ones: equal times, equal sizes, a page and more.
@@ -366,7 +366,7 @@ class SqliteBesideModel(StoreBesideModel):
         super().__init__()
 
     def opened(self) -> Store:
-        limits = BatchLimits(sets=3, swept_rows=2)
+        limits = BatchLimits(sets=3, cleanup_rows=2)
         return SqliteStore(Path(self._directory.name) / "store.db", limits=limits, checkpoint_pages=20)
 
     def teardown(self) -> None:
@@ -375,7 +375,7 @@ class SqliteBesideModel(StoreBesideModel):
 
 
 SETTINGS = settings(
-    max_examples=seed_count(20, 60), stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=examples(60), stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 TestMemoryBesideModel = MemoryBesideModel.TestCase
 TestMemoryBesideModel.settings = SETTINGS

@@ -13,7 +13,7 @@ import sys
 import tarfile
 from pathlib import Path
 
-from tests.sdk_suite.suite_page import read_results, written_page
+from sdk_suite.suite_page import read_results, written_page
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent

@@ -27,7 +27,7 @@ from azure.core.credentials import AccessToken
 from azure.servicebus import ServiceBusClient
 from azure.servicebus.management import AuthorizationRule, ServiceBusAdministrationClient
 
-from twinbus.namespace.rights.jwt import SERVICE_AUDIENCE, JwtIssuer
+from twinbus.broker.auth.jwt import SERVICE_AUDIENCE, JwtIssuer
 from twinbus.testing import LocalNamespace
 
 ISSUER, SECRET = "https://issuer.test", "a secret that only this issuer and the namespaces know"

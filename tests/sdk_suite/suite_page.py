@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.sdk_suite.known_outcomes import FAILS, NOT_APPLICABLE
+from sdk_suite.known_outcomes import FAILS, NOT_APPLICABLE
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "not applicable"
 REASON_CHARS = 160

@@ -6,23 +6,22 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 import pytest
-from seeds import seed_count
+from seeds import found, seed_count
 
-from twinbus.namespace.entities import forwarding, topic
-from twinbus.namespace.entities.copies import Plan
-from twinbus.namespace.entities.duplicates import DuplicateGuard, PendingSend
-from twinbus.namespace.entities.forwarding import Courier
-from twinbus.namespace.entities.journeys import Journey
-from twinbus.namespace.entities.queue import Queue
-from twinbus.namespace.entities.shelf import EntityContext, Shelf
-from twinbus.namespace.entities.topic import Topic
-from twinbus.namespace.message import Arrival
-from twinbus.namespace.replies import Step
-from twinbus.namespace.store.api import EntityRow, EntitySummary, MessageRow
-from twinbus.sim.__main__ import main
-from twinbus.sim.runner import first_forward_problem, run_forward_seed
+from sim.__main__ import main
+from sim.runner import first_forward_problem, run_forward_seed
+from twinbus.broker.core.replies import Step
+from twinbus.broker.entities import forwarding, topic
+from twinbus.broker.entities.duplicate_detection import DuplicateDetector, PendingSend
+from twinbus.broker.entities.entity import EntityContext, HopCount, MessagingEntity
+from twinbus.broker.entities.forwarding import Forwarder
+from twinbus.broker.entities.message_copies import CopyPlan
+from twinbus.broker.entities.queue import Queue
+from twinbus.broker.entities.topic import Topic
+from twinbus.broker.message import Arrival
+from twinbus.broker.store.api import EntityRow, EntitySummary, MessageRow
 
-SEEDS, CHUNK, STEPS = seed_count(150, 400), 50, 250
+SEEDS, CHUNK, STEPS = seed_count(50, 400), 25, 250
 SEEDS_TO_FIND_A_BUG = 300
 
 
@@ -56,17 +55,17 @@ def test_the_command_simulates_forwarding() -> None:
 # --- planted bugs: each of these must be found ---
 
 
-def throw_away(self: Courier, source: Queue, row: MessageRow, reason: str, text: str, step: Step) -> None:
+def throw_away(self: Forwarder, source: Queue, row: MessageRow, reason: str, text: str, step: Step) -> None:
     return None
 
 
-def move_without_removing(self: Courier, source: Queue, now_ms: int, step: Step) -> None:
+def move_without_removing(self: Forwarder, source: Queue, now_ms: int, step: Step) -> None:
     while (row := source.take_visible(now_ms, step)) is not None:
-        self._carry(source, row, Journey(), now_ms, step)
+        self._forward_now(source, row, HopCount(), now_ms, step)
     source.fetch(step)
 
 
-def forget_the_hops(row: MessageRow, journey: Journey) -> MessageRow:
+def forget_the_hops(row: MessageRow, journey: HopCount) -> MessageRow:
     return row
 
 
@@ -75,39 +74,39 @@ def read_nothing(self: Queue, step: Step) -> None:
 
 
 def lose_what_cannot_go(self: Queue, row: MessageRow, step: Step) -> None:
-    self.loans.take_back(row.sequence)
+    self.locks.release_hold(row.sequence)
 
 
 def never_look_at_the_start(self: Queue) -> int | None:
-    return None if self._has_to_look else self._dues.next_ms
+    return None if self._has_work else self._due_scan.next_ms
 
 
-def count_in_memory_only(self: Shelf, step: Step) -> None:
-    self._after(step)
+def count_in_memory_only(self: MessagingEntity, step: Step) -> None:
+    self._on_commit(step)
 
 
-def take_everything_for_new(self: DuplicateGuard, pending: PendingSend, keys: tuple[str, ...]) -> list[bool]:
+def take_everything_for_new(self: DuplicateDetector, pending: PendingSend, keys: tuple[str, ...]) -> list[bool]:
     return [True] * len(keys)
 
 
-def note_nothing(self: Shelf, keys: tuple[str, ...], now_ms: int, step: Step) -> None:
+def note_nothing(self: MessagingEntity, keys: tuple[str, ...], now_ms: int, step: Step) -> None:
     return None
 
 
-def tell_nothing(self: Courier, source: Queue, row: MessageRow, step: Step) -> None:
+def tell_nothing(self: Forwarder, source: Queue, row: MessageRow, step: Step) -> None:
     return None
 
 
-def never_rest(self: Courier, source: Queue, step: Step) -> bool:
+def never_rest(self: Forwarder, source: Queue, step: Step) -> bool:
     return False
 
 
 def overtake_the_line(
     self: Topic, arrivals: Sequence[tuple[int, Arrival]], now_ms: int, step: Step
-) -> list[Plan] | None:
-    in_line, self.in_line = self.in_line, 0
+) -> list[CopyPlan] | None:
+    pending, self.pending = self.pending, 0
     plans = _short_plans(self, arrivals, now_ms, step)
-    self.in_line = in_line
+    self.pending = pending
     return plans
 
 
@@ -118,32 +117,31 @@ def forget_the_line_at_the_start(
 
 
 def hand_on_and_keep(self: Topic, row: MessageRow, step: Step) -> None:
-    self._after(step)
+    self._on_commit(step)
 
 
 _short_plans, _begin = Topic._short_plans, Topic.__init__
 
 
-@pytest.mark.sample(6)
 @pytest.mark.parametrize(
     ("owner", "name", "bug"),
     [
-        (Courier, "_put_aside", throw_away),
-        (Courier, "pump", move_without_removing),
-        (Courier, "_has_to_rest", never_rest),
-        (forwarding, "written", forget_the_hops),
+        (Forwarder, "_dead_letter", throw_away),
+        (Forwarder, "forward_stored", move_without_removing),
+        (Forwarder, "_must_store", never_rest),
+        (forwarding, "with_hop_count", forget_the_hops),
         (forwarding, "HOPS_MAX", 3),
         (Queue, "fetch", read_nothing),
-        (Queue, "keep", lose_what_cannot_go),
+        (Queue, "cancel_transfer", lose_what_cannot_go),
         (Queue, "_next_work_ms", never_look_at_the_start),
-        (Shelf, "count_sequences", count_in_memory_only),
-        (Shelf, "note_ids", note_nothing),
-        (DuplicateGuard, "new_ones", take_everything_for_new),
-        (Courier, "_tell_forwarded", tell_nothing),
+        (MessagingEntity, "count_sequences", count_in_memory_only),
+        (MessagingEntity, "remember_ids", note_nothing),
+        (DuplicateDetector, "new_ones", take_everything_for_new),
+        (Forwarder, "_record_forwarded", tell_nothing),
         (Topic, "_short_plans", overtake_the_line),
         (Topic, "__init__", forget_the_line_at_the_start),
         (Topic, "remove", hand_on_and_keep),
-        (topic, "written", forget_the_hops),
+        (topic, "with_hop_count", forget_the_hops),
     ],
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
@@ -151,4 +149,5 @@ def test_forwarding_that_breaks_a_promise_is_found(
     monkeypatch: pytest.MonkeyPatch, owner: type, name: str, bug: Callable[..., object]
 ) -> None:
     monkeypatch.setattr(owner, name, bug)
-    assert first_forward_problem(range(SEEDS_TO_FIND_A_BUG), STEPS) is not None
+    about = f"forwarding: {owner.__name__} {name}"
+    assert found(about, lambda seeds: first_forward_problem(seeds, STEPS), SEEDS_TO_FIND_A_BUG) is not None

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from seeds import found
 
-from twinbus.client.asks import Answer, Failed
+from sim.pair_call import Call
+from sim.pair_loop import Signal
+from sim.pair_network import Road
+from sim.pair_senders import Applications
+from sim.pair_shell import SimulatedShell
+from sim.runner import first_pair_problem
+from twinbus.client.core.asks import Answer, Failed
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.rotation import Silence
 from twinbus.pairing.secondary import Secondary
-from twinbus.sim.pair_call import Call
-from twinbus.sim.pair_loop import Signal
-from twinbus.sim.pair_network import Road
-from twinbus.sim.pair_senders import Applications
-from twinbus.sim.pair_shell import SimulatedShell
-from twinbus.sim.runner import first_pair_problem
 
 SEEDS = range(30)
 TIMEOUT_S = 0.4
@@ -29,10 +30,10 @@ def hurry(self: Applications, path: str, timeout_s: float | None = None) -> Call
 
 
 async def lose_what_goes_to_the_first_queue(
-    self: SimulatedShell, road: Road, path: str, letters: list[bytes] | tuple[bytes, ...], timeout_s: float
+    self: SimulatedShell, road: Road, path: str, encoded: list[bytes] | tuple[bytes, ...], timeout_s: float
 ) -> Answer:
     if not (path.endswith("/0") and self.loop.now % PERIOD_S < SILENT_S):
-        return await SEND(self, road, path, letters, timeout_s)
+        return await SEND(self, road, path, encoded, timeout_s)
     await self._wait(Signal(), timeout_s)
     return Failed(self.loop.now, 0.5, SILENCE)
 
@@ -60,4 +61,5 @@ def test_pairs_with_hasty_callers_keep_every_promise(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("answer", [False, True], ids=["believe nobody", "believe everybody"])
 def test_a_pair_that_judges_silence_otherwise_is_found(monkeypatch: pytest.MonkeyPatch, answer: bool) -> None:
     monkeypatch.setattr(Secondary, "has_proof", lambda self, silence: answer)
-    assert first_pair_problem(SEEDS) is not None
+    bug = f"hasty pair: believe {'everybody' if answer else 'nobody'}"
+    assert found(bug, first_pair_problem, len(SEEDS)) is not None

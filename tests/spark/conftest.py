@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from twinbus.spark.jvm import last_words
+from twinbus.spark.jvm import stderr_tail
 
 if TYPE_CHECKING:
     from ledger_story import Story
     from pyspark.sql import SparkSession
 
-    from twinbus.spark.compaction.compaction import Compacted
+    from twinbus.spark.compaction.compaction import CompactedLedger
     from twinbus.spark.jobs.findings import Findings
 
 HERE = Path(__file__).parent
@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    if report.failed and (words := last_words()):
+    if report.failed and (words := stderr_tail()):
         report.sections.append(("What the JVM said", words[-WORDS_MAX:]))
     return report
 
@@ -56,17 +56,17 @@ def story() -> Story:
 
 
 @pytest.fixture(scope="session")
-def compacted(story: Story, tmp_path_factory: pytest.TempPathFactory) -> Compacted:
+def compacted(story: Story, tmp_path_factory: pytest.TempPathFactory) -> CompactedLedger:
     """The ledger of the story."""
-    from twinbus.spark.compaction.compaction import compact_ledger, one_by_one
+    from twinbus.spark.compaction.compaction import compact_ledger, read_in_process
 
     directory = tmp_path_factory.mktemp("ledger")
     story.write(directory)
-    return compact_ledger(one_by_one, directory)
+    return compact_ledger(read_in_process, directory)
 
 
 @pytest.fixture(scope="session")
-def findings(spark: SparkSession, compacted: Compacted) -> Findings:
+def findings(spark: SparkSession, compacted: CompactedLedger) -> Findings:
     """What a report finds in it."""
     from twinbus.cost.prices import Prices
     from twinbus.spark.jobs.analysis import analyse

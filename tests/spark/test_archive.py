@@ -29,7 +29,7 @@ def test_a_python_without_anything_finds_all_that_a_task_needs(tmp_path: Path, m
         assert "pyspark_twinbus.py" in names
         assert not [name for name in names if "direct_url" in name or "__pycache__" in name or name.startswith("/")]
         tar.extractall(tmp_path / FOLDER, filter="data")
-    modules = "azure.identity, twinbus.spark.drain.shard as shard, twinbus.spark.servicebus.post"
+    modules = "azure.identity, twinbus.spark.drain.shard as shard, twinbus.spark.source.writer"
     code = f"import {modules}; print(shard.__file__)"
     command = [BASE, "-S", "-c", f"import sys; sys.path.insert(0, {FOLDER!r}); {code}"]
     found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -19,7 +19,7 @@ from twinbus.ledger import Event, Kind
 from twinbus.ledger.segment import segment_name
 from twinbus.spark import session as sessions
 from twinbus.spark.compaction import manifest as manifests
-from twinbus.spark.compaction.compaction import compact_ledger, one_by_one
+from twinbus.spark.compaction.compaction import compact_ledger, read_in_process
 from twinbus.spark.jobs import balance as balances
 from twinbus.spark.session import LITTLE_ROWS
 
@@ -34,7 +34,7 @@ HORIZON_MIN = 15
 def report(spark: SparkSession, ledger: Path, store: Path | None = None) -> Findings:
     from twinbus.spark.jobs.analysis import analyse
 
-    compacted = compact_ledger(one_by_one, ledger, store)
+    compacted = compact_ledger(read_in_process, ledger, store)
     return analyse(spark, compacted, Prices(), horizon_min=HORIZON_MIN, tell=lambda _: None)
 
 
@@ -64,18 +64,20 @@ def write_in_turns(scripts: Iterable[Script], ledger: Path, parts: int, seed: in
         yield turn
 
 
-SEEDS = [1, *(pytest.param(seed, marks=pytest.mark.large) for seed in range(2, 12))]
+QUICK_SEED = 1
+SEEDS = [QUICK_SEED, *(pytest.param(seed, marks=pytest.mark.large) for seed in range(2, 12))]
+"""The first is in `make test`, with less data; `make test-ledger` runs the others."""
 
 
 @pytest.fixture
 def cut_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Little ledgers have many files of accounts and many stretches, and no run is too large for a closer look."""
-    from twinbus.spark.jobs import accounting
+    from twinbus.spark.jobs import account_files
     from twinbus.spark.transforms import ordering
 
-    monkeypatch.setattr(accounting, "ACCOUNTS_PER_FILE", 40)
-    monkeypatch.setattr(accounting, "FEW_PER_FILE", 20)
-    monkeypatch.setattr(accounting, "LITTLE_SHARE", 0)
+    monkeypatch.setattr(account_files, "ACCOUNTS_PER_FILE", 400)
+    monkeypatch.setattr(account_files, "FEW_PER_FILE", 200)
+    monkeypatch.setattr(account_files, "LITTLE_SHARE", 0)
     monkeypatch.setattr(ordering, "STRETCH_RECORDS", 20)
 
 
@@ -86,7 +88,7 @@ def cut_small(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_any_ledger_at_all_read_in_any_parts_gives_the_report_of_the_whole(
     spark: SparkSession, tmp_path: Path, seed: int, little_rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether it is handled here, by Spark, or by both."""
+    """Whatever counts as little data."""
     monkeypatch.setattr(sessions, "LITTLE_ROWS", little_rows)
     files: list[set[str]] = []
     for _ in write_in_turns(a_soup(seed, 300, spread=20), tmp_path / "ledger", 3, seed):
@@ -121,11 +123,11 @@ def test_torn_stretches_and_files_that_became_many_give_the_report_of_the_whole(
     spark: SparkSession, tmp_path: Path, little_rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files that are too many are put together; what is mended stays true."""
-    from twinbus.spark.jobs import accounting, run
+    from twinbus.spark.jobs import account_files, merge_run
 
     monkeypatch.setattr(sessions, "LITTLE_ROWS", little_rows)
-    monkeypatch.setattr(accounting, "FILES_MAX", 8)
-    monkeypatch.setattr(run, "FILES_MAX", 1)
+    monkeypatch.setattr(account_files, "FILES_MAX", 8)
+    monkeypatch.setattr(merge_run, "FILES_MAX", 1)
     most: dict[str, int] = {}
     for _ in write_in_turns(a_tangle(1, 300), tmp_path / "ledger", 4, 1):
         little_by_little = report(spark, tmp_path / "ledger")
@@ -140,13 +142,13 @@ def test_torn_stretches_and_files_that_became_many_give_the_report_of_the_whole(
 
 def looked_at_as_one(spark: SparkSession, ledger: Path) -> list[dict[str, Any]]:
     """Damage to order, without any stretches."""
-    from twinbus.spark.jobs.bookkeeping import rows_of
+    from twinbus.spark.jobs.balance_frames import collect_rows
     from twinbus.spark.jobs.compaction import steps_in
     from twinbus.spark.transforms import ordering as order
     from twinbus.spark.transforms.accounts import accounts
 
-    steps = steps_in(spark, compact_ledger(one_by_one, ledger))
-    return rows_of(order.ordering(order.ordering_by_session(order.journeys(accounts(steps)))))
+    steps = steps_in(spark, compact_ledger(read_in_process, ledger))
+    return collect_rows(order.ordering(order.ordering_by_session(order.sent_messages(accounts(steps)))))
 
 
 @pytest.mark.usefixtures("cut_small")
@@ -154,7 +156,8 @@ def looked_at_as_one(spark: SparkSession, ledger: Path) -> list[dict[str, Any]]:
 def test_a_ledger_read_in_any_parts_gives_the_report_of_the_whole(
     spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:
-    story = a_story(seed, 400, misfortunes=1)
+    messages, entities = (150, 1) if seed == QUICK_SEED else (400, 3)
+    story = a_story(seed, messages, misfortunes=1, entities=entities)
     for _ in write_in_turns(story.scripts.values(), tmp_path / "ledger", 3, seed):
         little_by_little = report(spark, tmp_path / "ledger")
     at_once = report(spark, tmp_path / "ledger", tmp_path / "store")
@@ -166,14 +169,14 @@ def test_accounts_of_any_parts_put_together_are_those_of_the_whole(spark: SparkS
     from pyspark.sql import functions as F  # noqa: N812
 
     from twinbus.spark.jobs.compaction import steps_in
-    from twinbus.spark.transforms.accounts import accounts, merged
+    from twinbus.spark.transforms.accounts import accounts, merge_accounts
 
     story = a_story(5, 600, misfortunes=3)
     story.write(tmp_path)
-    steps = steps_in(spark, compact_ledger(one_by_one, tmp_path))
+    steps = steps_in(spark, compact_ledger(read_in_process, tmp_path))
     part = F.pmod(F.xxhash64("process", "number"), F.lit(3))
     parts = [accounts(steps.where(part == each)) for each in range(3)]
-    together = merged(parts[0].unionByName(parts[1]).unionByName(parts[2]))
+    together = merge_accounts(parts[0].unionByName(parts[1]).unionByName(parts[2]))
     whole = {tuple(row) for row in accounts(steps).collect()}
     assert {tuple(row) for row in together.collect()} == whole
     assert len(whole) == len(story.expected)
@@ -216,9 +219,9 @@ def test_what_was_looked_at_is_not_looked_at_again(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Steps that are in the balance can be anything; of the accounts only those are replaced that change."""
-    from twinbus.spark.jobs import accounting
+    from twinbus.spark.jobs import account_files
 
-    monkeypatch.setattr(accounting, "ACCOUNTS_PER_FILE", 100)
+    monkeypatch.setattr(account_files, "ACCOUNTS_PER_FILE", 100)
     told = a_told_day(tmp_path)
     first = report(spark, tmp_path)
     assert first.reconciliation.entities == {"orders": {"delivered": 599, "stored_on_primary": 1}}
@@ -243,7 +246,7 @@ def test_what_says_nothing_of_messages_changes_nothing_about_them(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the tables have as many files as they may have."""
-    from twinbus.spark.jobs import run
+    from twinbus.spark.jobs import merge_run
 
     pings = Script("0c", "client")
 
@@ -256,7 +259,7 @@ def test_what_says_nothing_of_messages_changes_nothing_about_them(
     assert report(spark, tmp_path).reconciliation.entities == {}
     a_told_day(tmp_path)
     before = said(report(spark, tmp_path))
-    monkeypatch.setattr(run, "FILES_MAX", 0)
+    monkeypatch.setattr(merge_run, "FILES_MAX", 0)
     ping(1)
     after = said(report(spark, tmp_path))
     assert after["reconciliation"] == before["reconciliation"]
@@ -269,9 +272,9 @@ def test_messages_that_nobody_here_has_sent_have_no_order_and_are_accounted_for(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where only a namespace keeps a ledger: there are accounts, and no stretches."""
-    from twinbus.spark.jobs import accounting
+    from twinbus.spark.jobs import account_files
 
-    monkeypatch.setattr(accounting, "ACCOUNTS_PER_FILE", 10)
+    monkeypatch.setattr(account_files, "ACCOUNTS_PER_FILE", 10)
     told = Told(tmp_path)
     for number in range(60):
         told.tell(Kind.STORED, number, f"m{number}")
@@ -286,7 +289,7 @@ def test_messages_that_nobody_here_has_sent_have_no_order_and_are_accounted_for(
 @pytest.mark.long
 def test_a_torn_stretch_is_mended_once(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As long as nothing new is about it; then it is mended again."""
-    from twinbus.spark.jobs import mending
+    from twinbus.spark.jobs import order
     from twinbus.spark.transforms import ordering
 
     monkeypatch.setattr(ordering, "STRETCH_RECORDS", 20)
@@ -303,7 +306,7 @@ def test_a_torn_stretch_is_mended_once(spark: SparkSession, tmp_path: Path, monk
     told.tell(Kind.DELIVERED, 301, "m300")
     told.write()
     with monkeypatch.context() as patch:
-        patch.setattr(mending, "_mended", dies)
+        patch.setattr(order, "_repair", dies)
         [orders] = report(spark, tmp_path).ordering
     assert (orders["arrived"], orders["late"]) == (60, 1)
 
@@ -323,14 +326,14 @@ def files_below(store: Path) -> set[str]:
 
 @pytest.mark.long
 def test_a_balance_that_does_not_fit_is_made_again(spark: SparkSession, tmp_path: Path) -> None:
-    from twinbus.spark.jobs.bookkeeping import books
+    from twinbus.spark.jobs.balance_frames import open_balance
 
     a_told_day(tmp_path)
-    compacted = compact_ledger(one_by_one, tmp_path)
+    compacted = compact_ledger(read_in_process, tmp_path)
     store = compacted.store
 
     def accounted() -> int:
-        with books(spark, compacted) as found:
+        with open_balance(spark, compacted) as found:
             return found.accounts.count()
 
     assert accounted() == 600
@@ -364,28 +367,28 @@ def dies(*_: object) -> None:
 def test_a_run_that_dies_leaves_the_balance_as_it_was(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from twinbus.spark.jobs.bookkeeping import books
+    from twinbus.spark.jobs.balance_frames import open_balance
 
     told = a_told_day(tmp_path)
-    with books(spark, compact_ledger(one_by_one, tmp_path)):
+    with open_balance(spark, compact_ledger(read_in_process, tmp_path)):
         pass
     before = accounts_in(tmp_path / "compacted")
     told.tell(Kind.ACCEPTED, 700, "late")
     told.write()
-    compacted = compact_ledger(one_by_one, tmp_path)
+    compacted = compact_ledger(read_in_process, tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(balances, "save", dies)
-        with pytest.raises(StoreError, match=r"balance: no power$"), books(spark, compacted):
+        with pytest.raises(StoreError, match=r"balance: no power$"), open_balance(spark, compacted):
             pass
     assert accounts_in(compacted.store) == before
-    with books(spark, compacted) as found:
+    with open_balance(spark, compacted) as found:
         assert found.accounts.count() == 601
     assert files_below(compacted.store) == accounts_in(compacted.store)
 
 
 @pytest.mark.long
 def test_a_file_of_the_balance_that_is_none_is_told_with_the_way_out(spark: SparkSession, tmp_path: Path) -> None:
-    from twinbus.spark.jobs.bookkeeping import books
+    from twinbus.spark.jobs.balance_frames import open_balance
 
     told = a_told_day(tmp_path)
     report(spark, tmp_path)
@@ -395,8 +398,11 @@ def test_a_file_of_the_balance_that_is_none_is_told_with_the_way_out(spark: Spar
         (store / file).write_bytes(whole[: len(whole) // 2])
     told.tell(Kind.DELIVERED, 600, "m599")
     told.write()
-    compacted = compact_ledger(one_by_one, tmp_path)
-    with pytest.raises(StoreDamaged, match=r"/compacted/balance is damaged: .*; remove that"), books(spark, compacted):
+    compacted = compact_ledger(read_in_process, tmp_path)
+    with (
+        pytest.raises(StoreDamaged, match=r"/compacted/balance is damaged: .*; remove that"),
+        open_balance(spark, compacted),
+    ):
         pass
     shutil.rmtree(store / "balance")
     assert report(spark, tmp_path).reconciliation.entities == {"orders": {"delivered": 600}}
@@ -417,21 +423,21 @@ def test_the_session_that_was_active_is_it_after_a_report(spark: SparkSession, t
 
 
 def test_files_that_somebody_reads_are_left_alone(spark: SparkSession, tmp_path: Path) -> None:
-    from twinbus.spark.jobs.bookkeeping import books
+    from twinbus.spark.jobs.balance_frames import open_balance
 
     told = a_told_day(tmp_path)
-    with books(spark, compact_ledger(one_by_one, tmp_path)) as read:
+    with open_balance(spark, compact_ledger(read_in_process, tmp_path)) as read:
         told.tell(Kind.DELIVERED, 600, "m599")
         told.write()
-        with books(spark, compact_ledger(one_by_one, tmp_path)) as newer:
+        with open_balance(spark, compact_ledger(read_in_process, tmp_path)) as newer:
             assert newer.accounts.where("delivered = 1").count() == 600
         assert read.accounts.where("delivered = 1").count() == 599
 
 
 def test_only_one_process_at_a_time_brings_the_balance_forward(spark: SparkSession, tmp_path: Path) -> None:
-    from twinbus.spark.jobs.bookkeeping import books
+    from twinbus.spark.jobs.balance_frames import open_balance
 
     a_told_day(tmp_path)
-    compacted = compact_ledger(one_by_one, tmp_path)
-    with manifests.held(compacted.store), pytest.raises(StoreInUse), books(spark, compacted):
+    compacted = compact_ledger(read_in_process, tmp_path)
+    with manifests.lock_store(compacted.store), pytest.raises(StoreInUse), open_balance(spark, compacted):
         pass

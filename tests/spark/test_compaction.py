@@ -16,21 +16,21 @@ from ledger_story import BASE_MS, Script, a_story, without_numbers, write_lines
 
 from twinbus.errors import StoreDamaged, StoreError, StoreInUse, StoreTooNew
 from twinbus.ledger import Event, Kind, Ledger, LedgerReader, verify
-from twinbus.ledger.endings import FOREVER_MS
+from twinbus.ledger.process_end import FOREVER_MS
 from twinbus.spark.compaction import manifest as manifests
-from twinbus.spark.compaction.chunk import Chunk, Read, compact
-from twinbus.spark.compaction.compaction import Compacted, compact_ledger, one_by_one
-from twinbus.spark.compaction.coverage import coverage_of
-from twinbus.spark.compaction.number_ranges import Range, holes, joined, overlap
+from twinbus.spark.compaction.chunk import Chunk, ChunkResult, compact
+from twinbus.spark.compaction.compaction import CompactedLedger, compact_ledger, read_in_process
+from twinbus.spark.compaction.coverage import find_coverage
+from twinbus.spark.compaction.manifest import NumberRange, find_holes, join_ranges, overlap
 
 
-def rows_of(compacted: Compacted) -> list[dict[str, Any]]:
+def rows_of(compacted: CompactedLedger) -> list[dict[str, Any]]:
     tables = [pq.ParquetFile(compacted.store / file).read() for file in compacted.manifest.files]
     rows = [row for table in tables for row in table.to_pylist()]
     return sorted(rows, key=lambda row: (row["process"], row["number"], row["position"]))
 
 
-def numbers_of(compacted: Compacted) -> list[tuple[str, int]]:
+def numbers_of(compacted: CompactedLedger) -> list[tuple[str, int]]:
     return [(row["process"], row["number"]) for row in rows_of(compacted) if row["position"] == 0]
 
 
@@ -49,7 +49,7 @@ def ledger(tmp_path: Path) -> Path:
 
 def test_every_record_is_there_once_with_all_that_it_said(ledger: Path) -> None:
     a_story(5, 400, misfortunes=1).write(ledger, lines_per_segment=100)
-    compacted = compact_ledger(one_by_one, ledger)
+    compacted = compact_ledger(read_in_process, ledger)
     records = sorted(LedgerReader(ledger).records(), key=lambda record: (record.process, record.number))
     found = rows_of(compacted)
     assert [(record.process, record.number) for record in records] == numbers_of(compacted)
@@ -57,7 +57,7 @@ def test_every_record_is_there_once_with_all_that_it_said(ledger: Path) -> None:
     for name in ("at_ms", "monotonic_us", "kind", "entity", "namespace", "queue", "outcome", "count", "bytes", "host"):
         assert [row[name] for row in first] == [getattr(record, name) for record in records], name
     assert compacted.manifest.records == len(records)
-    assert coverage_of(compacted).is_complete
+    assert find_coverage(compacted).is_complete
 
 
 events = st.builds(
@@ -81,7 +81,9 @@ def test_a_step_is_one_message_of_an_event_and_sums_are_kept(tmp_path_factory: A
     for at, event in enumerate(told):
         process.note(BASE_MS + at, event)
     write_lines(directory, process.process, process.lines())
-    found = [row for row in rows_of(compact_ledger(one_by_one, directory)) if row["kind"] not in ("opened", "closed")]
+    found = [
+        row for row in rows_of(compact_ledger(read_in_process, directory)) if row["kind"] not in ("opened", "closed")
+    ]
     for number, event in enumerate(told, 2):
         rows = [row for row in found if row["number"] == number]
         longest = max(map(len, (event.message_ids, event.sizes, event.session_ids, event.sequence_numbers)))
@@ -96,7 +98,7 @@ def test_days_are_folders(ledger: Path) -> None:
     told = script("00000000000000aa", 1)
     told.note(BASE_MS + 86_400_000, Event(Kind.ACCEPTED, "orders", message_ids=("later",)))
     write_lines(ledger, told.process, told.lines())
-    compacted = compact_ledger(one_by_one, ledger)
+    compacted = compact_ledger(read_in_process, ledger)
     folders = {Path(file).parent.name for file in compacted.manifest.files}
     assert folders == {"date=2025-03-09", "date=2025-03-10"}
 
@@ -107,7 +109,7 @@ def test_days_beyond_all_calendars_share_the_nearest_that_one_has(ledger: Path) 
         for end_ms in (253_402_300_800_000 + day * 86_400_000, -62_135_596_800_000 - day * 86_400_000):
             told.note(end_ms, Event(Kind.ACCEPTED, "orders", message_ids=("far",)))
     write_lines(ledger, told.process, told.lines())
-    compacted = compact_ledger(one_by_one, ledger)
+    compacted = compact_ledger(read_in_process, ledger)
     folders = {Path(file).parent.name for file in compacted.manifest.files}
     assert folders == {"date=0001-01-01", "date=2025-03-09", "date=9999-12-31"}
     assert len(rows_of(compacted)) == compacted.manifest.steps == 11
@@ -116,9 +118,9 @@ def test_days_beyond_all_calendars_share_the_nearest_that_one_has(ledger: Path) 
 def test_a_second_run_reads_only_what_is_new(ledger: Path) -> None:
     asked: list[Chunk] = []
 
-    def watched(chunks: list[Chunk], store: Path) -> list[Read]:
+    def watched(chunks: list[Chunk], store: Path) -> list[ChunkResult]:
         asked.extend(chunks)
-        return one_by_one(chunks, store)
+        return read_in_process(chunks, store)
 
     with Ledger.at(ledger, "shop") as writing:
         for number in range(50):
@@ -133,9 +135,9 @@ def test_a_second_run_reads_only_what_is_new(ledger: Path) -> None:
     assert [chunk.start for chunk in asked] == [0, first.bytes_read]
     assert 0 < second.bytes_read < first.bytes_read / 10
     assert (nothing.bytes_read, nothing.segments_read) == (0, 0)
-    last = compact_ledger(one_by_one, ledger)
+    last = compact_ledger(read_in_process, ledger)
     assert [number for _, number in numbers_of(last)] == list(range(1, 54))
-    assert coverage_of(last).is_complete
+    assert find_coverage(last).is_complete
 
 
 def test_a_line_that_is_being_written_is_left_for_the_next_run(ledger: Path) -> None:
@@ -158,10 +160,10 @@ def test_a_run_that_dies_leaves_nothing_that_counts(
     def dies(*_: object) -> Any:
         raise KeyboardInterrupt
 
-    def reads_and_dies(chunks: list[Chunk], store: Path) -> list[Read]:
-        one_by_one(chunks[: len(chunks) // 2], store)
+    def reads_and_dies(chunks: list[Chunk], store: Path) -> list[ChunkResult]:
+        read_in_process(chunks[: len(chunks) // 2], store)
         (store / "steps" / "date=2025-03-09" / ".half.parquet.1.new").write_bytes(b"PAR1")
-        return (dies_in == "reading" and dies()) or one_by_one(chunks, store)
+        return (dies_in == "reading" and dies()) or read_in_process(chunks, store)
 
     with monkeypatch.context() as patched:
         if dies_in == "saving":
@@ -169,7 +171,7 @@ def test_a_run_that_dies_leaves_nothing_that_counts(
         with pytest.raises(KeyboardInterrupt):
             compact_ledger(reads_and_dies, ledger)
     assert manifests.load(ledger / "compacted").files == []
-    compacted = compact_ledger(one_by_one, ledger)
+    compacted = compact_ledger(read_in_process, ledger)
     assert numbers_of(compacted) == sorted({*numbers_of(compacted)})
     assert compacted.manifest.records == verify(ledger).records
     in_folders = [file for file in (ledger / "compacted" / "steps").rglob("*") if file.is_file()]
@@ -183,11 +185,11 @@ def change(path: Path, how: Callable[[bytes], bytes]) -> None:
 def test_damage_is_named_with_its_line_and_the_rest_is_kept(ledger: Path) -> None:
     [path] = write_lines(ledger, "00000000000000aa", script("00000000000000aa", 9).lines())
     change(path, lambda data: data.replace(b"00aa-4", b"00ab-4"))
-    compacted = compact_ledger(one_by_one, ledger)
+    compacted = compact_ledger(read_in_process, ledger)
     [trouble] = compacted.manifest.troubles
     assert (trouble.defect, trouble.lines, trouble.count) == ("corrupt", [6], 1)
     assert str(trouble) == f"{path.name}:6: corrupt: the checksum does not fit"
-    [unknown] = coverage_of(compacted).unknown
+    [unknown] = find_coverage(compacted).missing
     assert (unknown.records, unknown.since_ms, unknown.until_ms) == (1, BASE_MS + 3, BASE_MS + 5)
     assert [number for _, number in numbers_of(compacted)] == [1, 2, 3, 4, 5, 7, 8, 9, 10, 11]
 
@@ -198,7 +200,7 @@ def test_lines_that_are_no_records_are_reported_even_with_a_good_checksum(ledger
     [path] = write_lines(ledger, "00000000000000aa", script("00000000000000aa", 3).lines())
     body = b'{"v":1,"process":"00000000000000aa","number":"two","at_ms":1,"kind":"accepted"'
     change(path, lambda data: data + b'%b,"crc":%d}\n' % (body, crc32(body)) + b"what?\n\xff\xfe\n")
-    compacted = compact_ledger(one_by_one, ledger)
+    compacted = compact_ledger(read_in_process, ledger)
     [trouble] = compacted.manifest.troubles
     assert (trouble.defect, trouble.count) == ("corrupt", 3)
     assert compacted.manifest.records == 5
@@ -209,28 +211,28 @@ def test_a_number_of_more_than_63_bits_is_told_and_the_rest_is_kept(ledger: Path
     for at, number in ((3, 1 << 63), (5, -(1 << 63) - 1), (6, (1 << 63) - 1)):
         told.note(BASE_MS + at, Event(Kind.STORED, "orders", message_ids=("odd",), sequence_numbers=(number,)))
     write_lines(ledger, told.process, told.lines())
-    compacted = compact_ledger(one_by_one, ledger)
+    compacted = compact_ledger(read_in_process, ledger)
     [trouble] = compacted.manifest.troubles
     assert (trouble.defect, trouble.lines) == ("corrupt", [6, 9])
     assert [number for _, number in numbers_of(compacted)] == [1, 2, 3, 4, 5, 7, 8, 10, 11, 12, 13, 14]
-    assert [each.records for each in coverage_of(compacted).unknown] == [1, 1]
+    assert [each.records for each in find_coverage(compacted).missing] == [1, 1]
 
 
 def test_a_copied_segment_is_a_duplicate_and_changes_nothing(ledger: Path) -> None:
     lines = script("00000000000000aa", 30).lines()
     paths = write_lines(ledger, "00000000000000aa", lines, 10)
-    whole = rows_of(compact_ledger(one_by_one, ledger))
+    whole = rows_of(compact_ledger(read_in_process, ledger))
     shutil.copy(paths[0], ledger / "copy.jsonl")
     (ledger / "half.jsonl").write_bytes(b"".join(lines[5:15]))
-    again = compact_ledger(one_by_one, ledger)
+    again = compact_ledger(read_in_process, ledger)
     assert rows_of(again) == whole
     assert {(each.segment, each.defect, each.count) for each in again.manifest.troubles} == {
         ("copy.jsonl", "duplicate", 10),
         ("half.jsonl", "duplicate", 10),
     }
-    assert coverage_of(again).is_complete
+    assert find_coverage(again).is_complete
     shutil.rmtree(ledger / "compacted")
-    at_once = compact_ledger(one_by_one, ledger)
+    at_once = compact_ledger(read_in_process, ledger)
     assert rows_of(at_once) == whole
 
 
@@ -244,9 +246,9 @@ def test_records_of_a_newer_schema_are_counted_as_not_understood(ledger: Path) -
         return b'%b,"crc":%d}\n' % (body, crc32(body))
 
     write_lines(ledger, "00000000000000aa", [*lines[:3], *map(newer, lines[3:5]), *lines[5:]])
-    compacted = compact_ledger(one_by_one, ledger)
+    compacted = compact_ledger(read_in_process, ledger)
     assert [(each.defect, each.count) for each in compacted.manifest.troubles] == [("newer", 2)]
-    [unknown] = coverage_of(compacted).unknown
+    [unknown] = find_coverage(compacted).missing
     assert (unknown.records, unknown.since_ms) == (2, 0)
     assert "newer twinbus" in unknown.reason
 
@@ -257,53 +259,53 @@ def test_fields_and_kinds_that_are_not_known_are_no_trouble(ledger: Path) -> Non
     line = script("00000000000000aa", 0).lines()[0].rpartition(b',"crc":')[0]
     body = line.replace(b'"kind":"opened"', b'"kind":"yodelled","loudness":[1,{"a":2}]')
     (ledger / "any.jsonl").write_bytes(b'%b,"crc":%d}\n' % (body, crc32(body)))
-    compacted = compact_ledger(one_by_one, ledger)
+    compacted = compact_ledger(read_in_process, ledger)
     assert compacted.manifest.troubles == []
     assert [row["kind"] for row in rows_of(compacted)] == ["yodelled"]
 
 
 def test_a_segment_that_became_shorter_is_told_and_what_it_said_is_kept(ledger: Path) -> None:
     [path] = write_lines(ledger, "00000000000000aa", script("00000000000000aa", 9).lines())
-    compact_ledger(one_by_one, ledger)
+    compact_ledger(read_in_process, ledger)
     change(path, lambda data: data[:100])
-    compacted = compact_ledger(one_by_one, ledger)
+    compacted = compact_ledger(read_in_process, ledger)
     assert [each.defect for each in compacted.manifest.troubles] == ["changed"]
     assert compacted.manifest.records == 11
     path.unlink()
-    assert compact_ledger(one_by_one, ledger).manifest.troubles == []
+    assert compact_ledger(read_in_process, ledger).manifest.troubles == []
 
 
 def test_removed_segments_show_as_missing_numbers_unless_they_were_compacted(ledger: Path) -> None:
     paths = write_lines(ledger, "00000000000000aa", script("00000000000000aa", 28).lines(), 10)
-    kept = compact_ledger(one_by_one, ledger, ledger / "kept")
+    kept = compact_ledger(read_in_process, ledger, ledger / "kept")
     paths[1].unlink()
-    assert coverage_of(compact_ledger(one_by_one, ledger, ledger / "kept")).is_complete
+    assert find_coverage(compact_ledger(read_in_process, ledger, ledger / "kept")).is_complete
     assert kept.manifest.records == 30
-    [unknown] = coverage_of(compact_ledger(one_by_one, ledger, ledger / "fresh")).unknown
+    [unknown] = find_coverage(compact_ledger(read_in_process, ledger, ledger / "fresh")).missing
     assert (unknown.records, unknown.reason) == (10, "nobody knows why: were segments removed?")
 
 
 def test_an_empty_ledger_is_compacted_to_nothing(ledger: Path) -> None:
     (ledger / "empty.jsonl").touch()
-    compacted = compact_ledger(one_by_one, ledger)
-    assert (compacted.manifest.records, compacted.manifest.files, coverage_of(compacted).records) == (0, [], 0)
+    compacted = compact_ledger(read_in_process, ledger)
+    assert (compacted.manifest.records, compacted.manifest.files, find_coverage(compacted).records) == (0, [], 0)
 
 
 def test_a_ledger_that_is_none_and_a_store_that_is_none_are_refused(tmp_path: Path, ledger: Path) -> None:
     with pytest.raises(StoreError, match="there is no ledger in"):
-        compact_ledger(one_by_one, tmp_path / "nowhere")
+        compact_ledger(read_in_process, tmp_path / "nowhere")
     store = ledger / "compacted"
-    with manifests.held(store), pytest.raises(StoreInUse):
-        compact_ledger(one_by_one, ledger)
+    with manifests.lock_store(store), pytest.raises(StoreInUse):
+        compact_ledger(read_in_process, ledger)
     (store / "manifest.json").write_text("{")
     with pytest.raises(StoreDamaged, match="compact the ledger again"):
-        compact_ledger(one_by_one, ledger)
+        compact_ledger(read_in_process, ledger)
     (store / "manifest.json").write_text(json.dumps({"version": 99}))
     with pytest.raises(StoreTooNew):
-        compact_ledger(one_by_one, ledger)
+        compact_ledger(read_in_process, ledger)
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match="choose another --store"):
-        compact_ledger(one_by_one, ledger, tmp_path / "file")
+        compact_ledger(read_in_process, ledger, tmp_path / "file")
 
 
 def test_a_store_that_cannot_be_written_is_not_taken_for_a_damaged_ledger(ledger: Path) -> None:
@@ -312,18 +314,18 @@ def test_a_store_that_cannot_be_written_is_not_taken_for_a_damaged_ledger(ledger
     store.mkdir()
     (store / "steps").write_text("a file where a folder should be")
     with pytest.raises(StoreError, match="nothing can be written to"):
-        compact_ledger(one_by_one, ledger, store)
+        compact_ledger(read_in_process, ledger, store)
     assert not (store / "manifest.json").exists()
     (store / "steps").unlink()
-    assert compact_ledger(one_by_one, ledger, store).manifest.troubles == []
+    assert compact_ledger(read_in_process, ledger, store).manifest.troubles == []
 
 
 def test_a_parquet_file_that_is_gone_is_not_overlooked(ledger: Path) -> None:
     write_lines(ledger, "00000000000000aa", script("00000000000000aa", 3).lines())
-    compacted = compact_ledger(one_by_one, ledger)
+    compacted = compact_ledger(read_in_process, ledger)
     (compacted.store / compacted.manifest.files[0]).unlink()
     with pytest.raises(StoreError, match="is gone"):
-        compact_ledger(one_by_one, ledger)
+        compact_ledger(read_in_process, ledger)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -342,13 +344,13 @@ def test_coverage_is_what_verify_says(ledger: Path, seed: int) -> None:
         if chance.random() < 0.3:
             kept[-1] = kept[-1][:-9]
         write_lines(ledger, told.process, kept, 15)
-    compacted = compact_ledger(one_by_one, ledger)
-    expected, found = verify(ledger), coverage_of(compacted)
+    compacted = compact_ledger(read_in_process, ledger)
+    expected, found = verify(ledger), find_coverage(compacted)
     assert found.records == expected.records
     assert found.is_complete == all(process.is_complete for process in expected.processes)
-    of_holes = [(each.process, each.records) for each in found.unknown if each.process and each.records is not None]
+    of_holes = [(each.process, each.records) for each in found.missing if each.process and each.records is not None]
     assert sorted(of_holes) == sorted((each.process, gap.count) for each in expected.processes for gap in each.missing)
-    told_of = {(Path(each.segment).name, each.defect, each.count) for each in found.troubles}
+    told_of = {(Path(each.segment).name, each.defect, each.count) for each in found.skipped}
     assert told_of == {(each.file.name, each.defect, each.count) for each in expected.problems}
 
 
@@ -357,22 +359,22 @@ numbers = st.lists(st.integers(1, 40), max_size=30)
 
 @given(numbers, numbers)
 def test_ranges_are_sets_of_numbers(one: list[int], other: list[int]) -> None:
-    a, b = (joined(Range(number, number, number, number) for number in each) for each in (one, other))
+    a, b = (join_ranges(NumberRange(number, number, number, number) for number in each) for each in (one, other))
     assert {number for each in a for number in range(each.first, each.last + 1)} == set(one)
     assert overlap(a, b) == bool(set(one) & set(other))
-    missing = {number for hole in holes(a) for number in range(hole.first, hole.last + 1)}
+    missing = {number for hole in find_holes(a) for number in range(hole.first, hole.last + 1)}
     assert missing == set(range(1, max(one, default=0))) - set(one)
     assert all(each.first == each.first_ms and each.last == each.last_ms for each in a)
 
 
 def test_what_a_killed_process_did_last_is_unknown(ledger: Path) -> None:
     write_lines(ledger, "00000000000000aa", script("00000000000000aa", 5).lines(closed=False))
-    killed = compact_ledger(one_by_one, ledger)
-    [unknown] = coverage_of(killed).unknown
+    killed = compact_ledger(read_in_process, ledger)
+    [unknown] = find_coverage(killed).missing
     assert (unknown.records, unknown.since_ms, unknown.until_ms) == (None, BASE_MS + 4, FOREVER_MS)
     assert "did not close its ledger" in unknown.reason
-    running = Compacted(killed.store, killed.manifest, frozenset({"00000000000000aa"}), 0, 0)
-    assert coverage_of(running).is_complete
+    running = CompactedLedger(killed.store, killed.manifest, frozenset({"00000000000000aa"}), 0, 0)
+    assert find_coverage(running).is_complete
 
 
 @pytest.mark.parametrize(
@@ -386,7 +388,7 @@ def test_a_namespace_or_syphon_that_was_killed_hides_no_acceptance(
     for number, kind in enumerate(kinds):
         told.note(BASE_MS + number, Event(kind, "orders", message_ids=("one",), sizes=(5,)))
     write_lines(ledger, told.process, told.lines(closed=False))
-    coverage = coverage_of(compact_ledger(one_by_one, ledger))
+    coverage = find_coverage(compact_ledger(read_in_process, ledger))
     assert not coverage.is_complete
     assert coverage.knows_all_accepted != hides
 
@@ -394,10 +396,10 @@ def test_a_namespace_or_syphon_that_was_killed_hides_no_acceptance(
 def test_a_torn_last_line_of_a_killed_process_darkens_no_more_than_its_end(ledger: Path) -> None:
     [path] = write_lines(ledger, "00000000000000aa", script("00000000000000aa", 5).lines(closed=False))
     change(path, lambda data: data[:-7])
-    compacted = compact_ledger(one_by_one, ledger)
+    compacted = compact_ledger(read_in_process, ledger)
     assert [each.defect for each in compacted.manifest.troubles] == ["torn"]
-    [unknown] = coverage_of(compacted).unknown
+    [unknown] = find_coverage(compacted).missing
     assert unknown.since_ms == BASE_MS + 3
     stranger = ledger / "stranger.jsonl"
     stranger.write_bytes(b"what?\n")
-    assert coverage_of(compact_ledger(one_by_one, ledger)).dark_until_ms > BASE_MS * 1000
+    assert find_coverage(compact_ledger(read_in_process, ledger)).missing_until_ms > BASE_MS * 1000

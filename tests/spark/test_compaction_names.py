@@ -12,8 +12,8 @@ from ledger_story import BASE_MS, MINUTE, Script
 
 from twinbus.cost.prices import Prices
 from twinbus.ledger import Event, Kind
-from twinbus.spark.compaction.compaction import compact_ledger, one_by_one
-from twinbus.spark.compaction.file_names import file_name
+from twinbus.spark.compaction.compaction import compact_ledger, read_in_process
+from twinbus.spark.compaction.steps import file_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,7 +39,7 @@ def write(segment: Path, process: str, messages: int) -> None:
 def report(spark: SparkSession, ledger: Path) -> Findings:
     from twinbus.spark.jobs.analysis import analyse
 
-    return analyse(spark, compact_ledger(one_by_one, ledger), Prices(), horizon_min=15, tell=lambda _: None)
+    return analyse(spark, compact_ledger(read_in_process, ledger), Prices(), horizon_min=15, tell=lambda _: None)
 
 
 def accepted(found: Findings) -> int:

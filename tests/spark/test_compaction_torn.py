@@ -8,8 +8,8 @@ import pytest
 from ledger_story import BASE_MS, Script
 
 from twinbus.ledger import Event, Kind, verify
-from twinbus.spark.compaction.compaction import Compacted, compact_ledger, one_by_one
-from twinbus.spark.compaction.coverage import coverage_of
+from twinbus.spark.compaction.compaction import CompactedLedger, compact_ledger, read_in_process
+from twinbus.spark.compaction.coverage import find_coverage
 
 
 def lines(process: str = "0a") -> list[bytes]:
@@ -19,23 +19,24 @@ def lines(process: str = "0a") -> list[bytes]:
     return told.lines()
 
 
-def defects(compacted: Compacted) -> list[tuple[str, list[int]]]:
+def defects(compacted: CompactedLedger) -> list[tuple[str, list[int]]]:
     return [(each.defect, each.lines) for each in compacted.manifest.troubles]
 
 
 @pytest.mark.parametrize("name", ["20250309T060000Z-0a-000001.jsonl", "somebody.jsonl"])
-def test_a_copy_may_end_anywhere_and_go_on_later(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("step", [23, pytest.param(7, marks=pytest.mark.long)])
+def test_a_copy_may_end_anywhere_and_go_on_later(tmp_path: Path, name: str, step: int) -> None:
     """Whatever was there at each run, the last one has read every record once."""
     whole = b"".join(lines())
-    for first in range(1, len(whole), 7):
+    for first in range(1, len(whole), step):
         ledger = tmp_path / f"{first}"
         ledger.mkdir()
         for size in (first, first + (len(whole) - first) // 2, len(whole)):
             (ledger / name).write_bytes(whole[:size])
-            compacted = compact_ledger(one_by_one, ledger)
+            compacted = compact_ledger(read_in_process, ledger)
         assert (compacted.manifest.records, compacted.manifest.steps, defects(compacted)) == (6, 6, [])
         assert [each.lines for each in compacted.manifest.segments.values()] == [6]
-        assert coverage_of(compacted).is_complete
+        assert find_coverage(compacted).is_complete
         assert verify(ledger).is_complete
 
 
@@ -43,16 +44,16 @@ def test_a_torn_line_is_told_at_every_run_and_read_once(tmp_path: Path) -> None:
     segment = tmp_path / "somebody.jsonl"
     segment.write_bytes(b"".join(lines())[:-9])
     for read in (1, 0, 0):
-        compacted = compact_ledger(one_by_one, tmp_path)
+        compacted = compact_ledger(read_in_process, tmp_path)
         assert (compacted.segments_read, defects(compacted)) == (read, [("torn", [6])])
-        assert not coverage_of(compacted).is_complete
+        assert not find_coverage(compacted).is_complete
     segment.unlink()
-    assert defects(compact_ledger(one_by_one, tmp_path)) == [("torn", [6])]
+    assert defects(compact_ledger(read_in_process, tmp_path)) == [("torn", [6])]
 
 
 def test_a_torn_line_that_is_no_record_when_it_is_whole_is_corrupt(tmp_path: Path) -> None:
     segment = tmp_path / "somebody.jsonl"
     segment.write_bytes(b"".join(lines()) + b"what")
-    assert defects(compact_ledger(one_by_one, tmp_path)) == [("torn", [7])]
+    assert defects(compact_ledger(read_in_process, tmp_path)) == [("torn", [7])]
     segment.write_bytes(segment.read_bytes() + b" is this?\n")
-    assert defects(compact_ledger(one_by_one, tmp_path)) == [("corrupt", [7])]
+    assert defects(compact_ledger(read_in_process, tmp_path)) == [("corrupt", [7])]

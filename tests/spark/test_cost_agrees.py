@@ -15,7 +15,7 @@ from twinbus.cost.forecast import ALIAS_BYTES, uses
 from twinbus.cost.prices import Prices
 from twinbus.cost.stages import Stage
 from twinbus.ledger.kinds import DELIVERY_BYTES
-from twinbus.spark.compaction.compaction import compact_ledger, one_by_one
+from twinbus.spark.compaction.compaction import compact_ledger, read_in_process
 from twinbus.testing import LocalNamespace, NamespacePair
 
 if TYPE_CHECKING:
@@ -42,7 +42,8 @@ class Books:
 
 @pytest.fixture(scope="module")
 def books(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Books:
-    from twinbus.client import aio_shell, shell
+    from twinbus.client.aio import shell as aio_shell
+    from twinbus.client.sync import shell
 
     folder = tmp_path_factory.mktemp("agrees")
     with (
@@ -62,7 +63,7 @@ def actual_uses(spark: SparkSession, ledger: Path) -> dict[Stage, Use]:
     from twinbus.spark.jobs.compaction import steps_in
     from twinbus.spark.transforms.traffic import traffic
 
-    compacted = compact_ledger(one_by_one, ledger)
+    compacted = compact_ledger(read_in_process, ledger)
     found: dict[Stage, Use] = {}
     for month in actual_cost(traffic(steps_in(spark, compacted)), Prices()):
         for line in month.lines:

@@ -16,20 +16,20 @@ from token_makers import scoped_to
 
 from twinbus.amqp.sections import PropertyField, encode_message
 from twinbus.cli.commands.drain import _once
-from twinbus.cli.draining import Lines
+from twinbus.cli.drain_output import DrainLines
 from twinbus.client.namespace import Namespace
 from twinbus.errors import TwinbusError
 from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.pairing.envelope import address
-from twinbus.pairing.order import key_of, queue_for
+from twinbus.pairing.ordering import key_of, queue_for
 from twinbus.spark.access import Access
 from twinbus.spark.drain import drain as drain_module
-from twinbus.spark.drain.drain import Drained, drain
+from twinbus.spark.drain.drain import DrainResult, drain
 from twinbus.spark.drain.options import DrainOptions
 from twinbus.spark.drain.plan import Shard
 from twinbus.spark.drain.shard import ShardReport, drain_shard
-from twinbus.syphon.look import PAGE
 from twinbus.testing import NamespacePair
+from twinbus.transport.peek import PAGE
 
 NO_SPARK: Any = SimpleNamespace(conf={})
 """All that the driver asks of a session."""
@@ -56,13 +56,13 @@ def keeps_signals() -> Iterator[None]:
     signal.signal(signal.SIGTERM, before)
 
 
-def drained(backlog: SparkBacklog, **wishes: Any) -> Drained:
+def drained(backlog: SparkBacklog, **wishes: Any) -> DrainResult:
     return drain(NO_SPARK, backlog.options(tasks=2, **wishes))
 
 
 def once(backlog: SparkBacklog, **wishes: Any) -> int:
     """The exit code."""
-    return _once(NO_SPARK, backlog.options(tasks=2, **wishes), Lines())
+    return _once(NO_SPARK, backlog.options(tasks=2, **wishes), DrainLines())
 
 
 def test_what_is_for_entities_that_were_not_named_stays_and_is_counted(
@@ -108,10 +108,10 @@ def test_a_drain_needs_no_more_than_the_two_keys_of_a_syphon(
         for index in range(QUEUE_COUNT):
             letters = [letter("orders", f"{index}-{number}") for number in range(10)]
             fill(world.secondary.connection_string, backlog_path("contoso", index), letters)
-        assert _once(NO_SPARK, options, Lines()) == 0, capsys.readouterr()
+        assert _once(NO_SPARK, options, DrainLines()) == 0, capsys.readouterr()
         assert ids_in(world.primary, "orders").total() == 10 * QUEUE_COUNT
         fill(world.secondary.connection_string, backlog_path("contoso", 0), [stranger()])
-        assert _once(NO_SPARK, options, Lines()) == 3
+        assert _once(NO_SPARK, options, DrainLines()) == 3
         assert "1 message is in quarantine" in capsys.readouterr().out
 
 
@@ -159,7 +159,7 @@ def test_who_may_not_look_everywhere_ends_with_3_and_is_never_told_that_the_back
     out = capsys.readouterr().out
     assert out.startswith("5 messages are home")
     assert "is empty" not in out
-    assert "whether messages lie in backlog queue 1 and 98 more cannot be told: unauthorised" in out
+    assert "unknown whether messages are in backlog queue 1 and 98 more: unauthorised" in out
 
 
 def test_a_queue_that_cannot_be_emptied_ends_a_drain_with_3_and_is_named_and_the_rest_comes_home(

@@ -19,17 +19,17 @@ from spark_backlog import SparkBacklog, ids_in, peeks_of
 from typer.testing import CliRunner
 
 from twinbus.cli.commands.drain import is_local, patient
-from twinbus.cli.draining import JsonLines
+from twinbus.cli.drain_output import DrainJsonLines
 from twinbus.cli.main import app, run
 from twinbus.errors import OptionsError, TwinbusError
 from twinbus.ledger.kinds import Kind
-from twinbus.pairing.order import key_of, queue_for
+from twinbus.pairing.ordering import key_of, queue_for
 from twinbus.spark.access import Access
-from twinbus.spark.drain.books import records_of
-from twinbus.spark.drain.drain import Drained, DrainProgress, drain
+from twinbus.spark.drain.drain import DrainProgress, DrainResult, drain
+from twinbus.spark.drain.ledger_counts import records_of
 from twinbus.spark.drain.plan import Shard
 from twinbus.spark.drain.rounds import refuse_speculation, run_round
-from twinbus.spark.failures import gist
+from twinbus.spark.failures import summarize
 from twinbus.testing import NamespacePair
 
 if TYPE_CHECKING:
@@ -117,8 +117,8 @@ def test_a_killed_task_loses_nothing_and_repeats_at_most_its_window(
     lost = locks_lost(backlog.ledger, options.run)  # none, unless the machine stood still for five seconds
     assert arrived.total() <= 3_000 + 100 + lost, "one window for the killed attempt"
     assert ids_in(backlog.secondary, backlog.path(0)).total() == 0
-    assert done.books is not None
-    assert done.books.killed == 1
+    assert done.recorded is not None
+    assert done.recorded.killed == 1
     # All of it, unless the disk was busy: nobody waits for the ledger longer than a fifth of a second.
     assert 2_900 <= done.count("moved") <= 3_000, "the ledger knows what the dead task did, but for one window"
     assert done.count("repeated") <= arrived.total() - 3_000, "what it had sent without an answer, nobody knows"
@@ -150,8 +150,8 @@ def test_a_secondary_that_goes_away_meanwhile_ends_the_run_with_what_is_known(
     options = backlog.options(patience_s=1.0)
     done = drain(spark, options, on_progress=lambda _: backlog.secondary.stop())
     assert (done.ending, done.rounds, done.left, done.count("moved")) == ("stuck", 1, 10, 0)
-    assert "unreachable" in done.out_of_sight
-    assert done.out_of_sight in done.as_dict()["troubles"]
+    assert "unreachable" in done.unreadable
+    assert done.unreadable in done.as_dict()["troubles"]
 
 
 def test_an_interrupt_that_comes_before_the_tasks_do_cancels_them_too(
@@ -182,7 +182,7 @@ def test_queues_that_do_not_exist_are_left_out(spark: SparkSession, backlog: Spa
 
 def test_a_look_that_finds_nothing_costs_a_peek_a_queue(spark: SparkSession, backlog: SparkBacklog) -> None:
     done = drain(spark, backlog.options(), counts_quarantine=False)
-    assert (done.ending, done.found, done.rounds, done.books) == ("empty", 0, 0, None)
+    assert (done.ending, done.found, done.rounds, done.recorded) == ("empty", 0, 0, None)
     assert peeks_of(backlog.secondary) == {backlog.path(0): 1, backlog.path(1): 1}
 
 
@@ -214,8 +214,8 @@ def test_with_every_the_command_goes_on_until_it_is_told_to_stop(
 ) -> None:
     moved: list[int] = []
 
-    class Watched(JsonLines):
-        def finish(self, done: Drained) -> None:
+    class Watched(DrainJsonLines):
+        def finish(self, done: DrainResult) -> None:
             super().finish(done)
             moved.append(done.count("moved"))
 
@@ -226,7 +226,7 @@ def test_with_every_the_command_goes_on_until_it_is_told_to_stop(
                 time.sleep(0.05)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr("twinbus.cli.commands.drain.JsonLines", Watched)
+    monkeypatch.setattr("twinbus.cli.commands.drain.DrainJsonLines", Watched)
     helper = threading.Thread(target=fill_until_there_was_a_second_drain, daemon=True)
     helper.start()
     code, said, output = command(backlog, "--every", "1s", "--ledger", str(backlog.ledger))
@@ -278,18 +278,18 @@ def test_a_plain_local_master_is_given_four_attempts_a_task() -> None:
 
 def test_what_executors_lack_is_told_with_the_way_out() -> None:
     trace = "Job aborted\n  File \"worker.py\", line 1\nModuleNotFoundError: No module named 'twinbus'\n  at scala"
-    assert gist(trace) == "executors have no twinbus: install twinbus there too, or bring it with --archive"
+    assert summarize(trace) == "executors have no twinbus: install twinbus there too, or bring it with --archive"
 
 
 def test_of_what_went_wrong_in_a_task_the_last_line_is_told() -> None:
     trace = 'Job aborted: failed 4 times\n  File "x", line 1\ntwinbus.errors.StoreError: no room\n\n\tat scala'
-    assert gist(trace) == "no room"
+    assert summarize(trace) == "no room"
     trace = (
         "Caused by: [FAILED_READ_FILE] Encountered error while reading file file:///st/steps/a.parquet. SQLSTATE: KD001"
     )
-    assert gist(trace).startswith("/st/steps/a.parquet cannot be read: remove the store")
+    assert summarize(trace).startswith("/st/steps/a.parquet cannot be read: remove the store")
     trace = trace.replace("/steps/", "/balance/7/accounts/")
-    assert gist(trace) == (
+    assert summarize(trace) == (
         "/st/balance/7/accounts/a.parquet cannot be read: remove /st/balance, and the next report makes it again"
     )
 

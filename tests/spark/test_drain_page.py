@@ -10,7 +10,7 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from spark_backlog import ids_in
 
-from twinbus.spark.servicebus import columns, options
+from twinbus.spark.source import columns, options
 from twinbus.testing import LocalNamespace
 
 if TYPE_CHECKING:

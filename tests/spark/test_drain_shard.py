@@ -22,14 +22,14 @@ from twinbus.client.namespace import Namespace
 from twinbus.errors import OptionsError
 from twinbus.ledger import Event, Kind, Ledger
 from twinbus.spark.access import Access
-from twinbus.spark.drain.books import books_of
+from twinbus.spark.drain.ledger_counts import counts_of
 from twinbus.spark.drain.options import DrainOptions
 from twinbus.spark.drain.plan import Shard
 from twinbus.spark.drain.shard import LOCKED, Patience, drain_shard, program_of
-from twinbus.syphon.line import Line
-from twinbus.syphon.linked import Linked
 from twinbus.syphon.progress import DestinationProgress
 from twinbus.testing import NamespacePair
+from twinbus.transport.connection import NamespaceConnection
+from twinbus.transport.link_handler import LinkHandler
 
 BOTH = Shard(0, (0, 1))
 
@@ -74,33 +74,33 @@ def test_each_attempt_writes_segments_of_its_own(backlog: SparkBacklog) -> None:
         drain_shard(options, BOTH, attempt)
     with Ledger.at(backlog.ledger, "somebody else"):
         pass
-    books = books_of(str(backlog.ledger), options.run)
+    books = counts_of(str(backlog.ledger), options.run)
     assert books is not None
     assert (books.attempts, books.killed, books.moved, books.received) == (2, 0, 100, 100)
-    assert books_of(str(backlog.ledger), "another run") is None
+    assert counts_of(str(backlog.ledger), "another run") is None
 
 
-class Borrower(Linked):
+class Borrower(LinkHandler):
     """Takes a message under lock and keeps it."""
 
     def __init__(self) -> None:
         super().__init__()
         self.has_one = asyncio.Event()
 
-    def transfers(self, arrived: list[TransferArrived]) -> None:
+    def on_transfers(self, arrived: list[TransferArrived]) -> None:
         self.has_one.set()
 
 
 async def borrow_one(connection_string: str, path: str) -> None:
     dial = Namespace.from_connection_string(connection_string).dial()
-    line = Line(dial, attempt_s=60.0, clock=lambda: int(time.monotonic() * 1000))
-    await line.open()
+    connection = NamespaceConnection(dial, attempt_s=60.0)
+    await connection.open()
     borrower = Borrower()
-    link = await line.receiver(path, borrower)
+    link = await connection.open_receiver(path, borrower)
     link.grant(1)
-    line.flush()
+    connection.flush()
     await asyncio.wait_for(borrower.has_one.wait(), 60)
-    line._wire.abort()  # gone without a word, as a killed process
+    connection._stream.abort()  # gone without a word, as a killed process
 
 
 def test_a_shard_is_not_done_while_somebody_has_a_message_under_lock(brief: SparkBacklog) -> None:
@@ -227,7 +227,7 @@ def test_books_know_what_a_killed_attempt_moved_and_what_came_twice(tmp_path: Pa
     with Ledger.at(tmp_path, program_of("r", 0, 1)) as second:
         second.record(Event(Kind.SENT_HOME, "orders", message_ids=("d", "e", "f")))
         second.record(Event(Kind.COMPLETED, "orders", message_ids=("d", "e", "f")))
-    books = books_of(str(tmp_path), "r")
+    books = counts_of(str(tmp_path), "r")
     assert books is not None
     assert (books.attempts, books.killed, books.stored, books.moved, books.repeated) == (2, 1, 8, 6, 2)
     dead.close(60)
@@ -243,7 +243,7 @@ def test_books_tell_messages_of_two_entities_with_one_id_apart(tmp_path: Path) -
     with Ledger.at(tmp_path, program_of("r", 0, 1)) as second:
         second.record(Event(Kind.SENT_HOME, "tests", message_ids=("1",)))
         second.record(Event(Kind.COMPLETED, "tests", message_ids=("1",)))
-    books = books_of(str(tmp_path), "r")
+    books = counts_of(str(tmp_path), "r")
     assert books is not None
     assert (books.killed, books.stored, books.moved, books.repeated) == (1, 4, 4, 0)
     dead.close(60)
@@ -257,7 +257,7 @@ def test_books_know_which_of_two_entities_a_message_came_to_twice(tmp_path: Path
     with Ledger.at(tmp_path, program_of("r", 0, 1)) as second:
         second.record(Event(Kind.SENT_HOME, "bills", message_ids=("1",)))
         second.record(Event(Kind.COMPLETED, "bills", message_ids=("1",)))
-    books = books_of(str(tmp_path), "r")
+    books = counts_of(str(tmp_path), "r")
     assert books is not None
     assert (books.killed, books.stored, books.moved, books.repeated) == (1, 3, 2, 1)
     dead.close(60)

@@ -10,12 +10,10 @@ from ledger_story import a_story
 
 from twinbus.errors import StoreError
 from twinbus.spark import session as sessions
-from twinbus.spark.compaction.compaction import compact_ledger, one_by_one
+from twinbus.spark.compaction.compaction import compact_ledger, read_in_process
 from twinbus.spark.jobs import balance as balances
-from twinbus.spark.jobs import extent
-from twinbus.spark.jobs.balance import Balance
-from twinbus.spark.jobs.extent import settings_for_extent
-from twinbus.spark.session import SOON_THERE
+from twinbus.spark.jobs.balance import Balance, settings_for_ledger
+from twinbus.spark.session import QUICK_START
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,25 +23,25 @@ def test_a_ledger_that_was_looked_at_needs_no_patient_jvm_for_a_report_but_for_l
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a_story(1, 300, misfortunes=1).write(tmp_path)
-    assert settings_for_extent(tmp_path, None) == SOON_THERE, "there is little"
-    store = compact_ledger(one_by_one, tmp_path)
+    assert settings_for_ledger(tmp_path, None) == QUICK_START, "there is little"
+    store = compact_ledger(read_in_process, tmp_path)
     monkeypatch.setattr(sessions, "LITTLE_ROWS", 10)
-    assert settings_for_extent(tmp_path, None) == {}, "nobody has looked at it"
+    assert settings_for_ledger(tmp_path, None) == {}, "nobody has looked at it"
     (store.store / balances.FOLDER).mkdir()
     balances.save(store.store, Balance(folded=store.manifest.files, steps=store.manifest.steps, homes=["contoso"]))
-    assert settings_for_extent(tmp_path, None) == SOON_THERE
-    assert settings_for_extent(tmp_path, None, knows_balance=False) == {}
+    assert settings_for_ledger(tmp_path, None) == QUICK_START
+    assert settings_for_ledger(tmp_path, None, uses_balance=False) == {}
 
 
 def test_much_that_is_new_needs_a_jvm_that_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     a_story(1, 300, misfortunes=1).write(tmp_path)
-    monkeypatch.setattr(extent, "LITTLE_BYTES", 10)
-    assert settings_for_extent(tmp_path, None) == {}
+    monkeypatch.setattr(balances, "LITTLE_BYTES", 10)
+    assert settings_for_ledger(tmp_path, None) == {}
 
 
 def test_a_ledger_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(StoreError):
-        settings_for_extent(tmp_path / "none", None)
+        settings_for_ledger(tmp_path / "none", None)
 
 
 def test_a_jvm_that_is_soon_there_has_room_for_all_that_it_compiles(spark: SparkSession) -> None:

@@ -18,7 +18,7 @@ from twinbus.cli.main import run
 from twinbus.cost.prices import Prices
 from twinbus.ledger import Kind
 from twinbus.spark.compaction import manifest as manifests
-from twinbus.spark.compaction.compaction import compact_ledger, one_by_one
+from twinbus.spark.compaction.compaction import compact_ledger, read_in_process
 from twinbus.spark.jobs import balance as balances
 
 if TYPE_CHECKING:
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 def report(spark: SparkSession, ledger: Path) -> Findings:
     from twinbus.spark.jobs.analysis import analyse
 
-    compacted = compact_ledger(one_by_one, ledger)
+    compacted = compact_ledger(read_in_process, ledger)
     return analyse(spark, compacted, Prices(), horizon_min=15, tell=lambda _: None)
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", TRUTHS)
 def test_a_report_says_what_the_records_prove_and_no_more(spark: SparkSession, tmp_path: Path, name: str) -> None:
     says_what_is_proven(spark, tmp_path, TRUTHS[name])
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", CLOCK_TRUTHS)
 def test_no_answer_is_certain_that_a_wrong_clock_could_have_made(
     spark: SparkSession, tmp_path: Path, name: str
@@ -60,7 +60,7 @@ def test_no_answer_is_certain_from_a_store_of_a_version_that_did_not_look_at_the
 ) -> None:
     with told_ledger(tmp_path) as told:
         CLOCK_TRUTHS[name].tell(told)
-        store = compact_ledger(one_by_one, told.write()).store
+        store = compact_ledger(read_in_process, told.write()).store
     known = manifests.load(store)
     for process in known.processes.values():
         process.clock.offsets = []
@@ -162,7 +162,7 @@ def test_what_a_report_kept_is_made_again_with_one_line_that_says_why(spark: Spa
     def analysed() -> Findings:
         from twinbus.spark.jobs.analysis import analyse
 
-        compacted = compact_ledger(one_by_one, tmp_path)
+        compacted = compact_ledger(read_in_process, tmp_path)
         return analyse(spark, compacted, Prices(), horizon_min=15, tell=lambda _: None, note=notes.append)
 
     with told_ledger(tmp_path) as told:

@@ -7,21 +7,20 @@ from pathlib import Path
 import pytest
 from told_ledger import told_ledger
 
-from twinbus.spark.compaction.compaction import compact_ledger, one_by_one
-from twinbus.spark.compaction.machines import clocks_of
-from twinbus.spark.compaction.manifest import Clock, Process
-from twinbus.spark.compaction.number_ranges import Range
+from twinbus.spark.compaction.clocks import find_clocks
+from twinbus.spark.compaction.compaction import compact_ledger, read_in_process
+from twinbus.spark.compaction.manifest import ClockCheck, NumberRange, Process
 
 HOUR_MS = 3_600_000
 
 
 def process(boot: str, *offsets: int) -> Process:
-    return Process(boot=boot, clock=Clock(offsets=[*offsets]))
+    return Process(boot=boot, clock=ClockCheck(offsets=[*offsets]))
 
 
 def test_processes_of_one_start_of_a_machine_share_its_clock() -> None:
     processes = {name: process(boot, 5, 5) for name, boot in zip("abcde", ("x", "x", "y", "", ""), strict=True)}
-    found = {each.process: each for each in clocks_of(processes, ["a"], ["c"]).known}
+    found = {each.process: each for each in find_clocks(processes, ["a"], ["c"]).known}
     assert found["a"].machine == found["b"].machine
     assert len({each.machine for each in found.values()}) == 4, "where the system does not tell, each has its own"
     assert [name for name, each in found.items() if each.is_primarys] == ["a", "b"]
@@ -30,18 +29,18 @@ def test_processes_of_one_start_of_a_machine_share_its_clock() -> None:
 
 def test_a_primary_that_moved_to_another_machine_has_nobodys_clock() -> None:
     processes = {"a": process("x", 5, 5), "b": process("y", 5, 5), "c": process("x", 5, 5)}
-    assert not any(each.is_primarys for each in clocks_of(processes, ["a", "b"], []).known)
+    assert not any(each.is_primarys for each in find_clocks(processes, ["a", "b"], []).known)
 
 
 def test_by_how_much_a_clock_was_set_is_told_for_all_who_share_it() -> None:
     processes = {"a": process("x", 5, 7), "b": process("x", HOUR_MS, HOUR_MS), "c": process("y", 3, 3)}
-    found = clocks_of(processes, ["a"], ["c"])
+    found = find_clocks(processes, ["a"], ["c"])
     assert {each.process: each.set_ms for each in found.known} == {"a": HOUR_MS - 5, "b": HOUR_MS - 5, "c": 0}
     assert (found.primary_set_ms, found.secondary_set_ms) == (HOUR_MS - 5, 0)
 
 
 def test_a_clock_at_which_nobody_looked_may_have_been_set_and_is_shared_with_nobody() -> None:
-    found = clocks_of({"a": process("x"), "b": process("x", 3, 3), "c": process("x", 9, 9)}, ["a"], ["b"])
+    found = find_clocks({"a": process("x"), "b": process("x", 3, 3), "c": process("x", 9, 9)}, ["a"], ["b"])
     known = {each.process: each for each in found.known}
     assert {name: each.set_ms for name, each in known.items()} == {"a": None, "b": 6, "c": 6}
     assert known["a"].machine != known["b"].machine == known["c"].machine
@@ -53,21 +52,21 @@ def test_a_clock_at_which_nobody_looked_may_have_been_set_and_is_shared_with_nob
 def test_half_a_look_at_a_clock_is_none(is_first: bool) -> None:
     """As of a process that an older version read half of."""
     halves = [
-        Process(ranges=[Range(1, 5, 0, 0)]),
-        Process(ranges=[Range(6, 9, 0, 0)], clock=Clock(offsets=[3, 3])),
+        Process(ranges=[NumberRange(1, 5, 0, 0)]),
+        Process(ranges=[NumberRange(6, 9, 0, 0)], clock=ClockCheck(offsets=[3, 3])),
     ]
     found = Process()
     for half in halves if is_first else reversed(halves):
         found.add(half)
-    found.add(Process(ranges=[Range(10, 12, 0, 0)], clock=Clock(offsets=[3, 3])))
+    found.add(Process(ranges=[NumberRange(10, 12, 0, 0)], clock=ClockCheck(offsets=[3, 3])))
     assert found.clock.offsets == []
 
 
 def test_a_record_that_is_not_understood_has_no_clock_to_look_at() -> None:
     found = Process()
-    found.add(Process(not_understood=1, ranges=[Range(1, 1, 0, 0)]))
-    found.add(Process(ranges=[Range(2, 5, 0, 0)], clock=Clock(offsets=[3, 4])))
-    found.add(Process(not_understood=1, ranges=[Range(6, 6, 0, 0)]))
+    found.add(Process(not_understood=1, ranges=[NumberRange(1, 1, 0, 0)]))
+    found.add(Process(ranges=[NumberRange(2, 5, 0, 0)], clock=ClockCheck(offsets=[3, 4])))
+    found.add(Process(not_understood=1, ranges=[NumberRange(6, 6, 0, 0)]))
     assert found.clock.offsets == [3, 4]
 
 
@@ -75,12 +74,12 @@ def test_who_shares_a_clock_with_all_of_whom_records_are_missing() -> None:
     processes = {name: process(boot, 5, 5) for name, boot in zip("abc", "xxy", strict=True)}
 
     def sharing(*missing: str) -> list[str]:
-        found = clocks_of(processes, ["c"], [], missing)
+        found = find_clocks(processes, ["c"], [], missing)
         return [each.process for each in found.known if each.is_missings]
 
     assert sharing("a") == ["a", "b"]
     assert sharing("a", "c") == sharing("a", "nobody") == []
-    found = clocks_of(processes, ["c"], [], ["a", "c", "nobody"])
+    found = find_clocks(processes, ["c"], [], ["a", "c", "nobody"])
     assert [each.process for each in found.known if each.is_missing] == ["a"], "others are compared with the primary"
     assert found.missing == 2
 
@@ -90,6 +89,6 @@ def test_a_clock_that_is_set_while_its_process_runs_shows(tmp_path: Path) -> Non
         client = told.writer("client", machine="shop", set_at={30: -60.0})
         client.accepted(1, "orders", "a")
         client.accepted(40, "orders", "b")
-        (found,) = compact_ledger(one_by_one, told.write()).manifest.processes.values()
+        (found,) = compact_ledger(read_in_process, told.write()).manifest.processes.values()
     assert found.boot == "start of shop"
     assert found.clock.offsets[1] - found.clock.offsets[0] == HOUR_MS

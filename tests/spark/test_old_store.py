@@ -13,7 +13,7 @@ from version_0_1 import copied
 from twinbus.cost.prices import Prices
 from twinbus.errors import StoreTooNew
 from twinbus.spark.compaction import manifest as manifests
-from twinbus.spark.compaction.compaction import Compacted, compact_ledger, one_by_one
+from twinbus.spark.compaction.compaction import CompactedLedger, compact_ledger, read_in_process
 from twinbus.spark.jobs.analysis import analyse
 from twinbus.spark.jobs.balance import VERSION
 
@@ -27,7 +27,7 @@ def test_an_old_store_has_every_record_of_its_ledger(tmp_path: Path) -> None:
     ledger = copied("ledger", tmp_path)
     lines = sum(len(file.read_bytes().splitlines()) for file in ledger.glob("*.jsonl"))
     for _ in range(2):
-        compacted = compact_ledger(one_by_one, ledger)
+        compacted = compact_ledger(read_in_process, ledger)
         assert compacted.manifest.version == manifests.VERSION
         assert compacted.manifest.records == lines
         assert compacted.manifest.troubles == []
@@ -38,7 +38,7 @@ def test_an_old_store_has_every_record_of_its_ledger(tmp_path: Path) -> None:
 def test_a_report_on_an_old_store_finds_what_one_on_the_segments_finds(spark: SparkSession, tmp_path: Path) -> None:
     old, fresh = copied("ledger", tmp_path / "old"), copied("ledger", tmp_path / "fresh")
     shutil.rmtree(fresh / "compacted")
-    found = [_findings(spark, compact_ledger(one_by_one, each)) for each in (old, fresh)]
+    found = [_findings(spark, compact_ledger(read_in_process, each)) for each in (old, fresh)]
     assert found[0].as_dict() == found[1].as_dict()
     assert found[0].reconciliation.accepted == 15
 
@@ -48,7 +48,7 @@ def test_what_has_to_be_made_again_is_said_once(spark: SparkSession, tmp_path: P
     ledger = copied("ledger", tmp_path)
     said: list[list[str]] = [[], []]
     for lines in said:
-        compacted = compact_ledger(one_by_one, ledger)
+        compacted = compact_ledger(read_in_process, ledger)
         analyse(spark, compacted, Prices(), horizon_min=15, tell=lambda _: None, note=lines.append)
     why = f"it was kept in form 5 and this twinbus keeps form {VERSION}"
     assert said == [[f"what earlier reports found is made again because {why}"], []]
@@ -61,9 +61,9 @@ def test_a_store_of_a_later_version_is_refused_untouched(tmp_path: Path) -> None
     manifest.write_bytes(msgspec.json.encode(said | {"version": 99}))
     before = {file: file.read_bytes() for file in ledger.rglob("*") if file.is_file()}
     with pytest.raises(StoreTooNew, match="compacted was written by a newer twinbus"):
-        compact_ledger(one_by_one, ledger)
+        compact_ledger(read_in_process, ledger)
     assert {file: file.read_bytes() for file in before} == before
 
 
-def _findings(spark: SparkSession, compacted: Compacted) -> Findings:
+def _findings(spark: SparkSession, compacted: CompactedLedger) -> Findings:
     return analyse(spark, compacted, Prices(), horizon_min=15, tell=lambda _: None)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from twinbus.spark.jobs.outage_hours import HOUR_MS, hours_out
+from twinbus.spark.jobs.findings import HOUR_MS, hours_out
 
 MARCH_MS = 1_740_787_200_000
 DAY = 24

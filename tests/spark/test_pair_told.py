@@ -13,7 +13,7 @@ from paired import Heard, wait_until
 from twinbus import PairedServiceBusClient, Retry
 from twinbus.cost.prices import Prices
 from twinbus.ledger import verify
-from twinbus.spark.compaction.compaction import compact_ledger, one_by_one
+from twinbus.spark.compaction.compaction import compact_ledger, read_in_process
 from twinbus.spark.jobs.findings import Findings
 from twinbus.testing import LocalNamespace, NamespacePair
 
@@ -108,7 +108,7 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def findings(spark: SparkSession, ledger: Path) -> Findings:
     from twinbus.spark.jobs.analysis import analyse
 
-    compacted = compact_ledger(one_by_one, ledger)
+    compacted = compact_ledger(read_in_process, ledger)
     return analyse(spark, compacted, Prices(), horizon_min=15, tell=lambda _: None)
 
 

@@ -127,7 +127,7 @@ def test_planted_gaps_are_found_and_turn_a_number_into_unknown(
     for name, script in story.scripts.items():
         write_lines(tmp_path, script.process, without_numbers(script.lines(), gaps.get(name, set())))
     found = findings(spark, tmp_path)
-    holes = sorted((each.process, each.records) for each in found.coverage.unknown)
+    holes = sorted((each.process, each.records) for each in found.coverage.missing)
     ids = {name: script.process for name, script in story.scripts.items()}
     assert holes == sorted(
         [(ids["receiver"], 3), (ids["syphon"], 1), (ids["client2"], 2), (ids["client2"], 1)],

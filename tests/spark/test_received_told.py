@@ -13,7 +13,7 @@ from paired import Heard, wait_until
 from twinbus import PairedServiceBusClient, PairedServiceBusReceiver, Retry
 from twinbus.cost.prices import Prices
 from twinbus.ledger import verify
-from twinbus.spark.compaction.compaction import compact_ledger, one_by_one
+from twinbus.spark.compaction.compaction import compact_ledger, read_in_process
 from twinbus.spark.jobs.findings import Findings
 from twinbus.testing import NamespacePair
 
@@ -78,7 +78,7 @@ def findings(spark: SparkSession, namespace_pair: NamespacePair, tmp_path: Path)
         for subscription in ("one", "two"):
             take(bus.get_subscription_receiver("news", subscription), PUBLISHED)
     assert verify(ledger).is_complete
-    return analyse(spark, compact_ledger(one_by_one, ledger), Prices(), horizon_min=15, tell=lambda _: None)
+    return analyse(spark, compact_ledger(read_in_process, ledger), Prices(), horizon_min=15, tell=lambda _: None)
 
 
 @pytest.mark.long

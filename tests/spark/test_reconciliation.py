@@ -21,9 +21,9 @@ from ledger_story import (
 )
 
 from twinbus.ledger import Event, Kind
-from twinbus.spark.compaction.compaction import Compacted, compact_ledger, one_by_one
-from twinbus.spark.compaction.coverage import coverage_of
-from twinbus.spark.compaction.machines import Clock, Clocks
+from twinbus.spark.compaction.clocks import ProcessClock, ProcessClocks
+from twinbus.spark.compaction.compaction import CompactedLedger, compact_ledger, read_in_process
+from twinbus.spark.compaction.coverage import find_coverage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,36 +33,37 @@ if TYPE_CHECKING:
 HORIZON_MIN = 15
 
 
-def reconciled(spark: SparkSession, compacted: Compacted) -> Reconciliation:
-    from twinbus.spark.jobs.analysis import known_of, reconcile
+def reconciled(spark: SparkSession, compacted: CompactedLedger) -> Reconciliation:
+    from twinbus.spark.jobs.analysis import find_evidence, reconcile
     from twinbus.spark.jobs.compaction import steps_in
     from twinbus.spark.transforms.accounts import accounts
-    from twinbus.spark.transforms.reconciliation import fates
-    from twinbus.spark.transforms.tallies import tallies, watched
+    from twinbus.spark.transforms.message_states import message_states, state_counts, watched
 
-    found = fates(accounts(steps_in(spark, compacted)))
-    coverage = coverage_of(compacted)
-    return reconcile(tallies(found), watched(found), coverage, known_of(compacted, coverage, HORIZON_MIN))
+    found = message_states(accounts(steps_in(spark, compacted))).persist()
+    coverage = find_coverage(compacted)
+    return reconcile(state_counts(found), watched(found), coverage, find_evidence(compacted, coverage, HORIZON_MIN))
 
 
-def verdicts(spark: SparkSession, compacted: Compacted, dark_until_ms: int = 0) -> dict[tuple[str, str], str]:
+def verdicts(spark: SparkSession, compacted: CompactedLedger, missing_until_ms: int = 0) -> dict[tuple[str, str], str]:
     from twinbus.spark.jobs.compaction import steps_in
     from twinbus.spark.transforms.accounts import accounts, removals
-    from twinbus.spark.transforms.reconciliation import Known, fates, verdicts, with_removals
+    from twinbus.spark.transforms.message_states import message_states, state_counts, without_removed
+    from twinbus.spark.transforms.reconciliation import Evidence, verdicts
 
     steps = steps_in(spark, compacted)
-    located = with_removals(accounts(steps), removals(steps))
+    states = message_states(accounts(steps)).persist()
     # As if each ran on a machine of its own, whose clock nobody ever set.
-    clocks = Clocks(tuple(Clock(name, name, 0) for name in compacted.manifest.processes))
-    judged = verdicts(fates(located), Known(HORIZON_MIN, dark_until_ms, clocks=clocks))
+    clocks = ProcessClocks(tuple(ProcessClock(name, name, 0) for name in compacted.manifest.processes))
+    evidence = Evidence(HORIZON_MIN, missing_until_ms, clocks=clocks)
+    judged = verdicts(without_removed(states, removals(steps)), state_counts(states), evidence)
     return {(row["entity"], row["message_id"]): row["verdict"] for row in judged.collect()}
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_exactly_the_planted_misfortunes_are_found(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     story = a_story(seed, 2000)
     story.write(tmp_path)
-    compacted = compact_ledger(one_by_one, tmp_path)
+    compacted = compact_ledger(read_in_process, tmp_path)
     found = verdicts(spark, compacted)
     assert found == story.expected
     assert Oracle(compacted).verdicts(HORIZON_MIN) == story.expected
@@ -70,18 +71,20 @@ def test_exactly_the_planted_misfortunes_are_found(spark: SparkSession, tmp_path
 
 @pytest.mark.long
 def test_receivers_tell_what_was_delivered_where_no_namespace_does(spark: SparkSession, tmp_path: Path) -> None:
-    from twinbus.spark.jobs.bookkeeping import rows_of
+    from twinbus.spark.jobs.balance_frames import collect_rows
     from twinbus.spark.jobs.compaction import steps_in
     from twinbus.spark.transforms import ordering as order
     from twinbus.spark.transforms.accounts import accounts
 
     story = told_by_receivers(a_story(6, 2000))
     story.write(tmp_path)
-    compacted = compact_ledger(one_by_one, tmp_path)
+    compacted = compact_ledger(read_in_process, tmp_path)
     assert verdicts(spark, compacted) == story.expected
     assert Oracle(compacted).verdicts(HORIZON_MIN) == story.expected
     assert sum(verdict == "delivered" for verdict in story.expected.values()) > 1500
-    rows = rows_of(order.ordering(order.ordering_by_session(order.journeys(accounts(steps_in(spark, compacted))))))
+    rows = collect_rows(
+        order.ordering(order.ordering_by_session(order.sent_messages(accounts(steps_in(spark, compacted)))))
+    )
     assert {row["basis"] for row in rows} == {"received"}
     assert {row["entity"]: (row["arrived"], row["late"]) for row in rows} == Oracle(compacted).late("received")
 
@@ -117,7 +120,7 @@ def test_a_receivers_word_counts_where_the_namespace_says_nothing(spark: SparkSe
         for later, (kind, below) in enumerate(told):
             script.note(BASE_MS + later, Event(kind, f"e{number}{below}", message_ids=("m",)))
     write_lines(tmp_path, script.process, script.lines())
-    compacted = compact_ledger(one_by_one, tmp_path)
+    compacted = compact_ledger(read_in_process, tmp_path)
     expected = {(f"e{number}", "m"): verdict for number, (verdict, _) in enumerate(WORDS)}
     assert verdicts(spark, compacted) == expected
     assert Oracle(compacted).verdicts(HORIZON_MIN) == expected
@@ -133,7 +136,7 @@ def test_what_receivers_without_a_ledger_took_is_not_lost(spark: SparkSession, t
         if number % 2:
             client.note(at + 5, Event(Kind.RECEIVED, "orders", message_ids=(f"{number}",), outcome="completed"))
     write_lines(tmp_path, client.process, client.lines())
-    compacted = compact_ledger(one_by_one, tmp_path)
+    compacted = compact_ledger(read_in_process, tmp_path)
     found = reconciled(spark, compacted)
     assert found.entities == {"orders": {"delivered": 50, "stored_on_primary": 50}}
     assert (found.verdict, found.overtaken) == ("nothing lost", 0)
@@ -147,7 +150,7 @@ def test_any_ledger_at_all_is_judged_as_duckdb_judges_it(spark: SparkSession, tm
         directory.mkdir()
         for script in a_soup(seed, (30, 300, 900)[seed]):
             write_lines(directory, script.process, script.lines())
-        compacted = compact_ledger(one_by_one, directory)
+        compacted = compact_ledger(read_in_process, directory)
         assert verdicts(spark, compacted) == Oracle(compacted).verdicts(HORIZON_MIN)
 
 
@@ -161,13 +164,13 @@ def with_a_gap(story: Story, directory: Path, program: str, missing: set[int]) -
 def test_a_gap_turns_lost_nothing_into_unknown(spark: SparkSession, tmp_path: Path) -> None:
     story = a_story(3, 600, misfortunes=0)
     story.write(tmp_path / "whole")
-    whole = reconciled(spark, compact_ledger(one_by_one, tmp_path / "whole"))
+    whole = reconciled(spark, compact_ledger(read_in_process, tmp_path / "whole"))
     assert (whole.lost, whole.verdict) == (0, "nothing lost")
     assert whole.entities == story.counts()
 
     (tmp_path / "gap").mkdir()
     with_a_gap(story, tmp_path / "gap", "receiver", {200})
-    torn = reconciled(spark, compact_ledger(one_by_one, tmp_path / "gap"))
+    torn = reconciled(spark, compact_ledger(read_in_process, tmp_path / "gap"))
     assert torn.lost is None
     assert torn.verdict.startswith("unknown: records are missing; 1 of ")
     assert torn.count("unknown") == 1
@@ -181,12 +184,12 @@ def test_what_is_lost_after_the_gap_is_lost_for_certain(spark: SparkSession, tmp
     for script in story.scripts.values():
         script.boot = "one"
     with_a_gap(story, tmp_path, "client1", {2})
-    compacted = compact_ledger(one_by_one, tmp_path)
+    compacted = compact_ledger(read_in_process, tmp_path)
     found = reconciled(spark, compacted)
     lost = [name for name, verdict in story.expected.items() if verdict == "lost"]
     assert found.verdict == f"at least {len(lost)} lost; whether more is unknown: records are missing"
     assert {(row["entity"], row["message_id"]) for row in found.named if row["verdict"] == "lost"} == set(lost)
-    dark = verdicts(spark, compacted, dark_until_ms=BASE_MS + 300 * MINUTE)
+    dark = verdicts(spark, compacted, missing_until_ms=BASE_MS + 300 * MINUTE)
     assert {name for name, verdict in dark.items() if verdict == "unknown"} == set(lost)
 
 
@@ -195,7 +198,7 @@ def test_clocks_that_disagree_a_little_widen_the_horizon_and_lose_nothing(spark:
     story = a_story(5, 600, misfortunes=0)
     story.scripts["receiver"].ahead_ms = story.scripts["syphon"].ahead_ms = -30_000
     story.write(tmp_path)
-    found = reconciled(spark, compact_ledger(one_by_one, tmp_path))
+    found = reconciled(spark, compact_ledger(read_in_process, tmp_path))
     assert (found.lost, found.verdict) == (0, "nothing lost")
     assert found.backwards_ms == pytest.approx(30_000, abs=2000)
     assert found.horizon_min == HORIZON_MIN + 1
@@ -213,7 +216,7 @@ def test_a_clock_that_is_wrong_makes_unknown_what_looks_lost_and_hides_nothing(
     receiver.note(BASE_MS + 5, Event(Kind.DELIVERED, "ahead", PRIMARY, message_ids=("one",), sizes=(5,)))
     story.scripts["ahead"] = ahead
     story.write(tmp_path)
-    found = reconciled(spark, compact_ledger(one_by_one, tmp_path))
+    found = reconciled(spark, compact_ledger(read_in_process, tmp_path))
     lost = {name for name, verdict in story.expected.items() if verdict == "lost"}
     assert found.horizon_min == HORIZON_MIN
     assert found.lost is None
@@ -232,7 +235,7 @@ def test_a_receiver_that_stopped_has_lost_nothing(spark: SparkSession, tmp_path:
         client.note(at, Event(Kind.ACCEPTED, "unseen", message_ids=(f"{number}",)))
     for script in (client, receiver):
         write_lines(tmp_path, script.process, script.lines())
-    found = reconciled(spark, compact_ledger(one_by_one, tmp_path))
+    found = reconciled(spark, compact_ledger(read_in_process, tmp_path))
     assert found.entities == {
         "orders": {"delivered": 50, "stored_on_primary": 50},
         "unseen": {"stored_on_primary": 100},
@@ -253,7 +256,7 @@ def test_an_acknowledgement_that_the_namespace_knows_nothing_of_is_a_loss(spark:
             namespace.note(at, Event(Kind.DELIVERED, "orders", message_ids=(f"{number}",)))
     for script in (client, namespace):
         write_lines(tmp_path, script.process, script.lines())
-    found = reconciled(spark, compact_ledger(one_by_one, tmp_path))
+    found = reconciled(spark, compact_ledger(read_in_process, tmp_path))
     assert found.entities == {"orders": {"delivered": 58, "lost": 1, "waiting": 1}}
     assert [row["message_id"] for row in found.named] == ["7"]
     assert found.overtaken == 1

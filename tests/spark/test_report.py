@@ -13,9 +13,9 @@ from ledger_story import BASE_MS, FIRST_BACK, FIRST_OUT, MINUTE, SECOND_OUT, Scr
 
 from twinbus.cli.main import run
 from twinbus.ledger import Event, Kind
-from twinbus.spark.compaction.compaction import Compacted
+from twinbus.spark.compaction.compaction import CompactedLedger
 from twinbus.spark.jobs.findings import Findings
-from twinbus.spark.jvm import reason
+from twinbus.spark.jvm import find_reason
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,7 +41,7 @@ def test_both_outages_of_every_entity_are_found(findings: Findings) -> None:
     assert all(0.75 < row["share"] < 0.78 for row in findings.availability)
 
 
-def test_order_is_judged_as_duckdb_judges_it(findings: Findings, compacted: Compacted) -> None:
+def test_order_is_judged_as_duckdb_judges_it(findings: Findings, compacted: CompactedLedger) -> None:
     found = {row["entity"]: (row["arrived"], row["late"]) for row in findings.ordering}
     assert found == Oracle(compacted).late()
     assert [row["basis"] for row in findings.ordering] == ["delivered"] * 3
@@ -58,7 +58,7 @@ def test_the_flow_ends_with_what_is_left_in_the_backlog(findings: Findings, stor
     )
 
 
-def test_operations_and_bytes_are_those_that_duckdb_counts(findings: Findings, compacted: Compacted) -> None:
+def test_operations_and_bytes_are_those_that_duckdb_counts(findings: Findings, compacted: CompactedLedger) -> None:
     charges = Oracle(compacted).charges()
     [bill] = findings.bills
     uses = {str(line.stage): line.use for line in bill.lines}
@@ -145,12 +145,12 @@ def test_a_spark_that_does_not_start_says_why() -> None:
 Exception in thread "main" org.apache.spark.SparkException: Master must either be yarn or start with spark
 \tat org.apache.spark.deploy.SparkSubmit.error(SparkSubmit.scala:1047)
 [JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number."""
-    assert reason(said) == "Master must either be yarn or start with spark"
-    assert reason("[JAVA_GATEWAY_EXITED] no port") == "[JAVA_GATEWAY_EXITED] no port"
+    assert find_reason(said) == "Master must either be yarn or start with spark"
+    assert find_reason("[JAVA_GATEWAY_EXITED] no port") == "[JAVA_GATEWAY_EXITED] no port"
     said = """spark: ERROR StandaloneSchedulerBackend: Reason: All masters are unresponsive! Giving up.
 An error occurred while calling None.org.apache.spark.sql.classic.SparkSession.
 : java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext."""
-    assert reason(said) == "Reason: All masters are unresponsive! Giving up."
+    assert find_reason(said) == "Reason: All masters are unresponsive! Giving up."
 
 
 def test_a_machine_without_java_is_told_what_to_install(

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from ledger_ends import let_go
 
 from twinbus.cli.main import run
-from twinbus.ledger import Event, Kind, Ledger, LedgerOptions
-from twinbus.ledger import endings as ledger_endings
-
-if TYPE_CHECKING:
-    pass
+from twinbus.ledger import Event, Kind, Ledger, LedgerOptions, process_end
 
 pytestmark = pytest.mark.usefixtures("spark")
 MINUTE_NS = 60_000_000_000
@@ -92,7 +88,7 @@ def test_what_a_syphon_did_before_a_power_cut_is_unknown_and_not_lost(
     let_go(cut)
     home = [message(kind, name, queue=queue) for name in others for kind in (Kind.SENT_HOME, Kind.COMPLETED)]
     told(tmp_path, "syphon", *((90, event) for event in home)).close(60.0)
-    monkeypatch.setattr(ledger_endings, "boot_id", lambda: "a later start")
+    monkeypatch.setattr(process_end, "boot_id", lambda: "a later start")
     code, found = reported(tmp_path, capsys)
     assert (code, found["reconciliation"]["lost"], found["reconciliation"]["lost_at_least"]) == (3, None, 0)
     assert [(row["message_id"], row["verdict"]) for row in found["reconciliation"]["named"]] == [("a", "unknown")]

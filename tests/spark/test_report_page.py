@@ -9,8 +9,8 @@ from pathlib import Path
 
 from browser import a_page
 
-from twinbus.spark.compaction.coverage import Unknown
-from twinbus.spark.compaction.manifest import Trouble
+from twinbus.spark.compaction.coverage import MissingRecords
+from twinbus.spark.compaction.manifest import SkippedLines
 from twinbus.spark.jobs.findings import Findings
 from twinbus.spark.report.page import page
 
@@ -71,9 +71,9 @@ def test_both_rules_of_counting_stand_beside_the_alternatives(findings: Findings
 
 
 def test_what_is_missing_and_what_was_skipped_is_on_the_page(findings: Findings) -> None:
-    unknown = Unknown("0a", "client", 3, 1, 2, "the disk was full")
-    trouble = Trouble("some.jsonl", "corrupt", "not what was written", 2, [7, 8])
-    coverage = replace(findings.coverage, unknown=(unknown,) * 60, troubles=(trouble,))
+    unknown = MissingRecords("0a", "client", 3, 1, 2, "the disk was full")
+    trouble = SkippedLines("some.jsonl", "corrupt", "not what was written", 2, [7, 8])
+    coverage = replace(findings.coverage, missing=(unknown,) * 60, skipped=(trouble,))
     reconciliation = replace(findings.reconciliation, coverage_is_complete=False, knows_all_accepted=False)
     looked = Looked()
     looked.feed(page(replace(findings, coverage=coverage, reconciliation=reconciliation)))
@@ -84,7 +84,7 @@ def test_what_is_missing_and_what_was_skipped_is_on_the_page(findings: Findings)
 
 def test_records_of_a_killed_namespace_are_not_missed_if_every_message_is_accounted_for(findings: Findings) -> None:
     coverage = replace(
-        findings.coverage, unknown=(Unknown("0a", "contoso", None, 1, 2, "killed", hides_accepted=False),)
+        findings.coverage, missing=(MissingRecords("0a", "contoso", None, 1, 2, "killed", hides_accepted=False),)
     )
 
     def judged(**found: int) -> tuple[int | None, str]:

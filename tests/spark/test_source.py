@@ -17,7 +17,7 @@ from spark_backlog import ids_in
 
 from twinbus.amqp.types import Int, encode
 from twinbus.spark import register
-from twinbus.spark.servicebus import typed_text
+from twinbus.spark.source import typed_text
 from twinbus.testing import LocalNamespace
 
 if TYPE_CHECKING:

@@ -38,12 +38,11 @@ from twinbus.amqp.types import (
     encode,
 )
 from twinbus.errors import OptionsError
-from twinbus.spark.servicebus.batches import batch_of, outgoing
-from twinbus.spark.servicebus.columns import COLUMNS, PROPERTIES_TYPE, WRITTEN, write_problems
-from twinbus.spark.servicebus.options import LATEST, read_options, write_options
-from twinbus.spark.servicebus.ranges import PIECES_MAX, Range, pieces, shares
-from twinbus.spark.servicebus.rows import Opened, message_of, reader_of
-from twinbus.spark.servicebus.typed_text import from_text, to_text
+from twinbus.spark.source.columns import COLUMNS, PROPERTIES_TYPE, WRITTEN, write_problems
+from twinbus.spark.source.offsets import PIECES_MAX, SequenceRange, share_limit, split_ranges
+from twinbus.spark.source.options import LATEST, read_options, write_options
+from twinbus.spark.source.rows import DecodedMessage, batch_of, encode_rows, message_of, reader_of
+from twinbus.spark.source.typed_text import from_text, to_text
 
 NOW_MS = 1_700_000_000_000
 CREDENTIAL = {"servicebus.credential": "env:SB"}
@@ -98,7 +97,7 @@ def test_a_text_that_is_none_of_its_type_is_refused(kind: str, text: str | None)
 
 
 def read(message: bytes, column: str) -> object:
-    return reader_of(column)(Opened("orders", message))
+    return reader_of(column)(DecodedMessage("orders", message))
 
 
 NOT_ANY_TEXT = {"message_id", "body_type", "content_type"}
@@ -236,8 +235,8 @@ def test_of_numbers_that_no_column_can_hold_a_count_is_the_nearest_and_a_name_is
 def test_a_row_without_an_id_is_told_or_given_one(name: str | None) -> None:
     batch = pa.RecordBatch.from_pydict({"message_id": pa.array(["1", name], pa.string()), "body": ["x", "y"]})
     with pytest.raises(OptionsError, match="row 1 has no message_id"):
-        list(outgoing(batch, "orders", NOW_MS, makes_ids=False))
-    ids = [read(message, "message_id") for _, message in outgoing(batch, "orders", NOW_MS, makes_ids=True)]
+        list(encode_rows(batch, "orders", NOW_MS, makes_ids=False))
+    ids = [read(message, "message_id") for _, message in encode_rows(batch, "orders", NOW_MS, makes_ids=True)]
     assert ids[0] == "1"
     assert str(uuid.UUID(str(ids[1]))) == ids[1]
 
@@ -247,20 +246,20 @@ def test_a_row_without_an_id_is_told_or_given_one(name: str | None) -> None:
 DEPTHS = st.dictionaries(st.tuples(st.sampled_from("abcde"), st.integers(0, 2)), st.integers(1, 200))
 
 
-def numbers(ranges: list[Range]) -> list[tuple[str, int]]:
+def numbers(ranges: list[SequenceRange]) -> list[tuple[str, int]]:
     return [(entity, number) for entity, first, last in ranges for number in range(first, last + 1)]
 
 
 @given(st.lists(st.tuples(st.integers(1, 99), st.integers(0, 400)), max_size=4), st.integers(1, 50))
 def test_pieces_are_the_same_numbers_and_none_is_too_long(spans: list[tuple[int, int]], most: int) -> None:
-    ranges = [Range(f"q{index}", first, first + more) for index, (first, more) in enumerate(spans)]
-    cut = pieces(ranges, most)
+    ranges = [SequenceRange(f"q{index}", first, first + more) for index, (first, more) in enumerate(spans)]
+    cut = split_ranges(ranges, most)
     assert numbers(cut) == numbers(ranges)
     assert all(1 <= piece.last - piece.first + 1 <= most for piece in cut)
 
 
 def test_a_wide_gap_does_not_become_tasks() -> None:
-    cut = pieces([Range("q", 1, 3 << 48)], 50_000)
+    cut = split_ranges([SequenceRange("q", 1, 3 << 48)], 50_000)
     assert (len(cut), cut[0].first, cut[-1].last) == (PIECES_MAX, 1, 3 << 48)
 
 
@@ -268,7 +267,7 @@ def test_a_wide_gap_does_not_become_tasks() -> None:
 def test_a_batch_ends_within_its_limit_and_goes_on_if_it_can(
     depths: dict[tuple[str, int], int], most: int | None
 ) -> None:
-    taken = shares(depths, most)
+    taken = share_limit(depths, most)
     assert sum(taken.values()) == min(sum(depths.values()), most or 10**9)
     assert all(0 <= taken[key] <= depths[key] for key in depths)
     if most is not None and most >= len(depths):

@@ -26,14 +26,16 @@ from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.sasl import ClientSasl
 from twinbus.client.namespace import Namespace
 from twinbus.errors import TwinbusError
-from twinbus.spark.browser import Browser, Unreachable
-from twinbus.spark.servicebus import post as post_module
-from twinbus.spark.servicebus.options import read_options
-from twinbus.spark.servicebus.post import Post
-from twinbus.spark.servicebus.reading import ServiceBusReader, ServiceBusStreamReader
-from twinbus.spark.servicebus.rows import message_of
-from twinbus.syphon.linked import LineFailed, Linked
+from twinbus.spark.queue_browser import QueueBrowser, QueueUnreachable
+from twinbus.spark.source import writer as writer_module
+from twinbus.spark.source.options import read_options
+from twinbus.spark.source.reader import ServiceBusReader, ServiceBusStreamReader
+from twinbus.spark.source.rows import message_of
+from twinbus.spark.source.writer import BatchSender
 from twinbus.testing import LocalNamespace
+from twinbus.transport.annotations import sequence_of
+from twinbus.transport.failures import ConnectionFailed
+from twinbus.transport.link_handler import LinkHandler
 
 SCHEMA = StructType().add("message_id", StringType()).add("sequence_number", LongType())
 
@@ -202,13 +204,13 @@ def test_partitions_numbered_as_the_service_does_are_all_read(namespace: LocalNa
 
 def test_a_browser_connects_again_when_the_namespace_was_gone(namespace: LocalNamespace) -> None:
     fill(namespace, "orders", 3)
-    with Browser(Namespace.from_connection_string(namespace.connection_string).dial(), 60.0) as browser:
-        assert browser.first("orders") == 1
+    with QueueBrowser(Namespace.from_connection_string(namespace.connection_string).dial(), 60.0) as browser:
+        assert sequence_of(browser.peek("orders", 1, 1)[0]) == 1
         namespace.restart()
-        assert browser.first("orders", 2) == 2
+        assert sequence_of(browser.peek("orders", 2, 1)[0]) == 2
         namespace.stop()
-        with pytest.raises(Unreachable) as caught:
-            browser.first("orders")
+        with pytest.raises(QueueUnreachable) as caught:
+            browser.peek("orders", 1, 1)
     again = pickle.loads(pickle.dumps(caught.value))
     assert str(again) == str(caught.value)
 
@@ -217,13 +219,13 @@ def test_a_browser_connects_again_when_the_namespace_was_gone(namespace: LocalNa
 
 
 @pytest.fixture
-def post(namespace: LocalNamespace) -> Iterator[Post]:
-    sending = Post(Namespace.from_connection_string(namespace.connection_string).dial(), 60.0, 50)
+def post(namespace: LocalNamespace) -> Iterator[BatchSender]:
+    sending = BatchSender(Namespace.from_connection_string(namespace.connection_string).dial(), 60.0, 50)
     yield sending
     sending.close()
 
 
-def test_everything_is_stored_once_and_in_order(namespace: LocalNamespace, post: Post) -> None:
+def test_everything_is_stored_once_and_in_order(namespace: LocalNamespace, post: BatchSender) -> None:
     post.put("orders", messages(500))
     post.put("invoices", messages(10))
     post.put("orders", messages(500, first=500))
@@ -232,13 +234,13 @@ def test_everything_is_stored_once_and_in_order(namespace: LocalNamespace, post:
     assert list(ids_in(namespace, "orders").items()) == [(str(number), 1) for number in range(1_000)]
 
 
-def test_a_large_message_goes_alone_and_a_too_large_one_is_told(namespace: LocalNamespace, post: Post) -> None:
+def test_a_large_message_goes_alone_and_a_too_large_one_is_told(namespace: LocalNamespace, post: BatchSender) -> None:
     large = [message_of({"message_id": str(number), "body": b"x" * 200_000}, 0) for number in range(6)]
     post.put("orders", large)
     post.flush()
     assert ids_in(namespace, "orders").total() == 6
     post.put("orders", [message_of({"message_id": "huge", "body": b"x" * 2_000_000}, 0)])
-    with pytest.raises(Unreachable, match=r"orders of .*: message 'huge' of 2000\d\d\d? bytes: too large"):
+    with pytest.raises(QueueUnreachable, match=r"orders of .*: message 'huge' of 2000\d\d\d? bytes: too large"):
         post.flush()
 
 
@@ -252,8 +254,8 @@ def kilobytes(count: int) -> list[bytes]:
     return [message_of({"message_id": str(number), "body": b"x" * 1_000}, 0) for number in range(count)]
 
 
-def posting(namespace: LocalNamespace) -> AbstractContextManager[Post]:
-    return closing(Post(Namespace.from_connection_string(namespace.connection_string).dial(), 60.0, 500))
+def posting(namespace: LocalNamespace) -> AbstractContextManager[BatchSender]:
+    return closing(BatchSender(Namespace.from_connection_string(namespace.connection_string).dial(), 60.0, 500))
 
 
 @pytest.mark.parametrize("limit", [1_024, 65_536])
@@ -271,7 +273,7 @@ def test_batches_are_as_large_as_the_namespace_takes_them(limit: int) -> None:
 def test_batches_are_cut_again_if_nobody_could_say_how_large_they_may_be() -> None:
     with LocalNamespace("contoso", queues=["orders"]) as gone:
         port, string = gone.port, gone.connection_string
-    with closing(Post(Namespace.from_connection_string(string).dial(), 60.0, 500)) as post:
+    with closing(BatchSender(Namespace.from_connection_string(string).dial(), 60.0, 500)) as post:
         post.put("orders", kilobytes(400))
         key, limits = string.partition("SharedAccessKey=")[2].partition(";")[0], {"message_bytes_max": 65_536}
         with LocalNamespace("contoso", queues=["orders"], port=port, key=key, limits=limits) as back:
@@ -281,7 +283,7 @@ def test_batches_are_cut_again_if_nobody_could_say_how_large_they_may_be() -> No
 
 
 def test_of_a_batch_that_is_refused_as_too_large_the_message_that_is_it_is_named(
-    namespace: LocalNamespace, post: Post
+    namespace: LocalNamespace, post: BatchSender
 ) -> None:
     """The link has said more than the queue takes by now."""
     post.put("orders", messages(1))
@@ -292,13 +294,13 @@ def test_of_a_batch_that_is_refused_as_too_large_the_message_that_is_it_is_named
         admin.update_queue(queue)
     large = message_of({"message_id": "large", "body": b"x" * 2_000}, 0)
     post.put("orders", [*messages(20, first=1), large])
-    with pytest.raises(Unreachable, match=r"orders of .*: message 'large' of 2\d\d\d bytes: too large"):
+    with pytest.raises(QueueUnreachable, match=r"orders of .*: message 'large' of 2\d\d\d bytes: too large"):
         post.flush()
     assert post.stored == 21
     assert list(ids_in(namespace, "orders")) == [str(number) for number in range(21)]
 
 
-def test_sending_goes_on_after_an_outage(namespace: LocalNamespace, post: Post) -> None:
+def test_sending_goes_on_after_an_outage(namespace: LocalNamespace, post: BatchSender) -> None:
     post.put("orders", messages(100))
     namespace.faults.add("no-send", entities=["orders"], length=timedelta(seconds=1))
     post.put("orders", messages(100, first=100))
@@ -306,7 +308,7 @@ def test_sending_goes_on_after_an_outage(namespace: LocalNamespace, post: Post) 
     assert set(ids_in(namespace, "orders")) == {str(number) for number in range(200)}
 
 
-def test_whatever_keeps_a_batch_from_being_stored_is_told(namespace: LocalNamespace, post: Post) -> None:
+def test_whatever_keeps_a_batch_from_being_stored_is_told(namespace: LocalNamespace, post: BatchSender) -> None:
     post.put("orders", [*messages(1), "no bytes: they cannot be put together"])  # type: ignore[list-item]
     with pytest.raises(TypeError):
         post.flush()
@@ -317,16 +319,16 @@ async def test_credit_that_never_comes_is_not_waited_for() -> None:
     connection = Connection(role=Role.CLIENT, container_id="patient", sasl=ClientSasl())
     connection.open()
     link = connection.begin().attach_sender("link", "orders")
-    with pytest.raises(LineFailed, match="orders takes nothing at the moment"):
-        await Linked().credit_within(link, 0.01, "orders")
+    with pytest.raises(ConnectionFailed, match="orders takes nothing at the moment"):
+        await LinkHandler().wait_for_credit(link, 0.01, "orders")
 
 
-def test_a_queue_that_is_not_there_is_told_at_once(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(post_module, "BACKOFF_S", (60.0,) * 4)
+def test_a_queue_that_is_not_there_is_told_at_once(post: BatchSender, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer_module, "BACKOFF_S", (60.0,) * 4)
     began = time.monotonic()
     post.put("nowhere", messages(1))
-    with pytest.raises(Unreachable, match="not found"):
+    with pytest.raises(QueueUnreachable, match="not found"):
         post.flush()
-    with pytest.raises(Unreachable, match="not found"):
+    with pytest.raises(QueueUnreachable, match="not found"):
         post.put("orders", messages(1))
     assert time.monotonic() - began < 60, "nobody tries again"

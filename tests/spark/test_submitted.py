@@ -50,7 +50,7 @@ import json, sys
 from pathlib import Path
 from twinbus.cost.prices import Prices
 from twinbus.spark import register
-from twinbus.spark.compaction.compaction import compact_ledger, one_by_one
+from twinbus.spark.compaction.compaction import compact_ledger, read_in_process
 from twinbus.spark.jobs.analysis import analyse
 from twinbus.spark.session import FOR_LITTLE_DATA, ensure_session, session_for
 
@@ -65,7 +65,8 @@ found = {
     "unset": spark.conf.get("spark.python.sql.dataFrameDebugging.enabled", None),
 }
 if ledger:
-    findings = analyse(spark, compact_ledger(one_by_one, Path(ledger)), Prices(), horizon_min=15, tell=lambda _: None)
+    compacted = compact_ledger(read_in_process, Path(ledger))
+    findings = analyse(spark, compacted, Prices(), horizon_min=15, tell=lambda _: None)
     found["report"] = findings.as_dict()
 if secret:
     register(spark)
@@ -125,10 +126,10 @@ def test_what_spark_submit_says_stays_and_changes_no_result(spark: SparkSession,
 
 def report_of(spark: SparkSession, ledger: Path) -> Any:
     from twinbus.cost.prices import Prices
-    from twinbus.spark.compaction.compaction import compact_ledger, one_by_one
+    from twinbus.spark.compaction.compaction import compact_ledger, read_in_process
     from twinbus.spark.jobs.analysis import analyse
 
-    findings = analyse(spark, compact_ledger(one_by_one, ledger), Prices(), horizon_min=15, tell=lambda _: None)
+    findings = analyse(spark, compact_ledger(read_in_process, ledger), Prices(), horizon_min=15, tell=lambda _: None)
     return json.loads(json.dumps(findings.as_dict()))
 
 

@@ -6,14 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from twinbus.ledger.endings import FOREVER_MS
-from twinbus.spark.compaction.compaction import Compacted
-from twinbus.spark.compaction.coverage import coverage_of
-from twinbus.spark.compaction.manifest import Manifest, Process, Trouble
-from twinbus.spark.compaction.number_ranges import Range
-from twinbus.spark.compaction.primaries import homes, split_name, strangers
-from twinbus.spark.compaction.told import Silence, silence_of
-from twinbus.spark.compaction.untold import SHORT_MS
+from twinbus.ledger.process_end import FOREVER_MS
+from twinbus.spark.compaction.compaction import CompactedLedger
+from twinbus.spark.compaction.coverage import find_coverage
+from twinbus.spark.compaction.manifest import Manifest, NumberRange, Process, SkippedLines
+from twinbus.spark.compaction.namespace_records import RESTART_MS, NamespaceRecords, primary_records
+from twinbus.spark.compaction.primaries import primary_names, split_name, unidentified_namespaces
 
 DAY = 86_400_000
 CLIENT = Process(program="shop", first_ms=1, last_ms=9 * DAY, closed=True, roles=["client"], primaries=["Contoso"])
@@ -22,8 +20,8 @@ CLIENT = Process(program="shop", first_ms=1, last_ms=9 * DAY, closed=True, roles
 def namespace(first_ms: int, last_ms: int, *, name: str = "contoso", closed: bool = True, holes: int = 0) -> Process:
     """With a hole in the middle of its records, if asked for."""
     middle = (first_ms + last_ms) // 2
-    whole = [Range(1, 9, first_ms, last_ms)]
-    torn = [Range(1, 4, first_ms, middle - holes), Range(6, 9, middle + holes, last_ms)]
+    whole = [NumberRange(1, 9, first_ms, last_ms)]
+    torn = [NumberRange(1, 4, first_ms, middle - holes), NumberRange(6, 9, middle + holes, last_ms)]
     return Process(
         program=name,
         first_ms=first_ms,
@@ -37,61 +35,63 @@ def namespace(first_ms: int, last_ms: int, *, name: str = "contoso", closed: boo
 
 
 def silence(
-    *processes: Process, running: frozenset[str] = frozenset(), troubles: list[Trouble] | None = None
-) -> Silence:
+    *processes: Process, running: frozenset[str] = frozenset(), troubles: list[SkippedLines] | None = None
+) -> NamespaceRecords:
     known = {f"{number}": each for number, each in enumerate(processes)}
-    compacted = Compacted(Path(), Manifest(processes=known, troubles=troubles or []), running, 0, 0, read_ms=10 * DAY)
-    return silence_of(compacted, coverage_of(compacted))
+    compacted = CompactedLedger(
+        Path(), Manifest(processes=known, troubles=troubles or []), running, 0, 0, read_ms=10 * DAY
+    )
+    return primary_records(compacted, find_coverage(compacted))
 
 
 def test_a_ledger_is_complete_from_its_first_record_to_its_last() -> None:
     found = silence(CLIENT, namespace(DAY, 2 * DAY))
-    assert (found.is_kept, found.told) == (True, ((DAY, 2 * DAY),))
-    assert found.untold == ((0, DAY), (2 * DAY + 1, FOREVER_MS)), "before and after it was not kept"
+    assert (found.is_kept, found.complete) == (True, ((DAY, 2 * DAY),))
+    assert found.not_kept == ((0, DAY), (2 * DAY + 1, FOREVER_MS)), "before and after it was not kept"
 
 
 def test_the_ledger_of_another_namespace_proves_nothing() -> None:
-    assert silence(CLIENT, namespace(DAY, 2 * DAY, name="backup")) == Silence()
+    assert silence(CLIENT, namespace(DAY, 2 * DAY, name="backup")) == NamespaceRecords()
 
 
 def test_nobody_says_which_namespace_is_the_primary() -> None:
-    assert silence(namespace(DAY, 2 * DAY)).told == ()
+    assert silence(namespace(DAY, 2 * DAY)).complete == ()
 
 
 def test_a_restart_is_no_hole_and_a_day_without_a_ledger_is() -> None:
-    soon = namespace(2 * DAY + SHORT_MS, 3 * DAY)
-    assert silence(CLIENT, namespace(DAY, 2 * DAY), soon).told == ((DAY, 3 * DAY),)
+    soon = namespace(2 * DAY + RESTART_MS, 3 * DAY)
+    assert silence(CLIENT, namespace(DAY, 2 * DAY), soon).complete == ((DAY, 3 * DAY),)
     later = namespace(4 * DAY, 5 * DAY)
-    assert silence(CLIENT, namespace(DAY, 2 * DAY), later).told == ((DAY, 2 * DAY), (4 * DAY, 5 * DAY))
+    assert silence(CLIENT, namespace(DAY, 2 * DAY), later).complete == ((DAY, 2 * DAY), (4 * DAY, 5 * DAY))
 
 
 def test_records_that_are_missing_are_taken_out() -> None:
     hour = DAY // 24
     found = silence(CLIENT, namespace(DAY, 3 * DAY, holes=hour))
-    assert found.told == ((DAY, 2 * DAY - hour), (2 * DAY + hour, 3 * DAY))
+    assert found.complete == ((DAY, 2 * DAY - hour), (2 * DAY + hour, 3 * DAY))
 
 
 def test_a_killed_namespace_has_told_everything_up_to_its_last_record() -> None:
     found = silence(CLIENT, namespace(DAY, 2 * DAY, closed=False))
-    assert found.told == ((DAY, 2 * DAY),)
-    assert found.untold == ((0, DAY),), "after a kill its silence is what one looks for"
+    assert found.complete == ((DAY, 2 * DAY),)
+    assert found.not_kept == ((0, DAY),), "after a kill its silence is what one looks for"
     assert not found.is_running
 
 
 def test_what_a_killed_namespace_kept_is_dark_only_until_the_next_one_began() -> None:
     found = silence(CLIENT, namespace(DAY, 2 * DAY, closed=False), namespace(2 * DAY + 1000, 3 * DAY))
-    assert found.told == ((DAY, 2 * DAY), (2 * DAY + 1000, 3 * DAY))
+    assert found.complete == ((DAY, 2 * DAY), (2 * DAY + 1000, 3 * DAY))
 
 
 def test_a_running_namespace_has_told_everything_up_to_its_last_record() -> None:
     found = silence(CLIENT, namespace(DAY, 2 * DAY, closed=False), running=frozenset({"1"}))
-    assert (found.told, found.is_running, found.read_ms) == (((DAY, 2 * DAY),), True, 10 * DAY)
+    assert (found.complete, found.is_running, found.read_ms) == (((DAY, 2 * DAY),), True, 10 * DAY)
 
 
 def test_lines_that_nobody_can_read_may_be_of_any_process() -> None:
-    damaged = [Trouble("some.jsonl", "unreadable", "no such file", 1)]
+    damaged = [SkippedLines("some.jsonl", "unreadable", "no such file", 1)]
     found = silence(CLIENT, namespace(DAY, 2 * DAY), troubles=damaged)
-    assert (found.is_kept, found.told) == (True, ())
+    assert (found.is_kept, found.complete) == (True, ())
 
 
 @pytest.mark.parametrize(
@@ -109,8 +109,8 @@ def test_lines_that_nobody_can_read_may_be_of_any_process() -> None:
 def test_the_primary_is_whom_clients_name_or_the_only_namespace_there_is(
     processes: list[Process], called: set[str], strange: set[str]
 ) -> None:
-    assert homes(processes) == called
-    assert strangers(processes) == strange
+    assert primary_names(processes) == called
+    assert unidentified_namespaces(processes) == strange
 
 
 def test_an_entity_of_another_namespace_has_its_name_before_it() -> None:

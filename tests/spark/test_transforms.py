@@ -10,7 +10,7 @@ from ledger_story import BASE_MS, a_story
 
 from twinbus.ledger import SPARK_SCHEMA, Kind
 from twinbus.ledger.kinds import DELIVERY_BYTES
-from twinbus.spark.compaction.compaction import compact_ledger, one_by_one
+from twinbus.spark.compaction.compaction import compact_ledger, read_in_process
 from twinbus.spark.compaction.steps import STEP_DDL
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def test_steps_read_from_the_segments_are_those_of_compaction(spark: SparkSessio
     a_story(1, 200, misfortunes=1).write(tmp_path)
     (tmp_path / "torn.jsonl").write_text('{"v":1,"process":"x","num')
     read = steps_of(spark.read.schema(SPARK_SCHEMA).json(f"{tmp_path}/*.jsonl"))
-    store = compact_ledger(one_by_one, tmp_path)
+    store = compact_ledger(read_in_process, tmp_path)
     compacted = steps_of_files(spark, store.store, store.manifest.files)
     assert read.columns == compacted.columns
     assert {tuple(row) for row in read.collect()} == {tuple(row) for row in compacted.collect()}
@@ -179,8 +179,7 @@ def test_months_and_days_are_those_of_utc_wherever_the_session_is(spark: SparkSe
 
 
 def test_the_flow_has_what_the_namespace_tells_beside_what_receivers_tell(spark: SparkSession) -> None:
-    from twinbus.spark.transforms.flow import flow
-    from twinbus.spark.transforms.traffic import traffic
+    from twinbus.spark.transforms.traffic import flow, traffic
 
     one = {"at_ms": BASE_MS, "message_id": "m"}
     [row] = flow(
@@ -191,7 +190,7 @@ def test_the_flow_has_what_the_namespace_tells_beside_what_receivers_tell(spark:
 
 def test_a_message_is_late_when_one_that_was_sent_later_came_first(spark: SparkSession) -> None:
     from twinbus.spark.transforms.accounts import accounts
-    from twinbus.spark.transforms.ordering import journeys, ordering, ordering_by_session
+    from twinbus.spark.transforms.ordering import ordering, ordering_by_session, sent_messages
 
     def sent(name: str, at: int, session: str | None = None) -> dict[str, Any]:
         return {"kind": "accepted", "message_id": name, "at_ms": at, "process": "client", "session_id": session}
@@ -206,14 +205,14 @@ def test_a_message_is_late_when_one_that_was_sent_later_came_first(spark: SparkS
         sent("never", 6),
         *(done(name, at) for name, at in [("b", 10), ("y", 11), ("a", 14), ("c", 14), ("x", 15), ("b", 20)]),
     )
-    found = [tuple(row) for row in ordering(ordering_by_session(journeys(accounts(rows)))).collect()]
+    found = [tuple(row) for row in ordering(ordering_by_session(sent_messages(accounts(rows)))).collect()]
     assert found == [("orders", 6, 1, "delivered", 5, 2, 1, 4)]
 
 
 def test_a_session_is_hurt_in_the_way_of_looking_that_its_entity_is_looked_at(spark: SparkSession) -> None:
     """One whose messages were stored the other way round and delivered in order is not, where deliveries are told."""
     from twinbus.spark.transforms.accounts import accounts
-    from twinbus.spark.transforms.ordering import hurt, journeys, ordering, ordering_by_session
+    from twinbus.spark.transforms.ordering import ordering, ordering_by_session, sent_messages, sessions_hurt
 
     def told(kind: str, name: str, at: int, session: str) -> dict[str, Any]:
         process = "client" if kind == "accepted" else "namespace"
@@ -226,8 +225,8 @@ def test_a_session_is_hurt_in_the_way_of_looking_that_its_entity_is_looked_at(sp
         for step, kind in enumerate(("accepted", "stored", "delivered"))
         for at, name in enumerate(names[step], 10 * step)
     ]
-    by_session = ordering_by_session(journeys(accounts(steps(spark, *rows))))
+    by_session = ordering_by_session(sent_messages(accounts(steps(spark, *rows))))
     [orders] = ordering(by_session).collect()
     assert (orders["basis"], orders["late"], orders["sessions_hurt"]) == ("delivered", 1, 1)
-    [suffered] = hurt(by_session, ordering(by_session)).collect()
+    [suffered] = sessions_hurt(by_session, ordering(by_session)).collect()
     assert (suffered["late"], suffered["delivered_late"], suffered["stored_late"]) == (1, 1, 0)

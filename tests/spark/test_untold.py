@@ -9,14 +9,14 @@ import pytest
 from ledger_story import BASE_MS, MINUTE, Script, write_lines
 
 from twinbus.ledger import Event, Kind
-from twinbus.spark.compaction.compaction import compact_ledger, one_by_one
+from twinbus.spark.compaction.compaction import compact_ledger, read_in_process
 from twinbus.spark.compaction.manifest import Process
-from twinbus.spark.compaction.untold import SHORT_MS, untold
+from twinbus.spark.compaction.namespace_records import RESTART_MS, primary_not_kept
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LONG_MS = 10 * SHORT_MS
+LONG_MS = 10 * RESTART_MS
 CLIENT = Process(program="shop", first_ms=1, last_ms=10 * LONG_MS, roles=["client"], primaries=["Contoso"])
 
 
@@ -25,25 +25,29 @@ def primary(first_ms: int, last_ms: int, *, closed: bool = True, program: str = 
 
 
 def test_a_primary_that_told_of_nothing_was_silent_at_no_particular_time() -> None:
-    assert untold([CLIENT]) == ()
-    assert untold([CLIENT, primary(5, 10, program="backup")]) == ()
+    assert primary_not_kept([CLIENT]) == ()
+    assert primary_not_kept([CLIENT, primary(5, 10, program="backup")]) == ()
 
 
 def test_before_its_first_word_nothing_is_told() -> None:
-    assert untold([primary(7 * LONG_MS, 8 * LONG_MS), CLIENT, primary(2 * LONG_MS, 7 * LONG_MS)]) == ((0, 2 * LONG_MS),)
-    assert untold([primary(LONG_MS, LONG_MS)]) == ((0, LONG_MS),), "where nobody has said which is the primary"
+    assert primary_not_kept([primary(7 * LONG_MS, 8 * LONG_MS), CLIENT, primary(2 * LONG_MS, 7 * LONG_MS)]) == (
+        (0, 2 * LONG_MS),
+    )
+    assert primary_not_kept([primary(LONG_MS, LONG_MS)]) == ((0, LONG_MS),), (
+        "where nobody has said which is the primary"
+    )
 
 
 def test_between_a_stop_and_a_start_it_may_have_worked_without_a_ledger() -> None:
     first, second = primary(LONG_MS, 2 * LONG_MS), primary(3 * LONG_MS, 4 * LONG_MS)
-    assert untold([CLIENT, second, first]) == ((0, LONG_MS), (2 * LONG_MS, 3 * LONG_MS))
-    soon = primary(2 * LONG_MS + SHORT_MS, 4 * LONG_MS)
-    assert untold([CLIENT, first, soon]) == ((0, LONG_MS),), "a restart"
+    assert primary_not_kept([CLIENT, second, first]) == ((0, LONG_MS), (2 * LONG_MS, 3 * LONG_MS))
+    soon = primary(2 * LONG_MS + RESTART_MS, 4 * LONG_MS)
+    assert primary_not_kept([CLIENT, first, soon]) == ((0, LONG_MS),), "a restart"
 
 
 def test_after_a_kill_its_silence_is_what_one_looks_for() -> None:
     killed, again = primary(LONG_MS, 2 * LONG_MS, closed=False), primary(3 * LONG_MS, 4 * LONG_MS)
-    assert untold([CLIENT, killed, again]) == ((0, LONG_MS),)
+    assert primary_not_kept([CLIENT, killed, again]) == ((0, LONG_MS),)
 
 
 @pytest.mark.parametrize("begins_later", [True, False])
@@ -65,6 +69,6 @@ def test_messages_from_before_the_primary_kept_a_ledger_are_not_lost(
         namespace.note(late + 500, Event(Kind.DELIVERED, "orders", "contoso", message_ids=(f"late-{number}",)))
     for script in (client, namespace):
         write_lines(tmp_path, script.process, script.lines())
-    compacted = compact_ledger(one_by_one, tmp_path)
+    compacted = compact_ledger(read_in_process, tmp_path)
     found = analyse(spark, compacted, Prices(), horizon_min=15, tell=lambda _: None).reconciliation
     assert found.entities == {"orders": {"delivered": 5, "stored_on_primary" if begins_later else "lost": 5}}

@@ -5,31 +5,34 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from itertools import count
+from typing import TypeVar
 
 from aiohttp import web
 
+from twinbus.broker.auth.access_rules import AccessRule, RuleBook
+from twinbus.broker.auth.authority import Authority
+from twinbus.broker.core.commands import Command
+from twinbus.broker.core.commit_gate import CommitGate
+from twinbus.broker.core.machine import NamespaceMachine
+from twinbus.broker.core.replies import Notice
+from twinbus.broker.operations import Operation, Refused, Right
+from twinbus.broker.ops.meter import Metered
+from twinbus.broker.store.api import Store
+from twinbus.broker.store.memory import MemoryStore
 from twinbus.errors import NamespaceError
-from twinbus.namespace.commands import AdminCommand, Command
-from twinbus.namespace.machine import NamespaceMachine
-from twinbus.namespace.meter import Metered
-from twinbus.namespace.operations import Operation, Right
-from twinbus.namespace.replies import Reply
-from twinbus.namespace.rights.authority import Authority
-from twinbus.namespace.rights.rules import AccessRule, RuleBook
-from twinbus.namespace.seam import CommitSeam
-from twinbus.namespace.store.api import Store
-from twinbus.namespace.store.memory import MemoryStore
 
 KEY_NAME, KEY = "RootManageSharedAccessKey", "a-key-for-tests"
 START_MS = 1_767_225_600_000
 """2026-01-01"""
 
+R = TypeVar("R")
+
 
 class AdminBooth:
-    """Implements `AdminHouse` over anything that carries out commands."""
+    """Implements `AdminServer` over anything that carries out commands."""
 
-    def __init__(self, do: Callable[[Command, int], None], clock: Callable[[], int], authority: Authority) -> None:
-        self._do = do
+    def __init__(self, gate: CommitGate, clock: Callable[[], int], authority: Authority) -> None:
+        self._gate = gate
         self.clock = clock
         self._authority = authority
         self.name = "contoso"
@@ -43,15 +46,18 @@ class AdminBooth:
     def base_url(self, request: web.BaseRequest) -> str:
         return f"{self.scheme}://{request.host}"
 
-    async def ask(self, command: AdminCommand) -> Reply:
-        answered: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+    async def ask(self, command: Command[R]) -> R:
+        answered: asyncio.Future[R | Refused] = asyncio.get_running_loop().create_future()
 
-        def take(reply: Reply) -> None:
+        def take(reply: R | Refused) -> None:
             if not answered.done():  # whoever asked may have gone
                 answered.set_result(reply)
 
-        self._do(command._replace(origin=take), self.clock())
-        return await answered
+        self._gate.ask(command, self.clock(), take)
+        reply = await answered
+        if isinstance(reply, Refused):
+            raise reply.error
+        return reply
 
     def authorize(self, headers: Mapping[str, str], path: str, right: Right, now_ms: int) -> None:
         self._authority.authorize_http(headers.get("Authorization"), path, right, now_ms)
@@ -69,32 +75,24 @@ class MemoryNamespace:
     def __init__(self, store: Store | None = None) -> None:
         self.now_ms = START_MS
         self.store = store or MemoryStore()
-        self.news: list[Reply] = []
-        """Replies without an origin: deliveries, lost receivers."""
+        self.notices: list[Notice] = []
         self._tokens = count(1)
-        self.seam = CommitSeam(self.store, self._build, self._pass_on, self._fail)
-        self.store.start(lambda report: self.seam.report(report, self.now_ms))
+        self.gate = CommitGate(self.store, self._build, self.notices.append, self._fail)
+        self.store.start(lambda report: self.gate.report(report, self.now_ms))
 
     def _build(self, stored: object) -> NamespaceMachine:
         return NamespaceMachine(stored, new_token=lambda: next(self._tokens).to_bytes(16, "big"))  # type: ignore[arg-type]
 
-    def _pass_on(self, reply: Reply) -> None:
-        origin = getattr(reply, "origin", None)
-        if origin is None:
-            self.news.append(reply)
-        else:
-            origin(reply)
-
     def _fail(self, reason: str) -> None:
         raise AssertionError(reason)
 
-    def ask(self, command: Command) -> Reply:
+    def ask(self, command: Command[R]) -> R | Refused:
         """Carry out a command; returns its reply."""
-        replies: list[Reply] = []
-        self.seam.do(command._replace(origin=replies.append), self.now_ms)  # type: ignore[call-arg, unused-ignore]
+        replies: list[R | Refused] = []
+        self.gate.ask(command, self.now_ms, replies.append)
         (reply,) = replies
         return reply
 
     def booth(self) -> AdminBooth:
         rules = (AccessRule(KEY_NAME, frozenset(Right), KEY), AccessRule("listener", frozenset({Right.LISTEN}), KEY))
-        return AdminBooth(self.seam.do, lambda: self.now_ms, Authority(RuleBook(rules)))
+        return AdminBooth(self.gate, lambda: self.now_ms, Authority(RuleBook(rules)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,10 +11,10 @@ from twinbus.amqp.events import DispositionArrived
 from twinbus.amqp.outcomes import ACCEPTED
 from twinbus.amqp.sections import PropertyField
 from twinbus.client.namespace import Namespace
+from twinbus.pairing.encoded_messages import encode_batch
 from twinbus.pairing.envelope import address
-from twinbus.syphon.batches import encode_batch
-from twinbus.syphon.line import Line
-from twinbus.syphon.linked import Linked
+from twinbus.transport.connection import NamespaceConnection
+from twinbus.transport.link_handler import LinkHandler
 
 WAIT_S = 60.0
 BATCH = 100
@@ -36,13 +35,13 @@ def stranger(body: bytes = b"not from a paired client") -> bytes:
     return sections.encode_message(properties={PropertyField.MESSAGE_ID: "stranger"}, data=body)
 
 
-class _Answers(Linked):
+class _Answers(LinkHandler):
     def __init__(self) -> None:
         super().__init__()
         self.count = 0
         self.changed = asyncio.Event()
 
-    def disposition(self, event: DispositionArrived) -> None:
+    def on_disposition(self, event: DispositionArrived) -> None:
         assert event.outcome == ACCEPTED
         self.count += len(event.deliveries)
         self.changed.set()
@@ -51,22 +50,22 @@ class _Answers(Linked):
 async def put(connection_string: str, queue: str, letters: Sequence[bytes]) -> None:
     """Store letters in a queue, in batches."""
     dial = Namespace.from_connection_string(connection_string).dial()
-    line = Line(dial, attempt_s=WAIT_S, clock=lambda: int(time.monotonic() * 1000))
-    await line.open()
+    connection = NamespaceConnection(dial, attempt_s=WAIT_S)
+    await connection.open()
     answers = _Answers()
-    link = await line.sender(queue, answers)
+    link = await connection.open_sender(queue, answers)
     sent = 0
     async with asyncio.timeout(WAIT_S + len(letters) / 1_000):
         for start in range(0, len(letters), BATCH):
-            await answers.credit_granted(link)
+            await answers.wait_for_credit(link, WAIT_S, queue)
             payload, message_format = encode_batch(list(letters[start : start + BATCH]))
             link.send(payload, tag=start.to_bytes(4, "big"), message_format=message_format)
             sent += 1
-            line.flush()
+            connection.flush()
         while answers.count < sent:
             answers.changed.clear()
             await answers.changed.wait()
-    await line.close()
+    await connection.close()
 
 
 def fill(connection_string: str, queue: str, letters: Sequence[bytes]) -> None:

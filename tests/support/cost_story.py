@@ -42,7 +42,7 @@ USAGE = Usage(
 def metered(namespace: LocalNamespace) -> Counter[tuple[str, str]]:
     """Operations, steps and bytes by what was done, of all entities of a namespace."""
     counted: Counter[tuple[str, str]] = Counter()
-    for reading in namespace._running.reception.meter.readings():
+    for reading in namespace._running.context.meter.readings():
         for what in ("operations", "steps", "size"):
             counted[reading.kind.value, what] += getattr(reading, what)
     return counted

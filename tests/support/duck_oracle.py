@@ -6,7 +6,7 @@ from typing import Any
 
 import duckdb
 
-from twinbus.spark.compaction.compaction import Compacted
+from twinbus.spark.compaction.compaction import CompactedLedger
 
 Name = tuple[str, str]
 
@@ -133,7 +133,7 @@ from t group by all
 class Oracle:
     """Looks at a store."""
 
-    def __init__(self, compacted: Compacted) -> None:
+    def __init__(self, compacted: CompactedLedger) -> None:
         self._db = duckdb.connect()
         files = [str(compacted.store / file) for file in compacted.manifest.files]
         self._db.read_parquet(files).create_view("recorded")

@@ -21,10 +21,13 @@ from twinbus.amqp.events import (
     Opened,
     TransferArrived,
 )
-from twinbus.amqp.link import Link, ReceivingLink, SendingLink
-from twinbus.amqp.performatives import Error, Outcome, Source
+from twinbus.amqp.link import Link
+from twinbus.amqp.outcomes import Error, Outcome
+from twinbus.amqp.performatives import Source
+from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.amqp.sasl import ANONYMOUS, PLAIN, ClientSasl
 from twinbus.amqp.sections import PropertyField
+from twinbus.amqp.sending_link import SendingLink
 from twinbus.amqp.types import Symbol
 
 Wanted = TypeVar("Wanted")

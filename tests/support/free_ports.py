@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from twinbus.namespace.listener import bound_sockets
+from twinbus.broker.net.listener import reserve_port
 
 _reserved: list[socket.socket] = []
 
@@ -15,7 +15,7 @@ def free_port() -> int:
     It stays bound without listening. A server that is told to take it can: both let others bind it, too; servers that
     pick a port by chance do not share.
     """
-    (bound,) = bound_sockets([(socket.AF_INET, ("127.0.0.1", 0))])
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound = reserve_port()
+    assert bound is not None, "only Linux lets a server bind a reserved port"
     _reserved.append(bound)
     return int(bound.getsockname()[1])

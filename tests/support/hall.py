@@ -10,25 +10,28 @@ from typing import Any
 from twinbus.amqp import sections
 from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.events import DispositionArrived, Event, TransferArrived
-from twinbus.amqp.link import ReceivingLink, SendingLink
 from twinbus.amqp.outcomes import Outcome
+from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.amqp.sasl import PLAIN, ClientSasl, ServerSasl
 from twinbus.amqp.sections import PropertyField
-from twinbus.namespace.commands import CreateQueue
-from twinbus.namespace.door import Door
-from twinbus.namespace.entities.settings import QueueSettings
-from twinbus.namespace.faults.book import FaultBook
-from twinbus.namespace.faults.throttle import Throttle, ThrottleLimits
-from twinbus.namespace.limits import TrafficLimits
-from twinbus.namespace.machine import NamespaceMachine
-from twinbus.namespace.operations import Right
-from twinbus.namespace.reception import Reception
-from twinbus.namespace.replies import Reply
-from twinbus.namespace.rights.authority import Authority
-from twinbus.namespace.rights.rules import AccessRule, RuleBook
-from twinbus.namespace.seam import CommitSeam
-from twinbus.namespace.store.api import StoredNamespace
-from twinbus.namespace.store.memory import MemoryStore
+from twinbus.amqp.sending_link import SendingLink
+from twinbus.broker.auth.access_rules import AccessRule, RuleBook
+from twinbus.broker.auth.authority import Authority
+from twinbus.broker.core.commands import CreateQueue
+from twinbus.broker.core.commit_gate import CommitGate
+from twinbus.broker.core.machine import NamespaceMachine
+from twinbus.broker.core.namespace_backend import NamespaceBackend
+from twinbus.broker.entities.settings import QueueSettings
+from twinbus.broker.faults.fault_table import FaultTable
+from twinbus.broker.faults.throttle import Throttle, ThrottleLimits
+from twinbus.broker.limits import TrafficLimits
+from twinbus.broker.links.connection_context import ConnectionContext
+from twinbus.broker.links.dispatcher import LinkDispatcher
+from twinbus.broker.message import MessageReader
+from twinbus.broker.operations import Right
+from twinbus.broker.ops.meter import Meter
+from twinbus.broker.store.api import StoredNamespace
+from twinbus.broker.store.memory import MemoryStore
 
 NOW_MS = 1_700_000_000_000
 MEGABYTE = 1024 * 1024
@@ -40,36 +43,35 @@ class Hall:
     def __init__(self) -> None:
         self._tokens: Iterator[int] = count(1)
         self.store = MemoryStore(by_hand=True)
-        self.seam = CommitSeam(self.store, self._build, self._pass_on, lambda reason: None)
-        self.store.start(lambda report: self.seam.report(report, NOW_MS))
-        self.reception = Reception(
-            do=self.seam.do,
-            unwritten_bytes=lambda: self.seam.unwritten_bytes,
+        self.gate = CommitGate(self.store, self._build, lambda notice: self.backend.notify(notice), lambda reason: None)
+        self.store.start(lambda report: self.gate.report(report, NOW_MS))
+        limits, meter = TrafficLimits(message_bytes_max=MEGABYTE), Meter()
+        messages = MessageReader(limits.message_bytes_max, lambda: "new")
+        self.backend = NamespaceBackend(self.gate, messages, meter, lambda notice: self.context.notify(notice))
+        self.context = ConnectionContext(
+            backend=self.backend,
+            messages=messages,
+            meter=meter,
             authority=Authority(RuleBook((AccessRule("root", frozenset(Right), "key"),))),
-            limits=TrafficLimits(message_bytes_max=MEGABYTE),
-            new_message_id=lambda: "new",
-            faults=FaultBook(lambda: 0.5),
+            limits=limits,
+            faults=FaultTable(lambda: 0.5),
             throttle=Throttle(ThrottleLimits()),
             connections=lambda: 1,
             clock=lambda: NOW_MS,
-            messages_per_step=lambda path: self.seam.machine.messages_per_step(path),
         )
         for path in ("orders", "others"):
-            self.seam.do(CreateQueue(path, QueueSettings(max_size_mb=1)), NOW_MS)
+            self.gate.do(CreateQueue(path, QueueSettings(max_size_mb=1)), NOW_MS)
         self.store.commit()
         self.peer = Connection(role=Role.CLIENT, container_id="peer", sasl=ClientSasl(PLAIN, "root", "key"))
         self.ours = Connection(
             role=Role.SERVER, container_id="hall", sasl=ServerSasl((PLAIN,), lambda user, key: key == "key")
         )
-        self.door = Door(self.ours, self.reception, lambda: None, lambda: None)
+        self.dispatcher = LinkDispatcher(self.ours, self.context, lambda: None, lambda: None)
         self.peer.open()
         self.session = self.peer.begin()
 
     def _build(self, stored: StoredNamespace) -> NamespaceMachine:
         return NamespaceMachine(stored, new_token=lambda: next(self._tokens).to_bytes(16, "big"))
-
-    def _pass_on(self, reply: Reply) -> None:
-        self.reception.pass_on(reply)
 
     def sender(self, path: str) -> SendingLink:
         link = self.session.attach_sender(f"to-{path}", path)
@@ -121,7 +123,7 @@ class Hall:
         while True:
             said, answered = self.peer.take_output(), b""
             if said:
-                self.door.take(self.ours.receive(said, NOW_MS), NOW_MS)
+                self.dispatcher.take(self.ours.receive(said, NOW_MS), NOW_MS)
             answered = self.ours.take_output()
             if not said and not answered:
                 return heard
@@ -137,4 +139,4 @@ class Hall:
         }
 
     def stored(self, path: str) -> int:
-        return self.seam.machine.registry.find_queue(path).active
+        return self.gate.machine.registry.find_queue(path).active

@@ -7,7 +7,7 @@ import os
 import threading
 from pathlib import Path
 
-from twinbus.ledger.disk import Disk
+from twinbus.ledger.segment import Disk
 
 
 class RefusingDisk(Disk):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from twinbus.namespace.sql import MISSING, SYSTEM_PROPERTIES
+from twinbus.broker.filters.properties import MISSING, SYSTEM_PROPERTIES
 
 
 class MessageOnPaper:

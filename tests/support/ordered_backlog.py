@@ -8,25 +8,23 @@ from typing import Any, cast
 
 from twinbus.amqp import sections
 from twinbus.amqp.events import TransferArrived
-from twinbus.amqp.link import ReceivingLink
 from twinbus.amqp.outcomes import ACCEPTED, Accepted, Error, Outcome, Rejected, Released
+from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.amqp.sections import PropertyField
 from twinbus.amqp.types import Long, Timestamp
+from twinbus.pairing.encoded_messages import BATCH_FORMAT
 from twinbus.pairing.envelope import address
 from twinbus.pairing.failure import Failure, FailureKind
-from twinbus.pairing.order import Came
-from twinbus.syphon.batches import BATCH_FORMAT
+from twinbus.pairing.ordering import Came
 from twinbus.syphon.effects import (
     Alert,
-    DropDestination,
-    Effect,
-    Grant,
-    Look,
-    OpenDestination,
-    RenewLocks,
+    GrantCredit,
+    PeekQueue,
+    RenewBacklogLocks,
     ReopenQueue,
-    Send,
-    Settle,
+    SendBatch,
+    SettleDeliveries,
+    carry_out,
 )
 from twinbus.syphon.options import SyphonOptions
 from twinbus.syphon.ordered_pump import OrderedPump
@@ -45,7 +43,7 @@ def letter(path: str, session_id: str | None, message_id: str, size: int = 1) ->
     return address(sections.encode_message(properties=properties, data=b"x" * size), path)
 
 
-def messages_in(send: Send) -> list[bytes]:
+def messages_in(send: SendBatch) -> list[bytes]:
     if send.message_format != BATCH_FORMAT:
         return [send.payload]
     return list(sections.data_sections(send.payload, sections.walk(send.payload)))
@@ -73,18 +71,18 @@ class Diary:
         self.times_empty = 0
         self.is_waiting = False
 
-    def added(self, index: int) -> None:
+    def queue_added(self, index: int) -> None:
         raise AssertionError(f"nobody looks for queues here, but found {index}")
 
     def waits_for(self, queue: int) -> bool:
         assert queue == 0
         return self.is_waiting
 
-    def came(self, queue: int, letters: list[Came]) -> None:
+    def left_backlog(self, queue: int, letters: list[Came]) -> None:
         assert queue == 0
         self.letters += letters
 
-    def look_begins(self, queue: int) -> int:
+    def empty_check_started(self, queue: int) -> int:
         return queue
 
     def seen_empty(self, queue: int, look: int) -> None:
@@ -109,11 +107,11 @@ class OrderedYard:
         self.replies: dict[str, Callable[[list[bytes]], Outcome | str]] = {}
         """What a destination says to a batch: an outcome, "lost", "silent" (stored, but not heard of), "later"."""
         self.alerts: list[Alert] = []
-        self.later: list[Send] = []
+        self.later: list[SendBatch] = []
         """Batches that wait for their answer."""
         self.are_locks_renewed = True
         options_ = SyphonOptions(order="session", **options)
-        self.pump = OrderedPump(["q/0"], options_, self.now_ms, witness=self.witness)
+        self.pump = OrderedPump(["q/0"], options_, self.now_ms, observer=self.witness)
         self.attach()
 
     # --- the backlog queue ---
@@ -152,7 +150,7 @@ class OrderedYard:
             stored.delivery_id, self.next_delivery = self.next_delivery, self.next_delivery + 1
             transfers.append(self._transfer(sequence, stored))
         if transfers:
-            self.pump.arrived(0, transfers, self.now_ms)
+            self.pump.messages_arrived(0, transfers, self.now_ms)
         return bool(transfers)
 
     def _transfer(self, sequence: int, stored: Stored) -> TransferArrived:
@@ -164,9 +162,9 @@ class OrderedYard:
         payload = sections.rewrite(stored.payload, set_annotations=annotations)
         assert stored.delivery_id is not None
         tag = stored.delivery_id.to_bytes(16, "big")
-        return TransferArrived(cast(ReceivingLink, None), stored.delivery_id, tag, 0, False, payload)
+        return TransferArrived(cast("ReceivingLink", None), stored.delivery_id, tag, 0, False, payload)
 
-    def _settle(self, settle: Settle) -> None:
+    def _settle(self, settle: SettleDeliveries) -> None:
         found = {stored.delivery_id: sequence for sequence, stored in self.stored.items()}
         for delivery_id in range(settle.first, settle.last + 1):
             sequence = found.get(delivery_id)
@@ -182,7 +180,7 @@ class OrderedYard:
                 del self.stored[sequence]
                 if not isinstance(settle.outcome, Accepted):
                     self.dead.append(sequence)
-            self.pump.settled(0, [delivery_id], answer, self.now_ms)
+            self.pump.deliveries_settled(0, [delivery_id], answer, self.now_ms)
 
     # --- the world goes on ---
 
@@ -204,57 +202,57 @@ class OrderedYard:
         for _ in range(10_000):
             effects = self.pump.take_effects(self.now_ms)
             for effect in effects:
-                self._do(effect)
+                carry_out(effect, self, self, self.alerts.append)
             if not self._deliver() and not effects:
                 return
         raise AssertionError("the pump goes round in circles")
 
-    def _do(self, effect: Effect) -> None:
-        match effect:
-            case Grant(credit=credit):
-                self.credit = credit
-            case Settle():
-                if self.is_linked:
-                    self._settle(effect)
-            case OpenDestination(path=path):
-                self.pump.destination_opened(path, 0, 256 * 1024, 1_000)
-            case Send():
-                self._receive(effect)
-            case RenewLocks(lot=lot):
-                self._renew(lot)
-            case Look(era=era, from_sequence=asked, most=most):
-                self.looks += 1
-                found = sorted(sequence for sequence in self.stored if sequence >= asked)[:most]
-                self.pump.looked(0, era, asked, found, found[-1] if found else None, self.now_ms)
-            case ReopenQueue():
-                self.lose_link()
-                self.attach()
-            case DropDestination():
-                pass
-            case Alert():
-                self.alerts.append(effect)
+    # --- effects of the pump ---
 
-    def _renew(self, lot: Any) -> None:
+    def grant(self, effect: GrantCredit) -> None:
+        self.credit = effect.credit
+
+    def settle(self, effect: SettleDeliveries) -> None:
+        if self.is_linked:
+            self._settle(effect)
+
+    def open_destination(self, path: str) -> None:
+        self.pump.destination_opened(path, 0, 256 * 1024, 1_000)
+
+    def drop_destination(self, path: str) -> None:
+        pass
+
+    def send(self, effect: SendBatch) -> None:
+        say = self.replies.get(effect.path)
+        self._reply(effect, ACCEPTED if say is None else say(messages_in(effect)))
+
+    def peek(self, effect: PeekQueue) -> None:
+        self.looks += 1
+        asked = effect.from_sequence
+        found = sorted(sequence for sequence in self.stored if sequence >= asked)[: effect.most]
+        seen_to = found[-1] if found else None
+        self.pump.queue_peeked(0, effect.generation, asked, found, seen_to, self.now_ms)
+
+    def reopen(self, effect: ReopenQueue) -> None:
+        self.lose_link()
+        self.attach()
+
+    def renew_locks(self, effect: RenewBacklogLocks) -> None:
         if not self.are_locks_renewed:
             lost = Failure(FailureKind.INTERNAL, "gone", "com.microsoft:message-lock-lost")
-            self.pump.renewed(lot, lost, self.now_ms, self.now_ms)
+            self.pump.locks_renewed(effect.lock_batch, lost, self.now_ms, self.now_ms)
             return
-        tokens = {int.from_bytes(held.token, "big") for held in lot.left.values()}
+        tokens = {int.from_bytes(held.token, "big") for held in effect.lock_batch.messages.values()}
         for stored in self.stored.values():
             if stored.delivery_id in tokens:
                 stored.locked_until_ms = self.now_ms + LOCK_MS
-        self.pump.renewed(lot, None, self.now_ms, self.now_ms)
-
-    def _receive(self, send: Send) -> None:
-        messages = messages_in(send)
-        say = self.replies.get(send.path)
-        self._reply(send, ACCEPTED if say is None else say(messages))
+        self.pump.locks_renewed(effect.lock_batch, None, self.now_ms, self.now_ms)
 
     def answer(self, place: int, reply: Outcome | str) -> None:
         """What a destination says at last; nobody may be listening any more."""
         self._reply(self.later.pop(place), reply)
 
-    def _reply(self, send: Send, reply: Outcome | str) -> None:
+    def _reply(self, send: SendBatch, reply: Outcome | str) -> None:
         messages = messages_in(send)
         if reply == "later":
             self.later.append(send)
@@ -262,7 +260,7 @@ class OrderedYard:
         if reply in ("silent", ACCEPTED):
             self.home.setdefault(send.path, []).extend(map(name_of, messages))
         if not isinstance(reply, str):
-            self.pump.answered(send.path, [send.number], reply, self.now_ms)
+            self.pump.batches_settled(send.path, [send.number], reply, self.now_ms)
 
     def first_copies(self, path: str, session_id: str | None) -> list[str]:
         """The messages of a key at home, each where it came first."""

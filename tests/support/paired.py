@@ -22,7 +22,7 @@ from served import Served
 
 import twinbus
 import twinbus.aio
-from twinbus import News, PairedServiceBusClient, Retry, SendAvailabilityPairedNamespaceOptions
+from twinbus import PairedServiceBusClient, PairEvent, Retry, SendAvailabilityPairedNamespaceOptions
 from twinbus.client.namespace import Namespace
 
 SYNC, AIO = "threads", "tasks"
@@ -136,7 +136,7 @@ class Stage:
         async def make() -> twinbus.aio.PairedServiceBusClient:
             return twinbus.aio.PairedServiceBusClient(primary, options)
 
-        return cast(PairedServiceBusClient, OnLoop(loop.run(make()), loop))
+        return cast("PairedServiceBusClient", OnLoop(loop.run(make()), loop))
 
     @contextmanager
     def bus(self, flavour: str | None = None, **wishes: Any) -> Iterator[PairedServiceBusClient]:
@@ -166,18 +166,18 @@ class Stage:
 
 
 class Heard:
-    """News of a paired client, as they came."""
+    """Events of a paired client, in their order."""
 
     def __init__(self, bus: PairedServiceBusClient, name: str = "*") -> None:
-        self.news: list[News] = []
-        bus.on(name, self.news.append)
+        self.events: list[PairEvent] = []
+        bus.on(name, self.events.append)
 
     def names(self, *without: str) -> list[str]:
-        return [str(news.name) for news in self.news if news.name not in without]
+        return [str(event.name) for event in self.events if event.name not in without]
 
-    def named(self, name: str) -> list[News]:
-        return [news for news in self.news if news.name == name]
+    def named(self, name: str) -> list[PairEvent]:
+        return [event for event in self.events if event.name == name]
 
-    def wait_for(self, name: str, times: int = 1, within_s: float = WAIT_S) -> News:
+    def wait_for(self, name: str, times: int = 1, within_s: float = WAIT_S) -> PairEvent:
         wait_until(lambda: len(self.named(name)) >= times, within_s)
         return self.named(name)[times - 1]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from twinbus.spark.servicebus.looking import Glimpse
-from twinbus.spark.servicebus.offsets import PARTITION_BITS
+from twinbus.spark.source.offsets import PARTITION_BITS
+from twinbus.spark.source.partitions import PeekedEntry
 
 
 class PeekedEntity:
@@ -12,7 +12,7 @@ class PeekedEntity:
     def __init__(self) -> None:
         self.now_ms = 1_000_000
         self.peeks = 0
-        self.messages: dict[int, Glimpse] = {}
+        self.messages: dict[int, PeekedEntry] = {}
         self._sent: dict[int, int] = {}
 
     def send(self, partition: int = 0, count: int = 1, *, scheduled: bool = False) -> list[int]:
@@ -21,7 +21,7 @@ class PeekedEntity:
             self.now_ms += 1
             self._sent[partition] = self._sent.get(partition, 0) + 1
             number = (partition << PARTITION_BITS) + self._sent[partition]
-            self.messages[number] = Glimpse(number, self.now_ms, scheduled)
+            self.messages[number] = PeekedEntry(number, self.now_ms, scheduled)
             numbers.append(number)
         return numbers
 
@@ -33,7 +33,7 @@ class PeekedEntity:
         self.now_ms += 1
         self.messages, self._sent = {}, {}
 
-    def peek(self, entity: str, number: int, most: int) -> list[Glimpse]:
+    def peek(self, entity: str, number: int, most: int) -> list[PeekedEntry]:
         """An entity with partitions gives one message at a time, however many are asked for."""
         self.peeks += 1
         found = sorted(each for each in self.messages if each >= number)

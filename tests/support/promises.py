@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from twinbus.ledger import Kind, LedgerReader
-from twinbus.ledger.events import PER_MESSAGE_FIELDS, Record
 from twinbus.ledger.kinds import FACTS, By
+from twinbus.ledger.schema import PER_MESSAGE_FIELDS, Record
 
 
 def records_of(*folders: Path) -> list[Record]:

@@ -11,7 +11,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from twinbus import Namespace
 from twinbus.cli.provisioning import emit
-from twinbus.cli.provisioning.order import Order
+from twinbus.cli.provisioning.templates import ProvisioningRequest
 from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.testing import LocalNamespace
 
@@ -23,7 +23,7 @@ _ADD_KEY = re.compile(r'^ *add_key "\$(PRIMARY|SECONDARY)_GROUP" "\$\1" (\S+) (.
 
 def emitted_rules(side: str) -> list[str]:
     """The keys of one side, as `twinbus serve --rule` takes them."""
-    script = emit("cli", Order("contoso", "backup", QUEUE_COUNT))
+    script = emit("cli", ProvisioningRequest("contoso", "backup", QUEUE_COUNT))
     found = [(name, rights.split()) for where, name, rights in _ADD_KEY.findall(script) if where == side.upper()]
     assert found, "the script makes keys"
     return [f"{name}:{'+'.join(rights)}" for name, rights in found]

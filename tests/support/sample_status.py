@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from twinbus.client.order_status import FenceStatus, OrderStatus
-from twinbus.client.status import (
+from twinbus.client.reporting.order_status import FenceStatus, OrderStatus
+from twinbus.client.reporting.status import (
     BacklogQueueStatus,
     EntityState,
     EntityStatus,

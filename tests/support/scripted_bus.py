@@ -4,7 +4,7 @@
     bus.primary.always = fails(Kind.UNREACHABLE)
     call = bus.send("a")
     bus.run()
-    assert call.receipt.side is Side.BACKLOG
+    assert call.receipt.side is NamespaceSide.BACKLOG
 
 Nothing waits: time jumps to whatever is due next.
 """
@@ -13,37 +13,39 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict, deque
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import count, repeat
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, assert_never
 
-from twinbus.client.asks import (
+from twinbus.client.core import probes
+from twinbus.client.core.asks import (
     Answer,
     Ask,
+    EncodeBatches,
+    EncodedBatches,
     Failed,
     Flow,
     OpenBacklog,
-    Pack,
-    Packed,
-    Pause,
     Probe,
+    Sleep,
     Stored,
     ToBacklog,
     ToPrimary,
     WaitTurn,
     Woke,
 )
-from twinbus.client.flows import Choice, Sending
-from twinbus.client.probing import ping, try_secondary
-from twinbus.pairing.effects import ForgetWake, PingPrimary, Rouse, StopPings, Tell, TrySecondary, WakeMe
+from twinbus.client.core.effect_runner import TimerKey, run_effects
+from twinbus.client.core.flows import QueueChoice, SendFlow
+from twinbus.pairing.effects import ReportEvent
 from twinbus.pairing.entity import Entity
+from twinbus.pairing.error_class import Classifier
 from twinbus.pairing.events import FailoverForced, MarkedHealthy, TimeCame
 from twinbus.pairing.failure import Failure, FailureKind
-from twinbus.pairing.pair import Order, Pair
+from twinbus.pairing.pair import Pair
 from twinbus.pairing.receipt import SendReceipt
 from twinbus.pairing.rules import Rules
-from twinbus.pairing.verdict import Classifier
 
 STEPS_MAX = 10_000
 
@@ -94,7 +96,7 @@ class Place:
 
 @dataclass
 class Messages:
-    """A parcel of as many messages as it has ids."""
+    """A request of as many messages as it has ids."""
 
     message_ids: tuple[str, ...]
     size_bytes: int = 100
@@ -113,8 +115,8 @@ class Messages:
     def batches(self) -> tuple[tuple[bytes, ...], ...]:
         if self.refusal is not None:
             raise self.refusal
-        letters = [name.encode() for name in self.message_ids]
-        return tuple(tuple(letters[at : at + self.per_batch]) for at in range(0, len(letters), self.per_batch))
+        encoded = [name.encode() for name in self.message_ids]
+        return tuple(tuple(encoded[at : at + self.per_batch]) for at in range(0, len(encoded), self.per_batch))
 
 
 @dataclass(eq=False)
@@ -122,7 +124,7 @@ class Call:
     """One send, and what came of it."""
 
     flow: Flow[Any]
-    parcel: Messages
+    request: Messages
     entity: Entity
     result: SendReceipt | None = None
     error: BaseException | None = None
@@ -170,13 +172,14 @@ class ScriptedBus:
         self.links = [Place() for _ in range(self.queues)]
         """What a trial meets that opens a link to a backlog queue."""
         self.asked: list[Asked] = []
-        self.news: list[Heard] = []
+        self.events: list[Heard] = []
         self.stored: list[tuple[str | int, str]] = []
         self.calls: list[Call] = []
         self.is_closing = False
+        self.lock = nullcontext()
         self._numbers = count()
         self._dates: list[tuple[float, int, Callable[[], None]]] = []
-        self._timers: dict[Hashable, int] = {}
+        self._timers: dict[TimerKey, int] = {}
         self._roused: set[int] = set()
         self._waiting: dict[int, Call] = {}
 
@@ -198,7 +201,7 @@ class ScriptedBus:
         self,
         *ids: str,
         to: str = "orders",
-        choice: Choice | None = None,
+        choice: QueueChoice | None = None,
         timeout_s: float | None = None,
         first: tuple[Answer, int] | None = None,
         size_bytes: int = 100,
@@ -206,10 +209,10 @@ class ScriptedBus:
         refusal: Exception | None = None,
     ) -> Call:
         """Begin a call now; it goes on with `run` or `run_until`."""
-        parcel = Messages(ids, size_bytes, per_batch, refusal)
+        request = Messages(ids, size_bytes, per_batch, refusal)
         entity = self.pair.entity(to)
-        sending = Sending(self.pair, entity, parcel, choice or Choice(), started_at=self.at, timeout_s=timeout_s)
-        call = Call(sending.run(first), parcel, entity)
+        sending = SendFlow(self.pair, entity, request, choice or QueueChoice(), started_at=self.at, timeout_s=timeout_s)
+        call = Call(sending.run(first), request, entity)
         self.calls.append(call)
         self._advance(call, None)
         return call
@@ -247,7 +250,7 @@ class ScriptedBus:
     def close(self) -> None:
         self.is_closing = True
         for call in self.calls:
-            if isinstance(call.waits_for, Pause | WaitTurn):
+            if isinstance(call.waits_for, Sleep | WaitTurn):
                 self._answer(call, call.wait_number, self._woke())
 
     def unplug_secondary(self, how: Reply | None = None) -> None:
@@ -279,11 +282,11 @@ class ScriptedBus:
         return [asked.ask.queue for asked in self.asked if isinstance(asked.ask, ToBacklog)]
 
     def told(self, *names: str) -> list[Heard]:
-        return [heard for heard in self.news if heard.name in names]
+        return [heard for heard in self.events if heard.name in names]
 
-    def is_pending(self, what: str, path: str = "orders") -> bool:
+    def is_pending(self, what: Literal["wake", "ping"], path: str = "orders") -> bool:
         """Whether a wake or a ping is ordered."""
-        return (what, path) in self._timers
+        return TimerKey(what, self.pair.entity(path)) in self._timers
 
     # --- time ---
 
@@ -291,13 +294,13 @@ class ScriptedBus:
         self.at, _, do = heapq.heappop(self._dates)
         do()
 
-    def _timer(self, key: Hashable, at: float, do: Callable[[], None]) -> None:
+    def schedule(self, key: TimerKey, at: float, job: Callable[[], None]) -> None:
         number = self._timers[key] = next(self._numbers)
 
         def ring() -> None:
             if self._timers.get(key) == number:
                 del self._timers[key]
-                do()
+                job()
 
         heapq.heappush(self._dates, (at, number, ring))
 
@@ -325,22 +328,26 @@ class ScriptedBus:
         call.waits_for, call.wait_number = ask, next(self._numbers)
         match ask:
             case ToPrimary(timeout_s):
-                self._reply(call, self.places[call.entity.path].reply(), timeout_s, call.parcel.message_ids, "primary")
-            case ToBacklog(queue, letters, timeout_s):
-                ids = [letter.decode() for letter in letters]
+                self._reply(call, self.places[call.entity.path].reply(), timeout_s, call.request.message_ids, "primary")
+            case ToBacklog(queue, encoded, timeout_s):
+                ids = [letter.decode() for letter in encoded]
                 self._reply(call, self.backlog[queue].reply(), timeout_s, ids, queue)
             case OpenBacklog(queue, timeout_s):
                 self._reply(call, self.links[queue].reply(), timeout_s, (), queue)
             case Probe(path, timeout_s):
                 self._reply(call, self.probes[path].reply(), timeout_s, (), path)
-            case Pack():
-                self._answer_at(self.at, call, lambda: Packed(self.at, next(self.chances), call.parcel.batches()))
-            case Pause(seconds):
+            case EncodeBatches():
+                self._answer_at(
+                    self.at, call, lambda: EncodedBatches(self.at, next(self.chances), call.request.batches())
+                )
+            case Sleep(seconds):
                 self._answer_at(self.at + seconds, call, self._woke)
             case WaitTurn(ticket, seconds):
                 self._waiting[ticket] = call
                 self._answer_at(self.at if ticket in self._roused else self.at + seconds, call, self._woke)
                 self._roused.discard(ticket)
+            case _:
+                assert_never(ask)
 
     def _reply(self, call: Call, reply: Reply, timeout_s: float, ids: Iterable[str], where: str | int) -> None:
         if reply.after_s is not None and reply.after_s > timeout_s:
@@ -378,38 +385,25 @@ class ScriptedBus:
     # --- orders ---
 
     def _settle(self) -> None:
-        for order in self.pair.take_orders():
-            self._carry_out(order)
+        run_effects(self.pair, self.pair.take_orders(), self)
 
-    def _carry_out(self, order: Order) -> None:
-        match order:
-            case _, Tell(name, text, details):
-                self.news.append(Heard(self.at, name, text, dict(details)))
-            case whose, Rouse(ticket):
-                if self.pair.is_awaited(whose, ticket):
-                    self._rouse(ticket)
-            case _, TrySecondary(at):
-                self._timer("trial", at, self._try_secondary)
-            case Entity() as entity, WakeMe(at):
-                self._timer(("wake", entity.path), at, lambda: self._wake(entity))
-            case Entity() as entity, ForgetWake():
-                self._timers.pop(("wake", entity.path), None)
-            case Entity() as entity, PingPrimary(at):
-                self._timer(("ping", entity.path), at, lambda: self._ping(entity))
-            case Entity() as entity, StopPings():
-                self._timers.pop(("ping", entity.path), None)
+    def report(self, entity: Entity | None, event: ReportEvent) -> None:
+        self.events.append(Heard(self.at, event.name, event.text, dict(event.details)))
 
-    def _wake(self, entity: Entity) -> None:
+    def cancel(self, key: TimerKey) -> None:
+        self._timers.pop(key, None)
+
+    def time_came(self, entity: Entity) -> None:
         self.pair.feed(entity, TimeCame(self.at, entity.epoch, next(self.chances)))
         self._settle()
 
-    def _try_secondary(self) -> None:
-        self._advance(Call(try_secondary(self.pair, self.at), Messages(()), self.orders), None)
+    def try_secondary(self) -> None:
+        self._advance(Call(probes.try_secondary(self.pair, self.at), Messages(()), self.orders), None)
 
-    def _ping(self, entity: Entity) -> None:
-        self._advance(Call(ping(self.pair, entity), Messages(()), entity), None)
+    def ping(self, entity: Entity) -> None:
+        self._advance(Call(probes.ping(self.pair, entity), Messages(()), entity), None)
 
-    def _rouse(self, ticket: int) -> None:
+    def wake(self, ticket: int) -> None:
         call = self._waiting.get(ticket)
         if call is not None and isinstance(call.waits_for, WaitTurn) and call.waits_for.ticket == ticket:
             self._answer_at(self.at, call, self._woke)

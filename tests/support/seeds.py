@@ -1,21 +1,58 @@
-"""How many simulations a run of the tests makes: some usually, all with `make test-all`."""
+"""How many simulations and examples a run of the tests tries: some usually, all with `make test-all`."""
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
-from collections.abc import Iterable
-from itertools import chain
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-_IS_THOROUGH = os.environ.get("TWINBUS_SEEDS") == "all"
+import pytest
+
+if TYPE_CHECKING:
+    from sim.runner import Outcome
+
+FOUND_AT = Path(__file__).parent.parent / "sim" / "found_at.json"
+"""By planted bug, the first seed that finds it; `make seeds` writes it."""
+_MODE = os.environ.get("TWINBUS_SEEDS", "some")
 
 
 def seed_count(usually: int, thoroughly: int) -> int:
-    return thoroughly if _IS_THOROUGH else usually
+    return thoroughly if _MODE == "all" else usually
 
 
-def beginning_with(known: int, most: int) -> Iterable[int]:
-    """The seeds below `most`, first the one that is known to find what is looked for.
+def examples(thoroughly: int, usually: int | None = None) -> int:
+    """How many examples a test of a property tries: usually, if nothing else is said, a third of them."""
+    if os.environ.get("TWINBUS_EXAMPLES", "steady") != "steady":
+        return thoroughly
+    return thoroughly // 3 if usually is None else usually
 
-    Code that draws in another order makes it useless, and nothing worse: the search takes longer then.
+
+def found(bug: str, search: Callable[[Iterable[int]], Outcome | None], most: int) -> Outcome | None:
+    """What the simulations find with a planted bug: first the one that is known to find it, then those below `most`.
+
+    Code that draws in another order makes a known seed useless, and nothing worse: the search takes longer then.
+    `make test-all` fails, so that somebody writes the seeds down anew.
     """
-    return chain(range(known, most), range(known))
+    known = json.loads(FOUND_AT.read_text(encoding="utf-8")).get(bug)
+    if known is not None and (outcome := search([known])) is not None:
+        return outcome
+    outcome = search(range(most))
+    if outcome is not None and _MODE == "learn":
+        _note(bug, outcome.seed)
+    elif outcome is not None and _MODE == "all":
+        pytest.fail(f"{bug}: found by seed {outcome.seed} and not by {known}, as {FOUND_AT.name} says: run make seeds")
+    return outcome
+
+
+def _note(bug: str, seed: int) -> None:
+    """Other workers do the same."""
+    with FOUND_AT.open("r+", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        noted = json.load(file) | {bug: seed}
+        file.seek(0)
+        file.truncate()
+        json.dump(noted, file, indent=2, sort_keys=True)
+        file.write("\n")

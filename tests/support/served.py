@@ -28,7 +28,7 @@ from free_ports import free_port
 
 from twinbus import control_client
 from twinbus.client.namespace import Namespace
-from twinbus.client.wires import Wire
+from twinbus.client.sdk.internals import LinkConnection
 
 KEY = "the-key-of-all-served-namespaces"
 ISSUER_NAME, ISSUER_SECRET = "https://issuer.test", "a secret that the issuer and the namespaces share"
@@ -208,7 +208,7 @@ class Served:
         """A receiver of the SDK. It would open and close slowly: it is made to hurry, and left to close by itself."""
         client = ServiceBusClient.from_connection_string(self.connection_string, retry_total=0)
         receiver = client.get_queue_receiver(queue, keep_alive=0, **options)
-        Wire(receiver)
+        LinkConnection(receiver)
         try:
             yield receiver
         finally:

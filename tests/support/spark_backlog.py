@@ -6,7 +6,6 @@ import asyncio
 import base64
 import json
 import ssl
-import time
 import urllib.request
 from collections import Counter
 from pathlib import Path
@@ -18,9 +17,9 @@ from twinbus.client.namespace import Namespace
 from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.spark.access import Access
 from twinbus.spark.drain.options import DrainOptions
-from twinbus.syphon.line import Line
-from twinbus.syphon.look import pages
 from twinbus.testing import LocalNamespace, NamespacePair
+from twinbus.transport.connection import NamespaceConnection
+from twinbus.transport.peek import pages
 
 QUEUES = 2
 
@@ -83,11 +82,11 @@ def ids_in(namespace: LocalNamespace, queue: str) -> Counter[str]:
 async def ids_of(connection_string: str, queue: str) -> Counter[str]:
     """The same by a connection string."""
     dial = Namespace.from_connection_string(connection_string).dial()
-    line = Line(dial, attempt_s=30.0, clock=lambda: int(time.monotonic() * 1000))
-    await line.open()
+    connection = NamespaceConnection(dial, attempt_s=30.0)
+    await connection.open()
     found: Counter[str] = Counter()
-    async for messages in pages(line, queue):
+    async for messages in pages(connection, queue):
         for message in messages:
             found[str(sections.read_property(message, sections.walk(message), PropertyField.MESSAGE_ID))] += 1
-    await line.close()
+    await connection.close()
     return found

@@ -14,7 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from twinbus.amqp.values import Timestamp, ULong
-from twinbus.namespace.sql.syntax import (
+from twinbus.broker.filters.syntax import (
     And,
     Chain,
     Comparison,

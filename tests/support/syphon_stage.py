@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -15,13 +14,13 @@ from twinbus.amqp.events import DispositionArrived
 from twinbus.amqp.outcomes import ACCEPTED
 from twinbus.amqp.sections import PropertyField
 from twinbus.client.namespace import Namespace
-from twinbus.dial import Dial
+from twinbus.pairing.encoded_messages import encode_batch
 from twinbus.pairing.envelope import address
 from twinbus.syphon import Alert, Syphon, SyphonOptions
-from twinbus.syphon.batches import encode_batch
-from twinbus.syphon.line import Line
-from twinbus.syphon.linked import Linked
 from twinbus.testing import LocalNamespace, NamespacePair
+from twinbus.transport.connection import NamespaceConnection
+from twinbus.transport.dial import Dial
+from twinbus.transport.link_handler import LinkHandler
 
 WAIT_S = 60.0
 QUICK: dict[str, Any] = {"backoff_s": (0.1, 0.5), "busy_s": 0.5, "attempt_s": 5.0}
@@ -50,29 +49,29 @@ def letter(path: str, message_id: str, body: bytes = b"body", **parts: Any) -> b
     return address(sections.encode_message(properties=properties, data=body, **parts), path)
 
 
-class Filling(Linked):
+class Filling(LinkHandler):
     def __init__(self) -> None:
         super().__init__()
         self.stored = asyncio.Event()
 
-    def disposition(self, event: DispositionArrived) -> None:
+    def on_disposition(self, event: DispositionArrived) -> None:
         assert event.outcome == ACCEPTED
         self.stored.set()
 
 
 async def fill(namespace: LocalNamespace, index: int, letters: list[bytes]) -> None:
     """Put letters into a backlog queue."""
-    line = Line(dial(namespace), attempt_s=10.0, clock=lambda: int(time.monotonic() * 1000))
-    await line.open()
+    connection = NamespaceConnection(dial(namespace), attempt_s=10.0)
+    await connection.open()
     filling = Filling()
-    link = await line.sender(backlog(index), filling)
+    link = await connection.open_sender(backlog(index), filling)
     for start in range(0, len(letters), 100):
         filling.stored.clear()
         payload, message_format = encode_batch(letters[start : start + 100])
         link.send(payload, tag=start.to_bytes(4, "big"), message_format=message_format)
-        line.flush()
+        connection.flush()
         await asyncio.wait_for(filling.stored.wait(), WAIT_S)
-    await line.close()
+    await connection.close()
 
 
 async def until(is_so: Callable[[], bool]) -> None:

@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from token_makers import secret_signer, web_token
 
-from twinbus.namespace.rights.jwt import JwtIssuer
+from twinbus.broker.auth.jwt import JwtIssuer
 from twinbus.testing import LocalNamespace
 
 ISSUER = "https://login.example.com/"

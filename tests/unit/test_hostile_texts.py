@@ -17,25 +17,23 @@ from typing import Any, cast
 import pytest
 from sample_status import NOW, ORDERS, STATUS
 
-from twinbus.cli import draw, incoming, say, screens
-from twinbus.cli.bars import Bar
+from twinbus.cli import output, progress_bar, receiving, syphon_screens
 from twinbus.cli.commands import ledger as ledger_command
 from twinbus.cli.commands import pipeline
 from twinbus.cli.commands.receive import Printer
 from twinbus.cli.main import run
-from twinbus.client.news import News, NewsName
-from twinbus.drill.limits import Limits
-from twinbus.drill.measures import measure
-from twinbus.drill.report import Outcome as DrillOutcome
+from twinbus.cli.progress_bar import ProgressBar
+from twinbus.client.reporting.events import PairEvent, PairEventName
+from twinbus.drill.measures import Limits, measure
+from twinbus.drill.report import DrillResult
 from twinbus.drill.report import page as drill_page
-from twinbus.ledger.events import Record
 from twinbus.ledger.reader import Problem
-from twinbus.ledger.stats import Stats, Tally
+from twinbus.ledger.schema import Record
+from twinbus.ledger.stats import EventCount, Stats
 from twinbus.ledger.verify import Coverage
 from twinbus.plain_text import LINES_ALIKE_MAX, LogLines, RateLimit, in_markdown, without_keys
-from twinbus.spark.report.plots import Bar as PlotBar
-from twinbus.spark.report.plots import timeline
-from twinbus.spark.report.table import table
+from twinbus.spark.report.page import table
+from twinbus.spark.report.plots import PlotBar, timeline
 from twinbus.syphon.effects import Alert, log_line
 
 HOSTILE = (
@@ -56,8 +54,8 @@ def record() -> Record:
 
 def stats_text() -> str:
     counted = Stats(records=1)
-    counted.kinds[HOSTILE] = Tally()
-    counted.entities[HOSTILE] = defaultdict(Tally, {HOSTILE: Tally()})
+    counted.kinds[HOSTILE] = EventCount()
+    counted.entities[HOSTILE] = defaultdict(EventCount, {HOSTILE: EventCount()})
     return ledger_command._stats_text(counted)
 
 
@@ -70,15 +68,15 @@ def report_lines() -> str:
     gap = SimpleNamespace(program=HOSTILE, process=HOSTILE, reason=HOSTILE)
     found = SimpleNamespace(
         reconciliation=SimpleNamespace(named=[row], named_count=1, count=lambda *_: 1),
-        coverage=SimpleNamespace(unknown=[gap], clocks=[HOSTILE]),
+        coverage=SimpleNamespace(missing=[gap], clocks=[HOSTILE]),
         outages=[{"entity": HOSTILE, "failed_over_ms": 0, "recovered_ms": None}],
     )
-    return "\n".join([*pipeline._missing(cast(Any, found)), *pipeline._outages(cast(Any, found))])
+    return "\n".join([*pipeline._missing(cast("Any", found)), *pipeline._outages(cast("Any", found))])
 
 
 def noted() -> str:
     lines = io.StringIO()
-    with Bar("working", lines=lines) as bar:
+    with ProgressBar("working", lines=lines) as bar:
         bar.note(HOSTILE)
         bar.say(HOSTILE)
     return lines.getvalue()
@@ -86,7 +84,7 @@ def noted() -> str:
 
 def above_the_bar() -> str:
     lines = io.StringIO()
-    draw.HomeBar(lines).say(HOSTILE)
+    progress_bar.SyphonBar(lines).say(HOSTILE)
     return lines.getvalue()
 
 
@@ -98,10 +96,10 @@ def logged() -> str:
     return LogLines("twinbus: ").format(facts)
 
 
-def drill_outcome() -> DrillOutcome:
+def drill_outcome() -> DrillResult:
     measures = replace(measure([]), lost=(HOSTILE,))
     now = datetime(2031, 3, 9, tzinfo=UTC)
-    return DrillOutcome(
+    return DrillResult(
         drill="d1", began_at=now, entity=HOSTILE, primary=HOSTILE, secondary=HOSTILE, fault="no-send", way="control",
         length_s=1.0, measures=measures, limits=Limits(), is_interrupted=False, is_put_back=True, taken_back=0,
         expire_at=now, troubles=(HOSTILE,),
@@ -121,23 +119,25 @@ def logged_by_any_command() -> str:
 
 
 SHOWN: dict[str, Callable[[], str]] = {
-    "an error": lambda: say.error_line(HOSTILE),
-    "a table": lambda: draw.table([("entity", "n"), (HOSTILE, 1)]),
+    "an error": lambda: output.error_line(HOSTILE),
+    "a table": lambda: output.table([("entity", "n"), (HOSTILE, 1)]),
     "ledger tail": lambda: ledger_command._text_line(record()),
     "ledger stats": stats_text,
     "ledger verify": verify_text,
     "a report": report_lines,
     "a note beside a bar": noted,
     "a line above a bar": above_the_bar,
-    "an alert of the syphon": lambda: screens.alert_line(Alert("queue_down", HOSTILE, HOSTILE)),
-    "a field of a message": lambda: incoming._word(HOSTILE),
+    "an alert of the syphon": lambda: syphon_screens.alert_line(Alert("queue_down", HOSTILE, HOSTILE)),
+    "a field of a message": lambda: receiving._word(HOSTILE),
     "a log": logged,
     "the page of a drill": lambda: drill_page(drill_outcome()),
     "a status that a program prints": printed_status,
     "an alert in a log": lambda: log_line(Alert("queue_down", HOSTILE, HOSTILE)),
     "a log that a command did not ask for": logged_by_any_command,
     "a plot": lambda: timeline([PlotBar(HOSTILE, "out", 0, 1, HOSTILE)], 0, 1),
-    "news in a log": lambda: str(News(NewsName.SUSPECT, HOSTILE, entity=HOSTILE, details={"ids": (HOSTILE,)})),
+    "an event in a log": lambda: str(
+        PairEvent(PairEventName.SUSPECT, HOSTILE, entity=HOSTILE, details={"ids": (HOSTILE,)})
+    ),
 }
 
 
@@ -154,7 +154,7 @@ def test_markup_in_a_text_is_not_obeyed() -> None:
 
 
 def test_a_result_on_the_terminal_keeps_its_lines_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
-    say.say("one\x1b[2J\ntwo\tthree\u202e")
+    output.say("one\x1b[2J\ntwo\tthree\u202e")
     assert capsys.readouterr().out == "one\N{MIDDLE DOT}[2J\ntwo\tthree\N{MIDDLE DOT}\n"
 
 
@@ -165,7 +165,7 @@ def test_a_body_is_written_as_it_is_except_to_a_terminal(
     lines = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
     monkeypatch.setattr(lines, "isatty", lambda: is_terminal)
     monkeypatch.setattr(sys, "stdout", lines)
-    Printer("body").show(cast(Any, SimpleNamespace(body_type=SimpleNamespace(value="data"), body=[b"a\x1b[2J"])))
+    Printer("body").show(cast("Any", SimpleNamespace(body_type=SimpleNamespace(value="data"), body=[b"a\x1b[2J"])))
     assert lines.buffer.getvalue().decode() == expected
 
 

@@ -4,10 +4,10 @@ from dataclasses import fields
 
 import pytest
 
+from twinbus.broker.faults.throttle import ThrottleLimits
+from twinbus.broker.limits import ServerLimits, TrafficLimits
 from twinbus.errors import OptionsError
 from twinbus.limit_names import LIMIT_NAMES, parse_limits, with_limits
-from twinbus.namespace.faults.throttle import ThrottleLimits
-from twinbus.namespace.limits import ServerLimits, TrafficLimits
 from twinbus.options import NamespaceOptions
 
 

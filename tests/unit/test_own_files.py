@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from twinbus import own_files
+from twinbus.broker.data_directory import KEY_FILE, RULE_KEYS_FILE, make_namespace_directory, namespace_key, rule_keys
+from twinbus.broker.net.certificates import CA_FILE, kept_identity, needed_names
+from twinbus.broker.ops.dump import DUMPS_FOLDER, write_dump
+from twinbus.broker.store.sqlite import SqliteStore
 from twinbus.errors import StoreError
 from twinbus.ledger import Event, Kind, Ledger
-from twinbus.ledger.expected import FILE, Presence, added
-from twinbus.namespace.certificates import CA_FILE, kept_identity, needed_names
-from twinbus.namespace.dump import DUMPS_FOLDER, write_dump
-from twinbus.namespace.home import KEY_FILE, RULE_KEYS_FILE, kept_key, kept_rule_keys, make_home
-from twinbus.namespace.store.sqlite import SqliteStore
+from twinbus.ledger.expected import EXPECTED_FILE, Presence, added
 from twinbus.own_files import write_report
-from twinbus.spark.compaction.manifest import LOCK, held, write_whole
+from twinbus.spark.compaction.manifest import LOCK, lock_store, write_atomically
 
 
 def mode(path: Path) -> int:
@@ -56,9 +56,9 @@ def test_a_ledger_in_a_folder_that_everybody_can_write_is_kept_and_warned_about(
 
 
 def test_a_data_folder_is_made_for_its_owner_only(tmp_path: Path) -> None:
-    home = make_home(tmp_path / "data", "contoso")
-    kept_key(home)
-    kept_rule_keys(home, ["reader"])
+    home = make_namespace_directory(tmp_path / "data", "contoso")
+    namespace_key(home)
+    rule_keys(home, ["reader"])
     assert (mode(home), mode(home.parent)) == (0o700, 0o700)
     assert {mode(each) for each in home.iterdir()} == {0o600}
 
@@ -66,44 +66,44 @@ def test_a_data_folder_is_made_for_its_owner_only(tmp_path: Path) -> None:
 def test_a_key_that_others_could_read_is_made_private(tmp_path: Path) -> None:
     (tmp_path / KEY_FILE).write_text("abc\n")
     (tmp_path / KEY_FILE).chmod(0o644)
-    assert kept_key(tmp_path) == "abc"
+    assert namespace_key(tmp_path) == "abc"
     assert mode(tmp_path / KEY_FILE) == 0o600
 
 
 @pytest.mark.parametrize("name", ["data", "data/contoso"])
 def test_a_folder_that_everybody_can_write_is_refused_with_what_to_do(tmp_path: Path, name: str) -> None:
-    make_home(tmp_path / "data", "contoso")
+    make_namespace_directory(tmp_path / "data", "contoso")
     (tmp_path / name).chmod(0o777)
     with pytest.raises(StoreError, match=r"everybody can write the folder .*chmod o-w"):
-        make_home(tmp_path / "data", "contoso")
+        make_namespace_directory(tmp_path / "data", "contoso")
 
 
 def test_a_data_folder_with_the_sticky_bit_is_taken_and_a_namespaces_own_is_not(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir(mode=0o700)
     (tmp_path / "data").chmod(0o1777)
-    home = make_home(tmp_path / "data", "contoso")
+    home = make_namespace_directory(tmp_path / "data", "contoso")
     home.chmod(0o1777)
     with pytest.raises(StoreError, match="everybody can write"):
-        make_home(tmp_path / "data", "contoso")
+        make_namespace_directory(tmp_path / "data", "contoso")
 
 
 @pytest.mark.usefixtures("others_files")
 def test_a_folder_of_somebody_else_is_refused_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"belongs to another user .*chown"):
-        make_home(tmp_path, "contoso")
+        make_namespace_directory(tmp_path, "contoso")
 
 
 NAMES = needed_names("127.0.0.1")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 OPENINGS: dict[str, tuple[str, Callable[[Path], object]]] = {
-    "key": (KEY_FILE, kept_key),
-    "rule keys": (RULE_KEYS_FILE, lambda home: kept_rule_keys(home, ["reader"])),
+    "key": (KEY_FILE, namespace_key),
+    "rule keys": (RULE_KEYS_FILE, lambda home: rule_keys(home, ["reader"])),
     "store": ("store.sqlite", lambda home: SqliteStore(home / "store.sqlite").load()),
     "log of the store": ("store.sqlite-wal", lambda home: SqliteStore(home / "store.sqlite").load()),
     "lock of the store": ("store.sqlite.lock", lambda home: SqliteStore(home / "store.sqlite").load()),
     "dumps": (DUMPS_FOLDER, lambda home: write_dump(home, "asked", {}, 0)),
     "certificate": (CA_FILE, lambda home: kept_identity(home, NAMES, NOW)),
-    "lock of the reports": (LOCK, lambda home: held(home).__enter__()),
+    "lock of the reports": (LOCK, lambda home: lock_store(home).__enter__()),
     "report": ("report.html", lambda home: write_report(home / "report.html", "x")),
 }
 
@@ -128,7 +128,7 @@ def test_a_link_that_somebody_else_planted_is_not_followed(tmp_path: Path, openi
 def test_a_link_of_ones_own_is_followed(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").write_text("abc\n")
     (tmp_path / KEY_FILE).symlink_to(tmp_path / "elsewhere")
-    assert kept_key(tmp_path) == "abc"
+    assert namespace_key(tmp_path) == "abc"
     (tmp_path / "report.html").symlink_to(tmp_path / "page.html")
     write_report(tmp_path / "report.html", "x")
     assert (tmp_path / "page.html").read_text() == "x"
@@ -136,9 +136,9 @@ def test_a_link_of_ones_own_is_followed(tmp_path: Path) -> None:
 
 def test_a_link_in_the_place_of_a_draft_is_not_written_through(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("precious\n")
-    for draft in ("key.new", f".{FILE}.new", "made.json.new"):
+    for draft in ("key.new", f".{EXPECTED_FILE}.new", "made.json.new"):
         (tmp_path / draft).symlink_to(tmp_path / "precious")
-    kept_key(tmp_path)
+    namespace_key(tmp_path)
     added(tmp_path, [Presence("host", "shop", 0, 0)])
-    write_whole(tmp_path / "made.json", b"{}")
+    write_atomically(tmp_path / "made.json", b"{}")
     assert (tmp_path / "precious").read_text() == "precious\n"

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from twinbus.spark.report.plots import WIDTH, Bar, columns, line, timeline
+from twinbus.spark.report.plots import WIDTH, PlotBar, columns, line, timeline
 
 LETTER = 7.0
 """Wider than a digit of the report's font."""
@@ -32,7 +32,7 @@ def labels(svg: str) -> list[tuple[float, float, float, str]]:
 def test_no_label_of_a_plot_covers_another_or_leaves_the_plot(span_ms: int, kind: str) -> None:
     last_ms, points = FIRST_MS + span_ms, [(FIRST_MS, 1.0), (FIRST_MS + span_ms // 2, 123_456.0)]
     svg = {
-        "timeline": timeline([Bar("orders", "out", FIRST_MS, None, "x")], FIRST_MS, last_ms),
+        "timeline": timeline([PlotBar("orders", "out", FIRST_MS, None, "x")], FIRST_MS, last_ms),
         "line": line(points, FIRST_MS, last_ms),
         "columns": columns(points, FIRST_MS, last_ms, max(1, span_ms // 60)),
     }[kind]

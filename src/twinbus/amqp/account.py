@@ -1,10 +1,10 @@
-"""What is kept for a peer, in bytes, and how much that may be.
+"""How much memory is held for a peer, and its limit.
 
-Whatever stays in memory because of something that a peer said, until it says or takes something else, is charged to the
-account of its connection: unfinished frames and deliveries, answers that it does not take, sessions, links. Accounts
-with the same standing (peers that have not shown who they are; all others) share a pool, which has a limit as well.
+Everything that stays in memory until the peer sends or reads more is charged to the account of its connection:
+unfinished frames and deliveries, unread answers, sessions, links. Accounts of one group (peers that are not
+authenticated yet; all others) share a pool, which has a limit as well.
 
-Python's objects count with about what they take; single small fields do not count.
+Python objects count with their approximate size; single small fields do not count.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from collections.abc import Callable
 SESSION_COST = 2048
 LINK_COST = 1536
 FRAME_COST = 160
-"""A frame that waits, besides its bytes."""
+"""Of a waiting frame, in addition to its bytes."""
 ELEMENT_COST = 96
-"""A decoded value, besides its bytes: an empty list is one byte on the wire."""
+"""Of a decoded value, in addition to its bytes: an empty list is one byte on the wire."""
 QUEUED_MAX = 4 * 1024 * 1024
-"""With more than this waiting for it, a peer is not listened to: many such peers must not fill what all may take."""
+"""A peer that leaves more than this unread is not read from: many such peers must not use up the pool."""
 
 
-class Pool:
+class AccountPool:
     """The accounts of many peers."""
 
     def __init__(self, limit: int) -> None:
@@ -34,7 +34,7 @@ class Pool:
         return self.held > self.limit
 
     def largest(self) -> Account | None:
-        """The account that holds most: who is over the pool's limit is not the one who came last."""
+        """The account that holds most: it, not the latest one, is to blame if the pool is over its limit."""
         return max(self._members, key=lambda each: each.held, default=None)
 
     def add(self, account: Account) -> None:
@@ -47,15 +47,15 @@ class Pool:
 
 
 class Account:
-    """What is kept for one peer. Nothing is refused here: whoever charges looks at `is_over` when it is convenient."""
+    """Memory held for one peer. Nothing is refused here: callers look at `is_over` when it is convenient."""
 
-    def __init__(self, limit: int, pool: Pool | None = None, *, close: Callable[[], None] | None = None) -> None:
-        """`close` ends the connection; called by whoever has to make room in the pool."""
+    def __init__(self, limit: int, pool: AccountPool | None = None, *, close: Callable[[], None] | None = None) -> None:
+        """`close` ends the connection, to make room in the pool."""
         self.limit = limit
         self.held = 0
         self.queued = 0
-        """The part of it that goes when the peer takes it: answers and deliveries."""
-        self.close = close or _nothing
+        """The part that is freed when the peer reads it: answers and deliveries."""
+        self.close = close or (lambda: None)
         self._pool = pool
         if pool is not None:
             pool.add(self)
@@ -70,7 +70,7 @@ class Account:
 
     @property
     def is_choked(self) -> bool:
-        """Whether so much waits for the peer that it is not listened to until it has taken some of it."""
+        """Whether the peer must read some output before it is read from again."""
         return self.queued > min(self.limit // 2, QUEUED_MAX)
 
     def charge(self, size: int) -> None:
@@ -82,23 +82,19 @@ class Account:
         self.charge(-size)
 
     def queue(self, size: int) -> None:
-        """Charge for something that the peer has to take; a negative size: it has."""
+        """Charge for output that waits to be read; a negative size: it was read."""
         self.queued += size
         self.charge(size)
 
-    def move(self, limit: int, pool: Pool) -> None:
-        """Another limit and another pool from now on: it is known who the peer is."""
+    def move(self, limit: int, pool: AccountPool) -> None:
+        """Change limit and pool: the peer is authenticated now."""
         self.leave()
         self.limit = limit
         self._pool = pool
         pool.add(self)
 
     def leave(self) -> None:
-        """The peer is gone, and soon all that was kept for it."""
+        """Leave the pool: the peer is gone."""
         if self._pool is not None:
             self._pool.remove(self)
             self._pool = None
-
-
-def _nothing() -> None:
-    pass

@@ -1,8 +1,7 @@
-"""Described lists: the one shape of every performative, outcome, terminus, error and SASL frame body.
+"""Described lists: the shape of every performative, outcome, terminus, error and SASL frame body.
 
-A frozen dataclass says what the fields are called; `@described` adds its code and the AMQP type of each field. From
-that table values are written and read, so that no class has a codec of its own. Transfers and dispositions have a
-faster way in `transfers` and `dispositions`; this is the way for everything that is not sent per message.
+A frozen dataclass names the fields; `@described` adds the code and the AMQP type of each field. All classes are coded
+from that table. Transfers and dispositions, which are sent per message, have a faster codec in `frame_codec`.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ T = TypeVar("T")
 
 
 class FieldType(NamedTuple):
-    """How a field that is not null is written and read; `read` raises DecodeError for another type."""
+    """How a non-null field is written and read; `read` raises DecodeError for a wrong type."""
 
     write: Callable[[Any], Any]
     read: Callable[[Any], Any]
@@ -41,8 +40,8 @@ CODES_BY_SYMBOL: dict[str, int] = {}
 
 
 def described(code: int, symbol: str, *types: FieldType, count_min: int | None = None) -> Callable[[type[T]], type[T]]:
-    """Give a dataclass its descriptor and the types of its fields. By default all fields are written, nulls too:
-    older official Python clients read fields by position without asking how many there are."""
+    """Give a dataclass its descriptor and field types. By default all fields are written, nulls too: older official
+    Python clients read fields by position without checking the count."""
 
     def register(cls: type[T]) -> type[T]:
         fields = dataclasses.fields(cls)  # type: ignore[arg-type]
@@ -62,7 +61,7 @@ def encode_composite(value: Any) -> bytes:
 
 
 def decode_composite(body: bytes) -> Any:
-    """The object that fills `body`. DecodeError when there is none, its fields are wrong, or bytes follow it."""
+    """The object in `body`. Raises DecodeError if it is malformed or bytes follow it."""
     value, end = decode(body, 0)
     if end != len(body):
         raise DecodeError(f"{len(body) - end} bytes follow the performative at offset {end}")
@@ -70,7 +69,7 @@ def decode_composite(body: bytes) -> Any:
 
 
 def read_descriptor(body: bytes) -> tuple[int, int]:
-    """The code of the described value that `body` starts with, and where the value starts. DecodeError without one."""
+    """The code of the described value at the start of `body`, and where the value starts."""
     if body.startswith(b"\x00\x53") and len(body) > 3:
         return body[2], 3
     if body[:1] != b"\x00":
@@ -83,7 +82,7 @@ def read_descriptor(body: bytes) -> tuple[int, int]:
 
 
 def shape_code(descriptor: Any) -> int | None:
-    """The code of a descriptor in its numeric or symbolic form, None when it is neither."""
+    """The code of a numeric or symbolic descriptor; None if it is neither."""
     if isinstance(descriptor, Symbol):
         return CODES_BY_SYMBOL.get(descriptor)
     return int(descriptor) if isinstance(descriptor, int) and not isinstance(descriptor, bool) else None
@@ -103,7 +102,7 @@ def _to_described(value: Any) -> Described:
 def _from_described(value: Any) -> Any:
     shape = SHAPES_BY_CODE.get(shape_code(value.descriptor) or 0) if isinstance(value, Described) else None
     if shape is None:
-        raise DecodeError(f"no AMQP composite: {_summary(value)}")
+        raise DecodeError(f"not an AMQP composite: {_summary(value)}")
     return _build(shape, value.value)
 
 
@@ -145,7 +144,7 @@ def _instance(*classes: type) -> Callable[[Any], Any]:
 def _unsigned(wire: type[int], high: int) -> FieldType:
     def read(value: Any) -> int:
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= high:
-            raise DecodeError(f"no {wire.__name__.lower()}: {_summary(value)}")
+            raise DecodeError(f"not a {wire.__name__.lower()}: {_summary(value)}")
         return int(value)
 
     return FieldType(wire, read)
@@ -154,12 +153,8 @@ def _unsigned(wire: type[int], high: int) -> FieldType:
 def _read_symbols(value: Any) -> tuple[str, ...]:
     items = (value,) if isinstance(value, str) else value
     if not isinstance(value, (str, list, Array)) or not all(isinstance(item, str) for item in items):
-        raise DecodeError(f"no symbols: {_summary(value)}")
+        raise DecodeError(f"not symbols: {_summary(value)}")
     return tuple(items)
-
-
-def _write_symbols(value: tuple[str, ...]) -> Array:
-    return Array([Symbol(item) for item in value], 0xA3)
 
 
 def nested(*classes: type) -> FieldType:
@@ -168,7 +163,7 @@ def nested(*classes: type) -> FieldType:
     def read(value: Any) -> Any:
         found = _from_described(value)
         if not isinstance(found, classes):
-            raise DecodeError(f"{type(found).__name__.lower()} is out of place")
+            raise DecodeError(f"unexpected {type(found).__name__.lower()}")
         return found
 
     return FieldType(_to_described, read)
@@ -182,6 +177,6 @@ UINT = _unsigned(UInt, 2**32 - 1)
 ULONG = _unsigned(ULong, 2**64 - 1)
 STRING = FieldType(_as_is, _instance(str))
 SYMBOL = FieldType(Symbol, _instance(str))
-SYMBOLS = FieldType(_write_symbols, _read_symbols)
+SYMBOLS = FieldType(lambda value: Array([Symbol(item) for item in value], 0xA3), _read_symbols)
 BINARY = FieldType(_as_is, _instance(bytes))
 MAP = FieldType(_as_is, _instance(dict))

@@ -4,8 +4,8 @@
     data = connection.take_output()                # to the socket, after whatever was called
     events = connection.tick(now_ms)               # no later than next_tick_ms()
 
-The engine answers open, begin, detach, end and close by itself, keeps windows open and sends keep-alives. What it
-cannot know - whether a link is welcome, what becomes of a message - is left to its user as events.
+The engine answers open, begin, detach, end and close itself, keeps windows open and sends keep-alives. What it cannot
+decide - whether to accept a link, what to do with a message - it reports as events.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING
 from twinbus.amqp.account import ELEMENT_COST, Account
 from twinbus.amqp.composites import read_descriptor
 from twinbus.amqp.decoding import count_elements
-from twinbus.amqp.dispositions import read_disposition
 from twinbus.amqp.events import ConnectionClosed, Opened, SessionBegun, SessionEnded
+from twinbus.amqp.frame_codec import read_disposition
 from twinbus.amqp.frames import AMQP_FRAME, EMPTY_FRAME, HEADER, SASL_FRAME, FrameReader
-from twinbus.amqp.handshake import ClientHandshake, Handshake, ServerHandshake
 from twinbus.amqp.idle import IdleWatch
 from twinbus.amqp.limits import FRAME_BYTES_MIN, ConnectionLimits
 from twinbus.amqp.outbox import Outbox
-from twinbus.amqp.outcomes import Error
+from twinbus.amqp.outcomes import ConnectionViolation, Error, SessionViolation, error_of
 from twinbus.amqp.performatives import (
     Attach,
     Begin,
@@ -37,15 +36,14 @@ from twinbus.amqp.performatives import (
     Performative,
     decode_performative,
 )
-from twinbus.amqp.sasl import ClientSasl, ServerSasl
+from twinbus.amqp.sasl import ClientHandshake, ClientSasl, Handshake, ServerHandshake, ServerSasl
 from twinbus.amqp.session import OUTGOING_WINDOW, Session
-from twinbus.amqp.violations import ConnectionViolation, SessionViolation, error_of
 from twinbus.errors import AmqpError
 
 if TYPE_CHECKING:
     from twinbus.amqp.events import Event
 
-TOO_MUCH = Error("amqp:resource-limit-exceeded", "too much is kept for this connection: take what was asked for")
+TOO_MUCH = Error("amqp:resource-limit-exceeded", "this connection holds too much memory: read what was requested")
 
 _TRANSFER = b"\x00\x53\x14"
 _TRANSFER_CODE = 0x14
@@ -75,7 +73,7 @@ class Connection:
         properties: Fields | None = None,
         offered_capabilities: tuple[str, ...] = (),
     ) -> None:
-        """`account`: where what is kept for the peer is charged; without one the limits say how much that may be."""
+        """`account` is charged for the memory held for the peer; without one `limits.held_bytes_max` applies."""
         self.role = role
         self.container_id = container_id
         self.hostname = hostname
@@ -83,26 +81,26 @@ class Connection:
         self.properties = properties
         self.offered_capabilities = offered_capabilities
         self.closed = False
-        """Both directions are done or failed: flush the output, then close the socket."""
+        """Both directions are finished or failed: flush the output, then close the socket."""
         self.remote_open: Open | None = None
         self.outbox = Outbox()
         self.frame_bytes_out = FRAME_BYTES_MIN
         """The largest frame to send."""
         self.account = account or Account(limits.held_bytes_max)
-        self.late_events: list[Event] = []
-        """Events that came of a call, not of bytes: the next receive or tick returns them."""
+        self.pending_events: list[Event] = []
+        """Events caused by a call, not by bytes: the next receive or tick returns them."""
         self._idle_timeout_ms = idle_timeout_ms
         self._idle = IdleWatch(idle_timeout_ms)
         self._reader = FrameReader(limits.frame_bytes_max)
         self._input_cost = 0
         self._unfinished: Iterator[list[Event]] | None = None
-        """What is left of a frame that means a lot of work."""
+        """The rest of a frame that takes a lot of work."""
         self._handshake = self._make_handshake(sasl)
         self._sessions: dict[int, Session] = {}
         self._sessions_by_remote_channel: dict[int, Session] = {}
         self._link_count = 0
-        self._open_said = False
-        self._close_said_ms: int | None = None
+        self._open_sent = False
+        self._close_sent_ms: int | None = None
 
     # -- for the user of the engine
 
@@ -113,54 +111,54 @@ class Connection:
 
     @property
     def sessions(self) -> list[Session]:
-        """The sessions that are not ended; after the close, those that were not."""
+        """The sessions that have not ended; after the close, those that had not ended by then."""
         return list(self._sessions.values())
 
     def open(self) -> None:
-        """Start a client's connection; sessions and links may be asked for at once."""
+        """Start a client's connection; sessions and links may be opened at once."""
         if self.role is Role.SERVER:
-            raise AmqpError("a server waits to be opened")
-        if isinstance(self._handshake, ClientHandshake) and not self._open_said:
+            raise AmqpError("only a client opens a connection")
+        if isinstance(self._handshake, ClientHandshake) and not self._open_sent:
             self._handshake.start()
-            self._say_open()
+            self._send_open()
 
     def begin(self) -> Session:
         """Begin a session; links may be attached to it at once."""
-        if not self._open_said or self.closed or self._close_said_ms is not None:
+        if not self._open_sent or self.closed or self._close_sent_ms is not None:
             raise AmqpError("the connection is not open")
         session = Session(self, self._free_channel())
         self._sessions[session.channel] = session
-        self._say_begin(session, None)
+        self._send_begin(session, None)
         return session
 
     def close(self, error: Error | None = None) -> None:
-        """Say close; `closed` follows when the peer has answered, or after `limits.close_wait_ms`."""
-        if self.closed or self._close_said_ms is not None:
+        """Send close; `closed` follows when the peer has answered, or after `limits.close_wait_ms`."""
+        if self.closed or self._close_sent_ms is not None:
             return
-        if not self._open_said:
+        if not self._open_sent:
             self._stop()
             return
-        self.outbox.say(0, Close(error))
-        self._close_said_ms = self._idle.now_ms or 0
+        self.outbox.add(0, Close(error))
+        self._close_sent_ms = self._idle.now_ms or 0
         self._drop_sessions()
 
     def receive(self, data: bytes, now_ms: int, frames_max: int | None = None) -> list[Event]:
-        """What the peer's bytes mean. A mistake in them is a close frame and ConnectionClosed, never an exception.
+        """Handle bytes of the peer. A protocol error leads to a close frame and ConnectionClosed, never an exception.
 
-        With `frames_max` only so many frames are heard, and less if they mean a lot of work: then it `has_more`, and
-        the next call, which may be one without bytes, goes on.
+        With `frames_max` at most that many frames are handled, fewer if they take a lot of work: then `has_more` is
+        true and the next call, possibly without bytes, continues.
         """
-        events = self._collect_late_events()
-        self._idle.look(now_ms)
+        events = self._take_pending_events()
+        self._idle.set_time(now_ms)
         if self.closed:
             return events
         if data:
-            self._idle.hear()
+            self._idle.received()
             self._reader.feed(data)
         try:
-            self._hear_some(events, frames_max)
+            self._handle_frames(events, frames_max)
             while frames_max is None and self._unfinished is not None and not self.closed:
-                self._hear_some(events, None)
+                self._handle_frames(events, None)
             self._charge_input()
             self._check_account()
         except AmqpError as mistake:
@@ -169,18 +167,18 @@ class Connection:
 
     @property
     def has_more(self) -> bool:
-        """Whether there is something to hear without further bytes of the peer."""
+        """Whether there is input left to handle without further bytes."""
         return not self.closed and (self._unfinished is not None or self._reader.has_more)
 
     def check_account(self) -> None:
-        """Close the connection if more is kept for the peer than may be: for calls that made it so."""
+        """Close the connection if the account is over its limit after a call."""
         if self.account.is_over and not self.closed:
-            self._fail(TOO_MUCH, self.late_events)
+            self._fail(TOO_MUCH, self.pending_events)
 
     def forget(self) -> None:
-        """The socket is gone: keep nothing for the peer any more.
+        """Release everything: the socket is gone.
 
-        Sessions and links point at each other, so all that hangs on them would wait for the garbage collector.
+        Sessions and links refer to each other, so without this they would wait for the garbage collector.
         """
         self.closed = True
         self._drop_sessions()
@@ -190,59 +188,55 @@ class Connection:
         self._sessions_by_remote_channel.clear()
         self._reader = FrameReader(self.limits.frame_bytes_max)
         self._unfinished = self.remote_open = None
-        self.late_events.clear()
+        self.pending_events.clear()
         self.outbox.chunks.clear()
 
     def take_output(self) -> bytes:
-        """The bytes to write to the socket now; b"" when there are none."""
+        """The bytes to write to the socket now; may be empty."""
         data = self.outbox.take()
         if data:
-            self._idle.send()
+            self._idle.sent()
         return data
 
     def tick(self, now_ms: int) -> list[Event]:
-        """Do what time asks for. The first call starts the clocks."""
-        events = self._collect_late_events()
-        self._idle.look(now_ms)
+        """Send keep-alives and notice timeouts. The first call starts the clocks."""
+        events = self._take_pending_events()
+        self._idle.set_time(now_ms)
         if self.closed:
             return events
-        if self._close_said_ms is not None and now_ms >= self._close_said_ms + self.limits.close_wait_ms:
+        if self._close_sent_ms is not None and now_ms >= self._close_sent_ms + self.limits.close_wait_ms:
             self._stop()
             events.append(ConnectionClosed(None))
         elif self._idle.peer_is_gone():
-            text = f"nothing was heard for {self._idle_timeout_ms} ms"
+            text = f"nothing was received for {self._idle_timeout_ms} ms"
             self._fail(Error("amqp:resource-limit-exceeded", text), events)
-        elif self._open_said and self._idle.keep_alive_is_due():
-            self.outbox.say_empty(EMPTY_FRAME)
+        elif self._open_sent and self._idle.keep_alive_is_due():
+            self.outbox.chunks.append(EMPTY_FRAME)
         return events
 
     def next_tick_ms(self) -> int | None:
-        """When `tick` has something to do, None for never; 0 before the first call.
-
-        Ask again after every `receive`: the peer's open can make it sooner.
-        """
-        if self.late_events or self._idle.now_ms is None:
+        """When to call `tick`; None: never, 0: before the first call. May become earlier with every `receive`."""
+        if self.pending_events or self._idle.now_ms is None:
             return self._idle.now_ms or 0
         if self.closed:
             return None
         due = [self._idle.next_ms()]
-        if self._close_said_ms is not None:
-            due.append(self._close_said_ms + self.limits.close_wait_ms)
+        if self._close_sent_ms is not None:
+            due.append(self._close_sent_ms + self.limits.close_wait_ms)
         return min((moment for moment in due if moment is not None), default=None)
 
     # -- for sessions
 
-    def take_link_place(self) -> None:
-        """One more link. SessionViolation when there are too many."""
+    def reserve_link(self) -> None:
+        """Count one more link. Raises SessionViolation if there are too many."""
         if self._link_count >= self.limits.links_max:
             raise SessionViolation("amqp:resource-limit-exceeded", f"at most {self.limits.links_max} links")
         self._link_count += 1
 
-    def free_link_places(self, count: int) -> None:
-        """Links are gone."""
+    def release_links(self, count: int) -> None:
         self._link_count -= count
 
-    # -- what the peer says
+    # -- frames of the peer
 
     def _charge_input(self) -> None:
         self.account.charge(self._reader.held - self._input_cost)
@@ -252,7 +246,7 @@ class Connection:
         if self.account.is_over and not self.closed:
             raise ConnectionViolation(TOO_MUCH.condition, TOO_MUCH.description or "")
 
-    def _hear_some(self, events: list[Event], frames_max: int | None) -> None:
+    def _handle_frames(self, events: list[Event], frames_max: int | None) -> None:
         if self._unfinished is not None:
             part = next(self._unfinished, None)
             if part is not None:
@@ -266,113 +260,115 @@ class Connection:
                 try:
                     if session is not None and buffer.startswith(_TRANSFER, start):
                         if not session.ended:
-                            session.hear_transfer(buffer, start + 3, end, events)
+                            session.handle_transfer(buffer, start + 3, end, events)
                     elif start != end:
-                        self._hear_body(channel, session, buffer[start:end], events)
+                        self._handle_body(channel, session, buffer[start:end], events)
                 except SessionViolation as violation:
                     self._end_session(session, violation, events)
             elif kind == HEADER:
-                handshake.hear_header(buffer[start:end])
+                handshake.handle_header(buffer[start:end])
             elif kind == SASL_FRAME and not handshake.done:
-                handshake.hear_sasl(buffer[start:end], events)
+                handshake.handle_sasl(buffer[start:end], events)
             else:
-                raise ConnectionViolation("amqp:connection:framing-error", f"a frame of type {kind} is out of place")
+                raise ConnectionViolation("amqp:connection:framing-error", f"unexpected frame of type {kind}")
             left -= 1
             if self.closed or left == 0 or self._unfinished is not None:
                 return
             if self.account.is_over:
                 self._check_account()
 
-    def _hear_body(self, channel: int, session: Session | None, body: bytes, events: list[Event]) -> None:
+    def _handle_body(self, channel: int, session: Session | None, body: bytes, events: list[Event]) -> None:
         code, at = read_descriptor(body)
         if session is not None and not session.ended and self.remote_open is not None:
             if code == _DISPOSITION_CODE:
                 if len(body) > _SHORT_DISPOSITION:
                     count_elements(body, 0, self.limits.elements_max)
-                self._unfinished = session.hear_disposition(read_disposition(body), events)
+                self._unfinished = session.handle_disposition(read_disposition(body), events)
                 return
             if code == _TRANSFER_CODE:
-                session.hear_transfer(body, at, len(body), events)
+                session.handle_transfer(body, at, len(body), events)
                 return
         elif code == _TRANSFER_CODE and self.remote_open is not None:
-            return  # the session ended meanwhile; the payload is nobody's
-        # What does not fit the account is not even decoded: a byte on the wire can be a hundred in memory.
+            return  # the session has ended meanwhile
+        # Nothing is decoded that the account cannot hold: a byte on the wire can be a hundred in memory.
         most = min(self.limits.elements_max, self.account.room // ELEMENT_COST)
         cost = len(body) + ELEMENT_COST * count_elements(body, 0, most)
-        self._hear_performative(channel, session, decode_performative(body), cost, events)
+        self._handle_performative(channel, session, decode_performative(body), cost, events)
 
-    def _hear_performative(
-        self, channel: int, session: Session | None, said: Performative, cost: int, events: list[Event]
+    def _handle_performative(
+        self, channel: int, session: Session | None, received: Performative, cost: int, events: list[Event]
     ) -> None:
-        if isinstance(said, Open):
+        if isinstance(received, Open):
             self.account.charge(cost)
-            self._hear_open(said, events)
+            self._handle_open(received, events)
             return
         if self.remote_open is None:
-            raise ConnectionViolation("amqp:illegal-state", f"{type(said).__name__.lower()} came before open")
-        if isinstance(said, Close):
-            self._hear_close(said, events)
-        elif self._close_said_ms is not None:
-            return  # whatever was on its way while we closed
-        elif isinstance(said, Begin):
-            self._hear_begin(channel, said, events)
-        elif isinstance(said, End):
-            self._hear_end(session, said, events)
-        elif isinstance(said, (Attach, Flow, Detach)) and session is not None and not session.ended:
-            session.hear(said, cost, events)
+            raise ConnectionViolation("amqp:illegal-state", f"{type(received).__name__.lower()} before open")
+        if isinstance(received, Close):
+            self._handle_close(received, events)
+        elif self._close_sent_ms is not None:
+            return  # sent before the peer saw our close
+        elif isinstance(received, Begin):
+            self._handle_begin(channel, received, events)
+        elif isinstance(received, End):
+            self._handle_end(session, received, events)
+        elif isinstance(received, (Attach, Flow, Detach)) and session is not None and not session.ended:
+            session.handle(received, cost, events)
 
-    def _hear_open(self, said: Open, events: list[Event]) -> None:
+    def _handle_open(self, received: Open, events: list[Event]) -> None:
         if self.remote_open is not None:
-            raise ConnectionViolation("amqp:illegal-state", "open came twice")
-        if said.max_frame_size < FRAME_BYTES_MIN:
+            raise ConnectionViolation("amqp:illegal-state", "open was sent twice")
+        if received.max_frame_size < FRAME_BYTES_MIN:
             raise ConnectionViolation("amqp:invalid-field", f"max-frame-size must be {FRAME_BYTES_MIN} or more")
-        self.remote_open = said
-        self.frame_bytes_out = min(said.max_frame_size, self.limits.frame_bytes_max)
-        self._idle.promise(said.idle_time_out)
-        self._say_open()
-        events.append(Opened(said))
+        self.remote_open = received
+        self.frame_bytes_out = min(received.max_frame_size, self.limits.frame_bytes_max)
+        self._idle.set_peer_timeout(received.idle_time_out)
+        self._send_open()
+        events.append(Opened(received))
 
-    def _hear_begin(self, channel: int, said: Begin, events: list[Event]) -> None:
+    def _handle_begin(self, channel: int, received: Begin, events: list[Event]) -> None:
         if channel >= self.limits.sessions_max:
             raise ConnectionViolation("amqp:connection:framing-error", f"channel {channel} is above channel-max")
         if channel in self._sessions_by_remote_channel:
-            raise ConnectionViolation("amqp:not-allowed", f"channel {channel} has a session already")
-        session = self._session_begun_by(channel, said)
+            raise ConnectionViolation("amqp:not-allowed", f"channel {channel} is in use")
+        session = self._session_begun_by(channel, received)
         self._sessions_by_remote_channel[channel] = session
-        session.hear_begin(said, channel)
+        session.handle_begin(received, channel)
         events.append(SessionBegun(session))
 
-    def _session_begun_by(self, channel: int, said: Begin) -> Session:
-        if said.remote_channel is not None:
-            session = self._sessions.get(said.remote_channel)
+    def _session_begun_by(self, channel: int, received: Begin) -> Session:
+        if received.remote_channel is not None:
+            session = self._sessions.get(received.remote_channel)
             if session is None or session.begun:
-                raise ConnectionViolation("amqp:not-allowed", f"begin answers unknown channel {said.remote_channel}")
+                raise ConnectionViolation(
+                    "amqp:not-allowed", f"begin answers unknown channel {received.remote_channel}"
+                )
             return session
         session = Session(self, channel if channel not in self._sessions else self._free_channel())
         self._sessions[session.channel] = session
-        self._say_begin(session, channel)
+        self._send_begin(session, channel)
         return session
 
-    def _hear_end(self, session: Session | None, said: End, events: list[Event]) -> None:
+    def _handle_end(self, session: Session | None, received: End, events: list[Event]) -> None:
         if session is None or session.remote_channel is None:
             return
-        session.hear_end(said, events)
+        session.handle_end(received, events)
         self._sessions_by_remote_channel.pop(session.remote_channel, None)
         self._sessions.pop(session.channel, None)
 
-    def _hear_close(self, said: Close, events: list[Event]) -> None:
-        if self._close_said_ms is None:
-            self.outbox.say(0, Close())
+    def _handle_close(self, received: Close, events: list[Event]) -> None:
+        if self._close_sent_ms is None:
+            self.outbox.add(0, Close())
         self._stop()
-        events.append(ConnectionClosed(said.error))
+        events.append(ConnectionClosed(received.error))
 
-    # -- what we say
+    # -- sending
 
-    def _say_open(self) -> None:
-        if self._open_said:
+    def _send_open(self) -> None:
+        if self._open_sent:
             return
-        self._open_said = True
-        self.outbox.say(
+        self._open_sent = True
+        self.outbox.add(
             0,
             Open(
                 container_id=self.container_id,
@@ -385,8 +381,8 @@ class Connection:
             ),
         )
 
-    def _say_begin(self, session: Session, remote_channel: int | None) -> None:
-        session.say(
+    def _send_begin(self, session: Session, remote_channel: int | None) -> None:
+        session.send_frame(
             Begin(
                 remote_channel=remote_channel,
                 next_outgoing_id=0,
@@ -405,9 +401,9 @@ class Connection:
             events.append(SessionEnded(session, violation.error))
 
     def _fail(self, error: Error, events: list[Event]) -> None:
-        if self._handshake.done and self._close_said_ms is None:
-            self._say_open()  # a close has to follow an open
-            self.outbox.say(0, Close(error))
+        if self._handshake.done and self._close_sent_ms is None:
+            self._send_open()  # a close must follow an open
+            self.outbox.add(0, Close(error))
         self._stop()
         events.append(ConnectionClosed(error))
 
@@ -418,8 +414,6 @@ class Connection:
     def _drop_sessions(self) -> None:
         for session in self._sessions.values():
             session.drop()
-
-    # -- small things
 
     def _make_handshake(self, sasl: ServerSasl | ClientSasl | None) -> Handshake:
         if self.role is Role.SERVER and not isinstance(sasl, ClientSasl):
@@ -433,8 +427,8 @@ class Connection:
         for channel in range(highest + 1):
             if channel not in self._sessions:
                 return channel
-        raise ConnectionViolation("amqp:resource-limit-exceeded", f"all {highest + 1} channels are taken")
+        raise ConnectionViolation("amqp:resource-limit-exceeded", f"all {highest + 1} channels are in use")
 
-    def _collect_late_events(self) -> list[Event]:
-        events, self.late_events = self.late_events, []
+    def _take_pending_events(self) -> list[Event]:
+        events, self.pending_events = self.pending_events, []
         return events

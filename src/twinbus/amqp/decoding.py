@@ -1,7 +1,7 @@
 """AMQP 1.0 bytes to Python values, and stepping over a value without building it.
 
-Whatever the bytes are, the only exception is DecodeError. Work and memory stay in proportion to the bytes given: a
-size or a count is believed only when it fits what is really there.
+The only exception, whatever the bytes are, is DecodeError. Work and memory stay in proportion to the bytes given: a
+size or count is trusted only if it fits the bytes given.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SIZE_AND_COUNT = struct.Struct(">II")
 
 
 def decode(buffer: Buffer, offset: int = 0) -> Read:
-    """The value that starts at `offset`, and where the next one would start."""
+    """The value at `offset`, and where the next one starts."""
     try:
         return READERS[buffer[offset]](buffer, offset + 1, 0)
     except (IndexError, struct.error):
@@ -38,7 +38,7 @@ def decode(buffer: Buffer, offset: int = 0) -> Read:
 
 
 def skip(buffer: Buffer, offset: int = 0) -> int:
-    """Where the value that starts at `offset` ends; what is inside it is not looked at."""
+    """Where the value at `offset` ends; its content is not checked."""
     start, pending = offset, 1
     try:
         while pending:
@@ -98,7 +98,7 @@ _ARRAYS = frozenset((0xE0, 0xF0))
 
 def after_descriptor(buffer: Buffer, offset: int) -> int:
     """Where the value of the described type at `offset` starts."""
-    if buffer[offset + 1] == 0x53:  # smallulong, as nearly everybody writes it
+    if buffer[offset + 1] == 0x53:  # smallulong, the usual form
         return offset + 3
     return skip(buffer, offset + 1)
 
@@ -143,7 +143,7 @@ def cut_short(buffer: Buffer, offset: int) -> DecodeError:
 
 
 def unknown(buffer: Buffer, offset: int) -> DecodeError:
-    return DecodeError(f"0x{buffer[offset]:02x} at offset {offset} is no AMQP constructor")
+    return DecodeError(f"0x{buffer[offset]:02x} at offset {offset} is not an AMQP constructor")
 
 
 def _read_unknown(buffer: Buffer, offset: int, _depth: int) -> Read:
@@ -152,10 +152,6 @@ def _read_unknown(buffer: Buffer, offset: int, _depth: int) -> Read:
 
 def _constant_reader(value: Value) -> Reader:
     return lambda _buffer, offset, _depth: (value, offset)
-
-
-def _read_empty_list(_buffer: Buffer, offset: int, _depth: int) -> Read:
-    return [], offset
 
 
 def _read_boolean(buffer: Buffer, offset: int, _depth: int) -> Read:
@@ -184,7 +180,7 @@ _DOUBLE = FIXED[0x82][1]
 def _read_char(buffer: Buffer, offset: int, _depth: int) -> Read:
     point: int = _U32.unpack_from(buffer, offset)[0]
     if point > 0x10FFFF or 0xD800 <= point <= 0xDFFF:
-        raise DecodeError(f"char at offset {offset} is no Unicode character: 0x{point:x}")
+        raise DecodeError(f"char at offset {offset} is not a Unicode character: 0x{point:x}")
     return Char(chr(point)), offset + 4
 
 
@@ -196,10 +192,6 @@ def _raw_reader(kind: Callable[[bytes], Value], width: int) -> Reader:
         return kind(bytes(buffer[offset:end])), end
 
     return read
-
-
-def _uuid(content: bytes) -> uuid.UUID:
-    return uuid.UUID(bytes=content)
 
 
 def _octet_size(buffer: Buffer, offset: int) -> tuple[int, int]:
@@ -331,7 +323,7 @@ def _array_items(buffer: Buffer, at: int, count: int, end: int, depth: int) -> t
     code = buffer[at - 1]
     if code in ZERO_WIDTH:
         if count > ZERO_WIDTH_ITEMS_MAX:
-            raise DecodeError(f"array at offset {at} has {count} items of no width, at most {ZERO_WIDTH_ITEMS_MAX} may")
+            raise DecodeError(f"array at offset {at} has {count} items of no width, limit {ZERO_WIDTH_ITEMS_MAX}")
         return Repeated(ZERO_WIDTH[code], count), at
     _check_count(count, at, end)
     read = READERS[code]
@@ -350,14 +342,14 @@ def _readers() -> list[Reader]:
     readers[0x00] = _read_described
     for code, value in ZERO_WIDTH.items():
         readers[code] = _constant_reader(value)
-    readers[0x45] = _read_empty_list
+    readers[0x45] = lambda _buffer, offset, _depth: ([], offset)  # a new list each time
     for code, (kind, number) in FIXED.items():
         readers[code] = _number_reader(kind, number)
     readers[0x52], readers[0x53] = _octet_reader(UInt), _octet_reader(ULong)
     readers[0x56], readers[0x73], readers[0x82] = _read_boolean, _read_char, _read_double
     for code, raw, width in ((0x74, Decimal32, 4), (0x84, Decimal64, 8), (0x94, Decimal128, 16)):
         readers[code] = _raw_reader(raw, width)
-    readers[0x98] = _raw_reader(_uuid, 16)
+    readers[0x98] = _raw_reader(lambda content: uuid.UUID(bytes=content), 16)
     readers[0xA0], readers[0xB0] = _binary_reader(_octet_size), _binary_reader(_word_size)
     readers[0xA1], readers[0xB1] = _text_reader(_octet_size), _text_reader(_word_size)
     readers[0xA3], readers[0xB3] = _text_reader(_octet_size, Symbol), _text_reader(_word_size, Symbol)

@@ -29,7 +29,7 @@ from twinbus.amqp.values import (
 )
 
 NESTING_MAX = 32
-"""Containers and descriptions inside one another; deeper is refused in both directions."""
+"""Containers and descriptions inside one another; deeper nesting is refused in both directions."""
 
 
 class Array(Sequence[Value]):
@@ -100,7 +100,7 @@ _ELEMENT_TYPES: dict[int, type] = {code: kind for kind, code in _ELEMENT_CODES.i
 
 
 def encode(value: Value) -> bytes:
-    """The shortest AMQP encoding. ValueError when the value is out of its type's range, TypeError without a type."""
+    """The shortest AMQP encoding. Raises ValueError if the value is out of range, TypeError if it has no AMQP type."""
     out = bytearray()
     encode_into(out, value)
     return bytes(out)
@@ -244,7 +244,7 @@ def write_compound(out: bytearray, narrow: int, count: int, body: bytes | bytear
 
 def _deeper(depth: int) -> int:
     if depth >= NESTING_MAX:
-        raise ValueError(f"values may be nested {NESTING_MAX} deep, not deeper")
+        raise ValueError(f"values must not be nested more than {NESTING_MAX} deep")
     return depth + 1
 
 
@@ -329,7 +329,7 @@ def _without_width(items: Sequence[Value], code: int) -> Repeated:
     same = ZERO_WIDTH[code]
     if not isinstance(items, Repeated) and not all(item == same and type(item) is type(same) for item in items):
         raise ValueError(f"an array of constructor 0x{code:02x} holds only {same!r}")
-    return Repeated([] if code == 0x45 else same, len(items))  # a list of its own, should somebody fill it
+    return Repeated([] if code == 0x45 else same, len(items))  # a new list: a caller may change it
 
 
 def _number_payload(code: int) -> Callable[[Value], bytes]:

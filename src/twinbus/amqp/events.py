@@ -1,4 +1,4 @@
-"""What a connection has seen: the results of `Connection.receive` and `tick`, in the order in which they happened."""
+"""The results of `Connection.receive` and `tick`, in order."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from twinbus.amqp.outcomes import Error, Outcome
 from twinbus.amqp.performatives import Open
 
 if TYPE_CHECKING:
-    from twinbus.amqp.link import Link, ReceivingLink, SendingLink
+    from twinbus.amqp.link import Link
+    from twinbus.amqp.receiving_link import ReceivingLink
+    from twinbus.amqp.sending_link import SendingLink
     from twinbus.amqp.session import Session
 
 
 @dataclass(slots=True)
 class Authenticated:
-    """SASL came to a good end; `user` is "anonymous" without a name."""
+    """SASL succeeded; `user` may be "anonymous"."""
 
     mechanism: str
     user: str
@@ -37,9 +39,9 @@ class SessionBegun:
 
 @dataclass(slots=True)
 class AttachRequested:
-    """The peer wants a link: answer with `link.accept()` or `link.refuse()`, now or later.
+    """The peer requests a link: answer with `link.accept()` or `link.refuse()`, now or later.
 
-    Frames that came along with it are events of the same link already; after a refusal they are to be ignored.
+    Events of the link may follow before the answer; ignore them after a refusal.
     """
 
     link: Link
@@ -71,7 +73,7 @@ class Detached:
 
 @dataclass(slots=True)
 class CreditChanged:
-    """The peer said how much it takes. With `drain` send what there is at once, then call `link.drained()`."""
+    """The peer granted credit. With `drain` send what is available at once, then call `link.drained()`."""
 
     link: SendingLink
     credit: int
@@ -88,7 +90,7 @@ class Drained:
 
 @dataclass(slots=True)
 class TransferArrived:
-    """A whole delivery. Unless `settled`, it waits for `link.settle`."""
+    """A complete delivery. Unless `settled`, it waits for `link.settle`."""
 
     link: ReceivingLink
     delivery_id: int
@@ -100,10 +102,10 @@ class TransferArrived:
 
 @dataclass(slots=True)
 class DispositionArrived:
-    """The peer says how deliveries ended, each as (delivery id, tag).
+    """The outcome of deliveries, each as (delivery id, tag).
 
-    On a sending link: deliveries we sent and still hold; unless `settled` they wait for `link.settle`.
-    On a receiving link: the answer to our `settle(..., settled=False)`; tags are empty there.
+    On a sending link: deliveries we sent; unless `settled` they wait for `link.settle`.
+    On a receiving link: the answer to our `settle(..., settled=False)`; tags are empty.
     """
 
     link: Link
@@ -114,9 +116,9 @@ class DispositionArrived:
 
 @dataclass(slots=True)
 class SessionEnded:
-    """The peer ended the session (and was answered), answered our end, or was stopped by us for breaking rules.
+    """The peer ended the session (and was answered), answered our end, or violated the protocol.
 
-    The links that lived in it stay in `session.links`; there is no Detached for them.
+    Its open links stay in `session.links`; there is no Detached for them.
     """
 
     session: Session
@@ -125,7 +127,7 @@ class SessionEnded:
 
 @dataclass(slots=True)
 class ConnectionClosed:
-    """The last event. `error` is the peer's, or what we closed for; sessions stay in `connection.sessions`."""
+    """The last event. `error` is the peer's or ours; sessions stay in `connection.sessions`."""
 
     error: Error | None
 

@@ -1,4 +1,4 @@
-"""Cut a byte stream into frames and protocol headers, and put frames around bodies."""
+"""Split a byte stream into frames and protocol headers, and wrap bodies into frames."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _PREFIX = struct.Struct(">IBBH")
 
 
 def frame(channel: int, body: bytes, kind: int = AMQP_FRAME) -> bytes:
-    """A whole frame."""
+
     return _PREFIX.pack(len(body) + 8, 2, kind, channel) + body
 
 
 class FrameReader:
-    """Takes bytes as they come and gives whole frames."""
+    """Takes bytes as they arrive and returns complete frames."""
 
     def __init__(self, frame_bytes_max: int) -> None:
         self.expects_header = True
-        """Set it when the next eight bytes must be a protocol header; seeing one clears it."""
+        """Set it if the next eight bytes must be a protocol header; reading one clears it."""
         self.held = 0
-        """Bytes that wait: of a frame that is not whole, or of frames that nobody has asked for yet."""
+        """Buffered bytes: of an incomplete frame, or of frames that were not read yet."""
         self._frame_bytes_max = frame_bytes_max
         self._chunks: list[bytes] = []
         self._buffer = b""
@@ -45,7 +45,7 @@ class FrameReader:
 
     @property
     def has_more(self) -> bool:
-        """Whether `frames` may have something to give."""
+        """Whether `frames` may return something."""
         return self.held >= self._needed
 
     def feed(self, data: bytes) -> None:
@@ -55,10 +55,10 @@ class FrameReader:
             self.held += len(data)
 
     def frames(self) -> Iterator[Frame]:
-        """All frames that are whole by now; who stops before the end finds the others with the next call.
+        """All complete frames; a caller that stops early gets the others with the next call.
 
-        FramingError when the bytes cannot be frames. Chunks are joined only when a frame is complete, so that a frame
-        that trickles in costs one copy.
+        Raises FramingError for malformed frames. Chunks are joined only when a frame is complete, so a frame that
+        arrives in many pieces costs one copy.
         """
         if self.held < self._needed:
             return
@@ -69,12 +69,12 @@ class FrameReader:
             self._position = 0
             self._chunks = []
         buffer, total, limit = self._buffer, len(self._buffer), self._frame_bytes_max
-        self._needed = 1  # for who stops before the end
+        self._needed = 1  # for callers that stop early
         while True:
             position = self._position
             left = total - position
             if self.expects_header:
-                if not self._header_is_whole(buffer, position, left):
+                if not self._header_is_complete(buffer, position, left):
                     break
                 self.expects_header = False
                 self._position = position + 8
@@ -86,18 +86,18 @@ class FrameReader:
                 break
             size, offset, kind, channel = _PREFIX.unpack_from(buffer, position)
             if size > limit or size < 8 or offset < 2 or offset * 4 > size:
-                raise FramingError(f"a frame of {size} bytes with data offset {offset}; {limit} bytes are allowed")
+                raise FramingError(f"frame of {size} bytes with data offset {offset}; the limit is {limit} bytes")
             if left < size:
                 self._needed = size
                 break
             self._position = position + size
             self.held -= size
             yield kind, channel, buffer, position + offset * 4, position + size
-        self._buffer = buffer[self._position :]  # not the whole chunk for the few bytes of an unfinished frame
+        self._buffer = buffer[self._position :]  # does not keep the whole chunk for a few bytes
         self._position = 0
 
-    def _header_is_whole(self, buffer: bytes, position: int, left: int) -> bool:
+    def _header_is_complete(self, buffer: bytes, position: int, left: int) -> bool:
         if not AMQP_HEADER.startswith(buffer[position : position + 4]):
-            raise FramingError("no AMQP protocol header")
+            raise FramingError("not an AMQP protocol header")
         self._needed = 8 if left >= 4 else left + 1  # other protocols are recognised by their first bytes
         return left >= 8

@@ -1,4 +1,4 @@
-"""What one connection may take: every number that keeps a peer from using up memory."""
+"""Limits of one connection: they keep a peer from using up memory."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from dataclasses import dataclass
 from twinbus.ranges import check_ranges
 
 FRAME_BYTES_MIN = 512
-"""Every AMQP peer takes frames of this size."""
+"""Every AMQP peer accepts frames of this size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
-    """Limits of one connection; the first four are told to the peer."""
+    """Limits of one connection; the first four are sent to the peer."""
 
     frame_bytes_max: int = 65_536
     sessions_max: int = 1024
     links_per_session_max: int = 1024
     incoming_window: int = 5000
-    """Transfer frames a session takes before it has to be told of more room."""
+    """Transfer frames a session accepts before it sends another flow."""
     links_max: int = 4096
     """Links of all sessions together."""
     message_bytes_max: int = 1024 * 1024 + 64 * 1024
-    """A delivery of more bytes is not kept: it is rejected when its last frame arrives."""
+    """A larger delivery is not kept: it is rejected when its last frame arrives."""
     held_bytes_max: int = 64 * 1024 * 1024
-    """What is kept for the peer, see `account`; more closes the connection. Not used if an account is given."""
+    """Memory held for the peer, see `account`; more closes the connection. Not used if an account is given."""
     elements_max: int = 50_000
     """Values in one frame that is not a transfer."""
     unsettled_max: int = 65_536
-    """Deliveries a sending link keeps unsettled; it has no credit beyond them."""
+    """Unsettled deliveries of a sending link; it gets no credit beyond them."""
     close_wait_ms: int = 10_000
-    """How long the peer's answer to our close is awaited."""
+    """How long to wait for the peer's answer to our close."""
 
     def __post_init__(self) -> None:
         check_ranges(self, _RANGES)

@@ -61,14 +61,14 @@ class PropertyField(IntEnum):
     REPLY_TO_GROUP_ID = 12
 
 
-class _Nothing:
+class _NoBody:
     """Tells "no value body" from a value body that is null."""
 
     def __repr__(self) -> str:
         return "NOTHING"
 
 
-NOTHING: Final = _Nothing()
+NOTHING: Final = _NoBody()
 
 _PLAIN_FIELD_TYPES: dict[tuple[int, type], type] = {
     (PropertyField.MESSAGE_ID, int): ULong,

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from twinbus.amqp.composites import encode_composite
-from twinbus.amqp.dispositions import disposition_frame
+from twinbus.amqp.frame_codec import disposition_frame
 from twinbus.amqp.frames import frame
 from twinbus.amqp.outcomes import Outcome
 from twinbus.amqp.performatives import LinkRole, Performative
 
 
 class Outbox:
-    """Collects what a connection says until it is taken.
+    """Collects the output of a connection until it is taken.
 
-    Frames wait until `released`, so that a client can begin and attach before the headers and SASL are through.
-    The latest disposition is kept back for a moment: neighbours with the same outcome become one range.
+    Frames wait until `released`, so that a client can begin and attach before headers and SASL are done.
+    The latest disposition is held back for a moment: adjacent ones with the same outcome become one range.
     """
 
     def __init__(self) -> None:
@@ -29,18 +29,14 @@ class Outbox:
         self._settled = False
         self._has_disposition = False
 
-    def say_first(self, data: bytes) -> None:
+    def add_preamble(self, data: bytes) -> None:
         """Bytes that go before all frames: headers and SASL."""
         self._preamble.append(data)
 
-    def say(self, channel: int, performative: Performative) -> None:
-        """Anything but transfers and dispositions."""
+    def add(self, channel: int, performative: Performative) -> None:
+        """Any frame but transfers and dispositions."""
         self._write_disposition()  # a detach or an end must not overtake it
         self.chunks.append(frame(channel, encode_composite(performative)))
-
-    def say_empty(self, empty: bytes) -> None:
-        """A keep-alive frame."""
-        self.chunks.append(empty)
 
     def dispose(
         self, channel: int, role: LinkRole, first: int, last: int, outcome: Outcome | None, settled: bool
@@ -61,7 +57,7 @@ class Outbox:
         self._outcome, self._settled, self._has_disposition = outcome, settled, True
 
     def take(self) -> bytes:
-        """All that may go out now; it is gone from here."""
+        """Take everything that may be sent now."""
         if not self.released:
             preamble = b"".join(self._preamble)
             self._preamble.clear()

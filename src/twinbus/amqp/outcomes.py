@@ -1,4 +1,4 @@
-"""Errors, and the states a delivery can end in."""
+"""Errors, the states a delivery can end in, and protocol violations by the peer."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from twinbus.amqp.composites import BOOLEAN, MAP, STRING, SYMBOL, UINT, ULONG, described, nested
+from twinbus.errors import AmqpError
 
 
 @described(0x1D, "amqp:error:list", SYMBOL, STRING, MAP)  # three elements always: with two a Python sender hangs
 @dataclass(frozen=True, slots=True)
 class Error:
-    """Why something was refused or ended."""
+    """Why something was refused or closed."""
 
     condition: str
     description: str | None = None
@@ -30,13 +31,13 @@ class Received:
 @described(0x24, "amqp:accepted:list", count_min=0)
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """Done."""
+    """Processed."""
 
 
 @described(0x25, "amqp:rejected:list", nested(Error), count_min=0)
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """Refused; as an answer to a dead-lettering it has to be without an error."""
+    """Refused; as the answer to a dead-lettering it must have no error."""
 
     error: Error | None = None
 
@@ -44,13 +45,13 @@ class Rejected:
 @described(0x26, "amqp:released:list", count_min=0)
 @dataclass(frozen=True, slots=True)
 class Released:
-    """Given back as if never delivered."""
+    """Returned as if never delivered."""
 
 
 @described(0x27, "amqp:modified:list", BOOLEAN, BOOLEAN, MAP, count_min=0)
 @dataclass(frozen=True, slots=True)
 class Modified:
-    """Given back changed. None is "not said", which is what the JavaScript client sends for an abandon."""
+    """Returned with changes. None means not given, which is what the JavaScript client sends for an abandon."""
 
     delivery_failed: bool | None = None
     undeliverable_here: bool | None = None
@@ -62,3 +63,24 @@ Outcome: TypeAlias = Accepted | Rejected | Released | Modified | Received
 ACCEPTED = Accepted()
 RELEASED = Released()
 OUTCOMES = (Received, Accepted, Rejected, Released, Modified)
+
+
+class Violation(AmqpError):
+    """The peer broke the protocol. Never leaves the engine: it becomes an end or a close with `error`."""
+
+    def __init__(self, condition: str, description: str) -> None:
+        super().__init__(description)
+        self.error = Error(condition, description)
+
+
+class ConnectionViolation(Violation):
+    """The connection must be closed."""
+
+
+class SessionViolation(Violation):
+    """One session must be ended; the others continue."""
+
+
+def error_of(mistake: AmqpError) -> Error:
+    """The error to send to the peer."""
+    return mistake.error if isinstance(mistake, Violation) else Error(mistake.condition, str(mistake))

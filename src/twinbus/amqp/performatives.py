@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from twinbus.amqp.composites import (
     ANY,
@@ -25,52 +25,20 @@ from twinbus.amqp.composites import (
     nested,
 )
 from twinbus.amqp.outcomes import (
-    ACCEPTED,
     OUTCOMES,
-    RELEASED,
-    Accepted,
     Error,
-    Modified,
     Outcome,
-    Received,
-    Rejected,
-    Released,
 )
 from twinbus.errors import DecodeError
 
-__all__ = [
-    "ACCEPTED",
-    "RELEASED",
-    "Accepted",
-    "Attach",
-    "Begin",
-    "Close",
-    "Coordinator",
-    "Detach",
-    "Disposition",
-    "End",
-    "Error",
-    "Flow",
-    "LinkRole",
-    "Modified",
-    "Open",
-    "Outcome",
-    "Performative",
-    "Received",
-    "Rejected",
-    "Released",
-    "Source",
-    "Target",
-    "Transfer",
-    "decode_performative",
-    "encode_performative",
-]
-
 Fields: TypeAlias = dict[Any, Any]
+
+DROPS_PINGS: Final = "twinbus:drops-pings"
+"""A capability of our namespaces: they check pings like any other message, then drop them; no receiver gets one."""
 
 
 class LinkRole(Enum):
-    """Which end of a link; the value is what stands on the wire."""
+    """Which end of a link; the value is the one on the wire."""
 
     SENDER = False
     RECEIVER = True
@@ -82,7 +50,7 @@ class LinkRole(Enum):
 
 def _read_role(value: Any) -> LinkRole:
     if type(value) is not bool:
-        raise DecodeError("no role")
+        raise DecodeError("not a role")
     return LinkRole(value)
 
 
@@ -129,7 +97,7 @@ class Target:
 @described(0x30, "amqp:coordinator:list", SYMBOLS, count_min=0)
 @dataclass(frozen=True, slots=True)
 class Coordinator:
-    """The target of a link that would control transactions."""
+    """The target of a link that controls transactions."""
 
     capabilities: tuple[str, ...] | None = None
 
@@ -208,7 +176,7 @@ class Flow:
 )  # fmt: skip
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """A transfer without its payload; the engine itself uses `transfers`, which builds no object."""
+    """A transfer without its payload; the engine itself uses `frame_codec`, which builds no object."""
 
     handle: int
     delivery_id: int | None = None
@@ -267,5 +235,5 @@ def decode_performative(body: bytes) -> Performative:
     """The performative that is the whole of `body`; DecodeError for anything else."""
     found = decode_composite(body)
     if not isinstance(found, PERFORMATIVES):
-        raise DecodeError(f"{type(found).__name__.lower()} is no performative")
+        raise DecodeError(f"{type(found).__name__.lower()} is not a performative")
     return found

@@ -1,6 +1,6 @@
-"""Values of every AMQP type as values that every client can read: nothing is lost but the name of the type.
+"""Values of every AMQP type as values that every client can read.
 
-A char and a decimal become text, an array a list; of a described value the value is kept.
+A char and a decimal become text, an array a list, a described value its value.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from twinbus.amqp.values import Char, Decimal32, Decimal64, Decimal128, Describe
 from twinbus.errors import DecodeError
 
 ITEMS_MAX = 65_536
-"""So many entries of a list or a map the official Python client takes."""
+"""The limit of the official Python client for entries of a list or map."""
 
 Problems = dict[str, str]
-"""Why something cannot be read, by its name."""
+"""By name: why it cannot be read."""
 
 
 def plain(value: Value) -> Value:
-    """The value as every client can read it. `DecodeError` for a list or a map with too many entries."""
+    """The value as every client can read it. Raises `DecodeError` for a list or map with too many entries."""
     match value:
         case Char():
             return str(value)
@@ -48,11 +48,11 @@ def _key(value: Value) -> Value:
 
 def _check(count: int, what: str) -> None:
     if count > ITEMS_MAX:
-        raise DecodeError(f"{what} is longer than can be shown ({ITEMS_MAX:,} at most)")
+        raise DecodeError(f"{what} is too long to be shown (at most {ITEMS_MAX:,})")
 
 
 def plain_map(message: bytes, span: Span | None) -> tuple[dict[str, Value], Problems]:
-    """The entries of a map section that can be read, by their names; and why others cannot."""
+    """The readable entries of a map section by name, and why others cannot be read."""
     found: dict[str, Value] = {}
     problems: Problems = {}
     if span is None:
@@ -71,7 +71,7 @@ def plain_map(message: bytes, span: Span | None) -> tuple[dict[str, Value], Prob
     return found, problems
 
 
-# --- decimals, as IEEE 754-2008 has them with a binary coefficient ---------------------------------
+# --- decimals of IEEE 754-2008 with a binary coefficient -------------------------------------------
 
 _FORMS = {4: (8, 101, 7), 8: (10, 398, 16), 16: (14, 6176, 34)}
 """By length: the bits of the exponent, what is added to it, and the digits at most."""
@@ -85,12 +85,12 @@ def number_of(value: Decimal32 | Decimal64 | Decimal128) -> Decimal:
     first = value[0] & 0x7F
     if first >> 3 == 0b1111:
         return Decimal(("-" if sign else "") + ("NaN" if first & 0b100 else "Infinity"))
-    if first >> 5 == 0b11:  # a coefficient that starts with 100, of which only the bits behind are written
+    if first >> 5 == 0b11:  # a coefficient that starts with an implicit 100
         width -= 2
         coefficient = (0b100 << width) | (bits & ((1 << width) - 1))
     else:
         coefficient = bits & ((1 << width) - 1)
     if coefficient >= 10**digits_max:
-        coefficient = 0  # so the standard says
+        coefficient = 0  # by the standard
     exponent = ((bits >> width) & ((1 << exponent_bits) - 1)) - bias
     return Decimal((sign, tuple(map(int, str(coefficient))), exponent))

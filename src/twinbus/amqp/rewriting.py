@@ -1,6 +1,6 @@
-"""A message with some entries changed, made from slices of the old one.
+"""Changing entries of an encoded message.
 
-Nothing is decoded but the keys of a map that changes. Kept entries, the body and untouched sections keep their bytes.
+Only the keys of a changed map are decoded. Kept entries, the body and other sections keep their bytes.
 """
 
 from __future__ import annotations
@@ -11,9 +11,6 @@ from itertools import pairwise
 
 from twinbus.amqp.decoding import after_descriptor, item_offsets
 from twinbus.amqp.message_builder import (
-    APPLICATION_PROPERTIES,
-    DELIVERY_ANNOTATIONS,
-    MESSAGE_ANNOTATIONS,
     PROPERTIES,
     Header,
     Layout,
@@ -32,7 +29,7 @@ _ANNOTATIONS_START = b"\x00\x53\x72"
 
 
 def pair_offsets(message: bytes, span: Span) -> list[int]:
-    """Where keys and values of the map section at `span` start, in turn; then where the last value ends."""
+    """The offsets of keys and values, in turn, of the map section at `span`; then where the last value ends."""
     offsets = item_offsets(message, after_descriptor(message, span[0]))
     if not len(offsets) % 2:
         raise DecodeError(f"map at offset {span[0]} has a key without a value")
@@ -40,7 +37,7 @@ def pair_offsets(message: bytes, span: Span) -> list[int]:
 
 
 def text_key(message: bytes, start: int, end: int) -> bytes | None:
-    """The bytes of the symbol or string from `start` to `end`, None for any other value."""
+    """The bytes of the symbol or string from `start` to `end`; None for any other value."""
     code = message[start]
     if code in (0xA3, 0xA1):
         return message[start + 2 : end]
@@ -62,7 +59,9 @@ def _kept(message: bytes, span: Span | None, dropped: Collection[bytes]) -> list
 
 
 def edit_map(message: bytes, span: Span | None, code: int, put: Mapping[str, Value], drop: Collection[str]) -> bytes:
-    """The map section without the keys of `put` and `drop`, then the entries of `put`; empty when nothing is left."""
+    """The map section without the keys of `put` and `drop`, then the entries of `put`; b"" if nothing is left."""
+    if not put and not drop:
+        return b"" if span is None else message[span[0] : span[1]]
     kept = _kept(message, span, {key.encode() for key in (*put, *drop)})
     if not put and span is not None and 2 * len(kept) == len(pair_offsets(message, span)) - 1:
         return message[span[0] : span[1]]
@@ -73,7 +72,9 @@ def edit_map(message: bytes, span: Span | None, code: int, put: Mapping[str, Val
 
 
 def edit_properties(message: bytes, span: Span | None, put: Mapping[PropertyField, Value]) -> bytes:
-    """The properties section with these fields; None clears one."""
+    """The properties section with these fields set; None clears a field."""
+    if not put:
+        return b"" if span is None else message[span[0] : span[1]]
     offsets = item_offsets(message, after_descriptor(message, span[0])) if span is not None else [0]
     items = [message[start:end] for start, end in pairwise(offsets)]
     given = {
@@ -87,39 +88,6 @@ def edit_properties(message: bytes, span: Span | None, put: Mapping[PropertyFiel
     return compound_section(PROPERTIES, 0xC0, len(items), b"".join(items))
 
 
-def rewrite_sections(
-    message: bytes,
-    layout: Layout,
-    header: Header | None,
-    set_delivery_annotations: Mapping[str, Value],
-    set_annotations: Mapping[str, Value],
-    remove_annotations: Collection[str],
-    set_properties: Mapping[PropertyField, Value],
-    set_application_properties: Mapping[str, Value],
-    remove_application_properties: Collection[str],
-) -> bytes:
-    """`twinbus.amqp.sections.rewrite` with every argument given."""
-
-    def own(span: Span | None) -> bytes:
-        return b"" if span is None else message[span[0] : span[1]]
-
-    def edited(span: Span | None, code: int, put: Mapping[str, Value], drop: Collection[str]) -> bytes:
-        return edit_map(message, span, code, put, drop) if put or drop else own(span)
-
-    properties, applications = layout.properties, layout.application_properties
-    return b"".join(
-        (
-            own(layout.header) if header is None else encode_header(header),
-            edited(layout.delivery_annotations, DELIVERY_ANNOTATIONS, set_delivery_annotations, ()),
-            edited(layout.message_annotations, MESSAGE_ANNOTATIONS, set_annotations, remove_annotations),
-            edit_properties(message, properties, set_properties) if set_properties else own(properties),
-            edited(applications, APPLICATION_PROPERTIES, set_application_properties, remove_application_properties),
-            own(layout.body),
-            own(layout.footer),
-        )
-    )
-
-
 def delivery_form(
     message: bytes,
     layout: Layout,
@@ -129,7 +97,7 @@ def delivery_form(
     annotation_count: int,
     shadowed: frozenset[bytes],
 ) -> bytes:
-    """The message as a receiver gets it: this header, these annotations, and the bytes from the properties on.
+    """The message as delivered: this header, these annotations, and the bytes from the properties on.
 
     `delivery_annotations` is a whole section (empty: the message keeps its own). `annotations` are `annotation_count`
     encoded pairs; they follow the message's own, of which those with a key in `shadowed` (UTF-8 text) are left out.
@@ -160,7 +128,7 @@ def _annotations_start(size: int, count: int) -> bytes:
 
 
 def _from_properties_on(message: bytes, layout: Layout) -> Span:
-    """The part after header and annotations; delivery annotations that came last (see `walk`) are not in it."""
+    """The part after header and annotations, without delivery annotations that came last (see `walk`)."""
     end = len(message)
     early = layout.delivery_annotations
     if early is not None and early[1] == end:

@@ -1,7 +1,7 @@
-"""Walk, pick from and rewrite a message without decoding it.
+"""Find, read and rewrite sections of a message without decoding all of it.
 
-`walk` finds the sections; everything else takes the message together with the Layout that `walk` returned for it.
-Whatever the bytes are, the only exception is DecodeError.
+`walk` finds the sections; everything else takes the message with the Layout from `walk`. The only exception, whatever
+the bytes are, is DecodeError.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from functools import lru_cache
 
 from twinbus.amqp.decoding import after_descriptor, count_elements, cut_short, decode, item_offsets, skip
 from twinbus.amqp.message_builder import (
+    APPLICATION_PROPERTIES,
+    DELIVERY_ANNOTATIONS,
+    MESSAGE_ANNOTATIONS,
     NOTHING,
     BodyKind,
     Header,
@@ -22,7 +25,7 @@ from twinbus.amqp.message_builder import (
     encode_header,
     encode_message,
 )
-from twinbus.amqp.rewriting import delivery_form, pair_offsets, rewrite_sections, text_key
+from twinbus.amqp.rewriting import delivery_form, edit_map, edit_properties, pair_offsets, text_key
 from twinbus.amqp.values import Symbol, ULong, Value
 from twinbus.errors import DecodeError
 
@@ -89,14 +92,14 @@ _SIZES = _sizes()
 
 
 class TooManySections(DecodeError):
-    """The body of a message has more sections than the reader takes."""
+    """The body of a message has more sections than the reader accepts."""
 
 
 def walk(message: bytes, body_sections_max: int | None = None) -> Layout:
-    """Where the sections lie. A message without a body is fine.
+    """Where the sections are. A message may have no body.
 
     Delivery annotations may also come last: the official Python client writes them there.
-    Raises `TooManySections` if the body has more than `body_sections_max`, before the others are looked at.
+    Raises `TooManySections` as soon as the body has more than `body_sections_max`.
     """
     spans: list[Span | None] = [None] * 9
     at, length, last = 0, len(message), -1
@@ -134,7 +137,7 @@ def walk(message: bytes, body_sections_max: int | None = None) -> Layout:
 
 
 def _descriptor(message: bytes, start: int) -> tuple[int, int]:
-    """Section number and where its value starts, for the rarer forms of a descriptor."""
+    """Section number and start of its value, for the rarer forms of a descriptor."""
     if message[start] == 0x00:
         descriptor, at = decode(message, start + 1)
         if isinstance(descriptor, ULong):
@@ -152,7 +155,7 @@ def _wrong_section(message: bytes, start: int, index: int) -> DecodeError:
 
 
 def _place_again(spans: list[Span | None], index: int, last: int, span: Span) -> int:
-    """Accept a section that does not come after the last one: a body in several parts, late delivery annotations."""
+    """Accept a section that does not come after the last one: a body in parts, trailing delivery annotations."""
     before = spans[index]
     if index == last and index in (_DATA, _SEQUENCE) and before is not None:
         spans[index] = (before[0], span[1])
@@ -181,9 +184,9 @@ _WIDE_PARTS = frozenset(bytes((0x00, 0x53, *part)) for part in ((0x73, 0xD0), (0
 
 
 def bare_message_start(message: bytes) -> int | None:
-    """Where the part after the header starts if no annotations come with it, None if some do, or may.
+    """Where the part after the header starts if there are no annotations; None if there are, or may be.
 
-    For a message that `walk` has accepted: a shorter way to what most messages are, with nothing checked again.
+    A shortcut for most messages, for one that `walk` has accepted: nothing is checked again.
     """
     at = 5 + message[4] if message.startswith(_NARROW_HEADER) else 0
     start, length = at, len(message)
@@ -199,7 +202,7 @@ def bare_message_start(message: bytes) -> int | None:
 
 
 def read_header(message: bytes, layout: Layout) -> Header:
-    """The header; what it does not say is None, and so is everything in an absent one but the delivery count: 0."""
+    """The header; missing fields are None, a missing delivery count is 0."""
     if layout.header is None:
         return _NO_HEADER
     start, end = layout.header
@@ -207,7 +210,7 @@ def read_header(message: bytes, layout: Layout) -> Header:
 
 
 _NO_HEADER = Header()
-_HEADER_BYTES_KEPT = 64  # a real header is shorter; what a stranger sends must not fill the cache with big ones
+_HEADER_BYTES_KEPT = 64  # real headers are shorter; peers must not fill the cache with large ones
 
 
 def _header_from(encoded: bytes) -> Header:
@@ -222,7 +225,7 @@ def _header_from(encoded: bytes) -> Header:
     )
 
 
-_header = lru_cache(maxsize=1024)(_header_from)  # an application sends the same few headers again and again
+_header = lru_cache(maxsize=1024)(_header_from)  # applications send the same few headers again and again
 
 
 def _flag(name: str, value: Value) -> bool | None:
@@ -238,12 +241,12 @@ def _count(name: str, value: Value, limit: int) -> int:
 
 
 def read_property(message: bytes, layout: Layout, index: PropertyField) -> Value:
-    """One field of the properties, None when it is not there."""
+    """One field of the properties; None if it is missing."""
     return read_properties(message, layout, (index,))[0]
 
 
 def read_properties(message: bytes, layout: Layout, fields: tuple[int, ...]) -> tuple[Value, ...]:
-    """These fields of the properties, in this order, each None when it is not there; the others are not decoded."""
+    """These fields of the properties, in this order, None if missing; other fields are not decoded."""
     if layout.properties is None:
         return (None,) * len(fields)
     start, end = layout.properties
@@ -262,7 +265,7 @@ _NARROW_PROPERTIES = b"\x00\x53\x73\xc0"
 _FIELD_BYTES_KEPT = 128
 
 
-@lru_cache(maxsize=1024)  # messages of an application differ in their id, and often in nothing else here
+@lru_cache(maxsize=1024)  # messages of an application often differ in their id only
 def _fields_after_id(encoded: bytes, count: int, fields: tuple[int, ...]) -> tuple[Value, ...]:
     whole = bytes((0xC0, len(encoded) + 2, count + 1, 0x40)) + encoded  # with a null in place of the id
     offsets = item_offsets(whole, 0)
@@ -270,18 +273,18 @@ def _fields_after_id(encoded: bytes, count: int, fields: tuple[int, ...]) -> tup
 
 
 def read_annotation(message: bytes, layout: Layout, key: str) -> Value:
-    """The message annotation with this key (symbol or string), None when it is not there."""
+    """The message annotation with this key (symbol or string); None if it is missing."""
     return _read_entry(message, layout.message_annotations, key)
 
 
 def read_application_property(message: bytes, layout: Layout, key: str) -> Value:
-    """The application property with this key, None when it is not there."""
+    """The application property with this key; None if it is missing."""
     return _read_entry(message, layout.application_properties, key)
 
 
 def _read_entry(message: bytes, span: Span | None, key: str) -> Value:
     text = key.encode()
-    # Most questions are about keys that are not there, and a search for the bytes is far cheaper than a walk.
+    # Most keys asked for are missing, and a search for the bytes is far cheaper than a walk.
     if span is None or message.find(text, span[0], span[1]) < 0:
         return None
     offsets = pair_offsets(message, span)
@@ -314,13 +317,13 @@ def _read_map(message: bytes, span: Span | None) -> dict[Value, Value]:
 
 
 def check_map(message: bytes, span: Span | None) -> None:
-    """Raise `DecodeError` if a map section cannot be taken apart into its entries."""
+    """Raise `DecodeError` if a map section cannot be split into its entries."""
     if span is not None:
         pair_offsets(message, span)
 
 
 def large_values(message: bytes, span: Span, bytes_max: int) -> Iterator[tuple[Value, int]]:
-    """The keys of a map section whose values have more than `bytes_max`, and how many each has."""
+    """The keys of a map section whose values have more than `bytes_max` bytes, with the size of each."""
     offsets = pair_offsets(message, span)
     for at in range(0, len(offsets) - 1, 2):
         size = offsets[at + 2] - offsets[at + 1]
@@ -329,9 +332,9 @@ def large_values(message: bytes, span: Span, bytes_max: int) -> Iterator[tuple[V
 
 
 def check_elements(message: bytes, layout: Layout, most: int) -> None:
-    """Raise `DecodeError` if properties, application properties and a value as body have more values than that.
+    """Raise `DecodeError` if properties, application properties and a value body have more than `most` values.
 
-    Whoever decodes all of them asks this first: it builds nothing.
+    Call it before decoding all of them: it builds nothing.
     """
     value = layout.body if layout.body_kind == "value" else None
     for span in (layout.properties, layout.application_properties, value):
@@ -340,7 +343,7 @@ def check_elements(message: bytes, layout: Layout, most: int) -> None:
 
 
 def data_sections(message: bytes, layout: Layout) -> Iterator[bytes]:
-    """The content of each data section; none when the body is of another kind."""
+    """The content of each data section; none if the body is of another kind."""
     if layout.body is None or layout.body_kind != "data":
         return
     at, end = layout.body
@@ -352,9 +355,9 @@ def data_sections(message: bytes, layout: Layout) -> Iterator[bytes]:
 
 
 def read_value(message: bytes, layout: Layout) -> Value:
-    """The value of an amqp-value body. DecodeError when the body is of another kind, or absent."""
+    """The value of an amqp-value body. Raises DecodeError if the body is missing or of another kind."""
     if layout.body is None or layout.body_kind != "value":
-        raise DecodeError(f"the message has no value as body but {layout.body_kind or 'nothing'}")
+        raise DecodeError(f"the message body must be an amqp-value, got {layout.body_kind or 'none'}")
     return decode(message, after_descriptor(message, layout.body[0]))[0]
 
 
@@ -370,18 +373,31 @@ def rewrite(
     set_application_properties: Mapping[str, Value] | None = None,
     remove_application_properties: Collection[str] = (),
 ) -> bytes:
-    """The message with these entries added, replaced or removed; all else keeps its bytes.
+    """The message with these entries added, replaced or removed; everything else keeps its bytes.
 
-    `header=None` keeps the header. None in `set_properties` clears the field. A map that ends up empty is dropped.
+    `header=None` keeps the header. None in `set_properties` clears the field. A map that becomes empty is dropped.
     """
-    return rewrite_sections(
-        message,
-        walk(message) if layout is None else layout,
-        header,
-        set_delivery_annotations or {},
-        set_annotations or {},
-        remove_annotations,
-        set_properties or {},
-        set_application_properties or {},
-        remove_application_properties,
+    found = walk(message) if layout is None else layout
+
+    def own(span: Span | None) -> bytes:
+        return b"" if span is None else message[span[0] : span[1]]
+
+    def edited(span: Span | None, code: int, put: Mapping[str, Value] | None, drop: Collection[str] = ()) -> bytes:
+        return edit_map(message, span, code, put or {}, drop)
+
+    return b"".join(
+        (
+            own(found.header) if header is None else encode_header(header),
+            edited(found.delivery_annotations, DELIVERY_ANNOTATIONS, set_delivery_annotations),
+            edited(found.message_annotations, MESSAGE_ANNOTATIONS, set_annotations, remove_annotations),
+            edit_properties(message, found.properties, set_properties or {}),
+            edited(
+                found.application_properties,
+                APPLICATION_PROPERTIES,
+                set_application_properties,
+                remove_application_properties,
+            ),
+            own(found.body),
+            own(found.footer),
+        )
     )

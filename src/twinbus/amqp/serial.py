@@ -1,4 +1,4 @@
-"""Counters of 32 bits that start again at zero (RFC 1982): transfer ids, delivery ids, delivery counts."""
+"""Serial numbers of 32 bits (RFC 1982): transfer ids, delivery ids, delivery counts."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ _HALF = 0x80000000
 
 
 def plus(counter: int, step: int) -> int:
-    """The counter `step` later."""
+
     return (counter + step) & SERIAL_MASK
 
 
 def steps(start: int, end: int) -> int:
-    """How many steps lead from `start` to `end`; negative when `end` lies behind."""
+    """The steps from `start` to `end`; negative if `end` lies behind."""
     distance = (end - start) & SERIAL_MASK
     return distance - 0x100000000 if distance >= _HALF else distance
 
 
 def ids_between(first: int, last: int, held: Collection[int]) -> list[int]:
-    """The ids of first..last that are in `held`. Costs the smaller of both, whatever range a peer claims."""
+    """The ids of first..last that are in `held`. Takes time for the smaller of both, whatever range a peer claims."""
     if first == last:
         return [first] if first in held else []
     count = steps(first, last) + 1

@@ -1,13 +1,12 @@
-"""A session: the handles of its links, the ids of its deliveries, and how many frames each side may send."""
+"""A session: the handles of its links, the ids of its deliveries, and both flow-control windows."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Container, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
 
 from twinbus.amqp.account import FRAME_COST, LINK_COST, SESSION_COST
-from twinbus.amqp.dispositions import Settling
 from twinbus.amqp.events import (
     Attached,
     AttachRequested,
@@ -16,8 +15,9 @@ from twinbus.amqp.events import (
     LinkRefused,
     SessionEnded,
 )
-from twinbus.amqp.link import Link, LinkState, ReceivingLink, SendingLink
-from twinbus.amqp.outcomes import Error, Outcome
+from twinbus.amqp.frame_codec import DispositionFields, read_transfer
+from twinbus.amqp.link import Link, LinkState
+from twinbus.amqp.outcomes import ConnectionViolation, Error, Outcome, SessionViolation
 from twinbus.amqp.performatives import (
     Attach,
     Begin,
@@ -31,9 +31,9 @@ from twinbus.amqp.performatives import (
     Source,
     Target,
 )
+from twinbus.amqp.receiving_link import ReceivingLink
+from twinbus.amqp.sending_link import SendingLink
 from twinbus.amqp.serial import SERIAL_MASK, ids_between, steps
-from twinbus.amqp.transfers import read_transfer
-from twinbus.amqp.violations import ConnectionViolation, SessionViolation
 from twinbus.errors import AmqpError
 
 if TYPE_CHECKING:
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     from twinbus.amqp.events import Event
 
 OUTGOING_WINDOW = 2**31 - 1
-"""We hold nothing back, so the peer is told of no limit."""
+"""Outgoing transfers are never limited on this side."""
 
 IDS_PER_STEP = 1000
-"""Deliveries of a disposition that are handled before anything else may be done."""
+"""Deliveries of one disposition that are handled in one go."""
 
 FIRST_DELIVERY_ID = 1
-"""Not 0: clients in scripting languages tend to take that for "none"."""
+"""Not 0: clients in scripting languages tend to read it as "none"."""
 
 
 _Waiting: TypeAlias = "tuple[SendingLink, bytes, bytes, bool]"
@@ -64,15 +64,15 @@ class Session:
         """Free for the user of the engine."""
         self.begun = False
         self.ended = False
-        """We have said end; whatever still comes is ignored."""
+        """We sent end; later frames are ignored."""
         self.reported = False
-        """SessionEnded was an event already."""
+        """SessionEnded was reported."""
         self.next_delivery_id = FIRST_DELIVERY_ID
         self.unsettled: dict[int, SendingLink] = {}
         self.awaiting: dict[int, ReceivingLink] = {}
         self.remote_window = 0
         self.waiting: deque[_Waiting] = deque()
-        """Transfer frames the peer has no room for: (link, head, payload, is the last of its delivery)."""
+        """Transfer frames beyond the peer's window: (link, head, payload, is the last of its delivery)."""
         self.chunks = connection.outbox.chunks
         self._links: dict[int, Link] = {}
         self._links_by_remote_handle: dict[int, Link] = {}
@@ -86,10 +86,10 @@ class Session:
 
     @property
     def links(self) -> list[Link]:
-        """The links that are not detached; after the end, those that were not."""
+        """The links that are not detached; after the end, those that were not detached by then."""
         return list(self._links.values())
 
-    # -- asking for links
+    # -- attaching
 
     def attach_sender(
         self,
@@ -102,7 +102,7 @@ class Session:
         properties: Fields | None = None,
         max_message_size: int | None = None,
     ) -> SendingLink:
-        """Ask the peer for a link on which we send to `target`; Attached or LinkRefused tells the answer."""
+        """Request a link to send to `target`; Attached or LinkRefused follows."""
         link = SendingLink(self, name, self._free_handle(), LinkState.ATTACHING)
         link.snd_settle_mode, link.rcv_settle_mode = snd_settle_mode, rcv_settle_mode
         self._attach(link, _source(source or name), _target(target), properties, max_message_size)
@@ -119,48 +119,48 @@ class Session:
         properties: Fields | None = None,
         max_message_size: int | None = None,
     ) -> ReceivingLink:
-        """Ask the peer for a link on which we receive from `source`; Attached or LinkRefused tells the answer."""
+        """Request a link to receive from `source`; Attached or LinkRefused follows."""
         link = ReceivingLink(self, name, self._free_handle(), LinkState.ATTACHING)
         link.snd_settle_mode, link.rcv_settle_mode = snd_settle_mode, rcv_settle_mode
         self._attach(link, _source(source), _target(target or name), properties, max_message_size)
         return link
 
     def end(self, error: Error | None = None) -> None:
-        """End the session and all its links. Does nothing when it is ended already."""
+        """End the session and all its links. Does nothing if it has ended."""
         if self.ended:
             return
-        self.say(End(error))
+        self.send_frame(End(error))
         self.drop()
 
     def drop(self) -> None:
-        """The session is over for us without a word."""
+        """End the session without sending anything."""
         if self.ended:
             return
         self.ended = True
         self._release(self.waiting)
         self.waiting.clear()
-        self.connection.free_link_places(len(self._links))
+        self.connection.release_links(len(self._links))
         self.connection.account.release(sum(link.cost for link in self._links.values()) + SESSION_COST)
         for link in self._links.values():
             link.drop()
 
-    # -- what links say
+    # -- sending
 
-    def say(self, performative: Performative) -> None:
+    def send_frame(self, performative: Performative) -> None:
         """Send a frame on this session's channel."""
         if not self.ended:
-            self.connection.outbox.say(self.channel, performative)
+            self.connection.outbox.add(self.channel, performative)
 
-    def say_flow(
+    def send_flow(
         self,
         handle: int | None = None,
         delivery_count: int | None = None,
         link_credit: int | None = None,
         drain: bool = False,
     ) -> None:
-        """Tell the peer how much room there is: the whole window again, and a link's credit if one is given."""
+        """Send a flow: the full incoming window, and the credit of a link if one is given."""
         self._window_left = self._window
-        self.say(
+        self.send_frame(
             Flow(
                 next_incoming_id=self._next_incoming_id if self.begun else None,
                 incoming_window=self._window,
@@ -179,12 +179,12 @@ class Session:
             self.connection.outbox.dispose(self.channel, role, first, last, outcome, settled)
 
     def count_outgoing(self) -> None:
-        """One transfer frame goes out."""
+        """Count one outgoing transfer frame."""
         self.remote_window -= 1
         self._next_outgoing_id = (self._next_outgoing_id + 1) & SERIAL_MASK
 
     def send_or_wait(self, link: SendingLink, head: bytes, payload: bytes, last: bool) -> None:
-        """Send a transfer frame now, or when the peer has room."""
+        """Send a transfer frame now, or when the peer's window opens."""
         if self.remote_window > 0 and not self.waiting:
             self.count_outgoing()
             self.chunks.append(head)
@@ -193,20 +193,20 @@ class Session:
             self.wait(link, head, payload, last)
 
     def wait(self, link: SendingLink, head: bytes, payload: bytes, last: bool) -> None:
-        """Keep a transfer frame until the peer has room."""
+        """Keep a transfer frame until the peer's window opens."""
         self.waiting.append((link, head, payload, last))
         link.unsent += last
         self.connection.account.queue(_cost(head, payload))
 
     def forget_links(self) -> None:
-        """The connection is gone: links that somebody still knows are over, and the others are no more."""
+        """Drop all references to links: the connection is gone."""
         self.waiting.clear()
         self._links.clear()
         self._links_by_remote_handle.clear()
         self._attaching.clear()
 
     def forget_waiting(self, link: SendingLink) -> None:
-        """Frames of a link that is gone are not sent any more."""
+        """Drop the waiting frames of a link that is gone."""
         if link.unsent:
             self._release(entry for entry in self.waiting if entry[0] is link)
             self.waiting = deque(entry for entry in self.waiting if entry[0] is not link)
@@ -214,104 +214,106 @@ class Session:
     def _release(self, waiting: Iterable[_Waiting]) -> None:
         self.connection.account.queue(-sum([_cost(head, payload) for _, head, payload, _ in waiting]))
 
-    # -- what the peer says
+    # -- frames of the peer
 
-    def hear_begin(self, begin: Begin, remote_channel: int) -> None:
-        """The peer's half of the session starts."""
+    def handle_begin(self, begin: Begin, remote_channel: int) -> None:
         self.begun = True
         self.remote_channel = remote_channel
         self._next_incoming_id = begin.next_outgoing_id
         self.remote_window = begin.incoming_window
         self._remote_handle_max = begin.handle_max
 
-    def hear_transfer(self, buffer: bytes, at: int, end: int, events: list[Event]) -> None:
-        """A transfer frame: its list starts at `at`, its payload ends at `end`."""
+    def handle_transfer(self, buffer: bytes, at: int, end: int, events: list[Event]) -> None:
+        """Handle a transfer frame: its list starts at `at`, its payload ends at `end`."""
         handle, delivery_id, tag, message_format, settled, more, aborted, start = read_transfer(buffer, at, end)
         self._next_incoming_id = (self._next_incoming_id + 1) & SERIAL_MASK
         self._window_left -= 1
         if self._window_left * 2 <= self._window:
-            self.say_flow()
+            self.send_flow()
         link = self._links_by_remote_handle.get(handle)
         if isinstance(link, ReceivingLink):
             if link.attached or link.state is LinkState.REQUESTED:
                 payload = buffer[start:end]
-                link.hear_transfer(delivery_id, tag, message_format, settled, more, aborted, payload, events)
+                link.handle_transfer(delivery_id, tag, message_format, settled, more, aborted, payload, events)
         elif link is not None:
-            raise SessionViolation("amqp:not-allowed", "a transfer on a link whose sender is the other side")
+            raise SessionViolation("amqp:not-allowed", "transfer on a link on which this side sends")
 
-    def hear(self, performative: Attach | Flow | Detach, cost: int, events: list[Event]) -> None:
-        """Anything about links that is not sent per message; `cost` is what keeping it costs."""
+    def handle(self, performative: Attach | Flow | Detach, cost: int, events: list[Event]) -> None:
+        """Handle a frame about a link; `cost` is charged while it is kept."""
         match performative:
             case Flow():
-                self._hear_flow(performative, events)
+                self._handle_flow(performative, events)
             case Attach():
-                self._hear_attach(performative, cost, events)
+                self._handle_attach(performative, cost, events)
             case Detach():
-                self._hear_detach(performative, events)
+                self._handle_detach(performative, events)
+            case _:
+                assert_never(performative)
 
-    def hear_disposition(self, said: Settling, events: list[Event]) -> Iterator[list[Event]] | None:
-        """The peer says how deliveries ended: one event per link that has some of them.
+    def handle_disposition(self, received: DispositionFields, events: list[Event]) -> Iterator[list[Event]] | None:
+        """Handle the outcome of a range of deliveries: one event per link concerned.
 
-        A range can be as long as everything that was ever lent. Of a long one the events come in parts, so that
-        something else can be done between them.
+        A long range is returned as an iterator of partial events, so that other connections get their turn.
         """
-        held = self.awaiting if said.role is LinkRole.SENDER else self.unsettled
-        ids = ids_between(said.first, said.last, held)
+        held = self.awaiting if received.role is LinkRole.SENDER else self.unsettled
+        ids = ids_between(received.first, received.last, held)
         if len(ids) > IDS_PER_STEP:
-            return self._hear_in_parts(ids, held, said)
-        self._hear_ids(ids, said, events)
+            return self._handle_in_parts(ids, held, received)
+        self._handle_ids(ids, received, events)
         return None
 
-    def _hear_in_parts(self, ids: list[int], held: Container[int], said: Settling) -> Iterator[list[Event]]:
+    def _handle_in_parts(
+        self, ids: list[int], held: Container[int], received: DispositionFields
+    ) -> Iterator[list[Event]]:
         for start in range(0, len(ids), IDS_PER_STEP):
             events: list[Event] = []
             if not self.ended:
                 part = ids[start : start + IDS_PER_STEP]
-                self._hear_ids([each for each in part if each in held], said, events)
+                self._handle_ids([each for each in part if each in held], received, events)
             yield events
 
-    def _hear_ids(self, ids: list[int], said: Settling, events: list[Event]) -> None:
-        if said.role is LinkRole.SENDER:
-            self._hear_answers(ids, said, events)
+    def _handle_ids(self, ids: list[int], received: DispositionFields, events: list[Event]) -> None:
+        if received.role is LinkRole.SENDER:
+            self._handle_answers(ids, received, events)
         else:
-            self._hear_outcomes(ids, said, events)
+            self._handle_outcomes(ids, received, events)
 
-    def _hear_outcomes(self, ids: list[int], said: Settling, events: list[Event]) -> None:
+    def _handle_outcomes(self, ids: list[int], received: DispositionFields, events: list[Event]) -> None:
         found: dict[SendingLink, list[tuple[int, bytes]]] = {}
         for delivery_id in ids:
             link = self.unsettled[delivery_id]
-            tag = link.forget(delivery_id) if said.settled else link.unsettled[delivery_id]
+            tag = link.forget(delivery_id) if received.settled else link.unsettled[delivery_id]
             found.setdefault(link, []).append((delivery_id, tag))
         for link, deliveries in found.items():
-            events.append(DispositionArrived(link, deliveries, said.outcome, said.settled))
+            events.append(DispositionArrived(link, deliveries, received.outcome, received.settled))
             link.raise_limit(events)
 
-    def hear_end(self, end: End, events: list[Event]) -> None:
-        """The peer's half is over: answer it unless we ended first."""
+    def handle_end(self, end: End, events: list[Event]) -> None:
+        """Answer the peer's end, unless we ended first."""
         if not self.ended:
-            self.say(End())
+            self.send_frame(End())
             self.drop()
         if not self.reported:
             events.append(SessionEnded(self, end.error))
 
-    def _hear_answers(self, ids: list[int], said: Settling, events: list[Event]) -> None:
+    def _handle_answers(self, ids: list[int], received: DispositionFields, events: list[Event]) -> None:
         found: dict[ReceivingLink, list[tuple[int, bytes]]] = {}
         for delivery_id in ids:
             link = self.awaiting.pop(delivery_id)
             link.awaiting.discard(delivery_id)
             found.setdefault(link, []).append((delivery_id, b""))
-        events.extend(DispositionArrived(link, ids, said.outcome, said.settled) for link, ids in found.items())
+        events.extend(DispositionArrived(link, ids, received.outcome, received.settled) for link, ids in found.items())
 
-    def _hear_flow(self, flow: Flow, events: list[Event]) -> None:
-        # A peer that has not seen our begin names no id; ours start at 0.
-        on_the_way = max(0, steps(flow.next_incoming_id or 0, self._next_outgoing_id))
-        self.remote_window = max(0, flow.incoming_window - on_the_way)
+    def _handle_flow(self, flow: Flow, events: list[Event]) -> None:
+        # A peer that has not seen our begin gives no id; ours start at 0.
+        in_flight = max(0, steps(flow.next_incoming_id or 0, self._next_outgoing_id))
+        self.remote_window = max(0, flow.incoming_window - in_flight)
         self._send_waiting()
         if flow.handle is None:
             if flow.echo:
-                self.say_flow()
-        elif (link := self._links_by_remote_handle.get(flow.handle)) is not None and link.lives:
-            link.hear_flow(flow, events)
+                self.send_flow()
+        elif (link := self._links_by_remote_handle.get(flow.handle)) is not None and link.is_open:
+            link.handle_flow(flow, events)
 
     def _send_waiting(self) -> None:
         while self.waiting and self.remote_window > 0:
@@ -322,7 +324,7 @@ class Session:
             link.unsent -= last
             self.connection.account.queue(-_cost(head, payload))
 
-    def _hear_attach(self, attach: Attach, cost: int, events: list[Event]) -> None:
+    def _handle_attach(self, attach: Attach, cost: int, events: list[Event]) -> None:
         if attach.handle >= self.connection.limits.links_per_session_max:
             raise ConnectionViolation("amqp:connection:framing-error", f"handle {attach.handle} is above handle-max")
         if attach.handle in self._links_by_remote_handle:
@@ -332,9 +334,12 @@ class Session:
         self._links_by_remote_handle[attach.handle] = link
         link.cost += cost
         self.connection.account.charge(cost)
-        link.hear_attach(attach)
+        link.handle_attach(attach)
         if ours is None:
-            self._ask_or_refuse(link, attach, events)
+            if isinstance(attach.target, Coordinator):
+                link.refuse(Error("amqp:not-implemented", "transactions are not offered"))
+            else:
+                events.append(AttachRequested(link))
         elif link.attached:
             events.append(Attached(link))
 
@@ -345,18 +350,12 @@ class Session:
         self._register(link)
         return link
 
-    def _ask_or_refuse(self, link: Link, attach: Attach, events: list[Event]) -> None:
-        if isinstance(attach.target, Coordinator):
-            link.refuse(Error("amqp:not-implemented", "transactions are not offered"))
-        else:
-            events.append(AttachRequested(link))
-
-    def _hear_detach(self, detach: Detach, events: list[Event]) -> None:
+    def _handle_detach(self, detach: Detach, events: list[Event]) -> None:
         link = self._links_by_remote_handle.pop(detach.handle, None)
         if link is None:
             return
         refused_by_peer = link.refused and link.state is LinkState.ATTACHING
-        link.hear_detach(detach)
+        link.handle_detach(detach)
         self._unregister(link)
         if refused_by_peer:
             events.append(LinkRefused(link, detach.error))
@@ -371,22 +370,22 @@ class Session:
         link.begin_attach(source, target, properties, max_size)
 
     def _register(self, link: Link) -> None:
-        self.connection.take_link_place()
+        self.connection.reserve_link()
         self._links[link.handle] = link
         link.cost = LINK_COST
         self.connection.account.charge(LINK_COST)
 
     def _unregister(self, link: Link) -> None:
-        self.connection.free_link_places(1)
+        self.connection.release_links(1)
         self.connection.account.release(link.cost)
         self._links.pop(link.handle, None)
 
     def _free_handle(self) -> int:
         if self.ended:
-            raise AmqpError("the session is ended")
+            raise AmqpError("the session has ended")
         free = next(handle for handle in range(len(self._links) + 1) if handle not in self._links)
         if free > self._remote_handle_max:
-            raise SessionViolation("amqp:resource-limit-exceeded", f"the peer takes {free} links in a session")
+            raise SessionViolation("amqp:resource-limit-exceeded", f"the peer allows {free} links per session")
         return free
 
 

@@ -1,7 +1,7 @@
 """The small classes that name an AMQP type where Python has none.
 
 Every class behaves like the plain value it extends (`UInt(5) == 5`, `Symbol("a") == "a"`), so code that only reads
-never has to unwrap. What a class adds is the type on the wire, which a broker must hand on unchanged.
+never has to unwrap. What a class adds is the type on the wire, which a broker must keep.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What a shell offers at Tab: values of options, and a script for zsh that works at the first Tab.
+"""Shell completion: values of options, and a script for zsh that works at the first Tab.
 
 Nothing is asked over the network, and nothing is imported before Tab is pressed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -34,67 +34,20 @@ def use_our_zsh_script() -> None:
     shared._completion_scripts["zsh"] = ZSH
 
 
-def one_of(values: Callable[[], Iterable[str]]) -> Completer:
-    """Those that begin with what was typed."""
+def one_of(*values: str) -> Completer:
+    """The values that begin with what was typed."""
+    return lambda incomplete: [value for value in values if value.startswith(incomplete)]
+
+
+def named_in(module: str, name: str, ending: str = "") -> Completer:
+    """The same for the keys, or the enum values, of this name in a module of twinbus; `ending` follows each."""
 
     def complete(incomplete: str) -> list[str]:
-        return [value for value in values() if value.startswith(incomplete)]
+        found = getattr(import_module(f"twinbus.{module}"), name)
+        values = [f"{getattr(each, 'value', each)}{ending}" for each in found]
+        return [value for value in values if value.startswith(incomplete)]
 
     return complete
-
-
-def fault_kinds() -> Iterable[str]:
-    from twinbus.namespace.faults.vocabulary import KINDS
-
-    return KINDS
-
-
-def drill_faults() -> Iterable[str]:
-    from twinbus.drill.options import FAULTS
-
-    return FAULTS
-
-
-def credentials() -> Iterable[str]:
-    from twinbus.client.identity import KINDS
-
-    return KINDS
-
-
-def roles() -> Iterable[str]:
-    from twinbus.client.roles import Role
-
-    return [role.value for role in Role]
-
-
-def checks() -> Iterable[str]:
-    from twinbus.client.health import Check
-
-    return [check.value for check in Check]
-
-
-def tools() -> Iterable[str]:
-    from twinbus.cli.provisioning import TOOLS
-
-    return TOOLS
-
-
-def limits() -> Iterable[str]:
-    from twinbus.limit_names import LIMIT_NAMES
-
-    return [f"{name}=" for name in LIMIT_NAMES]
-
-
-def reasons() -> Iterable[str]:
-    from twinbus.syphon.reasons import REASONS
-
-    return REASONS
-
-
-def event_kinds() -> Iterable[str]:
-    from twinbus.ledger.kinds import Kind
-
-    return [kind.value for kind in Kind]
 
 
 def namespaces_in(default: Path) -> Completer:

@@ -1,4 +1,4 @@
-"""What a command line says about keys: rules, and the issuers of web tokens."""
+"""The options of `twinbus serve` about keys: access rules, and issuers of web tokens."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 from twinbus.errors import OptionsError
 
 if TYPE_CHECKING:
-    from twinbus.namespace.rights.jwt import JwtIssuer
-    from twinbus.namespace.rights.rules import AccessRule
-    from twinbus.namespace.server import NamespaceServer
+    from twinbus.broker.auth.access_rules import AccessRule
+    from twinbus.broker.auth.jwt import JwtIssuer
+    from twinbus.broker.server import NamespaceServer
 
 FIELDS = ("issuer", "algorithm", "key", "key_file", "audience")
 
 
 def parse_rules(texts: Iterable[str]) -> tuple[AccessRule, ...]:
     """The rules in `--rule` options; raises `OptionsError` if one is none."""
-    from twinbus.namespace.rights.rules import parse_rule
+    from twinbus.broker.auth.access_rules import parse_rule
 
     try:
         return tuple(parse_rule(text) for text in texts)
@@ -29,7 +29,7 @@ def parse_rules(texts: Iterable[str]) -> tuple[AccessRule, ...]:
 
 def read_issuer(file: Path) -> JwtIssuer:
     """The issuer that a JSON file describes; `key_file` is looked for beside it. Raises `OptionsError`."""
-    from twinbus.namespace.rights.jwt import JwtIssuer
+    from twinbus.broker.auth.jwt import JwtIssuer
 
     try:
         said = _read_fields(file)

@@ -1,62 +1,65 @@
-"""The demo as people see it: in a terminal a table that lives, in a pipe plain lines."""
+"""The output of the demo: a live table in a terminal, plain lines in a pipe."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import closing
-from typing import Any, TextIO, TypeVar
+from typing import Any, TextIO, TypeVar, assert_never
 
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from twinbus.cli import draw
-from twinbus.demo.judge import Tally, altogether
-from twinbus.demo.scenes import Picture, Scene, Told
-from twinbus.demo.story import Outcome
-from twinbus.percent import percent
+from twinbus.cli.output import table
+from twinbus.demo.journal import MessageCounts, total_counts
+from twinbus.demo.progress import DemoOutput, OutputLine, ProgressSnapshot
+from twinbus.demo.run import DemoResult
+from twinbus.units import percent
 
 Result = TypeVar("Result")
 LOST_SHOWN = 10
 
 
-def follow(story: Generator[Scene, None, Result], lines: TextIO) -> Result:
-    """Show a story as it goes on and return what it comes to; told lines are written to `lines`."""
-    with closing(story):  # its processes end also when showing it is interrupted
+def follow(run: Generator[DemoOutput, None, Result], lines: TextIO) -> Result:
+    """Show a run while it goes on, and return its result; lines are written to `lines`."""
+    with closing(run):  # its processes end also when showing it is interrupted
         console = Console(file=lines, highlight=False)
-        return _follow_live(story, console) if console.is_terminal else _follow_plainly(story, lines)
+        return _follow_live(run, console) if console.is_terminal else _follow_plainly(run, lines)
 
 
-def _follow_plainly(story: Generator[Scene, None, Result], lines: TextIO) -> Result:
+def _follow_plainly(run: Generator[DemoOutput, None, Result], lines: TextIO) -> Result:
     try:
         while True:
-            scene = next(story)
-            if isinstance(scene, Told):
-                lines.write(scene.text + "\n")
+            output = next(run)
+            if isinstance(output, OutputLine):
+                lines.write(output.text + "\n")
                 lines.flush()
     except StopIteration as end:
         result: Result = end.value
         return result
 
 
-def _follow_live(story: Generator[Scene, None, Result], console: Console) -> Result:
+def _follow_live(run: Generator[DemoOutput, None, Result], console: Console) -> Result:
     with Live(console=console, transient=True, refresh_per_second=10) as live:
         try:
             while True:
-                match next(story):
-                    case Told(text):
+                output = next(run)
+                match output:
+                    case OutputLine(text):
                         live.console.print(text, markup=False, no_wrap=True, overflow="ellipsis")
-                    case Picture() as picture:
-                        live.update(_table(picture))
+                    case ProgressSnapshot() as snapshot:
+                        live.update(_table(snapshot))
+                    case _:
+                        assert_never(output)
         except StopIteration as end:
             result: Result = end.value
             return result
 
 
-def _table(picture: Picture) -> Table:
+def _table(snapshot: ProgressSnapshot) -> Table:
     table = Table(
-        title=Text(picture.doing),
+        title=Text(snapshot.doing),
         title_style="italic",
         title_justify="left",
         box=None,
@@ -67,7 +70,7 @@ def _table(picture: Picture) -> Table:
         table.add_column(head)
     for head in ("to primary", "to backlog", "pings", "received"):
         table.add_column(head, justify="right")
-    for each in picture.standings:
+    for each in snapshot.entities:
         # A Text, not markup: lines that are told meanwhile are printed without markup, and the table with them.
         state = Text("failed over", "bold red") if each.is_failed_over else Text("healthy", "green")
         numbers = (each.to_primary, each.to_backlog, each.pings, each.received)
@@ -78,10 +81,10 @@ def _table(picture: Picture) -> Table:
 # --- what it came to ---
 
 
-def result_text(outcome: Outcome) -> str:
+def result_text(outcome: DemoResult) -> str:
     """For people."""
-    lost = [name for tally in outcome.tallies for name in tally.lost]
-    parts = ["\nWhat the processes wrote down:", _tally_table(outcome.tallies), verdict(lost)]
+    lost = [name for count in outcome.counts for name in count.lost]
+    parts = ["\nWhat the processes wrote down:", _tally_table(outcome.counts), verdict(lost)]
     if outcome.ledger is not None:
         parts += ["", "What the ledger says, read with Spark:", *_ledger_lines(outcome.ledger)]
     if outcome.report is not None:
@@ -89,10 +92,10 @@ def result_text(outcome: Outcome) -> str:
     return "\n".join(parts)
 
 
-def _tally_table(tallies: Sequence[Tally]) -> str:
+def _tally_table(counts: Sequence[MessageCounts]) -> str:
     """An entity a column: so it fits a terminal."""
-    every = [*tallies, altogether(tallies)]
-    return draw.table(
+    every = [*counts, total_counts(counts)]
+    return table(
         [
             ("", *(one.entity for one in every)),
             ("sent", *(one.sent for one in every)),
@@ -133,7 +136,7 @@ def _ledger_lines(ledger: dict[str, Any]) -> list[str]:
         ),
         f"  order: {out_of_order:,} messages came after a later one",
         f"  cost: {operations['documents']:,.0f} operations by the documents' rule, {operations['full']:,.0f} in full,",
-        f"        {_extra(usd['full'])} above the standing charge, at list prices of {cost['prices_as_of']}",
+        f"        {_extra(usd['full'])} above the progress charge, at list prices of {cost['prices_as_of']}",
     ]
 
 

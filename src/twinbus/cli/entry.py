@@ -1,4 +1,4 @@
-"""The first thing that runs: it takes some time to import the commands, and Ctrl-C may come meanwhile."""
+"""The entry point: handles Ctrl-C while the commands are imported, which takes some time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def main() -> NoReturn:
 
     So does a terminal that is closed, whatever a command does about SIGTERM; not under nohup.
     """
-    # Who is started in the background, with SIGINT ignored, goes on ignoring it.
+    # A process started in the background ignores SIGINT, and goes on ignoring it.
     numbers = [signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
         signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
@@ -27,8 +27,8 @@ def main() -> NoReturn:
         numbers.append(signal.SIGINT)
     for number in numbers:
         signal.signal(number, _leave)
-    from twinbus.cli.interrupts import has_come, interrupt
     from twinbus.cli.main import main as run_and_exit
+    from twinbus.cli.signals import interrupt, was_interrupted
 
     try:
         for number in numbers:
@@ -39,7 +39,7 @@ def main() -> NoReturn:
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0
         _end_no_other_way(numbers, code)
-        if has_come():
+        if was_interrupted():
             _end_by_ourselves(code)
         raise
     raise AssertionError("unreachable: whoever runs it exits")

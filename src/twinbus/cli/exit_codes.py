@@ -1,4 +1,4 @@
-"""How a command ended, for whoever called it. The only place where these numbers are written."""
+"""The exit codes of all commands; no other file has these numbers."""
 
 from __future__ import annotations
 

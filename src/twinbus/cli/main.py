@@ -13,13 +13,14 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
+from functools import cache
 from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperGroup
 
 from twinbus import __version__
-from twinbus.cli import interrupts
+from twinbus.cli import signals
+from twinbus.cli.arguments import PanelGroup, accept_old_names, add_command
 from twinbus.cli.commands.backup import backup
 from twinbus.cli.commands.bench import bench
 from twinbus.cli.commands.cost import cost_commands
@@ -36,8 +37,7 @@ from twinbus.cli.commands.status import HEALTHY, UNSURE, status
 from twinbus.cli.commands.syphon import syphon_commands
 from twinbus.cli.completion import use_our_zsh_script
 from twinbus.cli.exit_codes import ExitCode, exit_codes
-from twinbus.cli.old_names import accept_old_names
-from twinbus.cli.say import error_line, hide_typed, say, traceback_text
+from twinbus.cli.output import error_line, hide_typed, say, traceback_text
 from twinbus.errors import OptionsError, TwinbusError
 from twinbus.plain_text import LogLines
 
@@ -64,7 +64,7 @@ class Interrupted(Exception):
     """Ctrl-C. Releases of Typer make different things of it, so it is caught before they see it."""
 
 
-class Verbs(TyperGroup):
+class Commands(PanelGroup):
     """All commands."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -76,23 +76,20 @@ class Verbs(TyperGroup):
 
 app = typer.Typer(
     name="twinbus",
-    cls=Verbs,
+    cls=Commands,
     epilog=f"{EXAMPLES}\n\n{exit_codes()}",
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command(epilog=exit_codes())(serve)
-app.command(epilog=exit_codes(), short_help="Kill a namespace while it works; lose nothing.")(demo)
-app.command(epilog=exit_codes(), short_help="Send messages, and say where they are.")(send)
-app.command(epilog=exit_codes(not_all=FEWER), short_help="Look at messages, or take them.")(receive)
-app.command(epilog=exit_codes(), short_help="Copy namespaces while they work.")(backup)
-app.command(epilog=exit_codes(), short_help="Measure what a namespace does.")(bench)
-app.command(epilog=exit_codes(not_all=NOT_EXACT), short_help="Make two namespaces ready for an outage.")(pair)
-app.command(
-    epilog=exit_codes(done=HEALTHY, not_all=UNSURE, verdicts=True),
-    short_help="Show how a pair is doing, in one verdict.",
-)(status)
-app.command(epilog=exit_codes(not_all=NOT_PUT_BACK), short_help="Make an entity fail on purpose, and measure.")(drill)
+add_command(app, serve)
+add_command(app, demo, "Kill a namespace while it works; lose nothing.")
+add_command(app, send, "Send messages, and say where they are.")
+add_command(app, receive, "Look at messages, or take them.", not_all=FEWER)
+add_command(app, backup, "Copy namespaces while they work.")
+add_command(app, bench, "Measure what a namespace does.")
+add_command(app, pair, "Make two namespaces ready for an outage.", not_all=NOT_EXACT)
+add_command(app, status, "Show how a pair is doing, in one verdict.", done=HEALTHY, not_all=UNSURE, verdicts=True)
+add_command(app, drill, "Make an entity fail on purpose, and measure.", not_all=NOT_PUT_BACK)
 app.add_typer(fault_commands(), name="fault")
 app.add_typer(ledger_commands(), name="ledger", short_help="Look at what was recorded, and see if all is there.")
 app.add_typer(pipeline_commands(), name="pipeline", short_help="Work on Spark: reports, and large backlogs.")
@@ -125,13 +122,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run `twinbus` and return its exit code."""
     use_our_zsh_script()
     hide_typed(sys.argv[1:] if arguments is None else arguments)
-    command = typer.main.get_command(app)
-    accept_old_names(command)
     if logging.lastResort is not None:  # writes what no handler takes
         logging.lastResort.setFormatter(LogLines("twinbus: "))
-    logging.getLogger("azure").addHandler(logging.NullHandler())  # what it raises is told in one line, by us
+    logging.getLogger("azure").addHandler(logging.NullHandler())  # its errors are shown in one line
     try:
-        code = command.main(args=arguments, prog_name="twinbus", standalone_mode=False)
+        code = _commands().main(args=arguments, prog_name="twinbus", standalone_mode=False)
         sys.stdout.flush()
     except UsageError as error:
         return _fail(usage_text(error), ExitCode.WRONG_ARGUMENTS)
@@ -140,10 +135,18 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (Interrupted, KeyboardInterrupt, typer.Abort):
         return _fail("interrupted", ExitCode.INTERRUPTED)
     except Exception as error:
-        if interrupts.has_come():  # a library made a failure of it
+        if signals.was_interrupted():  # a library made a failure of it
             return _fail("interrupted", ExitCode.INTERRUPTED)
         return _failed(error)
     return code if isinstance(code, int) else 0
+
+
+@cache
+def _commands() -> Any:
+    """All commands, ready to parse arguments."""
+    command = typer.main.get_command(app)
+    accept_old_names(command)
+    return command
 
 
 def _failed(error: Exception) -> int:
@@ -199,7 +202,7 @@ def usage_text(error: Any) -> str:
 
 def _value_of(option: str) -> str:
     """What has to follow an option, as in the help."""
-    params = _params_of(typer.main.get_command(app))
+    params = _params_of(_commands())
     return next((str(param.metavar) for param in params if option in param.opts), "VALUE")
 
 

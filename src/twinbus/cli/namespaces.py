@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from twinbus.cli.completion import credentials, one_of
+from twinbus.cli.completion import named_in
 from twinbus.errors import OptionsError
 from twinbus.plain_text import without_keys
+from twinbus.units import parse_duration
 
 if TYPE_CHECKING:
     from twinbus.client.identity import CachedCredential
@@ -62,7 +63,7 @@ Credential = Annotated[
     typer.Option(
         "--credential",
         metavar="KIND",
-        autocompletion=one_of(credentials),
+        autocompletion=named_in("client.identity", "KINDS"),
         help="Entra ID instead of a key: default, environment, workload, managed-identity[:CLIENT-ID], cli, "
         "developer-cli or powershell. Needs azure-identity.  [default: TWINBUS_CREDENTIAL]",
     ),
@@ -72,19 +73,19 @@ PrimaryName = Annotated[
     typer.Option(
         "--primary-name",
         metavar="NAME",
-        help="What the backlog queues are called by, where the primary's address does not tell.",
+        help="Primary's name in backlog queue paths, if it cannot be derived from the host.",
     ),
 ]
 QueueCount = Annotated[int, typer.Option("--queues", metavar="N", help="How many backlog queues: 1 to 100.")]
 AsJson = Annotated[bool, typer.Option("--json", help="The result as JSON.")]
 Timeout = Annotated[
-    str, typer.Option("--timeout", metavar="TIME", help="How long one attempt may take, as 500ms or 5s.")
+    str, typer.Option("--timeout", metavar="TIME", help="How long one attempt may take, e.g. 500ms or 5s.")
 ]
 
 _HOST = re.compile(r"(localhost|[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+\.?|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?")
 
 
-class Choice(NamedTuple):
+class NamespaceChoice(NamedTuple):
     text: str
     """A connection string, or a host name."""
     origin: str
@@ -93,7 +94,7 @@ class Choice(NamedTuple):
     """What Entra ID is asked by, where the text holds no key; None: nobody said."""
 
 
-def choose(side: str, given: str | None, config: Path | None, credential: str | None = None) -> Choice | None:
+def choose(side: str, given: str | None, config: Path | None, credential: str | None = None) -> NamespaceChoice | None:
     """How one side is reached; None: nobody said. Raises `OptionsError` if file or credential cannot be used."""
     named = _credential_name(credential)
     if given:
@@ -106,7 +107,7 @@ def choose(side: str, given: str | None, config: Path | None, credential: str | 
     if section is None:
         return None
     text = section.get("connection_string") or section["host"]
-    return Choice(text, f"[{side}] in {file}", named or section.get("credential"))
+    return NamespaceChoice(text, f"[{side}] in {file}", named or section.get("credential"))
 
 
 def _credential_name(given: str | None) -> str | None:
@@ -125,9 +126,9 @@ def config_places() -> tuple[Path, ...]:
     return CONFIG_FILE, own / "twinbus" / CONFIG_FILE
 
 
-def _written_or_in_file(text: str, origin: str, credential: str | None) -> Choice:
+def _written_or_in_file(text: str, origin: str, credential: str | None) -> NamespaceChoice:
     if not text.startswith("@"):
-        return Choice(text, origin, credential)
+        return NamespaceChoice(text, origin, credential)
     file = Path(text[1:])
     try:
         with file.open(encoding="utf-8") as opened:
@@ -138,7 +139,7 @@ def _written_or_in_file(text: str, origin: str, credential: str | None) -> Choic
         found = ""
     if not found or "\n" in found:  # what is in it is not repeated: it may be a key
         raise OptionsError(f"{origin}: {file} should hold one line, a connection string, and nothing else")
-    return Choice(found, f"{origin} @{file}", credential)
+    return NamespaceChoice(found, f"{origin} @{file}", credential)
 
 
 def one(side: str, given: str | None, config: Path | None, credential: str | None = None) -> Namespace:
@@ -170,14 +171,14 @@ def both(
     return here, there
 
 
-def refuse_useless_credential(given: str | None, *choices: Choice) -> None:
+def refuse_useless_credential(given: str | None, *choices: NamespaceChoice) -> None:
     """Raises `OptionsError` if `--credential` was typed and every side has a key: one of the two is a mistake."""
     if given is not None and all(_has_key(choice) for choice in choices):
         origins = " and ".join(choice.origin for choice in choices)
         raise OptionsError(f"--credential takes the place of a key, and {origins} has one: give host names instead")
 
 
-def reach(choice: Choice, given: str | None = None) -> Namespace:
+def reach(choice: NamespaceChoice, given: str | None = None) -> Namespace:
     """The namespace of a choice; raises `OptionsError` that says where the text comes from.
 
     `given` is what `--credential` said, where there is only one side.
@@ -196,18 +197,18 @@ def reach(choice: Choice, given: str | None = None) -> Namespace:
         raise OptionsError(f"{choice.origin}: {without_keys(str(error))}") from None
 
 
-def needs_identity(choice: Choice) -> bool:
+def needs_identity(choice: NamespaceChoice) -> bool:
     """Whether the text says where a namespace is, and holds no key."""
     return is_host(choice.text) or (bool(_parts(choice).get("endpoint")) and not _has_key(choice))
 
 
-def _has_key(choice: Choice) -> bool:
+def _has_key(choice: NamespaceChoice) -> bool:
     from twinbus.connection_string import has_secret
 
     return has_secret(_parts(choice))
 
 
-def _parts(choice: Choice) -> dict[str, str]:
+def _parts(choice: NamespaceChoice) -> dict[str, str]:
     """Of a connection string; none of what cannot be read: that is said when it is used."""
     from twinbus.connection_string import parts_of
 
@@ -222,13 +223,13 @@ def is_host(text: str) -> bool:
     return _HOST.fullmatch(text) is not None
 
 
-def _identity_for(choice: Choice) -> CachedCredential:
+def _identity_for(choice: NamespaceChoice) -> CachedCredential:
     from twinbus.client.identity import identity
 
     if choice.credential is None:
         raise OptionsError(
-            f"there is no key in it: name a credential, as --credential default (or {CREDENTIAL_VARIABLE}), or give a "
-            "connection string with a key"
+            f"there is no key in it: name a credential, e.g. --credential default (or {CREDENTIAL_VARIABLE}), or give "
+            "a connection string with a key"
         )
     return identity(choice.credential)
 
@@ -237,41 +238,16 @@ def name_of(primary: Namespace, given: str | None) -> str:
     """What the backlog queues of a primary are called by; raises `OptionsError` if nobody says it."""
     name = given or primary.name
     if name is None:
-        raise OptionsError(f"{primary.address} does not tell its name: give --primary-name")
+        raise OptionsError(f"{primary.address} does not contain its name: give --primary-name")
     return name
 
 
-def secondary_of(
-    primary: str | None,
-    secondary: str | None,
-    config: Path | None,
-    primary_name: str | None,
-    credential: str | None = None,
-) -> tuple[Namespace, str]:
-    """The secondary and the primary's name, for what can be done without the primary."""
-    if primary_name is None:
-        here, there = both(primary, secondary, config, credential)
-        return there, name_of(here, None)
-    return one("secondary", secondary, config, credential), primary_name
-
-
-def seconds(option: str, text: str) -> float:
-    """A length of time that was written for an option."""
-    from twinbus.namespace.faults.durations import parse_duration
-
-    try:
-        length_ms = parse_duration(text)
-    except OptionsError as error:
-        raise OptionsError(f"{option}: {error}") from None
+def timeout_s(text: str, option: str = "--timeout") -> float:
+    """The seconds of one attempt, or of another option with the same range. Raises `OptionsError`."""
+    length_ms = parse_duration(text, option)
     if not 100 <= length_ms <= 120_000:
         raise OptionsError(f"{option} must be from 100ms to 2m, got {text}")
     return length_ms / 1000
-
-
-def check_count(count: int) -> int:
-    if not 1 <= count <= 100:
-        raise OptionsError(f"--queues must be from 1 to 100, got {count}")
-    return count
 
 
 def _read(file: Path) -> dict[str, dict[str, str]]:

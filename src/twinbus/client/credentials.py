@@ -16,8 +16,8 @@ from urllib.parse import quote_plus
 from azure.core.credentials import AccessToken, AzureNamedKeyCredential, AzureSasCredential, TokenCredential
 from azure.core.credentials_async import AsyncTokenCredential
 
-from twinbus.dial import JWT, SAS_TOKEN, Token
 from twinbus.errors import OptionsError, TwinbusError
+from twinbus.transport.dial import JWT, SAS_TOKEN, CbsToken
 
 Credential = AzureNamedKeyCredential | AzureSasCredential | TokenCredential | AsyncTokenCredential
 
@@ -164,7 +164,7 @@ class AioBoundedCredential:
 # --- for our own engine ---
 
 
-def token_source(credential: Credential, wait_s: float) -> Callable[[str], Token]:
+def token_source(credential: Credential, wait_s: float) -> Callable[[str], CbsToken]:
     """A function from an audience to a fresh token.
 
     An asyncio credential is asked on the loop that runs now, so its tokens have to be fetched from another thread.
@@ -172,7 +172,7 @@ def token_source(credential: Credential, wait_s: float) -> Callable[[str], Token
     if isinstance(credential, AzureNamedKeyCredential):
         return lambda audience: _key_token(audience, *credential.named_key)
     if isinstance(credential, AzureSasCredential):
-        return lambda _: Token(credential.signature, SAS_TOKEN, expiry_of(credential.signature))
+        return lambda _: CbsToken(credential.signature, SAS_TOKEN, expiry_of(credential.signature))
     if is_async(credential):
         return _token_from_loop(AioBoundedCredential(credential, wait_s), asyncio.get_running_loop(), wait_s)
     bounded = BoundedCredential(credential, wait_s)
@@ -181,8 +181,8 @@ def token_source(credential: Credential, wait_s: float) -> Callable[[str], Token
 
 def _token_from_loop(
     credential: AioBoundedCredential, loop: asyncio.AbstractEventLoop, wait_s: float
-) -> Callable[[str], Token]:
-    def fetch(_: str) -> Token:
+) -> Callable[[str], CbsToken]:
+    def fetch(_: str) -> CbsToken:
         asked = asyncio.run_coroutine_threadsafe(credential.get_token(SCOPE), loop)
         try:
             return _web_token(asked.result(wait_s + 1))
@@ -193,14 +193,14 @@ def _token_from_loop(
     return fetch
 
 
-def _web_token(token: AccessToken) -> Token:
-    return Token(token.token, JWT, token.expires_on)
+def _web_token(token: AccessToken) -> CbsToken:
+    return CbsToken(token.token, JWT, token.expires_on)
 
 
-def _key_token(audience: str, key_name: str, key: str) -> Token:
+def _key_token(audience: str, key_name: str, key: str) -> CbsToken:
     expires_at = int(time.time()) + KEY_TOKEN_S
     resource = quote_plus(audience)
     digest = hmac.new(key.encode(), f"{resource}\n{expires_at}".encode(), hashlib.sha256).digest()
     signature = quote_plus(base64.b64encode(digest))
     text = f"SharedAccessSignature sr={resource}&sig={signature}&se={expires_at}&skn={quote_plus(key_name)}"
-    return Token(text, SAS_TOKEN, expires_at)
+    return CbsToken(text, SAS_TOKEN, expires_at)

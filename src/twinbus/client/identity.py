@@ -21,7 +21,7 @@ RENEW_BEFORE_S = 300
 INSTALL = "pip install 'twinbus[azure]'"
 
 
-class Kind(NamedTuple):
+class CredentialKind(NamedTuple):
     """One kind of credential."""
 
     class_name: str
@@ -30,14 +30,18 @@ class Kind(NamedTuple):
     takes_client_id: bool = False
 
 
-KINDS: Mapping[str, Kind] = {
-    "default": Kind("DefaultAzureCredential", "the first of those below that works"),
-    "environment": Kind("EnvironmentCredential", "a service principal, from AZURE_CLIENT_ID and so on"),
-    "workload": Kind("WorkloadIdentityCredential", "the workload identity of a Kubernetes pod", takes_client_id=True),
-    "managed-identity": Kind("ManagedIdentityCredential", "the identity of this machine or app", takes_client_id=True),
-    "cli": Kind("AzureCliCredential", "whoever did az login"),
-    "developer-cli": Kind("AzureDeveloperCliCredential", "whoever did azd auth login"),
-    "powershell": Kind("AzurePowerShellCredential", "whoever did Connect-AzAccount"),
+KINDS: Mapping[str, CredentialKind] = {
+    "default": CredentialKind("DefaultAzureCredential", "the first of those below that works"),
+    "environment": CredentialKind("EnvironmentCredential", "a service principal, from AZURE_CLIENT_ID and so on"),
+    "workload": CredentialKind(
+        "WorkloadIdentityCredential", "the workload identity of a Kubernetes pod", takes_client_id=True
+    ),
+    "managed-identity": CredentialKind(
+        "ManagedIdentityCredential", "the identity of this machine or app", takes_client_id=True
+    ),
+    "cli": CredentialKind("AzureCliCredential", "the user of az login"),
+    "developer-cli": CredentialKind("AzureDeveloperCliCredential", "the user of azd auth login"),
+    "powershell": CredentialKind("AzurePowerShellCredential", "the user of Connect-AzAccount"),
 }
 _CLIENT_ID = re.compile(r"[A-Za-z0-9-]{1,64}")
 

@@ -1,4 +1,4 @@
-"""A namespace as seen by its clients: where it is and who we are there, in one value that builds all clients of it.
+"""A namespace as seen by its clients: its address and our credential, in one value that builds all clients of it.
 
 Clients built here make exactly one attempt (`retry_total=0`): how often and when to try again is decided elsewhere.
 AMQP over TLS reaches another port than 5671 only through the SDK's custom endpoint, since it drops ports otherwise.
@@ -28,8 +28,8 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 
 from twinbus.client.credentials import Credential, checked, for_aio, for_sync, token_source
 from twinbus.connection_string import PLAIN_PORT, TLS_PORT, endpoint_of, has_secret, parts_of
-from twinbus.dial import Dial
 from twinbus.errors import OptionsError
+from twinbus.transport.dial import Dial
 
 ATTEMPT_S = 5.0
 """How long one attempt may take, unless told otherwise."""
@@ -62,7 +62,7 @@ class Namespace:
     host: str
     port: int
     name: str | None
-    """What it is called; None if neither its address nor anybody says so."""
+    """Its name; None if neither its address nor the caller gives one."""
     credential: Credential
     sdk_options: Mapping[str, Any] = field(hash=False)
     is_plain: bool
@@ -163,7 +163,7 @@ class Namespace:
         return ServiceBusClient(self._amqp_host, for_sync(self.credential, attempt_s), **options)
 
     def aio_client(self, attempt_s: float = ATTEMPT_S) -> AioServiceBusClient:
-        """Its twin for asyncio.
+        """The same for asyncio.
 
         Without a context that SDK reads all certificates of the machine for each connection, also for a plain one, and
         nothing else goes on meanwhile. So it gets an empty one, of which it makes no use.
@@ -181,7 +181,7 @@ class Namespace:
         return ServiceBusAdministrationClient(self._admin_host, for_sync(self.credential, attempt_s), **options)
 
     def aio_admin_client(self, attempt_s: float = ATTEMPT_S) -> AioServiceBusAdministrationClient:
-        """Its twin for asyncio."""
+        """The same for asyncio."""
         options = self._admin_options(attempt_s)
         text = self._admin_connection_string()
         if text is not None:
@@ -214,7 +214,7 @@ class Namespace:
 
     async def _list_queues(self, attempt_s: float) -> list[list[str]]:
         """As `Dial.list_queues`."""
-        from twinbus.client.queue_names import queue_names  # not above: it is built upon this module
+        from twinbus.client.setup.queue_names import queue_names  # not above: it is built upon this module
 
         return await queue_names(self, attempt_s)
 

@@ -13,10 +13,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from twinbus.client.duration import in_words
 from twinbus.errors import OptionsError
+from twinbus.pairing.error_class import Classifier, classifier_for
 from twinbus.pairing.rules import Rules
-from twinbus.pairing.verdict import Classifier, classifier_for
+from twinbus.units import exact_duration
 
 if TYPE_CHECKING:
     from twinbus.client.namespace import Namespace
@@ -71,7 +71,7 @@ class Retry:
     def __post_init__(self) -> None:
         problems = [*_time_problems(self, RETRY_TIMES), *_number_problems(self, RETRY_NUMBERS)]
         if not problems and self.backoff_max < self.backoff_min:
-            shortest, longest = in_words(self.backoff_min), in_words(self.backoff_max)
+            shortest, longest = exact_duration(self.backoff_min), exact_duration(self.backoff_max)
             problems.append(f"backoff_max must not be less than backoff_min ({shortest}), got {longest}")
         _refuse(problems)
 
@@ -121,8 +121,8 @@ class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
     hold_time_max: timedelta = timedelta(minutes=2)
     """How long one send may be held; after it the send raises that it was not sent."""
     classifier: Classifier | Literal["documented"] | None = None
-    """Your own opinion on a failed send to the primary: a function of a `Failure` that returns a `Verdict`, or None for
-    the table's. "documented" is the literal rule of the documents."""
+    """Your own opinion on a failed send to the primary: a function of a `Failure` that returns an `ErrorClass`, or None
+    for the table's. "documented" is the literal rule of the documents."""
     attempt_timeout: timedelta = timedelta(seconds=5)
     """How long one attempt may take, opening a connection included, even where the SDK would wait for ever."""
     retry: Retry = field(default_factory=Retry)
@@ -203,9 +203,9 @@ class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
         )
 
     def warnings(self) -> tuple[str, ...]:
-        """What is allowed and yet hardly meant; one line each."""
+        """What is allowed but probably misconfigured; one line each."""
         if self.hold_sends and self.hold_time_max < self.failover_interval:
-            longest, interval = in_words(self.hold_time_max), in_words(self.failover_interval)
+            longest, interval = exact_duration(self.hold_time_max), exact_duration(self.failover_interval)
             return (
                 f"sends are held for at most {longest} and failover takes {interval}: "
                 "the first ones will be given up before it (raise hold_time_max or lower failover_interval)",
@@ -233,7 +233,7 @@ def _time_problems(options: object, ranges: Mapping[str, TimeRange]) -> Iterator
             hint = f": write timedelta(seconds={value!r})" if type(value) in (int, float) else ""
             yield f"{name} must be a timedelta, got {value!r}{hint}"
         elif not low <= value <= high:
-            yield f"{name} must be from {in_words(low)} to {in_words(high)}, got {in_words(value)}"
+            yield f"{name} must be from {exact_duration(low)} to {exact_duration(high)}, got {exact_duration(value)}"
 
 
 def _number_problems(options: object, ranges: Mapping[str, NumberRange]) -> Iterator[str]:

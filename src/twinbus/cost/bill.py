@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from twinbus.cost.prices import Prices
+from twinbus.cost.prices import GB, Prices
 from twinbus.cost.stages import DEPARTING, NOT_FROM_PAIRING, Stage
+from twinbus.units import megabytes
 
 Rule = Literal["documents", "full"]
 RULES: tuple[Rule, ...] = ("documents", "full")
@@ -36,7 +37,7 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class BillLine:
     """One stage of a bill."""
 
     stage: Stage
@@ -50,7 +51,7 @@ class Bill:
     """What was, or will be, used in one month, and what that costs."""
 
     month: str
-    lines: tuple[Line, ...]
+    lines: tuple[BillLine, ...]
     base_usd: float
 
     @property
@@ -87,7 +88,7 @@ class Bill:
         )
         money = (f"{self.usd('documents'):,.2f}", f"{self.usd('full'):,.2f}")
         use = self.use
-        total = ("total", "", round(use.documents), round(use.full), f"{use.bytes / 1e6:,.1f}", *money)
+        total = ("total", "", round(use.documents), round(use.full), megabytes(use.bytes), *money)
         return [head, *(_cells(line) for line in self.lines), total]
 
 
@@ -103,7 +104,7 @@ def bill(month: str, uses: Mapping[Stage, Use], prices: Prices, *, base_usd: flo
         return uses[stage].operations(rule) * per_operation[rule] + prices.egress_usd(leaving)
 
     lines = tuple(
-        Line(stage, uses[stage], usd(stage, "documents"), usd(stage, "full")) for stage in Stage if stage in uses
+        BillLine(stage, uses[stage], usd(stage, "documents"), usd(stage, "full")) for stage in Stage if stage in uses
     )
     return Bill(month, lines, prices.standard_usd_a_month if base_usd is None else base_usd)
 
@@ -117,11 +118,11 @@ def bills(uses: Iterable[tuple[str, Stage, Use]], prices: Prices) -> list[Bill]:
     return [bill(month, months[month], prices) for month in sorted(months)]
 
 
-def _usd_of(line: Line, rule: Rule) -> float:
+def _usd_of(line: BillLine, rule: Rule) -> float:
     return line.documents_usd if rule == "documents" else line.full_usd
 
 
-def _line_dict(line: Line) -> dict[str, Any]:
+def _line_dict(line: BillLine) -> dict[str, Any]:
     return {
         "stage": str(line.stage),
         "messages": round(line.use.messages),
@@ -131,7 +132,7 @@ def _line_dict(line: Line) -> dict[str, Any]:
     }
 
 
-def _cells(line: Line) -> tuple[object, ...]:
+def _cells(line: BillLine) -> tuple[object, ...]:
     use = line.use
     money = (f"{line.documents_usd:,.2f}", f"{line.full_usd:,.2f}")
     return (
@@ -139,6 +140,41 @@ def _cells(line: Line) -> tuple[object, ...]:
         round(use.messages),
         round(use.documents),
         round(use.full),
-        f"{use.bytes / 1e6:,.1f}",
+        megabytes(use.bytes),
         *money,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """Another way to be available, and its list price a month."""
+
+    name: str
+    usd: float
+    remark: str
+
+
+def alternatives(operations: float, replicated_bytes: float, out_hours: float, prices: Prices) -> list[Alternative]:
+    """One Standard namespace without pairing, and what is sold for availability."""
+    premium = prices.premium_usd_a_month
+    replicated = replicated_bytes / GB * prices.replication_usd_per_gb
+    return [
+        Alternative(
+            "one Standard namespace",
+            prices.standard_usd_a_month + prices.operations_usd(operations),
+            f"sends fail during {out_hours:,.1f} hours of outages",
+        ),
+        Alternative("one Premium namespace, 1 messaging unit", premium, "one region"),
+        Alternative(
+            "Premium with geo-disaster recovery, 2 x 1 unit", 2 * premium, "metadata only: messages stay behind"
+        ),
+        Alternative("Premium with geo-replication, 2 x 1 unit", 2 * premium + replicated, "messages are replicated"),
+    ]
+
+
+def beside(bill: Bill, out_hours: float, prices: Prices) -> list[Alternative]:
+    """What would have been paid in the month of a bill. What was recorded is taken for the whole month."""
+    used = {line.stage: line.use for line in bill.lines}
+    operations = sum(use.full for stage, use in used.items() if stage in NOT_FROM_PAIRING)
+    sent = sum(use.bytes for stage, use in used.items() if stage in (Stage.SEND, Stage.SEND_HOME))
+    return alternatives(operations, sent, out_hours, prices)

@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass
 from math import ceil
 from typing import Any
 
-from twinbus.cost.alternatives import Alternative, alternatives
-from twinbus.cost.bill import Bill, Use, bill
+from twinbus.cost.bill import Alternative, Bill, Use, alternatives, bill
 from twinbus.cost.prices import Prices
 from twinbus.cost.stages import NOT_FROM_PAIRING, STEP_BYTES, Stage
 from twinbus.errors import OptionsError

@@ -16,7 +16,7 @@ GB = 10**9
 
 
 class Tier(msgspec.Struct, frozen=True):
-    """What a million operations cost, up to so many million a month; none: however many."""
+    """The price of a million operations, up to this many million a month; None: no bound."""
 
     usd_per_million: float
     up_to_million: float | None = None
@@ -40,7 +40,7 @@ class Prices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     replication_usd_per_gb: float = 0.09
 
     def operations_usd(self, operations: float) -> float:
-        """What so many operations in one month cost."""
+        """The price of this many operations in one month."""
         usd, below = 0.0, 0.0
         for tier in self.standard_operations:
             top = float("inf") if tier.up_to_million is None else tier.up_to_million * MILLION
@@ -49,7 +49,7 @@ class Prices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return usd
 
     def connections_usd(self, connections: int) -> float:
-        """What so many connections, held for a month, cost."""
+        """The price of this many connections, held for a month."""
         return max(0, connections - self.connections_included) * self.usd_per_connection
 
     def egress_usd(self, sent_bytes: float) -> float:

@@ -1,2 +1,1 @@
-"""A story that really happens: namespaces, a sender, a receiver, an outage, and a judge who believes only what the
-sender and the receiver wrote down."""
+"""An outage on this machine: namespaces, a sender and receivers in real processes, checked by their journals."""

@@ -1,7 +1,7 @@
 """The demo's pipeline, a process of its own: `python -m twinbus.demo.pipeline LEDGER REPORT`
 
-Spark takes some seconds to start, so it starts while the story begins and then does what its standard input says, one
-word a line: `drain` brings the backlog home, `report` says what the ledger knows. Each answer is one line of JSON.
+Spark takes some seconds to start, so it starts early and then reads requests from its standard input, one word a line:
+`drain` brings the backlog home, `report` reads the ledger. Each answer is one line of JSON.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from twinbus.client.namespace import Namespace
-from twinbus.demo.crew import PRIMARY_VARIABLE, SECONDARY_VARIABLE
+from twinbus.demo.processes import PRIMARY_VARIABLE, SECONDARY_VARIABLE
 from twinbus.errors import TwinbusError
 from twinbus.spark.session import FOR_LITTLE_DATA, ensure_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from twinbus.spark.drain.drain import Drained
+    from twinbus.spark.drain.drain import DrainResult
     from twinbus.spark.jobs.findings import Findings
 
 HORIZON_MIN = 1
 
 
-def drained(spark: SparkSession, ledger: Path) -> Drained:
+def drained(spark: SparkSession, ledger: Path) -> DrainResult:
     """Bring the whole backlog home."""
     from twinbus.spark.access import Access
     from twinbus.spark.drain.drain import drain
@@ -58,8 +58,8 @@ def findings_in(spark: SparkSession, ledger: Path, store: Path | None = None) ->
 
 
 def rehearse(spark: SparkSession, ledger: Path) -> None:
-    """Read the ledger while it grows, for nobody: what Spark does for the first time takes it three times as long."""
-    with suppress(Exception):  # the performance will say what is wrong
+    """Read the ledger once in advance: Spark takes three times as long for what it does for the first time."""
+    with suppress(Exception):  # the real run reports what is wrong
         findings_in(spark, ledger, ledger.with_name("rehearsal"))
 
 
@@ -83,8 +83,8 @@ def in_short(found: Findings) -> dict[str, Any]:
 _RULES: tuple[Any, ...] = ("documents", "full")
 
 
-def answer(spark: SparkSession, wish: str, ledger: Path, report: Path) -> dict[str, Any]:
-    if wish == "drain":
+def answer(spark: SparkSession, request: str, ledger: Path, report: Path) -> dict[str, Any]:
+    if request == "drain":
         done = drained(spark, ledger)
         if done.ending != "empty":
             raise TwinbusError(f"the backlog did not come home: {'; '.join(done.troubles) or 'nothing moved any more'}")
@@ -101,11 +101,11 @@ def main(ledger: Path, report: Path) -> None:
     spark = ensure_session("local[2,4]", settings=FOR_LITTLE_DATA)
     _say({"seconds": time.monotonic() - began_s})
     rehearsal = threading.Thread(target=rehearse, args=(spark, ledger), daemon=True)
-    for wish in map(str.strip, sys.stdin):
+    for request in map(str.strip, sys.stdin):
         if rehearsal.is_alive():
             rehearsal.join()  # two at a time would only be in each other's way
-        _say(answer(spark, wish, ledger, report))
-        if wish == "drain":
+        _say(answer(spark, request, ledger, report))
+        if request == "drain":
             rehearsal.start()  # everything is received now, and Spark has nothing to do
 
 

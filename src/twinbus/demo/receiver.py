@@ -1,8 +1,7 @@
 """One receiver of the demo, a process of its own: `python -m twinbus.demo.receiver JOURNAL ENTITY`
 
-It uses the official SDK, completes each message and writes it down, and ends when the namespace says that the entity is
-empty: that nothing came for a while may also mean that the machine is busy. It reads the primary only: that anything
-was ever elsewhere is none of its business.
+It uses the official SDK, completes each message, writes it to its journal, and ends when the namespace reports that the
+entity is empty: a pause may also mean that the machine is busy. It reads the primary only.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ from azure.servicebus.exceptions import OperationTimeoutError
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from twinbus.client.namespace import Namespace
-from twinbus.demo.cast import CUSTOMERS, SUBSCRIPTION, Entity, entity_called
-from twinbus.demo.crew import PRIMARY_VARIABLE
-from twinbus.demo.journal import Entry, JournalWriter
+from twinbus.demo.entities import CUSTOMERS, SUBSCRIPTION, DemoEntity, entity_called
+from twinbus.demo.journal import JournalEntry, JournalWriter
+from twinbus.demo.processes import PRIMARY_VARIABLE
 
 NOTHING_WAIT_S = 0.5
 BATCH_SIZE = 100
 
 
-def receive_all(connection_string: str, entity: Entity, journal: JournalWriter) -> None:
+def receive_all(connection_string: str, entity: DemoEntity, journal: JournalWriter) -> None:
     """Returns when the entity is empty."""
     receive = {"queue": _receive_queue, "session queue": _receive_sessions, "topic": _receive_topic}[entity.kind]
     with Namespace.from_connection_string(connection_string).admin_client() as admin:
@@ -35,24 +34,24 @@ def receive_all(connection_string: str, entity: Entity, journal: JournalWriter) 
             receive(connection_string, entity, journal)
 
 
-def _is_empty(admin: ServiceBusAdministrationClient, entity: Entity) -> bool:
+def _is_empty(admin: ServiceBusAdministrationClient, entity: DemoEntity) -> bool:
     """Whether the namespace has no message for it, also none that somebody else has locked."""
     if entity.kind == "topic":
         return admin.get_subscription_runtime_properties(entity.name, SUBSCRIPTION).active_message_count == 0
     return admin.get_queue_runtime_properties(entity.name).active_message_count == 0
 
 
-def _receive_queue(connection_string: str, entity: Entity, journal: JournalWriter) -> None:
+def _receive_queue(connection_string: str, entity: DemoEntity, journal: JournalWriter) -> None:
     with ServiceBusClient.from_connection_string(connection_string) as client:
         _receive(lambda: client.get_queue_receiver(entity.name), entity, journal)
 
 
-def _receive_topic(connection_string: str, entity: Entity, journal: JournalWriter) -> None:
+def _receive_topic(connection_string: str, entity: DemoEntity, journal: JournalWriter) -> None:
     with ServiceBusClient.from_connection_string(connection_string) as client:
         _receive(lambda: client.get_subscription_receiver(entity.name, SUBSCRIPTION), entity, journal)
 
 
-def _receive_sessions(connection_string: str, entity: Entity, journal: JournalWriter) -> None:
+def _receive_sessions(connection_string: str, entity: DemoEntity, journal: JournalWriter) -> None:
     """All sessions at a time: each is waited for when it is empty."""
     with ThreadPoolExecutor(CUSTOMERS) as threads:
         done = [threads.submit(_receive_some_sessions, connection_string, entity, journal) for _ in range(CUSTOMERS)]
@@ -60,7 +59,7 @@ def _receive_sessions(connection_string: str, entity: Entity, journal: JournalWr
         each.result()
 
 
-def _receive_some_sessions(connection_string: str, entity: Entity, journal: JournalWriter) -> None:
+def _receive_some_sessions(connection_string: str, entity: DemoEntity, journal: JournalWriter) -> None:
     """One session after the other, as long as there are any that nobody else has."""
     # No attempt but the first: that there is no session any more would take the SDK twenty seconds to believe.
     with ServiceBusClient.from_connection_string(connection_string, retry_total=0) as client:
@@ -68,7 +67,7 @@ def _receive_some_sessions(connection_string: str, entity: Entity, journal: Jour
             pass
 
 
-def _receive_session(client: ServiceBusClient, entity: Entity, journal: JournalWriter) -> bool:
+def _receive_session(client: ServiceBusClient, entity: DemoEntity, journal: JournalWriter) -> bool:
     """Receive one whole session; False if no session has a message."""
     try:
         _receive(
@@ -85,13 +84,13 @@ def _receive_session(client: ServiceBusClient, entity: Entity, journal: JournalW
     return True
 
 
-def _receive(opened: Callable[[], ServiceBusReceiver], entity: Entity, journal: JournalWriter) -> None:
+def _receive(opened: Callable[[], ServiceBusReceiver], entity: DemoEntity, journal: JournalWriter) -> None:
     with opened() as receiver:
         while messages := receiver.receive_messages(max_message_count=BATCH_SIZE, max_wait_time=NOTHING_WAIT_S):
             for message in messages:
                 receiver.complete_message(message)
                 name, session = str(message.message_id), message.session_id
-                journal.write(Entry(kind="received", entity=entity.name, message_id=name, session=session))
+                journal.write(JournalEntry(kind="received", entity=entity.name, message_id=name, session=session))
 
 
 if __name__ == "__main__":

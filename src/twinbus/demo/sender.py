@@ -1,8 +1,8 @@
 """The demo's sender, a process of its own: `python -m twinbus.demo.sender JOURNAL LEDGER COUNT SECONDS`
 
-An application that sends numbered messages through a pair and writes down what it was told. The connection strings,
-which contain keys, come in the environment. It takes its cues from standard input, a line each: however slow the
-machine is, it has messages left to send when the primary is killed, and again when the primary is known to be back.
+An application that sends numbered messages through a pair and writes each receipt to its journal. The connection
+strings, which contain keys, come in the environment. It waits for lines on standard input at two points: however slow
+the machine is, it has messages left to send when the primary is killed, and again when the primary is back.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from pathlib import Path
 from azure.core.exceptions import AzureError
 from azure.servicebus import ServiceBusMessage
 
-from twinbus import News, PairedServiceBusClient, PairedServiceBusSender, Retry
-from twinbus.demo.cast import CAST, Entity
-from twinbus.demo.crew import PRIMARY_VARIABLE, SECONDARY_VARIABLE
-from twinbus.demo.journal import Entry, JournalWriter
+from twinbus import PairedServiceBusClient, PairedServiceBusSender, PairEvent, Retry
+from twinbus.demo.entities import ENTITIES, DemoEntity
+from twinbus.demo.journal import JournalEntry, JournalWriter
+from twinbus.demo.processes import PRIMARY_VARIABLE, SECONDARY_VARIABLE
 from twinbus.errors import TwinbusError
 
 PING_INTERVAL = timedelta(seconds=2)
 RETRY_PAUSE_S = 0.2
 CUES_AT = (0.4, 0.8)
 """The shares of the messages after which a cue is waited for: that the primary is gone, and that it is back."""
-WORTH_TELLING = ("failed_over", "ping_sent", "ping_failed", "recovered", "in_doubt", "backlog_queue_lost")
+NOTED_EVENTS = ("failed_over", "ping_sent", "ping_failed", "recovered", "in_doubt", "backlog_queue_lost")
 
 
 class NumberedSender:
@@ -42,7 +42,7 @@ class NumberedSender:
     def send_all(self, primary: str, secondary: str, ledger: Path) -> None:
         """Returns when every message is stored somewhere. It takes about the seconds that were asked for, or longer.
 
-        Whoever gives no cues any more (the end of the input) is not waited for.
+        At the end of the input it no longer waits for cues.
         """
         bus = PairedServiceBusClient.from_connection_strings(
             primary,
@@ -53,10 +53,10 @@ class NumberedSender:
             retry=Retry(attempts=2),
             ledger=ledger,
         )
-        for name in WORTH_TELLING:
-            bus.on(name, self._tell)
+        for name in NOTED_EVENTS:
+            bus.on(name, self._note_event)
         with bus:
-            senders = [(entity, _sender_for(bus, entity)) for entity in CAST]
+            senders = [(entity, _sender_for(bus, entity)) for entity in ENTITIES]
             for number in range(self._count):
                 if number in self._waits_before:
                     next(self._cues, None)
@@ -75,26 +75,28 @@ class NumberedSender:
                 receipt = sender.send_messages(message)
             except (AzureError, TwinbusError, OSError) as error:
                 note = f"{type(error).__name__}: {error}"
-                self._journal.write(Entry(kind="failed", entity=entity, message_id=message_id, note=note))
+                self._journal.write(JournalEntry(kind="failed", entity=entity, message_id=message_id, note=note))
                 time.sleep(RETRY_PAUSE_S)
                 continue
             took_s = time.monotonic() - began_s
             place = receipt.places[0]
             self._journal.write(
-                Entry(kind="acknowledged", entity=entity, message_id=message_id, place=place, took_s=took_s)
+                JournalEntry(kind="acknowledged", entity=entity, message_id=message_id, place=place, took_s=took_s)
             )
             return
 
-    def _tell(self, news: News) -> None:
-        self._journal.write(Entry(kind="news", entity=news.entity or "", news=news.name.value, note=news.text))
+    def _note_event(self, event: PairEvent) -> None:
+        self._journal.write(
+            JournalEntry(kind="event", entity=event.entity or "", event=event.name.value, note=event.text)
+        )
 
 
-def _sender_for(bus: PairedServiceBusClient, entity: Entity) -> PairedServiceBusSender:
+def _sender_for(bus: PairedServiceBusClient, entity: DemoEntity) -> PairedServiceBusSender:
     return bus.get_topic_sender(entity.name) if entity.kind == "topic" else bus.get_queue_sender(entity.name)
 
 
 if __name__ == "__main__":
-    logging.disable(logging.CRITICAL)  # the story is told elsewhere
+    logging.disable(logging.CRITICAL)  # the demo reports what happens
     journal_path, ledger_path, count, seconds = sys.argv[1:]
     sender = NumberedSender(int(count), float(seconds), JournalWriter(Path(journal_path)), sys.stdin)
     sender.send_all(os.environ[PRIMARY_VARIABLE], os.environ[SECONDARY_VARIABLE], Path(ledger_path))

@@ -1,4 +1,4 @@
-"""What a drill changes in the primary, and how that is put back whatever happens."""
+"""What a drill changes on the primary, and how it is put back whatever happens."""
 
 from __future__ import annotations
 
@@ -10,64 +10,67 @@ from pathlib import Path
 from time import monotonic
 
 from twinbus.drill.canaries import MARK
+from twinbus.drill.entity_admin import EntityAdministration
 from twinbus.drill.injection import injection_for
-from twinbus.drill.notes import Note, NoteKeeper, notes_in
-from twinbus.drill.plan import Plan
-from twinbus.drill.target import Office
+from twinbus.drill.plan import DrillPlan
+from twinbus.drill.undo import ChangeRecord, ChangeRecordFile, change_records_in
 from twinbus.errors import TwinbusError
+from twinbus.units import offset_time
 
 PAUSES_S = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 """Before each attempt to put something back: an administration that is busy gets half a minute."""
 
-Tell = Callable[[str], None]
+ReportLine = Callable[[str], None]
 
 
 class NotPutBack(TwinbusError):
     """Something is still as the drill made it."""
 
 
-class Changes:
-    """One fault and, for a topic, one subscription; noted on disk from before the first until after the last."""
+class DrillChanges:
+    """One fault and, for a topic, one subscription; recorded on disk from before the first until after the last."""
 
-    def __init__(self, plan: Plan, drill: str, office: Office, folder: Path, tell: Tell) -> None:
+    def __init__(
+        self, plan: DrillPlan, drill: str, admin: EntityAdministration, folder: Path, report: ReportLine
+    ) -> None:
         """Raises `TwinbusError` if another drill of this entity runs, or was killed and not undone."""
         _refuse_second(plan, folder)
         self._plan = plan
         self._drill = drill
-        self._office = office
-        self._tell = tell
-        self.injection = injection_for(plan.control, office, plan.options, plan.target)
+        self._admin = admin
+        self._report = report
+        self.injection = injection_for(plan.control, admin, plan.options, plan.target)
         self.subscription = f"drill-{drill}" if plan.target.is_topic else None
         self._beginning: asyncio.Task[None] | None = None
         self._has_subscription = False
-        note = Note(
+        note = ChangeRecord(
             drill=drill,
             pid=getpid(),
             address=plan.primary.address,
             entity=plan.target.path,
             way=self.injection.way,
-            began_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            began_at=offset_time(datetime.now(UTC), "seconds"),
             subscription=self.subscription or "",
             **self.injection.facts(),
         )
-        self._keeper = NoteKeeper(folder, note)
+        self._keeper = ChangeRecordFile(folder, note)
 
     async def make_room(self) -> None:
         """A subscription for the canaries of a topic."""
         if self.subscription is not None:
             self._has_subscription = True
-            await self._office.make_subscription(self._plan.target.path, self.subscription, MARK, self._drill)
+            await self._admin.make_subscription(self._plan.target.path, self.subscription, MARK, self._drill)
 
     async def begin(self) -> float:
-        """Make the entity fail; when that was ordered."""
+        """Make the entity fail. Returns when it was requested."""
         ordered = monotonic()
-        # Not to be interrupted: a fault that was ordered and has no name yet could not be ended.
+        # Not interruptible: a fault whose id is not known yet cannot be cleared.
         self._beginning = asyncio.create_task(self._begin())
         await asyncio.shield(self._beginning)
         return ordered
 
     async def lift(self) -> float:
-        """Put the entity back; when that was ordered. Raises `NotPutBack` when nothing helps."""
+        """Put the entity back. Returns when it was requested. Raises `NotPutBack` if that fails repeatedly."""
         lifted = monotonic()
         if self._beginning is not None:
             await asyncio.gather(self._beginning, return_exceptions=True)
@@ -76,7 +79,7 @@ class Changes:
         return lifted
 
     async def finish(self) -> None:
-        """Put back all that is still changed, and forget the note. Raises `NotPutBack` when nothing helps."""
+        """Put back all that is still changed, and delete the record. Raises `NotPutBack` if that fails repeatedly."""
         is_put_back = False
         try:
             await self.lift()
@@ -91,7 +94,7 @@ class Changes:
         self._keeper.add(**self.injection.facts())
 
     async def _remove_subscription(self) -> None:
-        await self._office.remove_subscription(self._plan.target.path, str(self.subscription))
+        await self._admin.remove_subscription(self._plan.target.path, str(self.subscription))
 
     async def _insist(self, act: Callable[[], Awaitable[None]], what: str) -> float:
         problem: TwinbusError | None = None
@@ -103,12 +106,12 @@ class Changes:
                 return started
             except TwinbusError as error:
                 problem = error
-                self._tell(f"{what}, trying again: {error}")
+                self._report(f"{what}, trying again: {error}")
         raise NotPutBack(f"{what}: {problem}; end it with: twinbus drill --undo")
 
 
-def _refuse_second(plan: Plan, folder: Path) -> None:
-    for _, note, is_running in notes_in(folder):
+def _refuse_second(plan: DrillPlan, folder: Path) -> None:
+    for _, note, is_running in change_records_in(folder):
         if (note.address, note.entity.lower()) == (plan.primary.address, plan.target.path.lower()):
             if is_running:
                 raise TwinbusError(f"a drill of {note.entity} is running already, in process {note.pid}")

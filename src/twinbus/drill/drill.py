@@ -1,4 +1,4 @@
-"""One drill, from the first canary to the last: it does what the plan says and notes what happens."""
+"""One drill, from the first canary to the last: it carries out the plan and collects events."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from time import monotonic
 
-from twinbus.client.aio import PairedServiceBusClient
-from twinbus.client.duration import in_words
-from twinbus.client.news import News
-from twinbus.drill.canaries import Brood, Flight
-from twinbus.drill.changes import Changes, NotPutBack
-from twinbus.drill.homecoming import Homecoming
-from twinbus.drill.measures import Accepted, Event, FaultLifted, FaultOrdered, Raised, measure
-from twinbus.drill.plan import Plan
-from twinbus.drill.report import Outcome
-from twinbus.drill.target import Office
+from twinbus.client.aio.client import PairedServiceBusClient
+from twinbus.client.reporting.events import PairEvent
+from twinbus.drill.canaries import CanarySender, CanaryTemplate
+from twinbus.drill.canary_collector import CanaryCollector
+from twinbus.drill.changes import DrillChanges, NotPutBack
+from twinbus.drill.entity_admin import EntityAdministration
+from twinbus.drill.measures import CanaryAccepted, CanaryRaised, Event, FaultLifted, FaultOrdered, measure
+from twinbus.drill.plan import DrillPlan
+from twinbus.drill.report import DrillResult
 from twinbus.errors import TwinbusError
+from twinbus.units import exact_duration
 
 TOLD_NEWS = ("suspect", "failed_over", "recovered", "backlog_queue_lost", "secondary_in_trouble")
 COUNT_EVERY_S = 5.0
 LOOK_S = 0.05
 FIRST_WORD_S = 30.0
-"""Until something is known of a canary; then silence is an answer."""
+"""How long to wait for the result of the first canary."""
 
-Tell = Callable[[str], None]
+ReportLine = Callable[[str], None]
 
 
 class Drill:
     """`run` it once, in an event loop; `stop` ends it early and in good order, from a callback of the loop."""
 
-    def __init__(self, plan: Plan, notes: Path, tell: Tell) -> None:
-        """`notes` is the folder in which a killed drill can be found; `tell` is called with lines for people."""
+    def __init__(self, plan: DrillPlan, notes: Path, report: ReportLine) -> None:
+        """`notes` is the folder of change records; `report` is called with lines for people."""
         self.name = uuid.uuid4().hex[:8]
         self._plan = plan
         self._options = plan.options
         self._notes = notes
         self._began_at, self._began = datetime.now(UTC), monotonic()
-        self._say = tell
+        self._say = report
         self._events: list[Event] = []
         self._troubles: list[str] = []
         self._stopped = asyncio.Event()
@@ -50,41 +50,41 @@ class Drill:
         """False: something is still as the drill made it."""
 
     def stop(self) -> None:
-        """The fault ends at once; canaries are accounted for as far as that is quick."""
+        """End the fault at once; canaries are counted as far as that is quick."""
         self._stopped.set()
 
-    async def run(self) -> Outcome:
-        """What it came to. Raises `TwinbusError` if it could not be done; cancelled or not, the entity is put back."""
+    async def run(self) -> DrillResult:
+        """Run the drill. Raises `TwinbusError` if it could not be done; cancelled or not, the entity is put back."""
         plan = self._plan
         bus = PairedServiceBusClient(plan.primary, plan.pairing)
-        async with Office(plan.primary, self._options.timeout_s) as office, bus:
+        async with EntityAdministration(plan.primary, self._options.timeout_s) as admin, bus:
             for name in TOLD_NEWS:
-                bus.on(name, self._hear)
-            changes = Changes(plan, self.name, office, self._notes, self._tell)
+                bus.on(name, self._on_event)
+            changes = DrillChanges(plan, self.name, admin, self._notes, self._report)
             try:
                 taken_back = await self._through(bus, changes)
             finally:
                 await self._finish(changes)
         return self._outcome(changes, taken_back)
 
-    # --- the course of it ---
+    # --- steps ---
 
-    async def _through(self, bus: PairedServiceBusClient, changes: Changes) -> int:
+    async def _through(self, bus: PairedServiceBusClient, changes: DrillChanges) -> int:
         """How many canaries were taken back."""
         target = self._plan.target
         await changes.make_room()
         session = f"drill-{self.name}" if target.has_sessions or target.is_topic else None
-        home = Homecoming(self._plan, self.name, session, changes.subscription, self._events, self._tell)
+        home = CanaryCollector(self._plan, self.name, session, changes.subscription, self._events, self._report)
         await home.prepare()
         sender = bus.get_topic_sender(target.path) if target.is_topic else bus.get_queue_sender(target.path)
-        brood = Brood(self.name, self._options.canary_ttl_s, session)
-        flight = Flight(sender, brood, self._options.rate, self._note)
+        template = CanaryTemplate(self.name, self._options.canary_ttl_s, session)
+        flight = CanarySender(sender, template, self._options.rate, self._note)
         flying = asyncio.create_task(flight.run())
         try:
             await self._outage(changes, home)
             await self._until(lambda: self._has_returned, self._recovery_patience_s)
             flight.stop()
-            await asyncio.wait({flying})  # not the task itself: who cancels us would cancel it, and it ends well anyway
+            await asyncio.wait({flying})  # awaiting the task itself would pass a cancellation on to it
             await home.wait(self._stopped)
         finally:
             flying.cancel()
@@ -94,47 +94,47 @@ class Drill:
             self._troubles.append(f"the last error of a send: {flight.last_error}")
         return await home.take_back(bus)
 
-    async def _outage(self, changes: Changes, home: Homecoming) -> None:
-        """All is well, then not, then well again."""
-        self._tell(f"sending canaries to {self._plan.target.path}")
+    async def _outage(self, changes: DrillChanges, home: CanaryCollector) -> None:
+        """Healthy, failing, healthy again."""
+        self._report(f"sending canaries to {self._plan.target.path}")
         await self._until(lambda: False, self._options.before_s)
         await self._until(self._has_heard, FIRST_WORD_S)
         if self._stopped.is_set():
             return
         self._check_calm()
         await home.check_receivers()
-        self._tell(f"{changes.injection.text}: now, for {in_words(timedelta(seconds=self._options.outage_s))}")
+        self._report(f"{changes.injection.text}: now, for {exact_duration(self._options.outage_s)}")
         self._note(FaultOrdered(await changes.begin()))
         await self._until(lambda: False, self._options.outage_s)
         self._lifted = await changes.lift()
         self._note(FaultLifted(self._lifted))
-        self._tell(f"{self._plan.target.path} is put back")
+        self._report(f"{self._plan.target.path} is put back")
         await home.begin()
 
     def _has_heard(self) -> bool:
-        """Whether it is known what became of any canary."""
-        return any(isinstance(event, Accepted | Raised) for event in self._events)
+        """Whether the result of any canary is known."""
+        return any(isinstance(event, CanaryAccepted | CanaryRaised) for event in self._events)
 
     def _check_calm(self) -> None:
-        """A drill that begins in an outage measures something else."""
-        if not any(isinstance(event, Accepted) and event.place == "primary" for event in self._events):
+        """A drill that starts during an outage would measure that outage."""
+        if not any(isinstance(event, CanaryAccepted) and event.place == "primary" for event in self._events):
             raise TwinbusError(
                 f"{self._plan.target.path} takes no canaries before the drill has begun: no fault was made"
             )
 
     async def _until(self, is_so: Callable[[], bool], patience_s: float) -> None:
-        """Wait, and tell how it goes on, until something is so, the time is over, or somebody wants to stop."""
+        """Wait, and report counts, until the condition holds, time is up, or the drill is stopped."""
         deadline = monotonic() + patience_s
         count_at = monotonic() + COUNT_EVERY_S
         while not is_so() and not self._stopped.is_set() and (left_s := deadline - monotonic()) > 0:
             await asyncio.sleep(min(left_s, LOOK_S))
             if monotonic() >= count_at:
                 count_at += COUNT_EVERY_S
-                self._tell(self._count())
+                self._report(self._count())
 
     def _note(self, event: Event) -> None:
         self._events.append(event)
-        if isinstance(event, Accepted) and event.place == "primary" and self._lifted is not None:
+        if isinstance(event, CanaryAccepted) and event.place == "primary" and self._lifted is not None:
             self._has_returned = self._has_returned or event.ended >= self._lifted
 
     @property
@@ -142,32 +142,32 @@ class Drill:
         options = self._options
         return max(2 * (options.limits.recovery_s or 0.0), 3 * options.ping_interval_s + 30.0)
 
-    async def _finish(self, changes: Changes) -> None:
+    async def _finish(self, changes: DrillChanges) -> None:
         finishing = asyncio.create_task(changes.finish())
         try:
             await _whole(finishing)
         except NotPutBack as error:
             self.is_put_back = False
             self._troubles.append(str(error))
-            self._tell(str(error))
+            self._report(str(error))
 
-    # --- what is told ---
+    # --- reporting ---
 
-    def _hear(self, news: News) -> None:
-        self._tell(f"{news.name.value.replace('_', ' ')}: {' '.join(news.text.split())}")
+    def _on_event(self, event: PairEvent) -> None:
+        self._report(f"{event.name.value.replace('_', ' ')}: {' '.join(event.text.split())}")
 
-    def _tell(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         self._say(f"{monotonic() - self._began:6.1f} s  {text}")
 
     def _count(self) -> str:
-        accepted = [event for event in self._events if isinstance(event, Accepted)]
-        raised = sum(isinstance(event, Raised) for event in self._events)
+        accepted = [event for event in self._events if isinstance(event, CanaryAccepted)]
+        raised = sum(isinstance(event, CanaryRaised) for event in self._events)
         backlog = sum(event.place == "backlog" for event in accepted)
         return f"{len(accepted) - backlog} canaries on the primary, {backlog} in the backlog, {raised} errors"
 
-    def _outcome(self, changes: Changes, taken_back: int) -> Outcome:
+    def _outcome(self, changes: DrillChanges, taken_back: int) -> DrillResult:
         plan = self._plan
-        return Outcome(
+        return DrillResult(
             drill=self.name,
             began_at=self._began_at,
             entity=plan.target.path,

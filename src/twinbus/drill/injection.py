@@ -8,8 +8,8 @@ from typing import Any, Literal, Protocol
 
 from twinbus import control_client
 from twinbus.client.namespace import Namespace
+from twinbus.drill.entity_admin import ACTIVE, SEND_DISABLED, DrilledEntity, EntityAdministration
 from twinbus.drill.options import FAULTS, DrillOptions
-from twinbus.drill.target import ACTIVE, SEND_DISABLED, Office, Target
 from twinbus.errors import OptionsError, TwinbusError
 
 GRACE_S = 120.0
@@ -42,7 +42,7 @@ class ByControl:
 
     way: Way = "control"
 
-    def __init__(self, control: Path, options: DrillOptions, target: Target) -> None:
+    def __init__(self, control: Path, options: DrillOptions, target: DrilledEntity) -> None:
         self._control = control
         self._path = target.path
         self._order: dict[str, Any] = {
@@ -71,8 +71,8 @@ class ByStatus:
 
     way: Way = "status"
 
-    def __init__(self, office: Office, target: Target) -> None:
-        self._office = office
+    def __init__(self, admin: EntityAdministration, target: DrilledEntity) -> None:
+        self._admin = admin
         self._path = target.path
         self._was = target.status
         self.text = f"{target.path} is set to {SEND_DISABLED} through the administration, and back to {target.status}"
@@ -81,14 +81,14 @@ class ByStatus:
         return {"was": self._was}
 
     async def begin(self) -> None:
-        await self._office.set_status(self._path, SEND_DISABLED)
+        await self._admin.set_status(self._path, SEND_DISABLED)
 
     async def end(self) -> None:
-        await put_status_back(self._office, self._path, self._was)
+        await put_status_back(self._admin, self._path, self._was)
 
 
 async def control_for(
-    namespace: Namespace, options: DrillOptions, target: Target, given: Path | None = None
+    namespace: Namespace, options: DrillOptions, target: DrilledEntity, given: Path | None = None
 ) -> Path | None:
     """The control socket to use, None: the status is to be changed; raises `TwinbusError` if neither can do it."""
     control = None if options.by_status else await _control_of(namespace, given)
@@ -101,8 +101,10 @@ async def control_for(
     return control
 
 
-def injection_for(control: Path | None, office: Office, options: DrillOptions, target: Target) -> Injection:
-    return ByStatus(office, target) if control is None else ByControl(control, options, target)
+def injection_for(
+    control: Path | None, admin: EntityAdministration, options: DrillOptions, target: DrilledEntity
+) -> Injection:
+    return ByStatus(admin, target) if control is None else ByControl(control, options, target)
 
 
 async def _control_of(namespace: Namespace, given: Path | None) -> Path | None:
@@ -139,10 +141,10 @@ async def clear_fault(control: Path, fault_id: str, entity: str) -> None:
         await _ask(control, "fault.clear", {"id": fault_id})
 
 
-async def put_status_back(office: Office, path: str, status: str) -> None:
+async def put_status_back(admin: EntityAdministration, path: str, status: str) -> None:
     """Only where it is still as the drill made it: what somebody has decided since stays."""
-    if await office.status(path) == SEND_DISABLED:
-        await office.set_status(path, status)
+    if await admin.status(path) == SEND_DISABLED:
+        await admin.set_status(path, status)
 
 
 async def _ask(control: Path, request: str, arguments: dict[str, Any] | None = None) -> Any:

@@ -1,6 +1,6 @@
-"""What a drill comes to: events in, numbers out. No clock and no I/O: times are seconds of one clock, in the events.
+"""The measures of a drill: events in, numbers out, compared with limits. Times are seconds of one clock.
 
-A number that cannot be known is None, never zero.
+A number that is not known is None, never zero.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, Literal, TypeAlias, TypeVar
 
+from twinbus.units import measured_duration
+
 Place: TypeAlias = Literal["primary", "backlog"]
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
+class CanaryAccepted:
     """A canary was stored on one side."""
 
     canary: str
@@ -25,7 +27,7 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True)
-class Raised:
+class CanaryRaised:
     """A send ended in an error: its caller knows that the canary was not accepted."""
 
     canary: str
@@ -79,7 +81,15 @@ class NotLooked:
 
 
 Event: TypeAlias = (
-    Accepted | Raised | FaultOrdered | FaultLifted | SentHome | Seen | LeftBehind | OthersReceive | NotLooked
+    CanaryAccepted
+    | CanaryRaised
+    | FaultOrdered
+    | FaultLifted
+    | SentHome
+    | Seen
+    | LeftBehind
+    | OthersReceive
+    | NotLooked
 )
 Kind = TypeVar("Kind")
 
@@ -122,12 +132,12 @@ class Measures:
 
 def measure(events: Iterable[Event]) -> Measures:
     """The numbers that these events come to, in whichever order they are told."""
-    story = list(events)
-    accepted, raised = _of(story, Accepted), _of(story, Raised)
-    ordered, lifted = _first(story, FaultOrdered), _first(story, FaultLifted)
+    events = list(events)
+    accepted, raised = _of(events, CanaryAccepted), _of(events, CanaryRaised)
+    ordered, lifted = _first(events, FaultOrdered), _first(events, FaultLifted)
     met = _first_to_meet(accepted, raised, ordered)
-    waiting, missing = _whereabouts(story, accepted)
-    others = bool(_of(story, OthersReceive))
+    waiting, missing = _whereabouts(events, accepted)
+    others = bool(_of(events, OthersReceive))
     return Measures(
         sent=len(accepted) + len(raised),
         to_primary=sum(each.place == "primary" for each in accepted),
@@ -138,30 +148,32 @@ def measure(events: Iterable[Event]) -> Measures:
         failover_s=_failover_s(accepted, met),
         gap_s=_gap_s(accepted, raised, ordered),
         recovery_s=_recovery_s(accepted, lifted),
-        drain_s=_drain_s(story, accepted, lifted),
+        drain_s=_drain_s(events, accepted, lifted),
         waiting=len(waiting),
         taken=len(missing) if others else 0,
-        lost=None if _of(story, NotLooked) else () if others else tuple(missing),
-        duplicates=_duplicates(_of(story, Seen)),
-        at_home=len({(each.canary, each.sequence) for each in _of(story, Seen)}),
+        lost=None if _of(events, NotLooked) else () if others else tuple(missing),
+        duplicates=_duplicates(_of(events, Seen)),
+        at_home=len({(each.canary, each.sequence) for each in _of(events, Seen)}),
     )
 
 
-def _first_to_meet(accepted: Sequence[Accepted], raised: Sequence[Raised], ordered: float | None) -> float | None:
+def _first_to_meet(
+    accepted: Sequence[CanaryAccepted], raised: Sequence[CanaryRaised], ordered: float | None
+) -> float | None:
     """When the first send began that the primary did not take after the order to fail."""
     if ordered is None:
         return None
-    sends: list[Accepted | Raised] = [*(each for each in accepted if each.place == "backlog"), *raised]
+    sends: list[CanaryAccepted | CanaryRaised] = [*(each for each in accepted if each.place == "backlog"), *raised]
     starts = [each.started for each in sends if each.ended >= ordered]
     return min(starts, default=None)
 
 
-def _failover_s(accepted: Sequence[Accepted], met: float | None) -> float | None:
+def _failover_s(accepted: Sequence[CanaryAccepted], met: float | None) -> float | None:
     detours = [each.ended for each in accepted if each.place == "backlog"]
     return None if met is None or not detours else min(detours) - met
 
 
-def _gap_s(accepted: Sequence[Accepted], raised: Sequence[Raised], ordered: float | None) -> float | None:
+def _gap_s(accepted: Sequence[CanaryAccepted], raised: Sequence[CanaryRaised], ordered: float | None) -> float | None:
     if ordered is None or not accepted:
         return None
     ends = sorted(each.ended for each in accepted)
@@ -171,18 +183,18 @@ def _gap_s(accepted: Sequence[Accepted], raised: Sequence[Raised], ordered: floa
     return max(later - earlier for earlier, later in pairwise(moments))
 
 
-def _recovery_s(accepted: Sequence[Accepted], lifted: float | None) -> float | None:
+def _recovery_s(accepted: Sequence[CanaryAccepted], lifted: float | None) -> float | None:
     if lifted is None:
         return None
     returns = [each.ended for each in accepted if each.place == "primary" and each.ended >= lifted]
     return min(returns) - lifted if returns else None
 
 
-def _drain_s(story: Sequence[Event], accepted: Sequence[Accepted], lifted: float | None) -> float | None:
+def _drain_s(events: Sequence[Event], accepted: Sequence[CanaryAccepted], lifted: float | None) -> float | None:
     if lifted is None:
         return None
     home: dict[str, float] = {}
-    arrivals: list[SentHome | Seen] = [*_of(story, SentHome), *_of(story, Seen)]
+    arrivals: list[SentHome | Seen] = [*_of(events, SentHome), *_of(events, Seen)]
     for each in arrivals:
         home[each.canary] = min(each.at, home.get(each.canary, each.at))
     detours = [each.canary for each in accepted if each.place == "backlog"]
@@ -191,10 +203,10 @@ def _drain_s(story: Sequence[Event], accepted: Sequence[Accepted], lifted: float
     return max([0.0, *(home[canary] - lifted for canary in detours)])
 
 
-def _whereabouts(story: Sequence[Event], accepted: Sequence[Accepted]) -> tuple[set[str], list[str]]:
+def _whereabouts(events: Sequence[Event], accepted: Sequence[CanaryAccepted]) -> tuple[set[str], list[str]]:
     """Canaries that wait in the backlog, and those that were accepted and are nowhere to be seen."""
-    waiting = {each.canary for each in _of(story, LeftBehind)}
-    seen = {each.canary for each in _of(story, Seen)}
+    waiting = {each.canary for each in _of(events, LeftBehind)}
+    seen = {each.canary for each in _of(events, Seen)}
     return waiting, [each.canary for each in accepted if each.canary not in seen | waiting]
 
 
@@ -203,9 +215,74 @@ def _duplicates(seen: Sequence[Seen]) -> int:
     return sum(count - 1 for count in copies.values())
 
 
-def _of(story: Sequence[Event], kind: type[Kind]) -> list[Kind]:
-    return [each for each in story if isinstance(each, kind)]
+def _of(events: Sequence[Event], kind: type[Kind]) -> list[Kind]:
+    return [each for each in events if isinstance(each, kind)]
 
 
-def _first(story: Sequence[Event], kind: type[FaultOrdered] | type[FaultLifted]) -> float | None:
-    return min((each.at for each in _of(story, kind)), default=None)
+def _first(events: Sequence[Event], kind: type[FaultOrdered] | type[FaultLifted]) -> float | None:
+    return min((each.at for each in _of(events, kind)), default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """None: no matter how long, as long as it happens at all."""
+
+    failover_s: float | None = None
+    gap_s: float | None = None
+    recovery_s: float | None = None
+    drain_s: float | None = None
+    lost: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One measure beside its limit."""
+
+    name: str
+    value: str
+    limit: str
+    """Empty: none was set."""
+    is_kept: bool
+    """Without a limit: whether it happened at all."""
+
+    @property
+    def word(self) -> str:
+        """What is said of it: *kept* only where there was a limit to keep."""
+        return ("kept" if self.limit else "") if self.is_kept else "MISSED"
+
+    def as_dict(self) -> dict[str, Any]:
+        kept = self.is_kept if self.limit else None
+        return {"name": self.name, "value": self.value, "limit": self.limit, "kept": kept, "passed": self.is_kept}
+
+
+def check_limits(measures: Measures, limits: Limits) -> tuple[Finding, ...]:
+    """Every measure that can be missed, in the order in which things happen."""
+    return (
+        _timely("failover", measures.failover_s, limits.failover_s, "never: no send took the detour"),
+        _timely("gap", measures.gap_s, limits.gap_s, "unknown: nothing was accepted"),
+        _timely("recovery", measures.recovery_s, limits.recovery_s, "never: the primary took no send again"),
+        _timely("drain", measures.drain_s, limits.drain_s, _not_drained(measures)),
+        _losses(measures, limits.lost),
+    )
+
+
+def passes(findings: Sequence[Finding]) -> bool:
+    return all(finding.is_kept for finding in findings)
+
+
+def _timely(name: str, value_s: float | None, limit_s: float | None, never: str) -> Finding:
+    limit = "" if limit_s is None else f"at most {limit_s:g} s"
+    if value_s is None:
+        return Finding(name, never, limit, is_kept=False)
+    return Finding(name, measured_duration(value_s), limit, is_kept=limit_s is None or value_s <= limit_s)
+
+
+def _not_drained(measures: Measures) -> str:
+    return f"not done: {measures.waiting} still in the backlog" if measures.waiting else "not done: not all came home"
+
+
+def _losses(measures: Measures, most: int) -> Finding:
+    limit = f"at most {most}"
+    if measures.lost is None:
+        return Finding("lost", "unknown: nobody could look", limit, is_kept=False)
+    return Finding("lost", str(len(measures.lost)), limit, is_kept=len(measures.lost) <= most)

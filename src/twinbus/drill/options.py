@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import timedelta
 
-from twinbus.client.duration import in_words
-from twinbus.drill.limits import Limits
+from twinbus.drill.measures import Limits
 from twinbus.errors import OptionsError
+from twinbus.units import exact_duration
 
 FAULTS = {
     "no-send": "refuses sends",
@@ -112,21 +111,18 @@ class DrillOptions:
         """Drills that could only fail, or lose canaries by themselves."""
         if self.failover_interval_s >= self.outage_s:
             yield (
-                f"a fault of {_words(self.outage_s)} is over before the failover interval of "
-                f"{_words(self.failover_interval_s)}: make --length longer or --failover-interval shorter"
+                f"a fault of {exact_duration(self.outage_s)} is over before the failover interval of "
+                f"{exact_duration(self.failover_interval_s)}: make --length longer or --failover-interval shorter"
             )
         if self.canary_ttl_s < self.outage_s + TTL_MARGIN_S:
             yield (
-                f"canaries that live {_words(self.canary_ttl_s)} could expire before they are home: "
-                f"--ttl must be at least {_words(self.outage_s + TTL_MARGIN_S)}"
+                f"canaries that live {exact_duration(self.canary_ttl_s)} could expire before they are home: "
+                f"--ttl must be at least {exact_duration(self.outage_s + TTL_MARGIN_S)}"
             )
 
 
 def _outside(name: str, value_s: float, low_s: float, high_s: float) -> Iterator[str]:
     if not low_s <= value_s <= high_s:
         option = _OPTIONS.get(name) or f"--{name.replace('_', '-')}"
-        yield f"{option} must be from {_words(low_s)} to {_words(high_s)}, got {_words(value_s)}"
-
-
-def _words(seconds: float) -> str:
-    return in_words(timedelta(seconds=seconds))
+        low, high, got = map(exact_duration, (low_s, high_s, value_s))
+        yield f"{option} must be from {low} to {high}, got {got}"

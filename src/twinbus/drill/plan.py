@@ -1,4 +1,4 @@
-"""What is going to happen in a drill, found out without changing anything, and told before it happens."""
+"""The plan of a drill: made without changing anything, and shown before it starts."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from twinbus.client.duration import in_words
 from twinbus.client.namespace import Namespace
 from twinbus.client.options import Retry, SendAvailabilityPairedNamespaceOptions
 from twinbus.drill.canaries import MARK
+from twinbus.drill.entity_admin import DrilledEntity, EntityAdministration
 from twinbus.drill.injection import Way, control_for, injection_for
 from twinbus.drill.options import DrillOptions
-from twinbus.drill.target import Office, Target
 from twinbus.errors import OptionsError
+from twinbus.units import exact_duration
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DrillPlan:
     primary: Namespace
     secondary: Namespace
     name: str
     """The primary's, by which its backlog queues are called."""
     options: DrillOptions
     pairing: SendAvailabilityPairedNamespaceOptions
-    target: Target
+    target: DrilledEntity
     control: Path | None
     """The control socket of the primary; None: the entity's status is changed."""
     announcement: tuple[str, ...]
@@ -38,18 +38,18 @@ class Plan:
 
 async def make_plan(
     primary: Namespace, secondary: Namespace, options: DrillOptions, control: Path | None = None
-) -> Plan:
+) -> DrillPlan:
     """Reads, and changes nothing. Raises `OptionsError` or `TwinbusError` if the drill cannot be done."""
     name = options.primary_name or primary.name
     if name is None:
         raise OptionsError(f"{primary.address} does not tell its name: give --primary-name")
     pairing = _pairing(secondary, name, options)
-    async with Office(primary, options.timeout_s) as office:
-        target = await office.find(options.entity.strip("/"))
+    async with EntityAdministration(primary, options.timeout_s) as admin:
+        target = await admin.find(options.entity.strip("/"))
         chosen = await control_for(primary, options, target, control)
-        text = injection_for(chosen, office, options, target).text
+        text = injection_for(chosen, admin, options, target).text
     lines = tuple(_announcement(primary, secondary, options, target, text))
-    return Plan(primary, secondary, name, options, pairing, target, chosen, lines)
+    return DrillPlan(primary, secondary, name, options, pairing, target, chosen, lines)
 
 
 def _pairing(secondary: Namespace, name: str, options: DrillOptions) -> SendAvailabilityPairedNamespaceOptions:
@@ -68,9 +68,9 @@ def _pairing(secondary: Namespace, name: str, options: DrillOptions) -> SendAvai
 
 
 def _announcement(
-    primary: Namespace, secondary: Namespace, options: DrillOptions, target: Target, text: str
+    primary: Namespace, secondary: Namespace, options: DrillOptions, target: DrilledEntity, text: str
 ) -> Iterator[str]:
-    length, ttl = _words(options.outage_s), _words(options.canary_ttl_s)
+    before, length, ttl = map(exact_duration, (options.before_s, options.outage_s, options.canary_ttl_s))
     yield f"Drill of {target.path}, a {target.kind} of {_place(primary)}; the backlog is on {_place(secondary)}."
     yield (
         f"  1. Canaries go to {target.path} through a paired client, {options.rate:g} a second. "
@@ -78,14 +78,14 @@ def _announcement(
     )
     if target.is_topic:
         yield "     The drill reads them from a subscription of its own; the others get copies, which expire."
-    yield f"  2. After {_words(options.before_s)}, for {length}: {text}. This is so for everybody who sends to it."
-    yield f"  3. It is put back, whatever happens. Pings notice within {_words(options.ping_interval_s)}."
+    yield f"  2. After {before}, for {length}: {text}. This is so for everybody who sends to it."
+    yield f"  3. It is put back, whatever happens. Pings notice within {exact_duration(options.ping_interval_s)}."
     bringer = f"A syphon for {target.path}" if options.brings_home else "The syphon that you run"
     yield f"  4. {bringer} brings home what lies in the backlog."
     yield f"  5. Canaries are counted and {_rest(options, target)}."
 
 
-def _rest(options: DrillOptions, target: Target) -> str:
+def _rest(options: DrillOptions, target: DrilledEntity) -> str:
     if options.leaves_canaries:
         return "stay where they are until they expire"
     if target.is_topic:
@@ -95,7 +95,3 @@ def _rest(options: DrillOptions, target: Target) -> str:
 
 def _place(namespace: Namespace) -> str:
     return namespace.address if namespace.name is None else f"{namespace.name} ({namespace.address})"
-
-
-def _words(seconds: float) -> str:
-    return in_words(timedelta(seconds=seconds))

@@ -1,21 +1,21 @@
-"""What is told of a drill when it is over: as values, as a table, as a page."""
+"""The report of a drill: as JSON, as a table, as a Markdown page."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Literal
 
-from twinbus.drill.limits import Finding, Limits, judge, passes, seconds_text
-from twinbus.drill.measures import Measures
+from twinbus.drill.measures import Finding, Limits, Measures, check_limits, passes
 from twinbus.plain_text import in_markdown
+from twinbus.units import clock_time, measured_duration, utc_time
 
 LOST_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class DrillResult:
     """One drill, done or interrupted."""
 
     drill: str
@@ -48,7 +48,7 @@ class Outcome:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        return judge(self.measures, self.limits)
+        return check_limits(self.measures, self.limits)
 
     @property
     def verdict(self) -> Literal["pass", "fail", "interrupted"]:
@@ -61,7 +61,7 @@ class Outcome:
         return {
             "drill": self.drill,
             "verdict": self.verdict,
-            "began_at": time_text(self.began_at),
+            "began_at": utc_time(self.began_at),
             "entity": self.entity,
             "primary": self.primary,
             "secondary": self.secondary,
@@ -74,18 +74,18 @@ class Outcome:
             "taken_back": self.taken_back,
             "left_at_home": self.left_at_home,
             "left_in_backlog": self.measures.waiting,
-            "expire_at": time_text(self.expire_at),
+            "expire_at": utc_time(self.expire_at),
             "troubles": list(self.troubles),
         }
 
 
-def rows(outcome: Outcome) -> Sequence[tuple[str, str, str, str]]:
+def rows(outcome: DrillResult) -> Sequence[tuple[str, str, str, str]]:
     """The findings as a table, heads first."""
     found = [(each.name, each.value, each.limit or "-", each.word) for each in outcome.findings]
     return [("measure", "value", "limit", ""), *found]
 
 
-def remarks(outcome: Outcome) -> Iterator[str]:
+def remarks(outcome: DrillResult) -> Iterator[str]:
     """Everything that is not in the table."""
     measures = outcome.measures
     yield (
@@ -94,7 +94,7 @@ def remarks(outcome: Outcome) -> Iterator[str]:
     )
     yield from _whereabouts(outcome)
     if measures.effect_s is not None:
-        yield f"fault took effect after {seconds_text(measures.effect_s)}"
+        yield f"fault took effect after {measured_duration(measures.effect_s)}"
     if measures.taken:
         yield f"{measures.taken} canaries were not seen at home: somebody else receives there and has probably had them"
     if measures.lost:
@@ -103,9 +103,9 @@ def remarks(outcome: Outcome) -> Iterator[str]:
     yield from outcome.troubles
 
 
-def _whereabouts(outcome: Outcome) -> Iterator[str]:
-    """What the drill took away again, and what it leaves behind."""
-    waiting, expire = outcome.measures.waiting, f"expire by {outcome.expire_at:%H:%M:%S} UTC"
+def _whereabouts(outcome: DrillResult) -> Iterator[str]:
+    """Which canaries were removed, and which are left."""
+    waiting, expire = outcome.measures.waiting, f"expire by {clock_time(outcome.expire_at)[-8:]} UTC"
     if outcome.taken_back:
         yield f"{outcome.taken_back} canaries were taken away again"
     match outcome.left_at_home:
@@ -121,21 +121,16 @@ def _whereabouts(outcome: Outcome) -> Iterator[str]:
         yield f"{waiting} canaries are left in the backlog: twinbus syphon brings them home; they {expire}"
 
 
-def time_text(at: datetime) -> str:
-    """As 2031-03-09T14:05:06.789Z."""
-    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def headline(outcome: Outcome) -> str:
+def headline(outcome: DrillResult) -> str:
     said = {"pass": "PASSED", "fail": "FAILED", "interrupted": "INTERRUPTED"}[outcome.verdict]
     return f"{said}: {outcome.fault} of {outcome.entity} on {outcome.primary} for {outcome.length_s:g} s"
 
 
-def page(outcome: Outcome) -> str:
-    """The same in Markdown, to be kept."""
+def page(outcome: DrillResult) -> str:
+    """The same in Markdown."""
     table = [f"| {' | '.join(map(in_markdown, row))} |" for row in rows(outcome)]
     facts = [f"* {in_markdown(remark)}" for remark in remarks(outcome)]
-    about = f"{outcome.began_at:%Y-%m-%d %H:%M:%S} UTC, drill {outcome.drill}, backlog on {outcome.secondary}."
+    about = f"{clock_time(outcome.began_at)} UTC, drill {outcome.drill}, backlog on {outcome.secondary}."
     parts = [
         f"# {in_markdown(headline(outcome))}",
         "",

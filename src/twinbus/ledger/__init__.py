@@ -1,9 +1,9 @@
 """The record of what happened: written beside the work, read to prove that nothing is missing."""
 
-from twinbus.ledger.events import SCHEMA_VERSION, SPARK_SCHEMA, Event, NoLedger, Record, Recorder
 from twinbus.ledger.kinds import Kind
 from twinbus.ledger.options import LedgerOptions
 from twinbus.ledger.reader import LedgerReader, Problem
+from twinbus.ledger.schema import SCHEMA_VERSION, SPARK_SCHEMA, Event, NoLedger, Record, Recorder
 from twinbus.ledger.stats import stats
 from twinbus.ledger.tail import LedgerTail
 from twinbus.ledger.verify import Coverage, verify

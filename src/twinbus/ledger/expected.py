@@ -1,6 +1,6 @@
-"""Who is expected to write to a ledger: a list by host and program, in `expected.toml` beside the segments.
+"""Expected writers of a ledger: a list by host and program, in `expected.toml` beside the segments.
 
-A writer that is wholly absent leaves no hole in any number. Only somebody who knows that it should be there misses it.
+A writer that is absent altogether leaves no gap in any numbers, so only a list can show that it is missing.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import Any
 import msgspec
 
 from twinbus.errors import OptionsError
-from twinbus.ledger.endings import FOREVER_MS
+from twinbus.ledger.process_end import FOREVER_MS
 
-FILE = "expected.toml"
+EXPECTED_FILE = "expected.toml"
 KEYS = ("host", "program", "since", "until")
 FORM = 'as [[writer]] host = "web-1" program = "shop"'
 _HEAD = re.compile(r"^\s*\[\[\s*writer\s*\]\]", re.MULTILINE)
 
 
-class Writer(msgspec.Struct, frozen=True):
-    """Somebody who is expected to write. Names may have `*` and `?` in them."""
+class ExpectedWriter(msgspec.Struct, frozen=True):
+    """A process that is expected to write. Names may contain `*` and `?`."""
 
     host: str = "*"
     program: str = "*"
@@ -42,7 +42,7 @@ class Writer(msgspec.Struct, frozen=True):
 
 
 class Presence(msgspec.Struct, frozen=True):
-    """Somebody whose records are there."""
+    """A process whose records are there."""
 
     host: str
     program: str
@@ -50,9 +50,9 @@ class Presence(msgspec.Struct, frozen=True):
     last_ms: int
 
 
-def load(directory: Path) -> tuple[Writer, ...]:
+def load_expected(directory: Path) -> tuple[ExpectedWriter, ...]:
     """The writers that a ledger expects; none if it has no such file. Raises `OptionsError` with file and line."""
-    file = directory / FILE
+    file = directory / EXPECTED_FILE
     try:
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -66,7 +66,7 @@ def load(directory: Path) -> tuple[Writer, ...]:
     return _writers(file, text, said)
 
 
-def _writers(file: Path, text: str, said: dict[str, Any]) -> tuple[Writer, ...]:
+def _writers(file: Path, text: str, said: dict[str, Any]) -> tuple[ExpectedWriter, ...]:
     others = sorted(set(said) - {"writer"})
     if others:
         raise OptionsError(f"{file}{_line_of(text, others[0])}: {others[0]!r} means nothing; writers are listed {FORM}")
@@ -85,7 +85,7 @@ def _line_of(text: str, key: str) -> str:
     return f":{text.count(chr(10), 0, found.end()) + 1}" if found else ""
 
 
-def _writer(where: str, said: dict[str, Any]) -> Writer:
+def _writer(where: str, said: dict[str, Any]) -> ExpectedWriter:
     wrong = [f"{key!r} means nothing, the keys are {', '.join(KEYS)}" for key in said if key not in KEYS]
     wrong += [f"{key} must be a text, got {said[key]!r}" for key in KEYS[:2] if not isinstance(said.get(key, ""), str)]
     wrong += [
@@ -97,7 +97,7 @@ def _writer(where: str, said: dict[str, Any]) -> Writer:
         wrong.append(f"a writer needs a host or a program, {FORM}")
     if wrong:
         raise OptionsError(f"{where}: {'; '.join(wrong)}")
-    writer = Writer(
+    writer = ExpectedWriter(
         said.get("host") or "*",
         said.get("program") or "*",
         _ms(said["since"]) if "since" in said else 0,
@@ -113,13 +113,13 @@ def _ms(moment: datetime) -> int:
     return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-def absent(expected: Iterable[Writer], present: Iterable[Presence]) -> list[Writer]:
-    """The expected writers of whose time nobody has left a record."""
+def absent(expected: Iterable[ExpectedWriter], present: Iterable[Presence]) -> list[ExpectedWriter]:
+    """The expected writers without a record of their time."""
     seen = list(present)
     return [writer for writer in expected if not any(_is_seen(writer, each) for each in seen)]
 
 
-def _is_seen(writer: Writer, each: Presence) -> bool:
+def _is_seen(writer: ExpectedWriter, each: Presence) -> bool:
     return (
         writer.is_called(each.host, each.program)
         and each.first_ms <= writer.until_ms
@@ -127,20 +127,21 @@ def _is_seen(writer: Writer, each: Presence) -> bool:
     )
 
 
-def why_absent(writer: Writer) -> str:
-    return f"{FILE} expects {writer}, and no record is from it: is its ledger kept elsewhere, or was it not copied?"
+def why_absent(writer: ExpectedWriter) -> str:
+    where = "is its ledger kept elsewhere, or was it not copied?"
+    return f"{EXPECTED_FILE} expects {writer}, and no record is from it: {where}"
 
 
-def added(directory: Path, present: Iterable[Presence]) -> list[Writer]:
-    """Expect everybody who is there, from now on; who was added. Raises `OptionsError` if the file is no such list."""
-    known = load(directory)
+def added(directory: Path, present: Iterable[Presence]) -> list[ExpectedWriter]:
+    """Expect every writer that is there from now on. Returns the added ones. Raises `OptionsError` for a wrong file."""
+    known = load_expected(directory)
     found = sorted({(each.host, each.program) for each in present if each.host and each.program})
-    fresh = [Writer(*names) for names in found if not any(each.is_called(*names) for each in known)]
+    fresh = [ExpectedWriter(*names) for names in found if not any(each.is_called(*names) for each in known)]
     if fresh:
-        file = directory / FILE
+        file = directory / EXPECTED_FILE
         before = file.read_text(encoding="utf-8").rstrip("\n") + "\n\n" if file.exists() else ""
         texts = [f"[[writer]]\nhost = {_text(each.host)}\nprogram = {_text(each.program)}\n" for each in fresh]
-        whole = file.with_name(f".{FILE}.new")
+        whole = file.with_name(f".{EXPECTED_FILE}.new")
         whole.unlink(missing_ok=True)  # a link must not be written through
         with whole.open("x", encoding="utf-8") as opened:
             opened.write(before + "\n".join(texts))

@@ -7,8 +7,8 @@ from zlib import crc32
 
 import msgspec
 
-from twinbus.ledger.events import SCHEMA_VERSION, Envelope, Event, Record
 from twinbus.ledger.kinds import Kind
+from twinbus.ledger.schema import SCHEMA_VERSION, Envelope, Event, Record
 
 EVENT_BYTES_MAX = 8 << 20
 REASON_LENGTH_MAX = 4_000

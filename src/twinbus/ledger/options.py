@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from twinbus.errors import OptionsError
-
-KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+from twinbus.units import GIB, KIB, MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,14 +1,15 @@
-"""Makes room in a ledger: deletes old segments, and keeps a note of what they had.
+"""Makes room in a ledger: deletes old segments, and records which numbers they had.
 
-Never one that a process still writes to, and never one that no report has read, unless somebody insists. What a report
-has read is in its store; the manifest of the store says how far. Reports follow links; nothing is deleted behind one
-that leads out of the folder, because nobody has named that place.
+A segment that a process still writes to is never deleted, and one that no report has read only on request. What a
+report has read is in its store; the manifest of the store says how far. Reports follow links; nothing is deleted behind
+a link that leads out of the folder.
 """
 
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,17 +17,136 @@ from typing import Literal
 
 import msgspec
 
-from twinbus.errors import StoreDamaged, StoreError, StoreInUse
-from twinbus.ledger import pruned as notes
-from twinbus.ledger.disk import Disk
-from twinbus.ledger.finding import STORE_FILE, name_in, segments_and_held
+from twinbus.errors import StoreDamaged, StoreError, StoreInUse, StoreTooNew
 from twinbus.ledger.kinds import Kind
 from twinbus.ledger.lines import Flaw, read_line
-from twinbus.ledger.pruned import Pruned, PrunedProcess
+from twinbus.ledger.segment import Disk
+from twinbus.ledger.segment_files import STORE_FILE, name_in, segments_and_held
+from twinbus.own_files import open_own
+from twinbus.units import time_of
 
 LOCK = "lock"
 NOT_READ = ("changed", "unreadable")
 Kept = Literal["written", "without locks", "linked", "unread"]
+
+
+# --- what was pruned ---
+
+PRUNED_FILE = "pruned.json"
+PRUNED_VERSION = 1
+NumberSpan = tuple[int, int]
+"""First and last."""
+
+
+class PrunedProcess(msgspec.Struct):
+    """What was pruned of one process."""
+
+    host: str = ""
+    program: str = ""
+    first_ms: int = 0
+    last_ms: int = 0
+    wait_us: int = 0
+    sync_us: int = 0
+    boot: str = ""
+    """These three are what its first record said, if that was among them."""
+    closed: bool = False
+    """Its last record was among them."""
+    read: list[NumberSpan] = []
+    """NumberSpan of records that a report had read."""
+    unread: list[NumberSpan] = []
+    """NumberSpan of records that none had."""
+    pruned_ms: int = 0
+
+    def add(self, more: PrunedProcess) -> None:
+        self.host, self.program = more.host or self.host, more.program or self.program
+        self.first_ms = min([each for each in (self.first_ms, more.first_ms) if each], default=0)
+        self.last_ms = max(self.last_ms, more.last_ms)
+        self.wait_us, self.sync_us = self.wait_us or more.wait_us, self.sync_us or more.sync_us
+        self.boot = self.boot or more.boot
+        self.closed = self.closed or more.closed
+        self.read = joined([*self.read, *more.read])
+        self.unread = without(joined([*self.unread, *more.unread]), self.read)
+        self.pruned_ms = max(self.pruned_ms, more.pruned_ms)
+
+    @property
+    def last(self) -> int:
+        return max((each[1] for each in (*self.read, *self.unread)), default=0)
+
+    def why_missing(self, number: int) -> str:
+        """Why a record is not there that was pruned."""
+        day = time_of(self.pruned_ms).date()
+        is_unread = any(first <= number <= last for first, last in self.unread)
+        how = "no report had read them" if is_unread else "a report had read them, but into another store"
+        return f"pruned on {day}: {how}"
+
+
+class Pruned(msgspec.Struct):
+    """Everything that was pruned from a ledger, in `pruned.json` beside the segments.
+
+    It is on disk before the first segment is deleted: without it, numbers would be missing for no known reason. A
+    segment that is named in it and still there counts as there: an interrupted prune is repeated.
+    """
+
+    version: int = PRUNED_VERSION
+    processes: dict[str, PrunedProcess] = {}
+
+
+def load_pruned(directory: Path) -> Pruned:
+    """What was pruned; nothing if there is no such note. Raises `StoreError` if it cannot be read."""
+    file = directory / PRUNED_FILE
+    try:
+        found = msgspec.json.decode(file.read_bytes(), type=Pruned)
+    except FileNotFoundError:
+        return Pruned()
+    except OSError as error:
+        raise StoreError(f"{file} cannot be read: {error.strerror}") from error
+    except msgspec.DecodeError as error:
+        raise StoreDamaged(
+            f"{file} is damaged: {error}; without it, what was pruned is missing: restore it, or remove it"
+        ) from error
+    if found.version > PRUNED_VERSION:
+        raise StoreTooNew(f"{file} was written by a newer twinbus")
+    return found
+
+
+def save_pruned(directory: Path, pruned: Pruned) -> None:
+    """From now on, and after a power cut too, this is what was pruned. Raises `OSError` if it is as before."""
+    file = directory / PRUNED_FILE
+    fresh = file.with_name(f".{PRUNED_FILE}.new")
+    fresh.unlink(missing_ok=True)  # of somebody who was interrupted; or a link, which must not be written through
+    with os.fdopen(open_own(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as opened:
+        opened.write(msgspec.json.encode(pruned))
+        opened.flush()
+        os.fsync(opened.fileno())
+    fresh.replace(file)
+    Disk().sync_names(directory)
+
+
+def joined(ranges: Iterable[NumberSpan]) -> list[NumberSpan]:
+    """The same numbers in as few ranges as possible, in order."""
+    result: list[NumberSpan] = []
+    for first, last in sorted(ranges):
+        if result and first <= result[-1][1] + 1:
+            result[-1] = (result[-1][0], max(last, result[-1][1]))
+        else:
+            result.append((first, last))
+    return result
+
+
+def without(ranges: Iterable[NumberSpan], gone: Iterable[NumberSpan]) -> list[NumberSpan]:
+    """The numbers of the first that are not among the second."""
+    left = list(ranges)
+    for first, last in gone:
+        left = [
+            part
+            for each in left
+            for part in ((each[0], min(each[1], first - 1)), (max(each[0], last + 1), each[1]))
+            if part[0] <= part[1]
+        ]
+    return joined(left)
+
+
+# --- pruning ---
 
 
 class _Segment(msgspec.Struct):
@@ -59,7 +179,7 @@ class Candidate:
 
 
 @dataclass(slots=True)
-class Plan:
+class PrunePlan:
     """What to prune, the oldest first, and what would be old or large enough but stays."""
 
     chosen: list[Candidate] = field(default_factory=list)
@@ -81,7 +201,7 @@ def plan(
     before_ms: int | None = None,
     bytes_max: int | None = None,
     unread: bool = False,
-) -> Plan:
+) -> PrunePlan:
     """What to prune: segments that were last written to before `before_ms`, and the oldest ones until no more than
     `bytes_max` are left; what a link leads to takes up no room here. `unread`: also what no report has read. Raises
     `StoreError` if ledger or store cannot be read.
@@ -89,7 +209,7 @@ def plan(
     found = list(_candidates(directory, store, unread=unread))
     own = [each for each in found if each.kept != "linked"]
     left = sum(each.bytes for each in own)
-    result = Plan(segments=len(own), bytes=left)
+    result = PrunePlan(segments=len(own), bytes=left)
     for each in sorted(found, key=lambda each: (each.modified_ms, each.name)):
         is_old = before_ms is not None and each.modified_ms < before_ms
         is_too_much = bytes_max is not None and left > bytes_max and each.kept != "linked"
@@ -148,11 +268,11 @@ def prune(directory: Path, chosen: list[Candidate], now_ms: int, tell: Callable[
         if is_outside(directory, each.path):
             raise StoreError(f"{each.path} is not pruned: a link leads to it now, out of {directory}; look again")
     with _said_in_a_line(directory):
-        known = notes.load(directory)
+        known = load_pruned(directory)
         for each in chosen:
             for process, records in _records_in(each.path, is_read=each.is_read, now_ms=now_ms).items():
                 known.processes.setdefault(process, PrunedProcess()).add(records)
-        notes.save(directory, known)
+        save_pruned(directory, known)
         for each in chosen:
             each.path.unlink(missing_ok=True)
             tell(each)
@@ -172,7 +292,7 @@ def _said_in_a_line(directory: Path) -> Iterator[None]:
 def _records_in(path: Path, *, is_read: bool, now_ms: int) -> dict[str, PrunedProcess]:
     """What a segment has of each process. Lines that are no records are left out: a report has named them."""
     found: dict[str, PrunedProcess] = {}
-    numbers: dict[str, list[notes.Numbers]] = {}
+    numbers: dict[str, list[NumberSpan]] = {}
     with path.open("rb") as file:
         for line in file:
             read = read_line(line)
@@ -190,7 +310,7 @@ def _records_in(path: Path, *, is_read: bool, now_ms: int) -> dict[str, PrunedPr
                 ranges.append((read.number, read.number))
     for process, ranges in numbers.items():
         found[process].pruned_ms = now_ms
-        setattr(found[process], "read" if is_read else "unread", notes.joined(ranges))
+        setattr(found[process], "read" if is_read else "unread", joined(ranges))
     return found
 
 

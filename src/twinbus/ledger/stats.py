@@ -6,15 +6,15 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from twinbus.ledger.events import Record
 from twinbus.ledger.reader import LedgerReader
+from twinbus.ledger.schema import Record
 
 ENTITIES_MAX = 10_000
 OTHERS = "(others)"
 
 
 @dataclass(slots=True)
-class Tally:
+class EventCount:
     """Events of one kind for one entity."""
 
     events: int = 0
@@ -38,9 +38,9 @@ class Stats:
     records: int = 0
     first_ms: int = 0
     last_ms: int = 0
-    kinds: defaultdict[str, Tally] = field(default_factory=lambda: defaultdict(Tally))
-    entities: defaultdict[str, defaultdict[str, Tally]] = field(
-        default_factory=lambda: defaultdict(lambda: defaultdict(Tally))
+    kinds: defaultdict[str, EventCount] = field(default_factory=lambda: defaultdict(EventCount))
+    entities: defaultdict[str, defaultdict[str, EventCount]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(EventCount))
     )
     """By entity, then by kind; beyond ten thousand entities under `(others)`."""
 

@@ -8,9 +8,9 @@ from heapq import nlargest
 from pathlib import Path
 from typing import BinaryIO
 
-from twinbus.ledger.events import Record
-from twinbus.ledger.finding import segments_in
 from twinbus.ledger.lines import LINE_BYTES_MAX, Flaw, read_line
+from twinbus.ledger.schema import Record
+from twinbus.ledger.segment_files import segments_in
 
 BLOCK_BYTES = 64 * 1024
 

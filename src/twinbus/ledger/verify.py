@@ -1,7 +1,6 @@
-"""Is everything there? Gaps per process, how far the records reach, and what could not be read.
+"""Is the ledger complete? Gaps per process, how far the records reach, and what could not be read.
 
-A reconciliation may say *lost* only where the ledger is complete; elsewhere it has to say *unknown*. This is where it
-finds out.
+A reconciliation may say *lost* only where the ledger is complete; elsewhere it has to say *unknown*.
 """
 
 from __future__ import annotations
@@ -13,19 +12,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from twinbus.ledger import expected as expectations
-from twinbus.ledger import pruned as notes
-from twinbus.ledger.endings import Ending, Last, Look
-from twinbus.ledger.events import Record
-from twinbus.ledger.expected import Presence, Writer
-from twinbus.ledger.pruned import PrunedProcess
+from twinbus.ledger.expected import ExpectedWriter, Presence, absent, load_expected
+from twinbus.ledger.process_end import Ending, LastRecord, ProcessProbe
+from twinbus.ledger.pruning import PrunedProcess, load_pruned, without
 from twinbus.ledger.reader import LedgerReader, Problem, ProcessSeen
+from twinbus.ledger.schema import Record
 
 NOTHING = PrunedProcess()
 
 
 @dataclass(frozen=True, slots=True)
-class MissingRecords:
+class MissingNumbers:
     """Numbers that no record has."""
 
     first: int
@@ -52,7 +49,7 @@ class ProcessCoverage:
     records: int
     not_understood: int
     rejected: int
-    missing: tuple[MissingRecords, ...]
+    missing: tuple[MissingNumbers, ...]
     ending: Ending
     wait_us: int
     pruned: int = 0
@@ -78,7 +75,7 @@ class Coverage:
     records: int
     processes: tuple[ProcessCoverage, ...]
     problems: tuple[Problem, ...]
-    absent: tuple[Writer, ...] = ()
+    absent: tuple[ExpectedWriter, ...] = ()
     """Who was expected to write, and has left no record."""
 
     @property
@@ -93,16 +90,16 @@ def verify(directory: Path) -> Coverage:
 
     Raises `StoreError` if there is no such directory, `OptionsError` if its list of expected writers is none.
     """
-    reader, expected, pruned = LedgerReader(directory), expectations.load(directory), notes.load(directory).processes
+    reader, expected, pruned = LedgerReader(directory), load_expected(directory), load_pruned(directory).processes
     deque(reader.records(), maxlen=0)
     known: list[ProcessSeen | PrunedProcess] = [*reader.processes.values(), *pruned.values()]
     present = (Presence(each.host, each.program, each.first_ms, each.last_ms) for each in known)
-    return replace(coverage_of(reader, pruned), absent=tuple(expectations.absent(expected, present)))
+    return replace(coverage_of(reader, pruned), absent=tuple(absent(expected, present)))
 
 
 def coverage_of(reader: LedgerReader, pruned: Mapping[str, PrunedProcess] = MappingProxyType({})) -> Coverage:
     """The coverage of what a reader has read to its end, and of what was pruned."""
-    running, look = reader.running, Look(reader.found, time.time_ns() // 1_000_000)
+    running, look = reader.running, ProcessProbe(reader.found, time.time_ns() // 1_000_000)
     gone = {
         name: ProcessSeen(name, host=each.host, program=each.program, first_ms=each.first_ms, last_ms=each.last_ms)
         for name, each in pruned.items()
@@ -117,10 +114,10 @@ def coverage_of(reader: LedgerReader, pruned: Mapping[str, PrunedProcess] = Mapp
     return Coverage(len(reader.segments), records, processes, (*problems, *reader.rejections))
 
 
-def _process(seen: ProcessSeen, pruned: PrunedProcess, running: set[str], look: Look) -> ProcessCoverage:
+def _process(seen: ProcessSeen, pruned: PrunedProcess, running: set[str], look: ProcessProbe) -> ProcessCoverage:
     ending, end = _ending(seen, pruned, running, look)
     there = seen.numbers.ranges()
-    missing = notes.without([*seen.numbers.missing(), *notes.without(pruned.unread, there)], pruned.read)
+    missing = without([*seen.numbers.missing(), *without(pruned.unread, there)], pruned.read)
     return ProcessCoverage(
         process=seen.process,
         host=seen.host,
@@ -132,10 +129,10 @@ def _process(seen: ProcessSeen, pruned: PrunedProcess, running: set[str], look: 
         records=seen.numbers.count(),
         not_understood=seen.not_understood,
         rejected=seen.rejected,
-        missing=tuple(MissingRecords(first, last, _reason(seen, pruned, first, last)) for first, last in missing),
+        missing=tuple(MissingNumbers(first, last, _reason(seen, pruned, first, last)) for first, last in missing),
         ending=ending,
         wait_us=seen.wait_us,
-        pruned=sum(last - first + 1 for first, last in notes.without(pruned.read, there)),
+        pruned=sum(last - first + 1 for first, last in without(pruned.read, there)),
         end=end,
     )
 
@@ -148,7 +145,7 @@ def _reason(seen: ProcessSeen, pruned: PrunedProcess, first: int, last: int) -> 
     return "; ".join(dict.fromkeys(gap.reason for gap in told))
 
 
-def _ending(seen: ProcessSeen, pruned: PrunedProcess, running: set[str], look: Look) -> tuple[Ending, str]:
+def _ending(seen: ProcessSeen, pruned: PrunedProcess, running: set[str], look: ProcessProbe) -> tuple[Ending, str]:
     if seen.closed or pruned.closed:
         return "closed", ""
     if seen.process in running:
@@ -157,7 +154,7 @@ def _ending(seen: ProcessSeen, pruned: PrunedProcess, running: set[str], look: L
     return "stopped" if end.is_complete else "killed", end.text
 
 
-def _last(seen: ProcessSeen, pruned: PrunedProcess) -> Last:
+def _last(seen: ProcessSeen, pruned: PrunedProcess) -> LastRecord:
     number, at_ms = max(seen.numbers.last, pruned.last), max(seen.last_ms, pruned.last_ms)
     promise = (seen.wait_us, seen.sync_us, seen.boot) if seen.wait_us else (pruned.wait_us, pruned.sync_us, pruned.boot)
-    return Last(seen.process, seen.host, number, at_ms, *promise)
+    return LastRecord(seen.process, seen.host, number, at_ms, *promise)

@@ -33,16 +33,14 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from twinbus.errors import OptionsError, StoreError
-from twinbus.ledger.background import Background, Flush
-from twinbus.ledger.boot import boot_id
-from twinbus.ledger.disk import Disk
-from twinbus.ledger.events import Event
 from twinbus.ledger.kinds import Kind
 from twinbus.ledger.lines import LineWriter
-from twinbus.ledger.mark import NOTED, Mark
+from twinbus.ledger.liveness import NOTED, LivenessMark, boot_id
 from twinbus.ledger.options import LedgerOptions
-from twinbus.ledger.scribe import Draft, Lost, Note, Scribe
-from twinbus.ledger.segment import Segments
+from twinbus.ledger.record_writer import DroppedEvents, EventDraft, QueuedEvent, RecordWriter
+from twinbus.ledger.schema import Event
+from twinbus.ledger.segment import Disk, Segments
+from twinbus.ledger.writer_thread import Flush, WriterThread
 from twinbus.own_files import check_folder, make_own_folder
 
 log = logging.getLogger("twinbus.ledger")
@@ -97,10 +95,10 @@ class Ledger:
         """The state of a process that has recorded nothing yet."""
         self._process = secrets.token_hex(8)
         self._state: Literal["new", "running", "closed"] = "new"
-        self._notes: deque[Note] = deque()
+        self._notes: deque[QueuedEvent] = deque()
         self._weight = 0
         self._weight_calm = -1  # below any weight: the first event takes the long way, which starts the thread
-        self._lost = Lost()
+        self._lost = DroppedEvents()
         self._lost_count = 0
         self._turn = threading.RLock()  # reentrant: a signal handler may record too. A plain record never takes it
         self._make_background()
@@ -109,9 +107,11 @@ class Ledger:
         options, clock_ns, monotonic_ns = self._options, self._clock_ns, self._monotonic_ns
         lines = LineWriter(process=self._process, pid=os.getpid(), host=socket.gethostname(), program=options.program)
         segments = Segments(options, self._process, self._disk, opened_ns=clock_ns())
-        self._scribe = Scribe(lines, segments, release=self._release, clock_ns=clock_ns, monotonic_ns=monotonic_ns)
-        self._mark = Mark()
-        self._background = Background(
+        self._scribe = RecordWriter(
+            lines, segments, release=self._release, clock_ns=clock_ns, monotonic_ns=monotonic_ns
+        )
+        self._mark = LivenessMark()
+        self._background = WriterThread(
             options, self._notes, self._scribe, self._take_lost, monotonic_ns, self._mark, self._process
         )
 
@@ -160,7 +160,7 @@ class Ledger:
         else:
             self._record_slowly((make, arguments), weight)
 
-    def _record_slowly(self, event: Event | Draft, weight: int) -> None:
+    def _record_slowly(self, event: Event | EventDraft, weight: int) -> None:
         """The first event starts the thread; where many wait it is woken; what finds no room is counted as lost."""
         if self._state == "new":
             self._start()
@@ -204,9 +204,9 @@ class Ledger:
         """So much no longer waits. Threads that count at the same time may miscount; an empty deque puts it right."""
         self._weight = self._weight - weight if self._notes else 0
 
-    def _take_lost(self) -> Lost:
+    def _take_lost(self) -> DroppedEvents:
         with self._turn:
-            lost, self._lost = self._lost, Lost()
+            lost, self._lost = self._lost, DroppedEvents()
             return lost
 
     # For whoever can wait

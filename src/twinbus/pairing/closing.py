@@ -69,11 +69,11 @@ class SideFaulted:
 
 
 @dataclass(frozen=True, slots=True)
-class TimeCame:
+class DeadlinePassed:
     at: float
 
 
-Event = SideClosed | SideFaulted | TimeCame
+Event = SideClosed | SideFaulted | DeadlinePassed
 
 
 # --- effects ---
@@ -102,7 +102,7 @@ def step(state: State, event: Event, *, is_syphoning: bool) -> tuple[State, tupl
         case OneOpen(ended, fault, until), SideClosed(_, side) | SideFaulted(_, side) if side != ended:
             reason = fault or (event.reason if isinstance(event, SideFaulted) else None)
             return BothEnded(reason), (*((ForgetWake(),) if until is not None else ()), EndPair(reason))
-        case OneOpen(until=float() as until), TimeCame(at) if at >= until:
+        case OneOpen(until=float() as until), DeadlinePassed(at) if at >= until:
             return _too_late(state)
         case _:
             return state, ()

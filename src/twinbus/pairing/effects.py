@@ -45,8 +45,8 @@ class Rouse:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
-    """News for listeners and logs."""
+class ReportEvent:
+    """Something happened: for callbacks, the log and the ledger."""
 
     name: str
     text: str
@@ -55,4 +55,4 @@ class Tell:
     """Encoded bytes of each of the messages that `details` name: for the ledger only."""
 
 
-Effect = WakeMe | ForgetWake | PingPrimary | StopPings | TrySecondary | Rouse | Tell
+Effect = WakeMe | ForgetWake | PingPrimary | StopPings | TrySecondary | Rouse | ReportEvent

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import assert_never
 
-from twinbus.pairing.effects import Effect, Rouse, Tell
+from twinbus.pairing.effects import Effect, ReportEvent, Rouse
 from twinbus.pairing.error_rate import ErrorRate
 from twinbus.pairing.events import Event, LinkOpened, PingFailed, PingSucceeded, SendFailed, TooManyFailed
-from twinbus.pairing.line import Line
+from twinbus.pairing.held_sends import Line
 from twinbus.pairing.machine import FailedOver, Healthy, State, Suspect, may_try, step
-from twinbus.pairing.order import Fences
-from twinbus.pairing.receipt import Side
+from twinbus.pairing.ordering import Fences
+from twinbus.pairing.receipt import NamespaceSide
 from twinbus.pairing.rules import Rules
 
 NOT_PLAIN = -2
@@ -72,9 +73,9 @@ class Entity:
         return self._state.epoch
 
     @property
-    def side(self) -> Side:
+    def side(self) -> NamespaceSide:
         """Where a send belongs now."""
-        return Side.BACKLOG if isinstance(self._state, FailedOver) else Side.PRIMARY
+        return NamespaceSide.BACKLOG if isinstance(self._state, FailedOver) else NamespaceSide.PRIMARY
 
     @property
     def reason(self) -> str:
@@ -141,7 +142,7 @@ class Entity:
         self.rate.failed_over(at)
         if self.rate.flaps == flaps or self._rules.error_rate is None:
             return ()
-        return (Tell("flapping", f"{self.rate.flaps} times back and forth", {"flaps": self.rate.flaps}),)
+        return (ReportEvent("flapping", f"{self.rate.flaps} times back and forth", {"flaps": self.rate.flaps}),)
 
     def _rouse_head(self, before: State) -> tuple[Effect, ...]:
         """Those who wait, wait for the end of a suspicion: whichever way it went, the first of them may go."""
@@ -159,3 +160,5 @@ def name_of(state: State) -> str:
             return "suspect"
         case FailedOver():
             return "failed over"
+        case _:
+            assert_never(state)

@@ -8,7 +8,7 @@
 | the destination                                      | `x-ms-path`, string                 |
 
 Only what is set moves. Everything else, the body and the types of other application properties included, keeps its
-bytes: a *letter* is one encoded message and is cut and joined, never decoded.
+bytes: an encoded message is cut and joined, never decoded.
 
 Two fields deserve a word:
 
@@ -76,7 +76,7 @@ _MOVING_FIELDS = (int(PropertyField.GROUP_ID),)
 
 
 class Aliases(NamedTuple):
-    """What an addressed letter says of itself; None is what its sender did not set."""
+    """What an addressed message says of itself; None is what its sender did not set."""
 
     path: str
     session_id: str | None = None
@@ -89,39 +89,39 @@ class Homeward(NamedTuple):
     """A letter as the application sent it, and the entity it is for."""
 
     path: str
-    letter: bytes
+    encoded: bytes
 
 
-def reserved_names_in(letter: bytes) -> tuple[str, ...]:
-    """The application properties of the letter that the detour needs for itself; usually none."""
-    return _reserved(letter, walk(letter).application_properties)
+def reserved_names_in(encoded: bytes) -> tuple[str, ...]:
+    """The application properties of the message that the detour needs for itself; usually none."""
+    return _reserved(encoded, walk(encoded).application_properties)
 
 
-def _reserved(letter: bytes, span: Span | None) -> tuple[str, ...]:
-    if span is None or letter.find(b"x-ms-", span[0], span[1]) < 0:
+def _reserved(encoded: bytes, span: Span | None) -> tuple[str, ...]:
+    if span is None or encoded.find(b"x-ms-", span[0], span[1]) < 0:
         return ()
-    offsets = pair_offsets(letter, span)
-    keys = {text_key(letter, key, value) for key, value in zip(offsets[:-1:2], offsets[1::2], strict=True)}
+    offsets = pair_offsets(encoded, span)
+    keys = {text_key(encoded, key, value) for key, value in zip(offsets[:-1:2], offsets[1::2], strict=True)}
     return tuple([name for key, name in _RESERVED_KEYS.items() if key in keys])
 
 
-def address(letter: bytes, path: str) -> bytes:
+def address(encoded: bytes, path: str) -> bytes:
     """The letter as it goes into a backlog queue, bound for the entity at `path`.
 
     Raises `ReservedProperty` if it uses one of the names, `EnvelopeError` if a value that has to move has another type
     than the service knows for it.
     """
-    layout = walk(letter)
-    if names := _reserved(letter, layout.application_properties):
+    layout = walk(encoded)
+    if names := _reserved(encoded, layout.application_properties):
         raise ReservedProperty(names)
-    moving = _moving(letter, layout, path)
+    moving = _moving(encoded, layout, path)
     fields: dict[PropertyField, Value] = {}
     if moving.session_id is not None:
         fields[PropertyField.GROUP_ID] = None
     if moving.ttl_ms is not None:
         fields[PropertyField.ABSOLUTE_EXPIRY_TIME] = None
     return _joined(
-        letter,
+        encoded,
         layout,
         header={} if moving.ttl_ms is None else {_HEADER_TTL: _NULL},
         drop_annotations=() if moving.due_at_ms is None else (SCHEDULE_ANNOTATION,),
@@ -130,14 +130,14 @@ def address(letter: bytes, path: str) -> bytes:
     )
 
 
-def _moving(letter: bytes, layout: Layout, path: str) -> Aliases:
-    (session_id,) = read_properties(letter, layout, _MOVING_FIELDS)
+def _moving(encoded: bytes, layout: Layout, path: str) -> Aliases:
+    (session_id,) = read_properties(encoded, layout, _MOVING_FIELDS)
     if session_id is not None and type(session_id) is not str:
         raise EnvelopeError(f"the session id (group-id) must be a string, got {_kind(session_id)}")
-    due_at = read_annotation(letter, layout, SCHEDULE_ANNOTATION) if layout.message_annotations else None
+    due_at = read_annotation(encoded, layout, SCHEDULE_ANNOTATION) if layout.message_annotations else None
     if due_at is not None and not isinstance(due_at, Timestamp):
         raise EnvelopeError(f"the annotation {SCHEDULE_ANNOTATION} must be a timestamp, got {_kind(due_at)}")
-    ttl_ms = read_header(letter, layout).ttl_ms if layout.header else None
+    ttl_ms = read_header(encoded, layout).ttl_ms if layout.header else None
     return Aliases(path, session_id, ttl_ms, due_at)
 
 
@@ -152,9 +152,9 @@ def _written(aliases: Aliases) -> dict[str, Value]:
     return entries | {PATH: aliases.path}
 
 
-def overhead(letter: bytes, path: str) -> int:
-    """How many bytes longer the letter is on the detour to `path`; the batch it travels in is not counted."""
-    return len(address(letter, path)) - len(letter)
+def overhead(encoded: bytes, path: str) -> int:
+    """How many bytes longer the message is on the detour to `path`; the batch it travels in is not counted."""
+    return len(address(encoded, path)) - len(encoded)
 
 
 # --- the way home ----------------------------------------------------------------------------------
@@ -163,16 +163,16 @@ _ALIAS_TYPES: Final = {PATH: (str, "string"), SESSION_ID: (str, "string"), TIME_
                        SCHEDULED_TIME: (Timestamp, "timestamp")}  # fmt: skip
 
 
-def read_aliases(letter: bytes) -> Aliases:
-    """What the letter says of its way home. Raises `EnvelopeError` naming the alias that is missing or of a wrong type.
+def read_aliases(encoded: bytes) -> Aliases:
+    """Where the message belongs. Raises `EnvelopeError` naming the alias that is missing or of a wrong type.
 
     Like everything that looks into bytes it raises `DecodeError` if they are no message.
     """
-    return _read_aliases(letter, walk(letter))
+    return _read_aliases(encoded, walk(encoded))
 
 
-def _read_aliases(letter: bytes, layout: Layout) -> Aliases:
-    found = _reserved_entries(letter, layout.application_properties)
+def _read_aliases(encoded: bytes, layout: Layout) -> Aliases:
+    found = _reserved_entries(encoded, layout.application_properties)
     for name, (kind, amqp_name) in _ALIAS_TYPES.items():
         value = found.get(name)
         if value is not None and type(value) is not kind:
@@ -182,54 +182,54 @@ def _read_aliases(letter: bytes, layout: Layout) -> Aliases:
     return Aliases(found[PATH], found.get(SESSION_ID), found.get(TIME_TO_LIVE), found.get(SCHEDULED_TIME))
 
 
-def _reserved_entries(letter: bytes, span: Span | None) -> dict[str, Value]:
+def _reserved_entries(encoded: bytes, span: Span | None) -> dict[str, Value]:
     """The aliases, decoded; what the application wrote beside them is none of our business."""
-    offsets = pair_offsets(letter, span) if span is not None else [0]
+    offsets = pair_offsets(encoded, span) if span is not None else [0]
     found: dict[str, Value] = {}
     for key, value in zip(offsets[:-1:2], offsets[1::2], strict=True):
-        name = _RESERVED_KEYS.get(text_key(letter, key, value) or b"")
+        name = _RESERVED_KEYS.get(text_key(encoded, key, value) or b"")
         if name is not None:
-            found[name] = decode(letter, value)[0]
+            found[name] = decode(encoded, value)[0]
     return found
 
 
-def open_envelope(letter: bytes, *, ttl_left_ms: int | None = None, aliases: Aliases | None = None) -> Homeward:
+def open_envelope(encoded: bytes, *, ttl_left_ms: int | None = None, aliases: Aliases | None = None) -> Homeward:
     """The letter as it was before `address`, without what the secondary added, and where it belongs.
 
     `ttl_left_ms` is the time to live it goes home with if it had one; None: all of it again. `aliases` are those of
-    this very letter, if they have been read already. Raises like `read_aliases`.
+    this very message, if they have been read already. Raises like `read_aliases`.
     """
-    layout = walk(letter)
-    said = _read_aliases(letter, layout) if aliases is None else aliases
+    layout = walk(encoded)
+    said = _read_aliases(encoded, layout) if aliases is None else aliases
     ttl_ms = said.ttl_ms if said.ttl_ms is None or ttl_left_ms is None else max(0, ttl_left_ms)
     home = _joined(
-        letter,
+        encoded,
         layout,
-        header=_home_header(letter, layout, ttl_ms),
+        header=_home_header(encoded, layout, ttl_ms),
         drop_delivery_annotations=(_LOCK_TOKEN,),
         annotations={} if said.due_at_ms is None else {SCHEDULE_ANNOTATION: Timestamp(said.due_at_ms)},
         drop_annotations=_SERVICE_ANNOTATIONS,
-        fields=_home_fields(letter, layout, said, ttl_ms if ttl_left_ms is None else None),
+        fields=_home_fields(encoded, layout, said, ttl_ms if ttl_left_ms is None else None),
         drop_applications=RESERVED_NAMES,
     )
     return Homeward(said.path, home)
 
 
-def _home_header(letter: bytes, layout: Layout, ttl_ms: int | None) -> dict[int, bytes]:
+def _home_header(encoded: bytes, layout: Layout, ttl_ms: int | None) -> dict[int, bytes]:
     changed = {}
     if ttl_ms is not None:
         changed[_HEADER_TTL] = encode(UInt(min(ttl_ms, _TTL_MAX_MS)))  # the alias is wider than the header's field
-    if layout.header is not None and read_header(letter, layout).delivery_count:
+    if layout.header is not None and read_header(encoded, layout).delivery_count:
         changed[_HEADER_DELIVERY_COUNT] = _NULL  # counted in the backlog
     return changed
 
 
-def _home_fields(letter: bytes, layout: Layout, said: Aliases, full_ttl_ms: int | None) -> dict[PropertyField, Value]:
+def _home_fields(encoded: bytes, layout: Layout, said: Aliases, full_ttl_ms: int | None) -> dict[PropertyField, Value]:
     fields: dict[PropertyField, Value] = {}
     if said.session_id is not None:
         fields[PropertyField.GROUP_ID] = said.session_id
     if full_ttl_ms is not None:
-        (created_at,) = read_properties(letter, layout, (int(PropertyField.CREATION_TIME),))
+        (created_at,) = read_properties(encoded, layout, (int(PropertyField.CREATION_TIME),))
         if isinstance(created_at, Timestamp):
             fields[PropertyField.ABSOLUTE_EXPIRY_TIME] = Timestamp(min(created_at + full_ttl_ms, _EXPIRY_MAX_MS))
     return fields
@@ -249,7 +249,7 @@ _NO_CHANGE: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 
 def _joined(
-    letter: bytes,
+    encoded: bytes,
     layout: Layout,
     *,
     header: Mapping[int, bytes] = _NO_CHANGE,
@@ -260,22 +260,22 @@ def _joined(
     applications: Mapping[str, Value] = _NO_CHANGE,
     drop_applications: tuple[str, ...] = (),
 ) -> bytes:
-    """The letter with these changes. A section in which nothing changes keeps its bytes."""
+    """The message with these changes. A section in which nothing changes keeps its bytes."""
 
     def own(span: Span | None) -> bytes:
-        return b"" if span is None else letter[span[0] : span[1]]
+        return b"" if span is None else encoded[span[0] : span[1]]
 
     def edited(span: Span | None, code: int, put: Mapping[str, Value], drop: tuple[str, ...]) -> bytes:
-        if put or (span is not None and _has_any(letter, span, drop)):
-            return edit_map(letter, span, code, put, drop)
+        if put or (span is not None and _has_any(encoded, span, drop)):
+            return edit_map(encoded, span, code, put, drop)
         return own(span)
 
     return b"".join(
         (
-            _edit_header(letter, layout.header, header) if header else own(layout.header),
+            _edit_header(encoded, layout.header, header) if header else own(layout.header),
             edited(layout.delivery_annotations, DELIVERY_ANNOTATIONS, {}, drop_delivery_annotations),
             edited(layout.message_annotations, MESSAGE_ANNOTATIONS, annotations, drop_annotations),
-            edit_properties(letter, layout.properties, fields) if fields else own(layout.properties),
+            edit_properties(encoded, layout.properties, fields) if fields else own(layout.properties),
             edited(layout.application_properties, APPLICATION_PROPERTIES, applications, drop_applications),
             own(layout.body),
             own(layout.footer),
@@ -283,15 +283,15 @@ def _joined(
     )
 
 
-def _has_any(letter: bytes, span: Span, names: tuple[str, ...]) -> bool:
-    return any(letter.find(name.encode(), span[0], span[1]) >= 0 for name in names)
+def _has_any(encoded: bytes, span: Span, names: tuple[str, ...]) -> bool:
+    return any(encoded.find(name.encode(), span[0], span[1]) >= 0 for name in names)
 
 
-def _edit_header(letter: bytes, span: Span | None, put: Mapping[int, bytes]) -> bytes:
+def _edit_header(encoded: bytes, span: Span | None, put: Mapping[int, bytes]) -> bytes:
     """The header with these encoded fields; the others keep their bytes."""
-    offsets = item_offsets(letter, after_descriptor(letter, span[0])) if span is not None else [0]
-    items = [letter[start:end] for start, end in pairwise(offsets)]
+    offsets = item_offsets(encoded, after_descriptor(encoded, span[0])) if span is not None else [0]
+    items = [encoded[start:end] for start, end in pairwise(offsets)]
     items += [_NULL] * (max(put) + 1 - len(items))
-    for field, encoded in put.items():
-        items[field] = encoded
+    for field, value in put.items():
+        items[field] = value
     return compound_section(HEADER, 0xC0, len(items), b"".join(items))

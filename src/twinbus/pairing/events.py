@@ -1,7 +1,7 @@
 """What happened to an entity. Times are seconds on a clock that only goes forward.
 
-Outcomes carry the epoch in which their attempt began: news from an older epoch changes nothing, so a late success does
-not cancel a newer failover and a late failure does not start one. `chance` is from 0 to 1 and spreads the pings.
+Outcomes carry the epoch in which their attempt began. An event of an older epoch changes nothing, so a late success
+does not cancel a newer failover, and a late failure does not start one. `chance` is from 0 to 1 and spreads the pings.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class SendSucceeded:
 
 @dataclass(frozen=True, slots=True)
 class SendFailed:
-    """A send used up its retry schedule, or tried the primary once for a failed over entity; the verdict was *down*."""
+    """A send used up its retry schedule, or tried the primary once for a failed over entity; the class was *down*."""
 
     at: float
     epoch: int

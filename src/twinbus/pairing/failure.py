@@ -1,4 +1,4 @@
-"""What went wrong with one attempt, as a value: the words in which verdicts are spoken."""
+"""What went wrong with one attempt, as a value."""
 
 from __future__ import annotations
 

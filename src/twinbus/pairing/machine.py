@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from twinbus.pairing.effects import Effect, ForgetWake, PingPrimary, StopPings, Tell, WakeMe
+from twinbus.pairing.effects import Effect, ForgetWake, PingPrimary, ReportEvent, StopPings, WakeMe
 from twinbus.pairing.events import (
     Event,
     FailoverForced,
@@ -81,7 +81,7 @@ Answer = tuple[State, tuple[Effect, ...]]
 
 
 def step(state: State, event: Event, rules: Rules) -> Answer:
-    """Decide the next state. News from another epoch, and pairs that are not listed, change nothing."""
+    """Decide the next state. Events of another epoch, and pairs that are not listed, change nothing."""
     if event.epoch != state.epoch:
         return state, ()
     match state, event:
@@ -92,11 +92,11 @@ def step(state: State, event: Event, rules: Rules) -> Answer:
         case Suspect(), TimeCame() if event.at >= state.since + rules.failover_interval_s:
             return _fail_over(state, event, state.reason, rules)
         case Suspect(epoch), SendSucceeded():
-            return Healthy(epoch), (ForgetWake(), Tell("trusted_again", "a send succeeded"))
+            return Healthy(epoch), (ForgetWake(), ReportEvent("trusted_again", "a send succeeded"))
         case Suspect(epoch), MarkedHealthy():
-            return Healthy(epoch + 1), (ForgetWake(), Tell("trusted_again", "marked as healthy"))
+            return Healthy(epoch + 1), (ForgetWake(), ReportEvent("trusted_again", "marked as healthy"))
         case FailedOver(), PingFailed():
-            failed = Tell("ping_failed", event.reason, {"since_s": event.at - state.since})
+            failed = ReportEvent("ping_failed", event.reason, {"since_s": event.at - state.since})
             return replace(state, pings_good=0), (failed, *_next_ping(state, event, rules))
         case FailedOver(), PingSucceeded() if state.stays or state.pings_good + 1 < state.pings_needed:
             return replace(state, pings_good=state.pings_good + 1), _next_ping(state, event, rules)
@@ -114,7 +114,9 @@ def step(state: State, event: Event, rules: Rules) -> Answer:
         case FailedOver(is_tried=True), SendSucceeded() if not state.stays:
             return _recover(state, event, "a message was stored")
         case FailedOver(is_tried=True), SendFailed():
-            failed = Tell("ping_failed", f"a message tried it: {event.reason}", {"since_s": event.at - state.since})
+            failed = ReportEvent(
+                "ping_failed", f"a message tried it: {event.reason}", {"since_s": event.at - state.since}
+            )
             return replace(state, is_tried=False, pings_good=0), (failed,)
         case FailedOver(is_tried=True), SendSucceeded():
             return replace(state, is_tried=False), ()
@@ -139,8 +141,8 @@ def _is_decisive(event: Event, rules: Rules) -> bool:
 
 
 def _suspect(state: Healthy, event: SendFailed, rules: Rules) -> Answer:
-    news = Tell("suspect", event.reason, {"failover_interval_s": rules.failover_interval_s})
-    return Suspect(state.epoch, event.at, event.reason), (WakeMe(event.at + rules.failover_interval_s), news)
+    reported = ReportEvent("suspect", event.reason, {"failover_interval_s": rules.failover_interval_s})
+    return Suspect(state.epoch, event.at, event.reason), (WakeMe(event.at + rules.failover_interval_s), reported)
 
 
 def _fail_over(
@@ -149,8 +151,8 @@ def _fail_over(
     needed = max(rules.pings_to_return, event.pings_needed if isinstance(event, TooManyFailed) else 1)
     stays = isinstance(event, FailoverForced) and event.stays
     after = FailedOver(state.epoch + 1, event.at, reason, pings_needed=needed, stays=stays)
-    news = Tell("failed_over", reason, {"epoch": after.epoch, "forced": isinstance(event, FailoverForced)})
-    return after, (ForgetWake(), news, *_next_ping(after, event, rules))
+    reported = ReportEvent("failed_over", reason, {"epoch": after.epoch, "forced": isinstance(event, FailoverForced)})
+    return after, (ForgetWake(), reported, *_next_ping(after, event, rules))
 
 
 def _next_ping(
@@ -170,5 +172,5 @@ def _not_proven(state: FailedOver, event: TrialProvedNothing) -> FailedOver:
 
 
 def _recover(state: FailedOver, event: PingSucceeded | LinkOpened | SendSucceeded | MarkedHealthy, why: str) -> Answer:
-    news = Tell("recovered", why, {"epoch": state.epoch + 1, "after_s": event.at - state.since})
-    return Healthy(state.epoch + 1), (StopPings(), news)
+    reported = ReportEvent("recovered", why, {"epoch": state.epoch + 1, "after_s": event.at - state.since})
+    return Healthy(state.epoch + 1), (StopPings(), reported)

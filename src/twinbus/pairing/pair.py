@@ -10,17 +10,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from typing import Literal
 
-from twinbus.pairing.effects import Effect, PingPrimary, Rouse, StopPings, Tell
+from twinbus.pairing.effects import Effect, PingPrimary, ReportEvent, Rouse, StopPings
 from twinbus.pairing.entity import Entity
+from twinbus.pairing.error_class import Classifier, ErrorClass, SendKind, classify
 from twinbus.pairing.events import Event, LinkOpened, SendFailed, SendSucceeded, TrialBegan, TrialProvedNothing
 from twinbus.pairing.failure import Failure, FailureKind
-from twinbus.pairing.line import Line
-from twinbus.pairing.order import Came, Crossing, Fences, Key, Mark
-from twinbus.pairing.receipt import Side
+from twinbus.pairing.held_sends import Line
+from twinbus.pairing.ordering import Came, Crossing, Fences, Key, Mark
+from twinbus.pairing.receipt import NamespaceSide
 from twinbus.pairing.rotation import Rotation
 from twinbus.pairing.rules import Rules
 from twinbus.pairing.secondary import Secondary, Waiter, is_about_the_secondary
-from twinbus.pairing.verdict import Classifier, Role, Verdict, verdict
 
 Order = tuple[Entity | None, Effect]
 
@@ -93,7 +93,7 @@ class Pair:
         """Something happened to an entity."""
         was = entity.side
         self.order(entity, *entity.feed(event))
-        if was is Side.BACKLOG and entity.side is Side.PRIMARY:
+        if was is NamespaceSide.BACKLOG and entity.side is NamespaceSide.PRIMARY:
             self.order(None, *self.secondary.rouse(entity.path))
         elif isinstance(event, LinkOpened) and entity.may_try(event.at):
             self.order(None, *self.secondary.rouse(entity.path))  # who waits for the secondary may try the primary
@@ -107,11 +107,11 @@ class Pair:
 
     # --- sends ---
 
-    def judge(self, entity: Entity, failure: Failure) -> Verdict:
-        """The verdict on a failed attempt at the primary."""
-        return self._opinion(entity, failure) or verdict(failure, Role.PRIMARY, is_known=entity.is_known)
+    def classify(self, entity: Entity, failure: Failure) -> ErrorClass:
+        """The class of a failed attempt at the primary."""
+        return self._opinion(entity, failure) or classify(failure, SendKind.PRIMARY, is_known=entity.is_known)
 
-    def _opinion(self, entity: Entity, failure: Failure) -> Verdict | None:
+    def _opinion(self, entity: Entity, failure: Failure) -> ErrorClass | None:
         """What the application's own classifier says; one that is broken says nothing, and that is told once."""
         if self._classifier is None:
             return None
@@ -120,8 +120,10 @@ class Pair:
         except Exception as error:  # it must not hide why the send failed
             self.warn_once(entity, "pairing_warning", f"the classifier raised {type(error).__name__}: {error}")
             return None
-        if opinion is not None and not isinstance(opinion, Verdict):
-            self.warn_once(entity, "pairing_warning", f"the classifier must return a Verdict or None, got {opinion!r}")
+        if opinion is not None and not isinstance(opinion, ErrorClass):
+            self.warn_once(
+                entity, "pairing_warning", f"the classifier must return an ErrorClass or None, got {opinion!r}"
+            )
             return None
         return opinion
 
@@ -133,7 +135,7 @@ class Pair:
         self.order(entity, *entity.count_send(at, epoch, chance, failed=False))
 
     def send_failed(self, entity: Entity, at: float, epoch: int, failure: Failure, chance: float) -> None:
-        """A send to the primary used up its schedule, and the verdict was *down*."""
+        """A send to the primary used up its schedule, and its class was *down*."""
         self.feed(entity, SendFailed(at, epoch, str(failure), chance))
         self.order(entity, *entity.count_send(at, epoch, chance, failed=True))
 
@@ -142,7 +144,7 @@ class Pair:
         self.feed(entity, TrialBegan(at, entity.epoch))
 
     def primary_trial_failed(self, entity: Entity, at: float, epoch: int, failure: Failure, chance: float) -> None:
-        """The verdict on it was *down*. No share of failed sends grows by it: those sends are in the backlog."""
+        """Its class was *down*. No share of failed sends grows by it: those sends are in the backlog."""
         self.feed(entity, SendFailed(at, epoch, str(failure), chance))
 
     def primary_trial_proved_nothing(self, entity: Entity, at: float, epoch: int, *, wait_s: float = 0.0) -> None:
@@ -165,7 +167,7 @@ class Pair:
         if queue is not None:
             details["queue"] = queue
         text = f"{failure.kind.value}: {failure.text}"
-        self.order(entity, Tell("in_doubt", text, details, sizes=tuple(sizes)))
+        self.order(entity, ReportEvent("in_doubt", text, details, sizes=tuple(sizes)))
 
     # --- backlog queues ---
 
@@ -176,7 +178,7 @@ class Pair:
 
     def queue_back(self, queue: int) -> None:
         if self.rotation.confirm(queue):
-            self.order(None, Tell("backlog_queue_back", "it takes messages again", {"queue": queue}))
+            self.order(None, ReportEvent("backlog_queue_back", "it takes messages again", {"queue": queue}))
 
     def queue_failed(self, queue: int, at: float, failure: Failure, generation: int | None = None) -> bool:
         """The queue leaves the rotation, for all senders; False: it was not to blame, and stays as it is.
@@ -190,7 +192,7 @@ class Pair:
         if self.rotation.lose(queue, at, failure):
             wait_s = self.rotation.lost[queue].back_at - at if queue in self.rotation.lost else 0.0
             details = {"queue": queue, "kind": failure.kind.value, "wait_s": wait_s}
-            self.order(None, Tell("backlog_queue_lost", str(failure), details))
+            self.order(None, ReportEvent("backlog_queue_lost", str(failure), details))
         if is_silent:
             self.order(None, *self.secondary.doubt(at))
         return True
@@ -256,7 +258,7 @@ class Pair:
         if was_open and not self.secondary.is_open:
             for queue in self.rotation.forgive_silence(at - 2 * self.rules.attempt_s):
                 text = "the secondary as a whole was silent"
-                self.order(None, Tell("backlog_queue_back", text, {"queue": queue}))
+                self.order(None, ReportEvent("backlog_queue_back", text, {"queue": queue}))
 
     # --- sends that wait ---
 
@@ -286,10 +288,10 @@ class Pair:
         entity.refresh()
         return crossing
 
-    def came_home(self, queue: int, letters: Iterable[Came]) -> None:
-        """Our syphon has brought letters home, or they were refused for good."""
+    def came_home(self, queue: int, encoded_messages: Iterable[Came]) -> None:
+        """Our syphon has brought messages home, or they were refused for good."""
         if self.fences is not None:
-            self._fences_fell(self.fences.came(queue, letters))
+            self._fences_fell(self.fences.came(queue, encoded_messages))
 
     def seen_empty(self, queue: int, look: int) -> None:
         """Our syphon has looked into a queue and found nothing; `look` is when it began, in the fences' time."""
@@ -321,4 +323,4 @@ class Pair:
         """Tell something about an entity that is worth telling only once."""
         if name not in entity.warned:
             entity.warned.add(name)
-            self.order(entity, Tell(name, text, details))
+            self.order(entity, ReportEvent(name, text, details))

@@ -11,7 +11,7 @@ from twinbus.pairing.failure import Failure
 NOT_ACCEPTED = "not accepted"
 
 
-class Side(Enum):
+class NamespaceSide(Enum):
     PRIMARY = "primary"
     BACKLOG = "backlog"
 
@@ -24,7 +24,7 @@ class SendReceipt(NamedTuple):
 
     entity: str
     message_ids: tuple[str, ...]
-    side: Side
+    side: NamespaceSide
     accepted: int
     backlog_queues: tuple[str, ...] = ()
     """For messages that took the detour: the backlog queue of each one that was accepted. If a call was split by
@@ -48,8 +48,12 @@ class SendReceipt(NamedTuple):
     @property
     def places(self) -> tuple[str, ...]:
         """One a message: "primary", the path of its backlog queue, or "not accepted"."""
-        stored = self.backlog_queues if self.side is Side.BACKLOG else (Side.PRIMARY.value,) * self.accepted
-        if self.side is Side.BACKLOG and "" in stored:
+        stored = (
+            self.backlog_queues
+            if self.side is NamespaceSide.BACKLOG
+            else (NamespaceSide.PRIMARY.value,) * self.accepted
+        )
+        if self.side is NamespaceSide.BACKLOG and "" in stored:
             return tuple([queue or NOT_ACCEPTED for queue in stored])
         return stored + (NOT_ACCEPTED,) * (len(self.message_ids) - len(stored))
 

@@ -82,12 +82,12 @@ class Rotation:
         return choice[min(int(chance * len(choice)), len(choice) - 1)] if choice else None
 
     def lose(self, queue: int, at: float, failure: Failure) -> bool:
-        """The queue has failed; whether that is news."""
-        is_news = self.is_available(queue, at)
+        """The queue has failed; whether it was in the rotation until now."""
+        was_available = self.is_available(queue, at)
         self._silences.pop(queue, None)
         if queue in self._queues:  # else it is gone since this attempt began
             self._lost[queue] = LostQueue(at, at + self._probation_s, failure)
-        return is_news
+        return was_available
 
     def confirm(self, queue: int) -> bool:
         """The queue took something; whether it had been lost."""

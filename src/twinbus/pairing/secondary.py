@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import NamedTuple
 
-from twinbus.pairing.effects import Effect, Rouse, Tell, TrySecondary
+from twinbus.pairing.effects import Effect, ReportEvent, Rouse, TrySecondary
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.rotation import Silence
 
@@ -36,7 +36,7 @@ SHORT_ATTEMPTS_MIN = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
+class Reachable:
     """Sends go to backlog queues."""
 
 
@@ -54,7 +54,7 @@ class BackingOff:
     """How many of the last ones in a row got no answer at all."""
 
 
-State = Open | BackingOff
+State = Reachable | BackingOff
 
 
 class Waiter(NamedTuple):
@@ -71,7 +71,7 @@ def is_about_the_secondary(failure: Failure) -> bool:
 
 class Secondary:
     def __init__(self, attempt_s: float) -> None:
-        self.state: State = Open()
+        self.state: State = Reachable()
         self.generation = 0
         """Grows whenever the secondary is found to be back: failures of attempts that began earlier are history."""
         self.waiting: dict[int, Waiter] = {}
@@ -88,7 +88,7 @@ class Secondary:
 
     @property
     def is_open(self) -> bool:
-        return isinstance(self.state, Open)
+        return isinstance(self.state, Reachable)
 
     @property
     def is_doubted(self) -> bool:
@@ -98,12 +98,12 @@ class Secondary:
     @property
     def trials(self) -> int:
         """How many have failed since it backs off."""
-        return 0 if isinstance(self.state, Open) else self.state.trials
+        return 0 if isinstance(self.state, Reachable) else self.state.trials
 
     @property
     def reason(self) -> str:
         """Why sends wait; empty if it is open."""
-        return "" if isinstance(self.state, Open) else str(self.state.failure)
+        return "" if isinstance(self.state, Reachable) else str(self.state.failure)
 
     # --- what happened ---
 
@@ -116,19 +116,19 @@ class Secondary:
         self._is_doubted = False
         self.state = BackingOff(at, at + self._next_pause_s(chance), failure)
         details = {"kind": failure.kind.value, "next_trial_s": self.state.until - at}
-        return Tell("secondary_unreachable", str(failure), details), *self._order_trial(at)
+        return ReportEvent("secondary_unreachable", str(failure), details), *self._order_trial(at)
 
     def reached(self, at: float, why: str = "a trial connected") -> tuple[Effect, ...]:
         """It can be connected to."""
         self._answered_at = at
         was_doubted, self._is_doubted = self._is_doubted, False
-        if isinstance(self.state, Open):
+        if isinstance(self.state, Reachable):
             return self._rouse_all() if was_doubted else ()
         details = {"after_s": at - self.state.since, "trials": self.state.trials}
-        self.state, self.trial_at = Open(), None
+        self.state, self.trial_at = Reachable(), None
         self.generation += 1
         self._opened_at = at
-        return Tell("secondary_back", why, details), *self._rouse_all()
+        return ReportEvent("secondary_back", why, details), *self._rouse_all()
 
     def stored(self, at: float) -> tuple[Effect, ...]:
         """A backlog queue took something."""
@@ -207,7 +207,7 @@ class Secondary:
         self.is_trying = False
         if generation != self.generation:  # somebody was faster to find out that it is back
             return self._order(at) if self._is_doubted else self._order_trial(at)
-        if isinstance(self.state, Open):
+        if isinstance(self.state, Reachable):
             return self.failed(at, generation, failure, chance)
         is_silent = failure.kind is FailureKind.NO_ANSWER
         self.state = replace(
@@ -224,7 +224,7 @@ class Secondary:
         return self.reached(at)
 
     def _order_trial(self, at: float) -> tuple[Effect, ...]:
-        if isinstance(self.state, Open) or not self.waiting:
+        if isinstance(self.state, Reachable) or not self.waiting:
             return ()
         return self._order(max(at, self.state.until))
 

@@ -10,6 +10,6 @@ if TYPE_CHECKING:
 
 def register(spark: SparkSession) -> None:
     """Make `format("servicebus")` known to a session. Executors need twinbus installed, or as an archive."""
-    from twinbus.spark.servicebus.source import ServiceBusDataSource
+    from twinbus.spark.source.source import ServiceBusDataSource
 
     spark.dataSource.register(ServiceBusDataSource)

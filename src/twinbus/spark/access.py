@@ -1,7 +1,7 @@
 """How a job reaches a namespace, without anything secret in it.
 
 Options and closures travel in plans, event logs and the Spark UI. So they carry a *reference* to a connection string,
-and whoever connects, the driver for its plan and each executor for its work, looks it up where it runs:
+and the driver and each executor look it up where they run:
 
 | reference       | where the secret is                                                                    |
 |-----------------|----------------------------------------------------------------------------------------|
@@ -87,7 +87,7 @@ class Access:
         from twinbus.client.identity import check_name
 
         if not self.endpoint:
-            return ["identity needs the endpoint, as contoso.servicebus.windows.net"]
+            return ["identity needs the endpoint, e.g. contoso.servicebus.windows.net"]
         try:
             check_name(self._kind)
             if "=" in self.endpoint and has_secret(parts_of(self.endpoint)):

@@ -1,7 +1,7 @@
-"""twinbus and what it needs in one file, for executors on machines where nobody has installed it.
+"""twinbus and what it needs in one file, for executors on machines where it is not installed.
 
-Spark brings the file to every executor and unpacks it there; a path that Python looks at does the rest. It is made of
-what is installed here, so it fits machines with the same kind of processor and system and the same Python, as 3.11.
+Spark copies the file to every executor and unpacks it there; PYTHONPATH does the rest. It is made of what is installed
+here, so it fits machines with the same processor, system and Python version, e.g. 3.11.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NAME = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
 _LEFT_OUT = {"__pycache__", "tests", "direct_url.json"}
 
 
-class Packed(NamedTuple):
+class ArchiveContents(NamedTuple):
     """What an archive is made of."""
 
     packages: tuple[str, ...]
@@ -38,7 +38,7 @@ class Packed(NamedTuple):
 
 
 def settings_for(archive: Path) -> dict[str, str]:
-    """What to tell a session so that its executors find twinbus in the archive. Raises `OptionsError`."""
+    """Settings of a session whose executors find twinbus in the archive. Raises `OptionsError`."""
     if not archive.is_file():
         raise OptionsError(f"there is no archive {archive}: make one with twinbus pipeline pack {archive}")
     return {
@@ -47,8 +47,8 @@ def settings_for(archive: Path) -> dict[str, str]:
     }
 
 
-def pack(target: Path) -> Packed:
-    """Write the archive; a file that is there is replaced, and only when the new one is whole.
+def pack(target: Path) -> ArchiveContents:
+    """Write the archive; an existing file is replaced once the new one is complete.
 
     Raises `OptionsError` for a name that Spark would not unpack, `TwinbusError` if it cannot be written.
     """
@@ -59,13 +59,13 @@ def pack(target: Path) -> Packed:
     try:
         with tarfile.open(unfinished, "w:gz", compresslevel=1) as tar:
             for file, name in _files(found):
-                tar.add(file, name, recursive=False, filter=_nobodys)
+                tar.add(file, name, recursive=False, filter=_without_owner)
         unfinished.replace(target)
     except OSError as error:
         raise TwinbusError(f"{target} cannot be written: {error.strerror}") from error
     finally:
         unfinished.unlink(missing_ok=True)
-    return Packed(tuple([f"{each.name} {each.version}" for each in found]), target.stat().st_size)
+    return ArchiveContents(tuple([f"{each.name} {each.version}" for each in found]), target.stat().st_size)
 
 
 def python_of_this() -> str:
@@ -119,8 +119,8 @@ def _own_sources(installed: list[Distribution]) -> Iterator[tuple[Path, str]]:
             yield file, name.as_posix()
 
 
-def _nobodys(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Who packed it is nobody's business."""
+def _without_owner(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    """The archive does not say who packed it."""
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = ""
     return entry

@@ -1,4 +1,4 @@
-"""What Spark says when it gives up: pages of stack traces, of which people get the line that says why."""
+"""Failures of Spark: users get one line with the reason instead of pages of stack traces."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from twinbus.errors import TwinbusError
-from twinbus.spark.jvm import why_gone
+from twinbus.spark.jvm import explain_exit
 
 _LENGTH_MAX = 300
 _NO_ANSWER = "its JVM does not answer any more"
@@ -21,8 +21,8 @@ _OURS = re.compile(r"^twinbus\.[\w.]+: (.+)$", re.MULTILINE)
 
 
 @contextmanager
-def spark_gives_up_in_a_line() -> Iterator[None]:
-    """Failures of Spark, of its JVM, and of what runs in its tasks, as `TwinbusError` with one line."""
+def spark_errors() -> Iterator[None]:
+    """Raise failures of Spark, of its JVM and of its tasks as `TwinbusError` with one line."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
@@ -34,16 +34,16 @@ def spark_gives_up_in_a_line() -> Iterator[None]:
 
 def _why(error: Exception) -> str:
     try:
-        text = str(error)  # what a JVM has thrown, it is asked for
-    except Exception:  # there may be nobody to ask, which has many names
-        return why_gone() or _NO_ANSWER
+        text = str(error)  # py4j asks the JVM for it
+    except Exception:  # the JVM may be gone, which has many types
+        return explain_exit() or _NO_ANSWER
     if isinstance(error, ConnectionError):
-        return why_gone() or _NO_ANSWER
-    return (why_gone() if _is_without_answer(error, text) else None) or gist(text)
+        return explain_exit() or _NO_ANSWER
+    return (explain_exit() if _is_without_answer(error, text) else None) or summarize(text)
 
 
 def _is_without_answer(error: Exception, text: str) -> bool:
-    """Whether a JVM that is ending or has ended could be the reason."""
+    """Whether the reason may be that the JVM is ending or has ended."""
     from py4j.protocol import Py4JError, Py4JJavaError
 
     if isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError):
@@ -51,8 +51,8 @@ def _is_without_answer(error: Exception, text: str) -> bool:
     return _SHUT_DOWN.search(text) is not None
 
 
-def gist(text: str) -> str:
-    """The reason, as short as it can be."""
+def summarize(text: str) -> str:
+    """The reason in one line."""
     missing = _MISSING.search(text)
     if missing is not None:
         return f"executors have no {missing[1]}: install twinbus there too, or bring it with --archive"
@@ -68,7 +68,7 @@ def gist(text: str) -> str:
 
 
 def _way_out(damaged: str) -> str:
-    """What a report has found follows from the steps; those may be all that is left of a ledger."""
+    """A balance follows from the steps; steps may be all that is left of a ledger."""
     above, is_of_balance, _ = damaged.rpartition("/balance/")
     if is_of_balance:
         return f"remove {above}/balance, and the next report makes it again"

@@ -1,4 +1,4 @@
-"""The JVM behind a session: where it says what goes wrong, and why it is gone if it is."""
+"""The JVM behind a session: its error output, and why it ended."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ appender.stderr.layout.pattern = spark: %p %c{1}: %m%n%ex{short}
 THROWN = re.compile(r"(?:^|[ :])[\w.$]+\.[\w$]+(?:Exception|Error): (.+)")
 COMPLAINT = re.compile(r"spark: ERROR [\w$]+: (.+)")
 STOPPED = "Cannot call methods on a stopped SparkContext"
-"""What follows from a failure, and is none."""
+"""A consequence of a failure, not its reason."""
 OUT_OF_MEMORY = re.compile(r"OutOfMemoryError: (.+)")
 MORE_MEMORY = "PYSPARK_SUBMIT_ARGS='--driver-memory 8g pyspark-shell' gives it more"
 
 LAST_BYTES = 64 * 1024
 END_WAIT_S = 5.0
-"""A JVM that is ending has stopped answering before it has ended."""
+"""A JVM that is ending stops answering before it has ended."""
 SIGNALLED = 128
-"""What a JVM that ends in order adds to the number of the signal that told it to."""
+"""A JVM that a signal ends in order exits with this plus the number of the signal."""
 
 _heard: list[int] = []
-"""The file that the JVM of this process writes to for as long as it lives, if we have started one."""
+"""The file that has stderr of the JVM of this process, if we started one."""
 
 
-def quiet(folder: Path, settings: dict[str, str]) -> dict[str, str]:
-    """With log settings for the JVM: without them it says several lines before anybody can tell it to be quiet."""
+def quiet_logging(folder: Path, settings: dict[str, str]) -> dict[str, str]:
+    """Java options with log settings: without them the JVM prints several lines before its log level can be set."""
     file = folder / "log4j2.properties"
     file.write_text(LOG_SETTINGS, encoding="utf-8")
     given = settings.get(JAVA_OPTIONS, "")
@@ -48,19 +48,19 @@ def quiet(folder: Path, settings: dict[str, str]) -> dict[str, str]:
 
 
 @contextmanager
-def listening() -> Iterator[Callable[[], str]]:
-    """What this process, and the JVM that it starts meanwhile for as long as it lives, say on stderr is kept.
+def capture_stderr() -> Iterator[Callable[[], str]]:
+    """Keep stderr of this process during the block, and of the JVM that it starts in it for as long as that lives.
 
-    Yields what tells of it.
+    Yields a function that returns it.
     """
     with tempfile.TemporaryFile() as said:
         _keep(os.dup(said.fileno()))
         with _stderr_into(said.fileno()):
-            yield last_words
+            yield stderr_tail
 
 
 def _keep(file: int) -> None:
-    """In place of what an earlier JVM has said."""
+    """Instead of the file of an earlier JVM."""
     for former in _heard:
         os.close(former)
     _heard[:] = [file]
@@ -79,37 +79,37 @@ def _stderr_into(file: int) -> Iterator[None]:
         os.close(kept)
 
 
-def last_words() -> str:
-    """What the JVM of this process has said on stderr, or the end of it."""
+def stderr_tail() -> str:
+    """stderr of the JVM of this process, or the end of it."""
     if not _heard:
         return ""
     size = os.fstat(file := _heard[0]).st_size
-    # Not by seeking: where we are in this file is where the JVM is in it.
+    # Without seeking: the JVM shares the position in this file.
     return os.pread(file, LAST_BYTES, max(0, size - LAST_BYTES)).decode(errors="replace").strip()
 
 
-def reason(text: str) -> str:
-    """Of stack traces and complaints, what was thrown first; else the last complaint, else what was said first."""
+def find_reason(text: str) -> str:
+    """The first exception in stack traces and log lines; else the last error line, else the first line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     thrown = [match[1] for line in lines if (match := THROWN.search(line)) and STOPPED not in line]
     complaints = [match[1] for line in reversed(lines) if (match := COMPLAINT.match(line))]
     return (thrown or complaints or lines or ["nobody knows why"])[0]
 
 
-def why_gone() -> str | None:
-    """Why the JVM of this process does not answer any more; None if it runs, or nobody here has started it."""
+def explain_exit() -> str | None:
+    """Why the JVM of this process does not answer; None if it runs, or this process did not start it."""
     from pyspark import SparkContext
 
     process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
     if process is None:
         return None  # under spark-submit it is our parent
     with suppress(subprocess.TimeoutExpired):
-        return told(process.wait(END_WAIT_S), last_words())
+        return describe_exit(process.wait(END_WAIT_S), stderr_tail())
     return None
 
 
-def told(exit_code: int, words: str) -> str:
-    """How a JVM ended, and what it had to say about that."""
+def describe_exit(exit_code: int, words: str) -> str:
+    """How a JVM ended, with its last error line."""
     out_of_memory = OUT_OF_MEMORY.search(words)
     if out_of_memory is not None:
         return f"its JVM was out of memory ({out_of_memory[1]}): {MORE_MEMORY}"

@@ -1,7 +1,7 @@
-"""The Spark session: the one that is there, or one inside this process, begun when it is first needed.
+"""The Spark session: an existing one, or a new one inside this process when it is first needed.
 
-What people have set, by spark-submit, in spark-defaults.conf, in the environment or in a session of theirs, stays as it
-is: a session of ours only fills in what is unset. Nothing that is computed here depends on it.
+Settings of users, by spark-submit, in spark-defaults.conf, in the environment or in their own session, stay as they
+are: our session only fills in what is unset. No result depends on them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from twinbus.errors import TwinbusError
-from twinbus.spark.jvm import JAVA_OPTIONS, listening, quiet, reason
+from twinbus.spark.jvm import JAVA_OPTIONS, capture_stderr, find_reason, quiet_logging
 from twinbus.spark.user_settings import LOGGING, conf_folder, user_settings
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ NO_PYSPARK = "this needs Spark: pip install 'twinbus[spark]'"
 NO_JAVA = "this needs Java 17 or newer: apt-get install openjdk-17-jre-headless, or set JAVA_HOME to where it is"
 
 ANSWER_S = 60
-"""How long this process and the JVM wait for each other's first word; Spark's 15 s are little on a busy machine."""
+"""How long this process and the JVM wait for each other's first answer; Spark's 15 s are short on a busy machine."""
 
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -42,36 +42,36 @@ SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
     "spark.log.level": "ERROR",
-    # For the pages of a UI that is off: plans of a thousand queries would fill the memory of who drains for days.
+    # For the pages of a UI that is off: plans of a thousand queries would fill the memory of a drain of days.
     "spark.sql.ui.retainedExecutions": "10",
     "spark.ui.retainedJobs": "100",
     "spark.ui.retainedStages": "100",
     "spark.ui.retainedTasks": "1000",
     "spark.python.authenticate.socketTimeout": f"{ANSWER_S}s",
-    # Where in Python each column was made is no help to our users, and asking takes longer than making it.
+    # The Python line that made each column does not help users, and finding it takes longer than making the column.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 LOCAL_SETTINGS = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 MEMORY, LOG_LEVEL = "spark.driver.memory", "spark.log.level"
 LOCAL_MEMORY = "2g"
 JOINED = {"spark.archives": ",", "spark.executorEnv.PYTHONPATH": ":"}
-"""Lists: what is needed is added to what is there."""
+"""Lists: our values are added to existing ones."""
 NAME, NAMES_OF_NOBODY = "twinbus", ("pyspark-shell", "__main__.py")
-"""How an application is called, and what Spark calls it if nobody has said so."""
+"""The name of the application, and the names that Spark gives by default."""
 FILLED = "spark.twinbus.filled"
-"""The names of the settings that were unset and are ours."""
-SOON_THERE = {JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"}
-"""For a JVM that ends before it would have learnt to be quick.
+"""The names of settings that were unset and that we filled in."""
+QUICK_START = {JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"}
+"""For a JVM that ends before full optimization would pay off.
 
-With the first option it has room for a fifth of the code that other JVMs have room for. Spark needs more than that: the
-JVM then compiles nothing any more, and where it has to and cannot, Spark takes that for fatal and ends it.
+The first option alone cuts the code cache to a fifth. Spark needs more: a JVM with a full code cache stops compiling,
+and Spark treats a failed compilation as fatal and ends. So the size is explicit.
 """
-WITHOUT_PLANS = {"spark.sql.shuffle.partitions": "2", "spark.sql.adaptive.enabled": "false"}
+NO_ADAPTIVE_PLANS = {"spark.sql.shuffle.partitions": "2", "spark.sql.adaptive.enabled": "false"}
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-FOR_LITTLE_DATA = SOON_THERE | WITHOUT_PLANS | INTERPRETED
-"""For some megabytes: most of the time would go into compiling code that runs for a moment only."""
+FOR_LITTLE_DATA = QUICK_START | NO_ADAPTIVE_PLANS | INTERPRETED
+"""For some megabytes: most of the time would go into compiling code that runs only for a moment."""
 FEW_ROWS, LITTLE_ROWS = 5_000, 200_000
-"""Up to the first, compiling code takes longer than it saves; up to the other, planning does."""
+"""Up to the first, compiling code takes longer than it saves; up to the second, adaptive planning does."""
 
 
 def ensure_session(
@@ -80,12 +80,12 @@ def ensure_session(
     settings: dict[str, str] | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> SparkSession:
-    """The session of this process; if there is none, a new one, after `tell` was given a line about the wait.
+    """The session of this process; if there is none, a new one, after `tell` got a line about the wait.
 
-    A new one has `settings`, and others of ours, where nobody has set anything else; so with the master, if `master` is
-    None. Raises `TwinbusError` with one line if PySpark or Java is missing, or Spark does not start.
+    A new one has `settings`, and our own, where users have set nothing else; likewise the master, if `master` is None.
+    Raises `TwinbusError` with one line if PySpark or Java is missing, or Spark does not start.
     """
-    refuse_without_spark()
+    require_spark()
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
@@ -99,12 +99,12 @@ def ensure_session(
 
 
 def is_little(rows: int) -> bool:
-    """Whether so many rows are handled more quickly in one piece than spread out."""
+    """Whether this many rows are faster in one partition than spread out."""
     return rows <= LITTLE_ROWS
 
 
 def session_for(spark: SparkSession, rows: int) -> SparkSession:
-    """This session, or one on the same executors that is quicker with no more than so many rows."""
+    """This session, or one on the same executors that is faster with this many rows."""
     if not is_little(rows):
         return spark
     return _quicker(spark, is_interpreted=rows <= FEW_ROWS)
@@ -115,30 +115,30 @@ def _quicker(spark: SparkSession, *, is_interpreted: bool) -> SparkSession:
     quick = spark.newSession()
     conf = spark.sparkContext.getConf()
     filled = str(conf.get(FILLED, "")).split(",")
-    for name, value in (WITHOUT_PLANS | (INTERPRETED if is_interpreted else {})).items():
+    for name, value in (NO_ADAPTIVE_PLANS | (INTERPRETED if is_interpreted else {})).items():
         given = spark.conf.get(name, None)
         if given is not None and given != quick.conf.get(name, None):
-            quick.conf.set(name, given)  # somebody has set it since the session is there
+            quick.conf.set(name, given)  # set by a user since the session started
         elif name in filled or not conf.contains(name):
             quick.conf.set(name, value)
     return quick
 
 
 @contextmanager
-def same_active_session() -> Iterator[None]:
-    """Whichever session was the active one is it again afterwards, and not the last of ours that made a frame."""
+def restore_active_session() -> Iterator[None]:
+    """Make the session active again that was active before, and not the last one that made a frame."""
     from pyspark.sql import SparkSession
 
     before = SparkSession.active()
     try:
         yield
     finally:
-        with suppress(Exception):  # a JVM that is gone has none, and something else has been raised
+        with suppress(Exception):  # if the JVM is gone, another error is raised already
             before.createDataFrame([], "nothing INT")  # this is what makes a session the active one
 
 
-def refuse_without_spark(otherwise: str = "") -> None:
-    """Raise `TwinbusError` if PySpark or Java is missing, with what to do, and what else could be done."""
+def require_spark(otherwise: str = "") -> None:
+    """Raise `TwinbusError` if PySpark or Java is missing, with what to install, or `otherwise`."""
     more = f"; {otherwise}" if otherwise else ""
     if importlib.util.find_spec("pyspark") is None:
         raise TwinbusError(f"{NO_PYSPARK}{more}")
@@ -155,7 +155,7 @@ def has_java() -> bool:
 def _started(master: str | None, settings: dict[str, str]) -> SparkSession:
     folder = conf_folder()
     theirs = user_settings(folder)
-    # Workers would otherwise take whatever python3 is first in the path, which has no pyarrow.
+    # Workers would otherwise take the first python3 in the path, which may not have pyarrow.
     os.environ.setdefault("PYSPARK_PYTHON", theirs.get("spark.pyspark.python", sys.executable))
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_AUTH_SOCKET_TIMEOUT", str(ANSWER_S))
@@ -163,19 +163,19 @@ def _started(master: str | None, settings: dict[str, str]) -> SparkSession:
     wished = SETTINGS | settings
     if (folder / LOGGING).exists():
         del wished[LOG_LEVEL]
-    with tempfile.TemporaryDirectory(prefix="twinbus-spark-") as logs, listening() as heard:
+    with tempfile.TemporaryDirectory(prefix="twinbus-spark-") as logs, capture_stderr() as heard:
         try:
             if LOG_LEVEL in wished:
-                wished |= quiet(Path(logs), settings)
+                wished |= quiet_logging(Path(logs), settings)
             _start_jvm(master, wished, theirs)
             return _session(master, wished, theirs)
-        except Exception as error:  # py4j has many; whoever waits at a prompt needs one line
+        except Exception as error:  # py4j raises many types; users need one line
             words = f"{heard()}\n{error}"
-            raise TwinbusError(f"Spark did not start: {reason(words)}") from error
+            raise TwinbusError(f"Spark did not start: {find_reason(words)}") from error
 
 
 def _start_jvm(master: str | None, wished: dict[str, str], theirs: dict[str, str]) -> None:
-    """Unless one runs. What it has to know from the beginning comes before PYSPARK_SUBMIT_ARGS, which win."""
+    """Start a JVM unless one runs. Settings that it needs at its start come before PYSPARK_SUBMIT_ARGS, which win."""
     from pyspark import SparkConf, SparkContext
 
     at_start = {"spark.master": MASTER}
@@ -193,7 +193,7 @@ def _session(master: str | None, wished: dict[str, str], theirs: dict[str, str])
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
-    there = SparkConf()  # what spark-submit, files and arguments say, as the JVM has read them
+    there = SparkConf()  # of spark-submit, files and arguments, as the JVM has read them
     builder = SparkSession.builder
     if master is not None or not there.contains("spark.master"):
         builder = builder.master(master or MASTER)

@@ -1,7 +1,7 @@
-"""What somebody has set for Spark where no JVM runs yet that could say so: in files, in variables, in arguments.
+"""Spark settings of users before a JVM runs: in files, environment variables and arguments.
 
-Once a JVM runs, its `SparkConf` has all of it. But its memory and its options have to be known before, and so has
-whether anybody chose a master: afterwards it always has one.
+Once a JVM runs, its `SparkConf` has all of them. But its memory and its options must be known before, and so must a
+master that the user chose: a running JVM always has one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ VARIABLES = {
     "SPARK_LOCAL_IP": ("spark.driver.bindAddress", "spark.driver.host"),
     "SPARK_LOCAL_HOSTNAME": ("spark.driver.bindAddress", "spark.driver.host"),
 }
-"""Which settings a variable stands for. Spark obeys a setting before a variable, so ours would win."""
+"""The settings that a variable stands for. A setting wins over a variable in Spark, so ours would win."""
 FLAGS = {
     "--master": "spark.master",
     "--name": "spark.app.name",
@@ -41,7 +41,7 @@ def conf_folder(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def user_settings(folder: Path, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Settings by name; of some only the name is sure. Arguments win over files, as with Spark."""
+    """Settings by name; of some only the name is certain. Arguments win over files, as in Spark."""
     found = dict(_in_file(_text(folder / DEFAULTS)))
     variables: dict[str, str] = dict(_ASSIGNED.findall(_text(folder / ENVIRONMENT_FILE))) | dict(environment)
     for variable, names in VARIABLES.items():
@@ -76,7 +76,7 @@ def _words(text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError:
-        return []  # Spark says what is wrong with it
+        return []  # Spark reports what is wrong
 
 
 def _text(file: Path) -> str:

@@ -1,23 +1,24 @@
-"""What the pump wants done: values that the shell turns into frames, links and requests."""
+"""What the pump wants done, as values, and the one place that hands each of them to its port."""
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable
+from typing import NamedTuple, Protocol, TypeAlias, assert_never
 
 from twinbus.amqp.outcomes import Outcome
 from twinbus.plain_text import as_word
-from twinbus.syphon.letters import Lot
+from twinbus.syphon.backlog_message import LockBatch
 
 
-class Grant(NamedTuple):
-    """Let a backlog queue send so many messages from now on; 0 takes back what it has."""
+class GrantCredit(NamedTuple):
+    """Let a backlog queue send `credit` messages from now on; 0 takes back what it has."""
 
     queue: int
     credit: int
 
 
-class Settle(NamedTuple):
-    """Tell a backlog queue how deliveries first..last ended, and wait for its word on that."""
+class SettleDeliveries(NamedTuple):
+    """Settle deliveries first..last of a backlog queue; the pump waits for its answer, except after a release."""
 
     queue: int
     first: int
@@ -25,26 +26,26 @@ class Settle(NamedTuple):
     outcome: Outcome
 
 
-class RenewLocks(NamedTuple):
-    """Ask for more time; `Pump.renewed` with the same lot tells the answer."""
+class RenewBacklogLocks(NamedTuple):
+    """Renew locks; the answer goes to `Pump.locks_renewed` with the same lock batch."""
 
     queue: int
-    lot: Lot
+    lock_batch: LockBatch
     tokens: tuple[bytes, ...]
 
 
 class ReopenQueue(NamedTuple):
-    """The link of a queue is of no use any more: take another one, after a pause."""
+    """The link to a queue is unusable: open another one, after a pause."""
 
     queue: int
     reason: str
 
 
-class Look(NamedTuple):
-    """Peek into a queue from a number on; `OrderedPump.looked` with the same era tells what is there."""
+class PeekQueue(NamedTuple):
+    """Peek into a queue; the answer goes to `OrderedPump.queue_peeked` with the same generation."""
 
     queue: int
-    era: int
+    generation: int
     from_sequence: int
     most: int
 
@@ -54,13 +55,13 @@ class OpenDestination(NamedTuple):
 
 
 class DropDestination(NamedTuple):
-    """The link is of no use any more; answers that still come on it are nobody's."""
+    """The link is unusable; answers that still arrive on it are ignored."""
 
     path: str
 
 
-class Send(NamedTuple):
-    """One transfer; its answer comes back under its number."""
+class SendBatch(NamedTuple):
+    """One transfer; its outcome comes back under its number."""
 
     path: str
     number: int
@@ -69,19 +70,79 @@ class Send(NamedTuple):
 
 
 class Alert(NamedTuple):
-    """News for people."""
+    """Something that people should know."""
 
     name: str
     """`destination_down`, `destination_up`, `queue_down`, `queue_up`, `quarantined`, `locks_lost`, `clock_differs`,
     `refused`, `order_unknown`, `extra_queue`, `not_listed`, `backlog_home`."""
     subject: str
-    """The entity or backlog queue it is about."""
+    """The entity or backlog queue that it is about."""
     text: str
 
 
 def log_line(alert: Alert) -> str:
-    """An alert as one line to grep in, whatever an entity is called and a server said."""
+    """The alert as one line of a log, whatever its texts contain."""
     return f"event={alert.name} subject={as_word(alert.subject, 300)} text={as_word(alert.text, 1_000)}"
 
 
-Effect: TypeAlias = Grant | Settle | RenewLocks | ReopenQueue | Look | OpenDestination | DropDestination | Send | Alert
+Effect: TypeAlias = (
+    SettleDeliveries
+    | SendBatch
+    | GrantCredit
+    | RenewBacklogLocks
+    | PeekQueue
+    | ReopenQueue
+    | OpenDestination
+    | DropDestination
+    | Alert
+)
+
+
+class SecondaryPort(Protocol):
+    """The links to the backlog queues."""
+
+    def settle(self, effect: SettleDeliveries) -> None: ...
+
+    def grant(self, effect: GrantCredit) -> None: ...
+
+    def renew_locks(self, effect: RenewBacklogLocks) -> None: ...
+
+    def peek(self, effect: PeekQueue) -> None: ...
+
+    def reopen(self, effect: ReopenQueue) -> None: ...
+
+
+class PrimaryPort(Protocol):
+    """The links to the destinations."""
+
+    def send(self, effect: SendBatch) -> None: ...
+
+    def open_destination(self, path: str) -> None: ...
+
+    def drop_destination(self, path: str) -> None: ...
+
+
+def carry_out(
+    effect: Effect, primary: PrimaryPort, secondary: SecondaryPort, on_alert: Callable[[Alert], None]
+) -> None:
+    match effect:
+        case SettleDeliveries():
+            secondary.settle(effect)
+        case SendBatch():
+            primary.send(effect)
+        case GrantCredit():
+            secondary.grant(effect)
+        case RenewBacklogLocks():
+            secondary.renew_locks(effect)
+        case PeekQueue():
+            secondary.peek(effect)
+        case ReopenQueue():
+            secondary.reopen(effect)
+        case OpenDestination():
+            primary.open_destination(effect.path)
+        case DropDestination():
+            primary.drop_destination(effect.path)
+        case Alert():
+            on_alert(effect)
+        case _:
+            assert_never(effect)

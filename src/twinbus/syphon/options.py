@@ -10,6 +10,7 @@ from typing import Literal
 
 from twinbus.errors import OptionsError
 from twinbus.ranges import check_ranges
+from twinbus.transport.backoff import Backoff
 
 
 def no_chance() -> float:
@@ -19,23 +20,22 @@ def no_chance() -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyphonOptions:
-    """Everything that can be said about a syphon; the defaults bring everything home as fast as they can."""
+    """The defaults bring everything home as fast as possible."""
 
     ttl: Literal["remaining", "restart"] = "remaining"
-    """Whether the time a message lay in the backlog counts against its time to live."""
+    """Whether the time in the backlog counts against the time to live."""
     rate: float | None = None
-    """Messages a second at most, of all queues together; None: as fast as it goes."""
+    """Messages a second at most, of all queues together; None: no limit."""
     concurrency: int = 8
-    """Batches under way to one destination before the next one waits."""
+    """Batches in flight to one destination at a time."""
     prefetch: int = 2_000
-    """Messages a queue may lend us at a time."""
+    """Messages of one queue to hold at a time."""
     canary: int | None = None
-    """Move so many messages, then pause until `resume`."""
+    """Move this many messages, then pause until `resume`."""
     entities: frozenset[str] | None = None
-    """Only messages for these; None: for all. Case does not matter. What is for others stays in the backlog, and is
-    counted."""
+    """Only messages for these; None: for all. Case does not matter. Others stay in the backlog, and are counted."""
     enqueued_before: datetime | None = None
-    """Only what the backlog took before this time, on the secondary's clock."""
+    """Only what was enqueued in the backlog before this time, by the secondary's clock."""
     until_empty: bool = False
     """End when nothing is left that this syphon would move."""
     order: Literal["session"] | None = None
@@ -43,30 +43,30 @@ class SyphonOptions:
     None: in no particular order."""
     order_over: tuple[int, ...] | None = None
     """With `order`: the backlog queues, by index, over which senders spread sessions. A message in another queue than
-    its own ends the syphon's work, by a pause and the alert `order_unknown`; None: nobody looks."""
+    its own pauses the syphon, with the alert `order_unknown`; None: not checked."""
     batch_bytes_max: int = 1024 * 1024
     """The largest batch, if the destination allows it."""
     held_bytes_max: int = 64 * 1024 * 1024
-    """What all queues together may lend us; with large messages fewer are asked for."""
+    """Bytes to hold of all queues together: of large messages fewer are received at a time."""
     parked_max: int = 20_000
-    """Messages of one queue that are passed over, because their destination is down, to reach those behind them."""
+    """Messages of one queue that are parked, because their destination is down, to reach those behind them."""
     attempt_s: float = 15.0
     """How long a connection, a link, a batch or a request waits for its answer."""
     lock_s: float = 60.0
-    """The lock duration of the backlog queues; the secondary's clock is read off the locks it gives."""
+    """The lock duration of the backlog queues; with it the secondary's clock is derived from the locks."""
     backoff_s: tuple[float, float] = (1.0, 30.0)
     """The first and the longest pause after a failure."""
     busy_s: float = 10.0
-    """How long a destination that throttles is left alone."""
+    """How long a destination that throttles gets nothing."""
     refused_s: float = 60.0
-    """How long all backlog queues may refuse our credential until it is called useless, by the alert `refused`."""
+    """How long all backlog queues must refuse our credential until the alert `refused` calls it useless."""
     renew_credit_s: float = 900.0
-    """How long an idle queue is waited on before the credit is granted again: one long poll."""
+    """How often credit is granted to an idle queue: one long poll."""
     look_again_s: float = 900.0
-    """How often it is looked for backlog queues beyond the count; about as often as an idle queue is waited on."""
+    """How often to search backlog queues beyond the count; about as often as a long poll."""
     chance: Callable[[], float] = field(default=no_chance, compare=False, repr=False)
-    """Numbers from 0 to 1 that keep many syphons from coming back at the same moment. A pump without a shell, as in a
-    simulation, leaves nothing to chance unless it is told to; a syphon does by itself."""
+    """Numbers from 0 to 1 that keep many syphons from coming back at the same moment. A syphon sets a random source by
+    itself; a pump alone, e.g. in a simulation, does not."""
 
     def __post_init__(self) -> None:
         problems = self._problems()
@@ -85,13 +85,16 @@ class SyphonOptions:
         if self.canary is not None and self.canary < 1:
             problems.append(f"canary must be 1 or more messages, got {self.canary!r}")
         if self.enqueued_before is not None and self.enqueued_before.tzinfo is None:
-            problems.append("enqueued_before needs a time zone, as datetime.now(timezone.utc) has one")
+            problems.append("enqueued_before needs a time zone, e.g. datetime.now(timezone.utc)")
         low, high = self.backoff_s
         if not 0 < low <= high <= _BACKOFF_S_MAX:
             problems.append(
                 f"backoff_s must be two times from 0 to {_BACKOFF_S_MAX} s, the shorter first, got {low, high}"
             )
         return problems
+
+    def new_backoff(self) -> Backoff:
+        return Backoff(self.backoff_s, self.chance)
 
     @property
     def cutoff_ms(self) -> int | None:
@@ -101,7 +104,7 @@ class SyphonOptions:
 
 
 def with_chance(options: SyphonOptions) -> SyphonOptions:
-    """The same with real chance, unless somebody has said where it comes from."""
+    """The same with a random source, unless one is set."""
     return replace(options, chance=random.random) if options.chance is no_chance else options
 
 

@@ -1,26 +1,25 @@
-"""Whether order can be promised at all (P19): a letter has to lie in the one backlog queue of its key.
+"""Whether order can be promised: a message has to be in the one backlog queue of its key.
 
-Who sends with `order="session"` puts all messages of a key into one queue. A letter in another one was sent without it,
-or by somebody with another number of queues; its key then lies in several queues, and nobody knows which letter came
-first. A partitioned queue numbers its letters by partition, so its numbers tell nothing either.
+A sender with `order="session"` puts all messages of a key into one queue. A message in another one was sent without
+it, or with another number of queues; its key then is in several queues, and it is unknown which message came first. A
+partitioned queue numbers its messages by partition, so its numbers say nothing about order either.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from twinbus.errors import DecodeError, EnvelopeError
 from twinbus.pairing.envelope import read_aliases
-from twinbus.pairing.order import key_of, queue_for
-from twinbus.syphon.letters import enqueued_ms
-from twinbus.syphon.look import Wants, sequence_of
+from twinbus.pairing.ordering import key_of, queue_for
+from twinbus.transport.annotations import enqueued_ms, sequence_of
 
 PARTITION_FROM = 1 << 48
-"""From here on a sequence number has its partition in front."""
+"""From here on a sequence number begins with its partition."""
 
 
 def order_problem(queue: int, queues: Sequence[int], path: str, session_id: str | None, sequence: int) -> str | None:
-    """Why the order of a letter in a backlog queue is not known; None if it is.
+    """Why the order of a message in a backlog queue is unknown; None if it is known.
 
     `queues` are those over which its sender spread sessions.
     """
@@ -36,12 +35,14 @@ def order_problem(queue: int, queues: Sequence[int], path: str, session_id: str 
     )
 
 
-def problem_of_letter(letter: bytes, queue: int, queues: Sequence[int], wants: Wants) -> str | None:
-    """The same for a letter that was peeked; one that is not to be moved is no problem."""
+def placement_problem(
+    message: bytes, queue: int, queues: Sequence[int], wants: Callable[[str, int | None], bool]
+) -> str | None:
+    """The same for a peeked message; one that is not to be moved is no problem."""
     try:
-        aliases = read_aliases(letter)
+        aliases = read_aliases(message)
     except (EnvelopeError, DecodeError):
-        return None  # it goes to the quarantine, whatever the order
-    if not wants(aliases.path, enqueued_ms(letter)):
+        return None  # it is quarantined, whatever the order
+    if not wants(aliases.path, enqueued_ms(message)):
         return None
-    return order_problem(queue, queues, aliases.path, aliases.session_id, sequence_of(letter))
+    return order_problem(queue, queues, aliases.path, aliases.session_id, sequence_of(message))

@@ -1,4 +1,4 @@
-"""How far a syphon is, as values: for a bar, a log line, a metric or a page."""
+"""How far a syphon is, as values: for a progress bar, a log line, a metric or a page."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections import deque
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from twinbus.syphon.backlog_look import BacklogLook
-from twinbus.syphon.tally import Tally
+from twinbus.syphon.depth_watch import BacklogSnapshot
 
 _RATE_OVER_MS = 10_000
 
@@ -18,14 +17,14 @@ class DestinationProgress:
     state: str
     """`open`, `opening`, `closed` or `resting`."""
     reason: str | None
-    """Why it rests, or did until now."""
+    """Why it rests, or rested until it last opened."""
     waiting: int
     in_flight: int
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One look at a syphon."""
+    """A syphon at one moment."""
 
     state: str
     """`running`, `paused`, `paused after the canary` or `stopped`."""
@@ -45,18 +44,18 @@ class Progress:
     held: int
     """Messages under lock right now."""
     oldest_age_s: float | None
-    """How long the message at the head of the oldest queue has lain in the backlog; None: none is known to be there."""
+    """Since when the message at the head of the oldest queue waits; None: none is known to be there."""
     left: int | None
-    """About how many are still to come; None: nobody has counted."""
+    """About how many are still to come; None: not counted."""
     seconds_left: float | None
     """What that takes at the present rate; None: unknown, or nothing moves at the moment."""
     destinations: tuple[DestinationProgress, ...]
     troubles: tuple[str, ...]
-    """Backlog queues that cannot be reached, and why."""
-    backlog: BacklogLook | None = None
-    """What the latest look into the backlog has found; None: nobody has looked yet."""
+    """Backlog queues that cannot be read, and why."""
+    backlog: BacklogSnapshot | None = None
+    """The latest snapshot of the backlog; None: there is none yet."""
     outside: int = 0
-    """Messages that were met for entities which are not among those that were named: they stay in the backlog."""
+    """Messages for entities that are not listed: they stay in the backlog."""
 
     def as_dict(self) -> dict[str, Any]:
         """The same as plain values, for JSON."""
@@ -64,22 +63,17 @@ class Progress:
 
 
 class RateGauge:
-    """Messages a second over the last moments."""
+    """Messages a second over the last ten seconds."""
 
     def __init__(self, now_ms: int) -> None:
-        self._marks: deque[tuple[int, int]] = deque([(now_ms, 0)])
+        self._samples: deque[tuple[int, int]] = deque([(now_ms, 0)])
 
-    def note(self, now_ms: int, moved: int) -> None:
-        if now_ms - self._marks[-1][0] >= 100:
-            self._marks.append((now_ms, moved))
-        while len(self._marks) > 2 and now_ms - self._marks[1][0] >= _RATE_OVER_MS:
-            self._marks.popleft()
+    def add_sample(self, now_ms: int, moved: int) -> None:
+        if now_ms - self._samples[-1][0] >= 100:
+            self._samples.append((now_ms, moved))
+        while len(self._samples) > 2 and now_ms - self._samples[1][0] >= _RATE_OVER_MS:
+            self._samples.popleft()
 
     def rate(self, now_ms: int, moved: int) -> float:
-        since_ms, before = self._marks[0]
+        since_ms, before = self._samples[0]
         return (moved - before) * 1000 / (now_ms - since_ms) if now_ms > since_ms else 0.0
-
-
-def amount_left(counted: int | None, tally: Tally) -> int | None:
-    """What is left of an amount that was counted at the start."""
-    return None if counted is None else max(0, counted - tally.moved - tally.refused - tally.expired)

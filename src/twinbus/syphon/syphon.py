@@ -1,7 +1,7 @@
-"""The syphon: two connections, the pump's decisions between them.
+"""The syphon: two connections, and the pump's decisions between them.
 
-Everything that messages go through runs in callbacks of the event loop, without waiting: bytes come from the backlog,
-the pump decides, bytes leave for home. Tasks are only used for what takes its time: connecting, links, requests.
+The path of the messages runs in callbacks of the event loop, without waiting: bytes arrive from the backlog, the pump
+decides, bytes leave for the primary. Tasks are used only for what takes time: connecting, links, requests.
 """
 
 from __future__ import annotations
@@ -9,59 +9,47 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from twinbus.errors import DecodeError, TwinbusError
-from twinbus.ledger.events import Recorder
+from twinbus.ledger.schema import Recorder
 from twinbus.pairing.backlog_queues import backlog_path
-from twinbus.syphon import backlog_look
-from twinbus.syphon.backlog_look import BacklogLook, BacklogWatch, look_into
-from twinbus.syphon.backlog_side import BacklogSide
-from twinbus.syphon.chronicle import NOTHING_TOLD, LedgerChronicle
-from twinbus.syphon.destination import State
-from twinbus.syphon.effects import Alert, Effect, Grant, Look, RenewLocks, ReopenQueue, Settle, log_line
-from twinbus.syphon.home_side import HomeSide
-from twinbus.syphon.late_bell import LateBell
-from twinbus.syphon.linked import LineFailed
-from twinbus.syphon.look import left_in, rough_depth
+from twinbus.syphon import depth_watch
+from twinbus.syphon.backlog_scan import has_wanted
+from twinbus.syphon.clock import SteadyClock, SuspensionCheck
+from twinbus.syphon.depth_watch import BacklogSnapshot, BacklogWatch, OutageWatch, take_snapshot
+from twinbus.syphon.destination import DestinationState
+from twinbus.syphon.effects import Alert, log_line
+from twinbus.syphon.ledger_events import NO_EVENT_LOG, SyphonEventLog
 from twinbus.syphon.options import SyphonOptions, with_chance
-from twinbus.syphon.ordered_pump import OrderedPump, Witness
-from twinbus.syphon.outage import OutageWatch
-from twinbus.syphon.progress import DestinationProgress, Progress, RateGauge, amount_left
+from twinbus.syphon.ordered_pump import BacklogObserver, OrderedPump
+from twinbus.syphon.primary_connection import PrimaryConnection
+from twinbus.syphon.progress import DestinationProgress, Progress, RateGauge
 from twinbus.syphon.pump import Pump
-from twinbus.syphon.queue_search import QueueSearch, chosen
-from twinbus.syphon.queue_watch import QueueWatch
+from twinbus.syphon.queue_discovery import QueueDiscovery, QueueWatch
+from twinbus.syphon.secondary_connection import SecondaryConnection
+from twinbus.transport.failures import ConnectionFailed
+from twinbus.transport.peek import estimate_depth
 
 if TYPE_CHECKING:
-    from twinbus.dial import Dial
+    from twinbus.transport.dial import Dial
 
 logger = logging.getLogger("twinbus.syphon")
 
 STOP_S = 5.0
-"""How long `stop` waits for batches that are on their way."""
+"""How long `stop` waits for batches in flight."""
 DRAIN_S = 1.0
 _EMPTY_CHECK_S = (0.05, 2.0)
-_LOOKS_PAUSE_S_MAX = 30.0
-_LOOKS_SHARE = 0.2
-"""Of the time until the end, what looks may take: in a large queue that is not for us one costs many peeks."""
+_EMPTY_CHECK_PAUSE_S_MAX = 30.0
+_EMPTY_CHECK_SHARE = 0.2
+"""The part of the time until the end that empty checks may take: in a large queue of others one costs many peeks."""
 _COUNT_AFTER_MS = 10_000
 _COUNT_EVERY_MS = 60_000
-"""When it is counted how many are left: after some time of work, and then now and then. It costs some peeks."""
-_LISTEN_MS = 50
+"""When to count how many are left: after some time of work, and then now and then. It costs some peeks."""
+_READ_FIRST_MS = 50
 _END_QUIET_MS = 100
-"""Sooner than a queue counts as quiet for all else: whether it is the end is then asked, not guessed."""
-
-
-class SteadyClock:
-    """Milliseconds since 1970, as they were at the start, and from then on by a clock that nobody can set."""
-
-    def __init__(self) -> None:
-        self._offset_ms = time.time() * 1000 - time.monotonic() * 1000
-
-    def __call__(self) -> int:
-        return int(self._offset_ms + time.monotonic() * 1000)
+"""Shorter than for anything else: an empty check then decides whether it is the end."""
 
 
 class Syphon:
@@ -76,96 +64,96 @@ class Syphon:
         options: SyphonOptions | None = None,
         *,
         queues: Sequence[int] | None = None,
-        search: QueueSearch | None = None,
+        discovery: QueueDiscovery | None = None,
         on_alert: Callable[[Alert], None] | None = None,
         clock: Callable[[], int] | None = None,
         ledger: Recorder | None = None,
-        witness: Witness | None = None,
+        observer: BacklogObserver | None = None,
     ) -> None:
-        """`on_alert` is called in the event loop.
+        """`on_alert` and the `observer`, which is used with `order="session"`, are called in the event loop.
 
         Without `queues` all backlog queues of the primary are emptied, those beyond `queue_count` too. With them, by
-        index, only those; and those that `search` finds, if it is given.
-
-        With `order="session"` a `witness` is told, in the event loop, what left the backlog.
+        index, only those; and those that `discovery` finds, if it is given.
         """
         self.options = with_chance(options or SyphonOptions())
-        if search is None and queues is None:
-            search = QueueSearch(secondary, primary_name, queue_count, attempt_s=self.options.attempt_s)
-        paths = [backlog_path(primary_name, index) for index in chosen(queue_count, queues)]
+        if discovery is None and queues is None:
+            discovery = QueueDiscovery(secondary, primary_name, queue_count, attempt_s=self.options.attempt_s)
+        paths = [backlog_path(primary_name, index) for index in (range(queue_count) if queues is None else queues)]
         self._clock = clock or SteadyClock()
         self._on_alert = on_alert
         self._started_ms = self._clock()
-        chronicle = NOTHING_TOLD
+        event_log = NO_EVENT_LOG
         if ledger is not None:
-            chronicle = LedgerChronicle(ledger, paths, primary_name, secondary.called)
+            event_log = SyphonEventLog(ledger, paths, primary_name, secondary.ledger_name)
         if self.options.order is None:
-            self.pump = Pump(paths, self.options, self._started_ms, chronicle)
+            self.pump = Pump(paths, self.options, self._started_ms, event_log)
         else:
-            self.pump = OrderedPump(paths, self.options, self._started_ms, chronicle, witness)
-        self._backlog = BacklogSide(secondary, self.pump, self._clock, self._act, self._keep)
-        self.queues = QueueWatch(primary_name, search, self.pump, self._backlog, chronicle, witness)
+            self.pump = OrderedPump(paths, self.options, self._started_ms, event_log, observer)
+        self._secondary = SecondaryConnection(secondary, self.pump, self._clock, self._run_effects, self._start_task)
+        self.queues = QueueWatch(primary_name, discovery, self.pump, self._secondary, observer)
         """Which queues are emptied."""
-        self._home = HomeSide(primary, self.pump, self._clock, self._act, self._keep)
+        self._primary = PrimaryConnection(primary, self.pump, self._clock, self._run_effects, self._start_task)
         self._gauge = RateGauge(self._started_ms)
         self._primary_name = primary_name
         self._outage = OutageWatch()
-        self.watch = BacklogWatch(self._look_into_backlog, self._may_wait, self._clock)
+        self.watch = BacklogWatch(self._take_snapshot, self._may_wait, self._clock)
         self.expects_more: Callable[[], bool] = lambda: False
-        """Whether senders that we know of put messages into the backlog now: then it is looked into."""
+        """Whether senders that we know of use the backlog now: then it is peeked."""
         self._counted: int | None = None
         self._counted_ms = 0
         self._busy_since_ms: int | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
-        self._bell = LateBell()
-        self._is_acting = False
+        self._suspension = SuspensionCheck()
+        self._is_running_effects = False
         self._is_stopped = False
         self._finished: asyncio.Event | None = None
-        self._fault: BaseException | None = None
+        self._error: BaseException | None = None
 
-    # --- life ---
+    # --- start and stop ---
 
     async def start(self) -> None:
         """Begin to move messages; returns at once. What goes wrong from now on is an alert, not an exception."""
         if self._finished is not None:
             raise TwinbusError("a syphon is started once: make another one")
         self._finished = asyncio.Event()
-        self._keep(self._backlog.run())
-        self._keep(self.queues.run())
-        self._keep(self.watch.run())
+        self._start_task(self._secondary.run())
+        self._start_task(self.queues.run())
+        self._start_task(self.watch.run())
         if self.options.until_empty:
-            self._keep(self._watch_for_the_end())  # how it ends says whether the backlog is home
+            self._start_task(self._watch_for_the_end())  # how it ends says whether the backlog is home
         else:
-            self._keep(self._watch_outage())
+            self._start_task(self._watch_outage())
         self._set_timer()
 
     async def finished(self) -> None:
-        """Wait until the backlog is empty (with `until_empty`) or somebody stops the syphon. Raises if it broke."""
+        """Wait until the backlog is empty (with `until_empty`) or the syphon is stopped. Raises if it broke."""
         if self._finished is None:
             raise TwinbusError("start the syphon first")
         await self._finished.wait()
-        if self._fault is not None:
-            raise self._fault
+        if self._error is not None:
+            raise self._error
 
     async def stop(self) -> None:
-        """Finish what is on its way, give back the rest, leave. Nothing of it is left when this returns."""
+        """Finish what is in flight, release the rest, close. Nothing of it is left when this returns."""
         if self._finished is None or self._is_stopped:
             return
         self._is_stopped = True
         self.pump.stop()
-        self._act()
-        await self._settle_down()
-        await self._backlog.drain(DRAIN_S)
-        self._act()  # what was still on its way goes back too: a clean end leaves no lock behind
+        self._run_effects()
+        deadline_ms = self._clock() + STOP_S * 1000
+        while not self.pump.is_idle and self._clock() < deadline_ms:
+            await asyncio.sleep(0.01)
+        await self._secondary.drain(DRAIN_S)
+        self._run_effects()  # what was still on its way is released too: a clean end leaves no lock behind
         self._finished.set()
         if self._timer is not None:
             self._timer.cancel()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.gather(self._backlog.close(), self._home.close())
+        await asyncio.gather(self._secondary.close(), self._primary.close())
 
     async def __aenter__(self) -> Syphon:
         await self.start()
@@ -175,99 +163,93 @@ class Syphon:
         await self.stop()
 
     def pause(self) -> None:
-        """Send nothing more; what was borrowed from the backlog is given back."""
+        """Send nothing more, and release what is held."""
         self.pump.pause()
-        self._act()
+        self._run_effects()
 
     def resume(self) -> None:
         """Go on after a pause, or after the canary."""
         self.pump.resume()
-        self._act()
+        self._run_effects()
 
-    async def _settle_down(self) -> None:
-        deadline_ms = self._clock() + STOP_S * 1000
-        while not self.pump.is_idle and self._clock() < deadline_ms:
-            await asyncio.sleep(0.01)
+    # --- progress ---
 
-    # --- sight ---
-
-    def look(self) -> Progress:
-        """How far it is, now. Any thread may look."""
-        now_ms, tally = self._clock(), self.pump.tally
-        rate = self._gauge.rate(now_ms, tally.moved)
-        busy = [queue for queue in self.pump.queues if not queue.is_quiet(now_ms)]
-        left = amount_left(self._counted, tally)
+    def current_progress(self) -> Progress:
+        """How far it is, now. Any thread may call this."""
+        now_ms, counts, pump = self._clock(), self.pump.counts, self.pump
+        rate = self._gauge.rate(now_ms, counts.moved)
+        busy = [queue for queue in pump.queues if not queue.is_quiet(now_ms)]
+        left = None if self._counted is None else max(0, self._counted - counts.gone)
         if left == 0 and (not self.pump.is_idle or self._is_any_resting() or self.queues.shut):
-            left = None  # others have come since it was counted and may have been given back, or lie out of our reach
+            left = None  # others arrived since the count, and may have been released or be out of reach
         ages = [now_ms - queue.oldest_ms for queue in busy if queue.oldest_ms is not None]
         return Progress(
-            state=self.pump.pace.gait.value,
+            state=pump.pace.state.value,
             seconds=(now_ms - self._started_ms) / 1000,
-            moved=tally.moved,
-            moved_bytes=tally.moved_bytes,
+            moved=counts.moved,
+            moved_bytes=counts.moved_bytes,
             rate=rate,
-            received=tally.received,
-            repeated=tally.repeated,
-            in_doubt=tally.in_doubt,
-            refused=tally.refused,
-            expired=tally.expired,
-            released=tally.released,
-            held=sum([queue.unsettled for queue in self.pump.queues]),
+            received=counts.received,
+            repeated=counts.repeated,
+            in_doubt=counts.in_doubt,
+            refused=counts.refused,
+            expired=counts.expired,
+            released=counts.released,
+            held=sum([queue.unsettled for queue in pump.queues]),
             oldest_age_s=max(ages) / 1000 if ages else None,
             left=left,
-            seconds_left=left / rate if left is not None and rate > 0 and self.pump.pace.is_running else None,
+            seconds_left=left / rate if left is not None and rate > 0 and pump.pace.is_running else None,
             destinations=tuple(
                 DestinationProgress(
                     path=each.path,
                     state=each.state.value,
                     reason=None if each.failure is None else str(each.failure),
                     waiting=len(each.waiting) + len(each.suspects),
-                    in_flight=sum([len(batch.letters) for batch in list(each.in_flight.values())]),
+                    in_flight=sum([len(batch.messages) for batch in list(each.in_flight.values())]),
                 )
-                for each in list(self.pump.destinations.values())  # a copy: the loop goes on meanwhile
+                for each in list(pump.destinations.values())  # a copy: the loop goes on meanwhile
             ),
-            troubles=self._backlog.troubles,
+            troubles=self._secondary.failures,
             backlog=self.backlog,
-            outside=tally.outside,
+            outside=counts.unlisted,
         )
 
     @property
-    def backlog(self) -> BacklogLook | None:
-        """What the latest look into the backlog has found, and what is known of its queues since; None: nothing yet."""
+    def backlog(self) -> BacklogSnapshot | None:
+        """The latest snapshot of the backlog, and what is known of its queues since; None: there is none yet."""
         latest = self.watch.latest
-        return None if latest is None else latest.beside(len(self.queues.shut))
+        return None if latest is None else latest.with_shut(len(self.queues.shut))
 
     async def progress(self, every_s: float = 1.0) -> AsyncIterator[Progress]:
-        """A look every so often, and a last one at the end; it stops there."""
+        """The progress every `every_s`, and a last one at the end."""
         if self._finished is None:
             raise TwinbusError("start the syphon first")
         while not self._finished.is_set():
-            yield self.look()
+            yield self.current_progress()
             try:
                 async with asyncio.timeout(every_s):
                     await self._finished.wait()
             except TimeoutError:
                 continue
-        yield self.look()
+        yield self.current_progress()
 
     async def count(self) -> int | None:
-        """About how many messages lie in the backlog; from now on `look` tells how many are left. None: not to be had.
+        """About how many messages are in the backlog; from now on `Progress.left` is known. None: not connected.
 
         Costs some peeks for each queue, not one for each message.
         """
-        tally = self.pump.tally
-        line = self._backlog.line
-        if line is None:
+        connection = self._secondary.connection
+        if connection is None:
             return None
         self._counted_ms = self._clock()
-        done = tally.moved + tally.refused + tally.expired
-        self._counted = done + sum([await rough_depth(line, path) for path in self.queues.paths])
-        return self._counted - done
+        gone = self.pump.counts.gone
+        self._counted = gone + sum([await estimate_depth(connection, path) for path in self.queues.paths])
+        return self._counted - gone
 
     def _may_wait(self) -> bool:
-        """Whether messages are known to wait, or nobody would tell us of them."""
-        is_told = self.pump.pace.is_running and not self._backlog.troubles
-        return not is_told or self._is_outage_active() or self._outage.is_open
+        """Whether messages are known to wait, or would not be delivered to us."""
+        are_delivered = self.pump.pace.is_running and not self._secondary.failures
+        return not are_delivered or self._is_outage_active() or self._outage.is_open
 
     def _is_outage_active(self) -> bool:
         return not self.pump.is_idle or self._is_any_resting() or self.expects_more()
@@ -275,61 +257,47 @@ class Syphon:
     async def _watch_outage(self) -> None:
         while True:
             now_ms, is_active = self._clock(), self._is_outage_active()
-            text = self._outage.check(now_ms, self.pump.tally, self.backlog, is_active=is_active)
+            text = self._outage.check(now_ms, self.pump.counts, self.backlog, is_active=is_active)
             if text is not None:
-                self._tell(Alert("backlog_home", self._primary_name, text))
-            await asyncio.sleep(backlog_look.CHECK_S)
+                self._alert(Alert("backlog_home", self._primary_name, text))
+            await asyncio.sleep(depth_watch.CHECK_S)
 
     def _is_any_resting(self) -> bool:
-        return any(each.state is State.RESTING for each in list(self.pump.destinations.values()))
+        return any(each.state is DestinationState.RESTING for each in list(self.pump.destinations.values()))
 
-    async def _look_into_backlog(self) -> BacklogLook | None:
-        line = self._backlog.line
-        if line is None:
+    async def _take_snapshot(self) -> BacklogSnapshot | None:
+        connection, queues = self._secondary.connection, self.queues
+        if connection is None:
             return None
-        tally, began_ms = self.pump.tally, self._clock()
-        done = tally.moved + tally.refused + tally.expired
+        gone, began_ms = self.pump.counts.gone, self._clock()
         try:
-            queues = self.queues
-            found = await look_into(line, queues.paths, began_ms / 1000, shut=queues.shut, hidden=queues.hidden)
-        except (LineFailed, DecodeError):
+            at_s, paths = began_ms / 1000, queues.paths
+            found = await take_snapshot(connection, paths, at_s, shut=queues.shut, unseen=queues.unseen)
+        except (ConnectionFailed, DecodeError):
             return None
         if found.waiting_messages is not None:  # better than an estimate
-            self._counted, self._counted_ms = done + found.waiting_messages, began_ms
+            self._counted, self._counted_ms = gone + found.waiting_messages, began_ms
         return found
 
-    # --- doing what the pump wants ---
+    # --- effects and time ---
 
-    def _act(self) -> None:
-        """Carry out what the pump has decided. Called after everything that may have changed its mind."""
-        if self._is_acting:
+    def _run_effects(self) -> None:
+        """Carry out what the pump wants. Called after everything that may have changed its state."""
+        if self._is_running_effects:
             return
-        self._is_acting = True
+        self._is_running_effects = True
         try:
-            now_ms = self._clock()
-            effects = self.pump.take_effects(now_ms)
-            while effects:
-                for effect in effects:
-                    self._do(effect)
-                effects = self.pump.take_effects(now_ms) if self.pump.has_news else []
+            self.pump.run_effects(self._clock(), self._primary, self._secondary, self._alert)
         except BaseException as error:
             self._break(error)
             raise
         finally:
-            self._is_acting = False
-        self._backlog.flush()
-        self._home.flush()
+            self._is_running_effects = False
+        self._secondary.flush()
+        self._primary.flush()
         self._set_timer()
 
-    def _do(self, effect: Effect) -> None:
-        if isinstance(effect, Alert):
-            self._tell(effect)
-        elif isinstance(effect, Settle | Grant | RenewLocks | ReopenQueue | Look):
-            self._backlog.do(effect)
-        else:
-            self._home.do(effect)
-
-    def _tell(self, alert: Alert) -> None:
+    def _alert(self, alert: Alert) -> None:
         level = logging.INFO if alert.name.endswith("_up") else logging.WARNING
         logger.log(level, "%s", log_line(alert))
         if self._on_alert is not None:
@@ -350,32 +318,32 @@ class Syphon:
     def _tick(self) -> None:
         self._timer = None
         now_ms = self._clock()
-        if self._bell.must_listen(self._timer_ms, now_ms):
-            self._timer_ms = now_ms + _LISTEN_MS
-            self._timer = asyncio.get_running_loop().call_later(_LISTEN_MS / 1000, self._tick)
+        if self._suspension.must_wait(self._timer_ms, now_ms):
+            self._timer_ms = now_ms + _READ_FIRST_MS
+            self._timer = asyncio.get_running_loop().call_later(_READ_FIRST_MS / 1000, self._tick)
             return
-        self._gauge.note(now_ms, self.pump.tally.moved)
+        self._gauge.add_sample(now_ms, self.pump.counts.moved)
         self.pump.tick(now_ms)
-        self._act()
+        self._run_effects()
         self._count_now_and_then(now_ms)
         self._set_timer()
 
     def _count_now_and_then(self, now_ms: int) -> None:
-        """While it works for longer, `look` knows how long it will take: a backlog may come at any time, and grow."""
+        """While it works for longer, `Progress` shows what is left: a backlog may come at any time, and grow."""
         if self.pump.is_idle or not self.pump.pace.is_running:
             self._busy_since_ms = None
             return
         since_ms = self._busy_since_ms = self._busy_since_ms or now_ms
         if now_ms >= max(since_ms + _COUNT_AFTER_MS, self._counted_ms + _COUNT_EVERY_MS):
             self._counted_ms = now_ms
-            self._keep(self._count_again())
+            self._start_task(self._count_again())
 
     async def _count_again(self) -> None:
-        with contextlib.suppress(LineFailed, DecodeError):
+        with contextlib.suppress(ConnectionFailed, DecodeError):
             await self.count()
 
-    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run something beside; whatever it raises ends the syphon, so that no failure is silent."""
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
+        """Whatever the task raises ends the syphon, so that no error is silent."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._task_done)
@@ -387,48 +355,48 @@ class Syphon:
 
     def _break(self, error: BaseException | None) -> None:
         logger.error("event=syphon_broke", exc_info=error)
-        self._fault = self._fault or error
+        self._error = self._error or error
         if self._finished is not None:
             self._finished.set()
 
     # --- until empty ---
 
     async def _watch_for_the_end(self) -> None:
-        """An empty receive is not an empty queue: others may hold messages under lock. So the queues are asked."""
+        """A queue that delivers nothing is not empty: others may hold messages under lock. So the queues are peeked."""
         pause_s, moved = _EMPTY_CHECK_S[0], 0
         while True:
-            if self.pump.tally.moved != moved:
-                pause_s, moved = _EMPTY_CHECK_S[0], self.pump.tally.moved
+            if self.pump.counts.moved != moved:
+                pause_s, moved = _EMPTY_CHECK_S[0], self.pump.counts.moved
             if self._is_quiet():
                 began_ms = self._clock()
                 if await self._is_empty():
                     break
-                took_s = (self._clock() - began_ms) / 1000
-                pause_s = max(min(2 * pause_s, _EMPTY_CHECK_S[1]), min(took_s / _LOOKS_SHARE, _LOOKS_PAUSE_S_MAX))
+                cost_s = (self._clock() - began_ms) / 1000 / _EMPTY_CHECK_SHARE
+                pause_s = max(min(2 * pause_s, _EMPTY_CHECK_S[1]), min(cost_s, _EMPTY_CHECK_PAUSE_S_MAX))
             await asyncio.sleep(pause_s)
         if self._finished is not None:
             self._finished.set()
 
     def _is_quiet(self) -> bool:
         now_ms = self._clock()
-        queues = [queue for queue in self.pump.queues if not queue.is_gone and queue.refusal is None]
+        queues = [queue for queue in self.pump.queues if not queue.is_deleted and queue.refusal is None]
         are_quiet = all(queue.is_quiet(now_ms, _END_QUIET_MS) or now_ms < queue.rest_until_ms for queue in queues)
         return are_quiet and self.pump.is_idle and self.pump.pace.is_running
 
     async def _is_empty(self) -> bool:
-        """Whether nothing is left in the queues that let us in. Of the others `queues.doubts` speaks."""
-        line, queues = self._backlog.line, [queue for queue in self.pump.queues if not queue.is_gone]
-        if line is None:
+        """Whether nothing is left in the queues that let us in; `queues.doubts` is about the others."""
+        connection, queues = self._secondary.connection, [each for each in self.pump.queues if not each.is_deleted]
+        if connection is None:
             return False
         try:
             for path in [queue.path for queue in queues if queue.refusal is None]:
-                if await left_in(line, path, self.pump.pace.wants):
+                if await has_wanted(connection, path, self.pump.pace.wants):
                     return False
             if not await self.queues.are_these_all():
                 return False
-        except LineFailed:
+        except ConnectionFailed:
             return False
-        is_more = queues != [queue for queue in self.pump.queues if not queue.is_gone]  # whoever has found it
+        is_more = queues != [queue for queue in self.pump.queues if not queue.is_deleted]
         return not is_more and self._is_quiet()
 
 
@@ -444,11 +412,11 @@ async def syphon(
     every_s: float = 1.0,
     ledger: Recorder | None = None,
 ) -> Progress:
-    """Move the backlog home until it is empty (with `until_empty`) or the task is cancelled; how it went."""
+    """Move the backlog home until it is empty (with `until_empty`) or the task is cancelled; the last progress."""
     moving = Syphon(primary, secondary, primary_name, queue_count, options, on_alert=on_alert, ledger=ledger)
     async with moving as running:
         async for progress in running.progress(every_s):
             if on_progress is not None:
                 on_progress(progress)
         await running.finished()
-        return running.look()
+        return running.current_progress()

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 from twinbus.amqp.composites import decode_composite, encode_composite
 from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.events import AttachRequested, Event, SessionBegun
+from twinbus.amqp.frame_codec import read_transfer
 from twinbus.amqp.frames import AMQP_HEADER, SASL_FRAME, frame
 from twinbus.amqp.limits import ConnectionLimits
-from twinbus.amqp.link import ReceivingLink, SendingLink
 from twinbus.amqp.performatives import (
     Attach,
     Begin,
@@ -23,8 +23,9 @@ from twinbus.amqp.performatives import (
     Transfer,
     encode_performative,
 )
+from twinbus.amqp.receiving_link import ReceivingLink
+from twinbus.amqp.sending_link import SendingLink
 from twinbus.amqp.session import Session
-from twinbus.amqp.transfers import read_transfer
 
 E = TypeVar("E")
 Said = tuple[int, Any]

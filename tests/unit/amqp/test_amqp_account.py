@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinbus.amqp.account import Account, Pool
+from twinbus.amqp.account import Account, AccountPool
 from twinbus.amqp.decoding import count_elements, decode
 from twinbus.amqp.encoding import Array
 from twinbus.amqp.types import Int, encode
@@ -14,7 +14,7 @@ from twinbus.errors import DecodeError
 
 
 def test_a_pool_holds_what_its_accounts_hold() -> None:
-    pool = Pool(100)
+    pool = AccountPool(100)
     one, two = Account(1000, pool), Account(1000, pool)
     one.charge(60)
     two.queue(50)
@@ -25,7 +25,7 @@ def test_a_pool_holds_what_its_accounts_hold() -> None:
 
 
 def test_what_is_charged_after_leaving_is_no_longer_the_pools() -> None:
-    pool = Pool(100)
+    pool = AccountPool(100)
     account = Account(1000, pool)
     account.charge(10)
     account.leave()
@@ -35,7 +35,7 @@ def test_what_is_charged_after_leaving_is_no_longer_the_pools() -> None:
 
 
 def test_an_account_takes_what_it_holds_along_to_another_pool() -> None:
-    strangers, known = Pool(100), Pool(1000)
+    strangers, known = AccountPool(100), AccountPool(1000)
     account = Account(50, strangers)
     account.charge(60)
     assert account.is_over

@@ -9,13 +9,13 @@ from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.events import AttachRequested, ConnectionClosed, Opened, SessionBegun, SessionEnded
 from twinbus.amqp.frames import AMQP_HEADER, EMPTY_FRAME, SASL_FRAME, frame
 from twinbus.amqp.limits import ConnectionLimits
+from twinbus.amqp.outcomes import Error
 from twinbus.amqp.performatives import (
     Attach,
     Begin,
     Close,
     Detach,
     End,
-    Error,
     Flow,
     LinkRole,
     Open,

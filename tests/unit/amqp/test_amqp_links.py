@@ -20,24 +20,24 @@ from twinbus.amqp.events import (
     SessionEnded,
     TransferArrived,
 )
+from twinbus.amqp.frame_codec import read_transfer
 from twinbus.amqp.frames import frame
 from twinbus.amqp.limits import ConnectionLimits
-from twinbus.amqp.link import LinkState, ReceivingLink, SendingLink
+from twinbus.amqp.link import LinkState
+from twinbus.amqp.outcomes import ACCEPTED, Error, Rejected
 from twinbus.amqp.performatives import (
-    ACCEPTED,
     Attach,
     Detach,
     Disposition,
-    Error,
     LinkRole,
     Open,
-    Rejected,
     Source,
     Target,
     Transfer,
     encode_performative,
 )
-from twinbus.amqp.transfers import read_transfer
+from twinbus.amqp.receiving_link import ReceivingLink
+from twinbus.amqp.sending_link import SendingLink
 from twinbus.amqp.types import Described, Symbol
 from twinbus.errors import AmqpError
 

@@ -30,7 +30,7 @@ from twinbus.amqp.events import (
     TransferArrived,
 )
 from twinbus.amqp.frames import AMQP_HEADER, SASL_HEADER
-from twinbus.amqp.performatives import ACCEPTED, RELEASED, Error, Modified, Outcome, Rejected
+from twinbus.amqp.outcomes import ACCEPTED, RELEASED, Error, Modified, Outcome, Rejected
 from twinbus.amqp.sasl import ServerSasl
 
 

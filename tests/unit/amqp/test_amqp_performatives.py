@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from twinbus.amqp.composites import decode_composite, encode_composite
-from twinbus.amqp.dispositions import disposition_frame, read_disposition
+from twinbus.amqp.frame_codec import disposition_frame, read_disposition
 from twinbus.amqp.outcomes import ACCEPTED, RELEASED, Accepted, Error, Modified, Outcome, Received, Rejected, Released
 from twinbus.amqp.performatives import (
     Attach,

@@ -19,10 +19,10 @@ from twinbus.amqp.events import (
     SessionEnded,
     TransferArrived,
 )
+from twinbus.amqp.frame_codec import read_transfer
 from twinbus.amqp.limits import ConnectionLimits
+from twinbus.amqp.outcomes import ACCEPTED, RELEASED
 from twinbus.amqp.performatives import (
-    ACCEPTED,
-    RELEASED,
     Attach,
     Begin,
     Close,
@@ -36,7 +36,6 @@ from twinbus.amqp.performatives import (
     Source,
     Target,
 )
-from twinbus.amqp.transfers import read_transfer
 from twinbus.errors import AmqpError, DecodeError
 
 SESSION_FLOW = Flow(next_incoming_id=0, incoming_window=10, next_outgoing_id=0, outgoing_window=10)

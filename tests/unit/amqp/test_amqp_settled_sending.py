@@ -7,8 +7,8 @@ from amqp_wire import begin, link_flow, only, opened
 
 from twinbus.amqp.events import AttachRequested, CreditChanged
 from twinbus.amqp.limits import ConnectionLimits
-from twinbus.amqp.link import SendingLink
 from twinbus.amqp.performatives import Attach, LinkRole, Source, Target
+from twinbus.amqp.sending_link import SendingLink
 
 SETTLED, MIXED = 1, 2
 

@@ -209,7 +209,7 @@ def nested(depth: int) -> list[Any]:
 def test_32_levels_are_fine_and_33_are_refused() -> None:
     # The innermost list is empty and has no inside, so 33 lists are 32 levels.
     assert decode(encode(nested(33)))[0] == nested(33)
-    with pytest.raises(ValueError, match="nested 32 deep"):
+    with pytest.raises(ValueError, match="nested more than 32 deep"):
         encode(nested(34))
     with pytest.raises(DecodeError, match="nested more than 32 deep"):
         decode(b"".join(bytes((0xC0, 2 + 3 * (33 - level), 1)) for level in range(1, 34)) + b"\x45")
@@ -217,13 +217,13 @@ def test_32_levels_are_fine_and_33_are_refused() -> None:
 
 MALFORMED: list[tuple[str, str]] = [
     ("", "offset 0"),
-    ("01", "0x01 at offset 0 is no AMQP constructor"),
-    ("ff", "0xff at offset 0 is no AMQP constructor"),
+    ("01", "0x01 at offset 0 is not an AMQP constructor"),
+    ("ff", "0xff at offset 0 is not an AMQP constructor"),
     ("56 02", "boolean at offset 1"),
     ("70 0000", "offset 0 does not end"),
     ("98 00", "does not end"),
-    ("73 00110000", "no Unicode character"),
-    ("73 0000d800", "no Unicode character"),
+    ("73 00110000", "not a Unicode character"),
+    ("73 0000d800", "not a Unicode character"),
     ("a1 02 c328", "text at offset 2 is not UTF-8"),
     ("a3 01 ff", "text at offset 2 is not UTF-8"),
     ("a0 05 61", "does not end"),

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from twinbus import __version__
-from twinbus.cli import interrupts
+from twinbus.broker.store.format import APPLICATION_ID
+from twinbus.cli import signals
 from twinbus.cli.main import run
 from twinbus.errors import TwinbusError
-from twinbus.namespace.store.header import APPLICATION_ID
 
 WRONG_ARGUMENTS = [
     ("bogus", "serve, demo"),
@@ -178,7 +178,7 @@ def test_an_interrupt_is_one_whatever_a_library_made_of_it(
         raise made_of_it
 
     monkeypatch.setattr("twinbus.cli.commands.serve.plan_namespaces", broken)
-    monkeypatch.setattr(interrupts, "_came", True)
+    monkeypatch.setattr(signals, "_came", True)
     assert run(["serve"]) == 130
     assert only_line(capsys) == "twinbus: interrupted\n"
 

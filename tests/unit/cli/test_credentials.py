@@ -9,12 +9,12 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from token_makers import public_pem
 
+from twinbus.broker.auth.access_rules import AccessRule
+from twinbus.broker.data_directory import RULE_KEYS_FILE, rule_keys
+from twinbus.broker.operations import Right
 from twinbus.cli.credentials import parse_rules, read_issuer
 from twinbus.cli.main import run
 from twinbus.errors import OptionsError, StoreError
-from twinbus.namespace.home import RULE_KEYS_FILE, kept_rule_keys
-from twinbus.namespace.operations import Right
-from twinbus.namespace.rights.rules import AccessRule
 from twinbus.options import NamespaceOptions
 
 SECRET = "0123456789abcdef0123456789abcdef"
@@ -87,7 +87,7 @@ def test_a_file_that_describes_no_issuer_is_refused(tmp_path: Path, text: str, w
 
 
 def test_too_many_issuers_are_refused() -> None:
-    from twinbus.namespace.rights.jwt import JwtIssuer
+    from twinbus.broker.auth.jwt import JwtIssuer
 
     with pytest.raises(OptionsError, match="at most 12 token issuers"):
         NamespaceOptions(jwt_issuers=(JwtIssuer("me", "HS256", SECRET),) * 13)
@@ -97,17 +97,17 @@ def test_too_many_issuers_are_refused() -> None:
 
 
 def test_a_rules_key_is_made_once_and_readable_by_its_owner_only(tmp_path: Path) -> None:
-    first = kept_rule_keys(tmp_path, ["reader", "a/b"])
+    first = rule_keys(tmp_path, ["reader", "a/b"])
     assert len(set(first)) == 2
-    assert kept_rule_keys(tmp_path, ["a/b"]) == first[1:]
-    both = kept_rule_keys(tmp_path, ["new", "reader"])
+    assert rule_keys(tmp_path, ["a/b"]) == first[1:]
+    both = rule_keys(tmp_path, ["new", "reader"])
     assert both[1] == first[0], "a rule that was left out for a while has its old key"
     assert (tmp_path / RULE_KEYS_FILE).stat().st_mode & 0o777 == 0o600
     assert [file.name for file in tmp_path.iterdir()] == [RULE_KEYS_FILE]
 
 
 def test_without_rules_there_is_no_file(tmp_path: Path) -> None:
-    assert kept_rule_keys(tmp_path, []) == []
+    assert rule_keys(tmp_path, []) == []
     assert list(tmp_path.iterdir()) == []
 
 
@@ -116,5 +116,5 @@ def test_a_damaged_key_file_is_told_and_left_alone(tmp_path: Path, text: str) ->
     file = tmp_path / RULE_KEYS_FILE
     file.write_text(text, encoding="latin-1")
     with pytest.raises(StoreError, match=RULE_KEYS_FILE):
-        kept_rule_keys(tmp_path, ["reader"])
+        rule_keys(tmp_path, ["reader"])
     assert file.read_text(encoding="latin-1") == text

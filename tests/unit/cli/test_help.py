@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 import typer
 
+from pages.command_pages import every_command
 from twinbus.cli.main import app, run
-from twinbus.cli.reference import every_command
 
 ROOT = typer.main.get_command(app)
 COMMANDS = {" ".join(path): command for path, command in every_command(ROOT, ("twinbus",))}
@@ -109,19 +109,21 @@ def test_a_shell_completes_commands_and_options(tmp_path: Path) -> None:
         ("ledger tail x --kind failed", ["failed_over"]),
     ],
 )
-def test_values_complete(words: str, offered: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_complete(
+    words: str,
+    offered: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     (tmp_path / ".twinbus" / "contoso").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
-    assert values_offered(words) == offered
-
-
-def values_offered(words: str) -> list[str]:
-    """As bash is told them, by the program alone."""
-    asked = {"_TWINBUS_COMPLETE": "complete_bash", "COMP_WORDS": f"twinbus {words}".replace("''", "")}
-    asked["COMP_CWORD"] = str(len(f"twinbus {words}".split()) - 1)
-    command = [str(Path(sys.executable).parent / "twinbus")]
-    done = subprocess.run(command, env=os.environ | asked, capture_output=True, text=True, check=False)
-    return done.stdout.split()
+    monkeypatch.setenv("_TWINBUS_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", f"twinbus {words}".replace("''", ""))
+    monkeypatch.setenv("COMP_CWORD", str(len(f"twinbus {words}".split()) - 1))
+    with pytest.raises(SystemExit):  # as bash is told, by the program alone
+        run([])
+    assert capsys.readouterr().out.split() == offered
 
 
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="needs zsh")

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from json_rules import broken_rules
 
-from twinbus.cli.json_form import in_form, json_text
 from twinbus.cli.main import run
+from twinbus.cli.output import in_form, json_text
 from twinbus.spark import archive
 
 AT_MS = 1_930_831_506_789

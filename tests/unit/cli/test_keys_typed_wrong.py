@@ -58,7 +58,7 @@ def nothing_begins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         raise typer.Abort
 
     monkeypatch.setattr(serve, "serve_until_stopped", end)
-    monkeypatch.setattr("twinbus.demo.story.tell", refuse)
+    monkeypatch.setattr("twinbus.demo.run.run_demo", refuse)
     monkeypatch.chdir(tmp_path)
     for name in ("TWINBUS_PRIMARY", "TWINBUS_SECONDARY", "TWINBUS_CREDENTIAL"):
         monkeypatch.delenv(name, raising=False)

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from twinbus.cli.load import Crew, Quota, at_share, measured
+from twinbus.cli.commands.bench import LoadWorkers, Quota, at_share, measured
 from twinbus.errors import TwinbusError
 
 
@@ -25,9 +25,9 @@ def test_a_phase_is_counted_by_messages_and_timed_by_calls() -> None:
 
 
 def test_a_crew_does_everything_once() -> None:
-    quota, crew, done = Quota(100), Crew(), []
+    quota, crew, done = Quota(100), LoadWorkers(), []
 
-    def work(crew: Crew) -> None:
+    def work(crew: LoadWorkers) -> None:
         while count := quota.take(7):
             done.append(count)
             crew.note(time.monotonic(), count)
@@ -37,19 +37,19 @@ def test_a_crew_does_everything_once() -> None:
 
 
 def test_the_first_failure_of_a_crew_ends_its_work() -> None:
-    def fail(_: Crew) -> None:
+    def fail(_: LoadWorkers) -> None:
         raise TwinbusError("refused")
 
-    def go_on(crew: Crew) -> None:
+    def go_on(crew: LoadWorkers) -> None:
         while not crew.is_stopping:
             time.sleep(0.01)
 
     with pytest.raises(TwinbusError, match="refused"):
-        Crew().work([go_on, fail], patience_s=10, show=lambda _: None)
+        LoadWorkers().work([go_on, fail], patience_s=10, show=lambda _: None)
 
 
 def test_a_crew_that_gets_nowhere_is_not_waited_for() -> None:
     never = threading.Event()
     with pytest.raises(TwinbusError, match="nothing has moved"):
-        Crew().work([lambda _: (never.wait(30), None)[1]], patience_s=0.2, show=lambda _: None)
+        LoadWorkers().work([lambda _: (never.wait(30), None)[1]], patience_s=0.2, show=lambda _: None)
     never.set()

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from twinbus.cli.arguments import DROPPED, OLD_NAMES, accept_old_names
 from twinbus.cli.main import app, run
-from twinbus.cli.old_names import OLD_NAMES, accept_old_names
 
 WORDS_MIN = 2
 """What the help of an option begins with, wherever it is."""
@@ -24,6 +25,7 @@ def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, An
         yield from commands(each, (*path, name))
 
 
+@cache
 def meanings() -> dict[str, dict[str, Any]]:
     """By option name, the option of each command that has it."""
     found: dict[str, dict[str, Any]] = defaultdict(dict)
@@ -70,3 +72,25 @@ def test_an_old_name_works_and_is_shown_nowhere(path: str, capsys: pytest.Captur
 
 def test_an_option_of_the_wrong_command_is_still_refused() -> None:
     assert CliRunner().invoke(app, ["ledger", "stats", "x", "--count", "1"]).exit_code != 0
+
+
+@pytest.mark.parametrize(("path", "name"), [(path, name) for path, names in DROPPED.items() for name in names])
+def test_a_dropped_option_works_is_shown_nowhere_and_prints_a_hint(
+    path: str, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*path.split(), "--help"]) == 0
+    assert name not in capsys.readouterr().out
+    command = dict(commands(get_command(app)))[path]
+    option = next(param for param in command.params if name in param.opts)
+    accept_old_names(command, tuple(path.split()))
+    context = command.make_context(path, [name] if option.is_flag else [name, "5s"], resilient_parsing=False)
+    assert context.params[option.name] == (True if option.is_flag else "5s")
+    assert capsys.readouterr().err == f"twinbus: {name} goes away in the next version: {DROPPED[path][name]}\n"
+
+
+def test_options_that_belong_together_are_shown_under_one_title(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["drill", "--help"]) == 0
+    text = capsys.readouterr().out.partition("\nOptions:")[2]
+    titles = ("\nFault:", "--by-status", "\nNamespaces:", "--primary STRING", "\nLimits:", "--max-lost", "\nCanaries:")
+    places = [text.index(each) for each in titles]
+    assert places == sorted(places)

@@ -11,11 +11,11 @@ import pytest
 
 from twinbus.cli.main import run
 from twinbus.cli.provisioning import TOOLS, emit
-from twinbus.cli.provisioning.order import Order
+from twinbus.cli.provisioning.templates import ProvisioningRequest
 from twinbus.errors import OptionsError
 from twinbus.pairing.backlog_queues import BACKLOG_SETTINGS, backlog_path
 
-ORDER = Order("contoso", "backup", 7)
+ORDER = ProvisioningRequest("contoso", "backup", 7)
 FOR_EVER = "P10675199DT2H48M5.4775807S"
 
 SETTINGS = {
@@ -94,7 +94,7 @@ def test_the_four_roles_have_the_rights_they_need(tool: str) -> None:
 
 @pytest.mark.parametrize("tool", TOOLS)
 def test_a_secondary_without_a_name_is_asked_for(tool: str) -> None:
-    text = emit(tool, Order("contoso", None, 1))
+    text = emit(tool, ProvisioningRequest("contoso", None, 1))
     assert "backup" not in text
     assert "None" not in text
     assert "%{" not in text + emit(tool, ORDER)
@@ -108,7 +108,7 @@ def test_an_unknown_tool_is_refused() -> None:
 def test_the_script_is_one_for_a_shell(tmp_path: Path) -> None:
     for secondary in ("backup", None):
         file = tmp_path / "backlog.sh"
-        file.write_text(emit("cli", Order("contoso", secondary, 10)))
+        file.write_text(emit("cli", ProvisioningRequest("contoso", secondary, 10)))
         assert subprocess.run(["sh", "-n", str(file)], capture_output=True, check=False).returncode == 0
 
 
@@ -118,7 +118,7 @@ def test_the_script_does_what_it_says(tmp_path: Path) -> None:
     az.write_text('#!/bin/sh\necho "$@" >> "$CALLS"\necho /an/id\n')
     az.chmod(0o755)
     script = tmp_path / "backlog.sh"
-    script.write_text(emit("cli", Order("contoso", "backup", 2)))
+    script.write_text(emit("cli", ProvisioningRequest("contoso", "backup", 2)))
     calls = tmp_path / "calls"
     world = {
         "PATH": f"{tmp_path}:/usr/bin:/bin",
@@ -151,7 +151,7 @@ def test_the_script_does_what_it_says(tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("terraform") is None, reason="needs terraform")
 def test_terraform_finds_it_well_written(tmp_path: Path) -> None:
     for number, secondary in enumerate(("backup", None)):
-        (tmp_path / f"{number}.tf").write_text(emit("terraform", Order("contoso", secondary, 10)))
+        (tmp_path / f"{number}.tf").write_text(emit("terraform", ProvisioningRequest("contoso", secondary, 10)))
     done = subprocess.run(["terraform", "fmt", "-check", str(tmp_path)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 

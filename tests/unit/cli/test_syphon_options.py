@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 
 from twinbus.cli.commands.quarantine import parse_number
-from twinbus.cli.commands.syphon import Aftermath, exit_code, moment
-from twinbus.cli.homecoming import Ending
+from twinbus.cli.commands.syphon import SyphonLeftovers, exit_code
 from twinbus.cli.main import run
+from twinbus.cli.syphon_run import Ending
 from twinbus.errors import OptionsError
 from twinbus.syphon import SyphonOptions
+from twinbus.units import parse_past_time
 
 NOW = datetime(2025, 3, 9, 14, 5, tzinfo=UTC)
-ALL_HOME = Aftermath([], 0, 0, [])
+ALL_HOME = SyphonLeftovers([], 0, 0, [])
 WRONG = [
     ("syphon --first 0", "--first must be 1 or more"),
     ("syphon --rate -1", "rate must be above 0"),
@@ -23,9 +24,9 @@ WRONG = [
     ("syphon --ttl forever", '"remaining" or "restart"'),
     ("syphon --before yesterday", "2025-03-09T14:05Z"),
     ("syphon --order entity", "--order is session"),
-    ("syphon --metrics nowhere", "--metrics takes a port, as 9464"),
-    ("syphon --metrics 0", "--metrics takes a port, as 9464"),
-    ("syphon --metrics 65536", "--metrics takes a port, as 9464"),
+    ("syphon --metrics nowhere", "--metrics takes a port, e.g. 9464"),
+    ("syphon --metrics 0", "--metrics takes a port, e.g. 9464"),
+    ("syphon --metrics 65536", "--metrics takes a port, e.g. 9464"),
     ("syphon --metrics-file missing/numbers.prom", "--metrics-file takes a file in a folder that can be written to"),
     ("syphon --metrics-file .", "--metrics-file takes a file in a folder that can be written to"),
     ("syphon --count 101", "from 1 to 100"),
@@ -35,7 +36,7 @@ WRONG = [
     ("syphon", "--primary (or TWINBUS_PRIMARY)"),
     ("syphon quarantine discard", "say which"),
     ("syphon quarantine discard 0/1 --all", "say which"),
-    ("syphon quarantine redrive 17", "a number as 0/17"),
+    ("syphon quarantine redrive 17", "a number, e.g. 0/17"),
     ("syphon quarantine show", "NUMBER"),
     ("syphon quarantine list --primary-name contoso", "--secondary (or TWINBUS_SECONDARY)"),
 ]
@@ -69,7 +70,7 @@ def test_wrong_arguments_are_one_line_and_end_with_2(
     ],
 )
 def test_a_time_is_a_moment_or_how_long_ago(text: str, meant: datetime) -> None:
-    assert moment(text, NOW) == meant
+    assert parse_past_time(text, NOW, "--before") == meant
 
 
 @pytest.mark.parametrize("text", ["", "/", "1/", "/1", "a/1", "1/2/3", "-1/2", "1/" + "9" * 20, "٥/1"])
@@ -100,12 +101,13 @@ def test_0_is_only_said_when_what_was_asked_for_is_done(ending: Ending, until_em
 
 
 @pytest.mark.parametrize(
-    "aftermath", [Aftermath([], 1, 0, []), Aftermath([], 1, 1, []), Aftermath([], None, None, ["nobody knows"])]
+    "leftovers",
+    [SyphonLeftovers([], 1, 0, []), SyphonLeftovers([], 1, 1, []), SyphonLeftovers([], None, None, ["nobody knows"])],
 )
-def test_0_is_not_said_while_messages_are_in_quarantine_or_nobody_knows(aftermath: Aftermath) -> None:
+def test_0_is_not_said_while_messages_are_in_quarantine_or_nobody_knows(leftovers: SyphonLeftovers) -> None:
     for ending in (Ending.EMPTY, Ending.CHOSEN, Ending.UNSURE):
-        assert exit_code(ending, SyphonOptions(until_empty=True), aftermath) == 3
+        assert exit_code(ending, SyphonOptions(until_empty=True), leftovers) == 3
 
 
 def test_0_is_said_although_messages_stay_for_entities_that_were_not_named() -> None:
-    assert exit_code(Ending.CHOSEN, SyphonOptions(until_empty=True), Aftermath([], 0, 1, [])) == 0
+    assert exit_code(Ending.CHOSEN, SyphonOptions(until_empty=True), SyphonLeftovers([], 0, 1, [])) == 0

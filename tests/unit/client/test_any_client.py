@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from twinbus.client.any_client import checked_path, known_entity, sent_straight
-from twinbus.client.any_sender import AnySender
+from twinbus.client.core.any_client import checked_path, known_entity, sent_directly
+from twinbus.client.core.any_sender import AnySender
 from twinbus.client.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.errors import OptionsError
 from twinbus.pairing.entity import Entity
@@ -17,13 +17,13 @@ from twinbus.pairing.pair import Pair
 from twinbus.pairing.rules import Rules
 
 
-def sender(entity: Entity, straight: int) -> AnySender:
-    return cast(AnySender, SimpleNamespace(entity=entity, straight=straight))
+def sender(entity: Entity, sent_directly: int) -> AnySender:
+    return cast("AnySender", SimpleNamespace(entity=entity, sent_directly=sent_directly))
 
 
 def test_what_went_straight_is_counted_by_entity_in_one_pass() -> None:
     orders, invoices, idle = (Entity(path, Rules(), count()) for path in ("orders", "invoices", "idle"))
-    counts = sent_straight(sender(entity, sent) for entity, sent in ((orders, 3), (invoices, 1), (orders, 4)))
+    counts = sent_directly(sender(entity, sent) for entity, sent in ((orders, 3), (invoices, 1), (orders, 4)))
     assert [counts[entity] for entity in (orders, invoices, idle)] == [7, 1, 0]
 
 
@@ -34,7 +34,7 @@ def test_slashes_around_a_name_do_not_count(written: str) -> None:
 
 @pytest.mark.parametrize("wrong", ["", " ", "/", "//", " / ", None, 7])
 def test_without_a_name_there_is_no_entity(wrong: Any) -> None:
-    with pytest.raises(OptionsError, match="has a name"):
+    with pytest.raises(OptionsError, match="must not be empty"):
         checked_path(wrong)
 
 

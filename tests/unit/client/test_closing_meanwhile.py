@@ -12,14 +12,14 @@ from azure.servicebus.aio import ServiceBusClient
 
 import twinbus.aio
 from twinbus import PairedServiceBusClient
-from twinbus.client.asks import Answer, Woke
-from twinbus.client.failures import LinkFailed
-from twinbus.client.parcel import SdkParcel
+from twinbus.client.core.asks import Answer, Woke
+from twinbus.client.core.send_request import SendRequest
+from twinbus.client.sdk.failures import LinkFailed
 
 PRIMARY, SECONDARY = (
     f"Endpoint=sb://{name}.example;SharedAccessKeyName=k;SharedAccessKey=a2V5" for name in ("contoso", "backup")
 )
-NO_PARCEL = cast(SdkParcel, None)
+NO_REQUEST = cast("SendRequest", None)
 """What is never looked at, because nothing is sent."""
 
 
@@ -63,9 +63,9 @@ async def test_what_cannot_be_closed_does_not_keep_the_rest_open() -> None:
     bus, client = paired_on_tasks(), ServiceBusClient.from_connection_string(SECONDARY)
     link = Restless(client)
     client._handlers.add(link)
-    bus._shell._primary, bus._shell._secondary = cast(ServiceBusClient, Stubborn()), client
+    bus._shell._primary, bus._shell._secondary = cast("ServiceBusClient", Stubborn()), client
     closed: list[str] = []
-    bus._standing.close_ledger = lambda: closed.append("ledger")  # type: ignore[method-assign]
+    bus._state.close_ledger = lambda: closed.append("ledger")  # type: ignore[method-assign]
     await bus.close()
     assert link.is_closed
     assert closed == ["ledger"]
@@ -74,7 +74,7 @@ async def test_what_cannot_be_closed_does_not_keep_the_rest_open() -> None:
 async def test_a_send_on_a_task_that_got_its_turn_after_the_close_opens_nothing() -> None:
     sender = paired_on_tasks().get_queue_sender("orders")
     async with sender._lock:
-        waiting = asyncio.ensure_future(sender._to_primary(NO_PARCEL, 60, is_patient=True))
+        waiting = asyncio.ensure_future(sender._to_primary(NO_REQUEST, 60, is_patient=True))
         await asyncio.sleep(0)  # now it waits for its turn
         await sender.close()
     answer = await waiting
@@ -86,7 +86,7 @@ def test_a_send_on_a_thread_that_got_its_turn_after_the_close_opens_nothing() ->
     sender = PairedServiceBusClient.from_connection_strings(PRIMARY, SECONDARY).get_queue_sender("orders")
     answers: list[Answer] = []
     with sender._lock:
-        waiting = threading.Thread(target=lambda: answers.append(sender._to_primary(NO_PARCEL, 60, is_patient=True)))
+        waiting = threading.Thread(target=lambda: answers.append(sender._to_primary(NO_REQUEST, 60, is_patient=True)))
         waiting.start()
         waiting.join(0.05)  # now it waits for its turn; if it does not yet, it finds the sender closed
         sender.close()

@@ -12,7 +12,16 @@ from typing import TypeVar
 import pytest
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 
-from twinbus import Namespace, News, Retry, SendAvailabilityPairedNamespaceOptions, SendReceipt, Side, errors
+from twinbus import (
+    Namespace,
+    NamespaceSide,
+    PairEvent,
+    Retry,
+    SendAvailabilityPairedNamespaceOptions,
+    SendReceipt,
+    errors,
+)
+from twinbus.broker.filters.rule_errors import SqlError
 from twinbus.errors import (
     BothNamespacesUnavailable,
     ConditionError,
@@ -25,10 +34,9 @@ from twinbus.errors import (
     TooLargeForDetour,
     TwinbusError,
 )
-from twinbus.namespace.sql.failures import SqlError
 
 Thing = TypeVar("Thing")
-RECEIPT = SendReceipt("orders", ("a", "b"), Side.BACKLOG, 1, ("contoso/x-servicebus-transfer/3",), 2, 1, 0.5)
+RECEIPT = SendReceipt("orders", ("a", "b"), NamespaceSide.BACKLOG, 1, ("contoso/x-servicebus-transfer/3",), 2, 1, 0.5)
 KEYED = "Endpoint=sb://contoso.servicebus.windows.net;SharedAccessKeyName=sender;SharedAccessKey=c2VjcmV0"
 SIGNED = (
     "Endpoint=sb://contoso.servicebus.windows.net;"
@@ -127,9 +135,9 @@ def test_options_go_with_their_namespace(
 
 
 @ways
-def test_news_are_the_same(again: Callable[[News], News]) -> None:
-    news = News("failed_over", "it is down", entity="orders", details={"epoch": 1})  # type: ignore[arg-type]
-    assert again(news) == news
+def test_news_are_the_same(again: Callable[[PairEvent], PairEvent]) -> None:
+    event = PairEvent("failed_over", "it is down", entity="orders", details={"epoch": 1})  # type: ignore[arg-type]
+    assert again(event) == event
 
 
 def _secret(namespace: Namespace) -> object:

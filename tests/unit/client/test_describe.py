@@ -31,7 +31,7 @@ from azure.servicebus.exceptions import (
 )
 
 from twinbus.client.credentials import NoToken
-from twinbus.client.failures import describe, failed_to_write, no_answer, one_line, overdue
+from twinbus.client.sdk.failures import describe, failed_to_write, no_answer, one_line, overdue
 from twinbus.pairing.failure import FailureKind
 
 

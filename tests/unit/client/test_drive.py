@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import pytest
 
-from twinbus.client.asks import Answer, Ask, Flow, Pause, Woke
-from twinbus.client.drive import run, run_async
+from twinbus.client.aio.drive import run as run_async
+from twinbus.client.core.asks import Answer, Ask, Flow, Sleep, Woke
+from twinbus.client.sync.drive import run
 
 AWAKE = Woke(1.0, 0.5)
 
@@ -27,24 +29,24 @@ class Story:
     def flow(self) -> Flow[str]:
         for number in (1, 2):
             self.note(f"step {number}")
-            answer = yield Pause(number)
+            answer = yield Sleep(number)
             assert answer == AWAKE
         self.note("end")
         return "done"
 
     def failing(self, error: Exception) -> Flow[str]:
-        yield Pause(1)
+        yield Sleep(1)
         raise error
 
     def mending(self) -> Flow[str]:
         try:
-            yield Pause(1)
+            yield Sleep(1)
         except OSError as error:
             return f"heard of {error}"
         return "heard nothing"
 
     def perform(self, ask: Ask) -> Answer:
-        self.note(f"act {ask.seconds}" if isinstance(ask, Pause) else "?")
+        self.note(f"act {ask.seconds}" if isinstance(ask, Sleep) else "?")
         return AWAKE
 
     def settle(self) -> None:
@@ -79,7 +81,7 @@ def test_steps_run_under_the_lock_and_everything_else_outside_of_it() -> None:
 
 async def test_on_tasks_the_order_is_the_same() -> None:
     story, twin = Story(), Story()
-    assert await run_async(story.flow(), story.perform_later, story.settle) == "done"
+    assert await run_async(story.flow(), story.perform_later, nullcontext(), story.settle) == "done"
     run(twin.flow(), twin.perform, twin.lock, twin.settle)
     assert [what for what, _ in story.log] == [what for what, _ in twin.log]
 
@@ -105,7 +107,7 @@ async def test_on_tasks_it_may_too() -> None:
     async def perform(ask: Ask) -> Answer:
         raise OSError("the cable")
 
-    assert await run_async(story.mending(), perform, story.settle) == "heard of the cable"
+    assert await run_async(story.mending(), perform, nullcontext(), story.settle) == "heard of the cable"
 
 
 def test_orders_are_carried_out_also_when_the_flow_raises() -> None:
@@ -120,7 +122,7 @@ async def test_a_task_that_is_cancelled_ends_its_flow() -> None:
 
     def flow() -> Flow[None]:
         try:
-            yield Pause(1)
+            yield Sleep(1)
         finally:
             ended.append("tidied up")
 
@@ -128,7 +130,7 @@ async def test_a_task_that_is_cancelled_ends_its_flow() -> None:
         await asyncio.Event().wait()
         return AWAKE
 
-    task = asyncio.create_task(run_async(flow(), perform, story.settle))
+    task = asyncio.create_task(run_async(flow(), perform, nullcontext(), story.settle))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from azure.servicebus import ServiceBusMessage
 
-from twinbus.client.chronicle import Chronicle
-from twinbus.client.messages import due_times, prepare
-from twinbus.client.parcel import SdkParcel
+from twinbus.client.core.send_request import SendRequest
+from twinbus.client.reporting.ledger_events import ClientRecorder
+from twinbus.client.sdk.messages import due_times, prepare
 from twinbus.ledger import Kind, Ledger, LedgerReader
-from twinbus.pairing.receipt import SendReceipt, Side
+from twinbus.pairing.receipt import NamespaceSide, SendReceipt
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 AT_MS = round(AT.timestamp() * 1000)
@@ -40,9 +40,9 @@ def test_a_message_says_when_it_is_due() -> None:
 def test_what_the_primary_accepted_is_recorded_with_the_time_it_is_due(tmp_path: Path) -> None:
     messages = prepare([scheduled("a", None), scheduled("b", 2), scheduled("c", 2), scheduled("d", 3)])
     with Ledger.at(tmp_path) as ledger:
-        chronicle = Chronicle(ledger, "contoso", "backup")
-        chronicle.accepted("orders", messages.ids, (1, 2, 3, 4), 0.1, due_times(messages.message))
-        chronicle.accepted("orders", ("e",), (5,), 0.1)
+        recorder = ClientRecorder(ledger, "contoso", "backup")
+        recorder.accepted("orders", messages.ids, (1, 2, 3, 4), 0.1, due_times(messages.message))
+        recorder.accepted("orders", ("e",), (5,), 0.1)
     assert told(tmp_path) == [
         (Kind.ACCEPTED, ("a",), 0),
         (Kind.ACCEPTED, ("b", "c"), AT_MS + 120_000),
@@ -52,13 +52,17 @@ def test_what_the_primary_accepted_is_recorded_with_the_time_it_is_due(tmp_path:
 
 
 def test_what_is_scheduled_during_an_outage_is_recorded_with_the_time_it_is_due(tmp_path: Path) -> None:
-    by_call = SdkParcel(prepare([scheduled("a", None), scheduled("b", None)]), "orders", AT)
-    by_itself = SdkParcel(prepare([scheduled("c", 1), scheduled("d", None)]), "orders")
+    by_call = SendRequest(prepare([scheduled("a", None), scheduled("b", None)]), "orders", AT)
+    by_itself = SendRequest(prepare([scheduled("c", 1), scheduled("d", None)]), "orders")
     with Ledger.at(tmp_path) as ledger:
-        chronicle = Chronicle(ledger, "contoso", "backup")
-        chronicle.sent(SendReceipt("orders", ("a", "b"), Side.BACKLOG, 2, backlog_queues=(QUEUE, QUEUE)), by_call)
-        chronicle.sent(SendReceipt("orders", ("c", "d"), Side.BACKLOG, 2, backlog_queues=(QUEUE, QUEUE)), by_itself)
-        chronicle.sent(SendReceipt("orders", ("a", "b"), Side.PRIMARY, 2, sequence_numbers=(7, 8)), by_call)
+        recorder = ClientRecorder(ledger, "contoso", "backup")
+        recorder.sent(
+            SendReceipt("orders", ("a", "b"), NamespaceSide.BACKLOG, 2, backlog_queues=(QUEUE, QUEUE)), by_call
+        )
+        recorder.sent(
+            SendReceipt("orders", ("c", "d"), NamespaceSide.BACKLOG, 2, backlog_queues=(QUEUE, QUEUE)), by_itself
+        )
+        recorder.sent(SendReceipt("orders", ("a", "b"), NamespaceSide.PRIMARY, 2, sequence_numbers=(7, 8)), by_call)
     assert told(tmp_path) == [
         (Kind.BACKLOGGED, ("a", "b"), AT_MS),
         (Kind.BACKLOGGED, ("c",), AT_MS + 60_000),

@@ -7,17 +7,17 @@ from itertools import repeat
 import pytest
 from scripted_bus import BUSY, OK, REFUSED, SILENT, Reply, ScriptedBus, fails
 
-from twinbus.client.asks import Failed, Pause, Probe, Stored, ToBacklog, ToPrimary, WaitTurn, Woke
-from twinbus.client.flows import Choice
-from twinbus.client.probing import ping
+from twinbus.client.core.asks import Failed, Probe, Sleep, Stored, ToBacklog, ToPrimary, WaitTurn, Woke
+from twinbus.client.core.flows import QueueChoice
+from twinbus.client.core.probes import ping
 from twinbus.errors import SendError
+from twinbus.pairing.error_class import ErrorClass, documented
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.machine import FailedOver, Healthy, Suspect
 from twinbus.pairing.pair import Pair
-from twinbus.pairing.receipt import Side, receipt_of
+from twinbus.pairing.receipt import NamespaceSide, receipt_of
 from twinbus.pairing.retry import longest_s
 from twinbus.pairing.rules import Rules
-from twinbus.pairing.verdict import Verdict, documented
 
 Kind = FailureKind
 AT_ONCE = Rules(failover_interval_s=0, ping_interval_s=60, probe="ping")
@@ -35,13 +35,13 @@ def test_a_healthy_primary_gets_every_message_once() -> None:
     bus = ScriptedBus()
     receipt = bus.sent("a", "b").receipt
     assert (receipt.side, receipt.accepted, receipt.attempts, receipt.places) == (
-        Side.PRIMARY,
+        NamespaceSide.PRIMARY,
         2,
         1,
         ("primary", "primary"),
     )
     assert [type(asked.ask) for asked in bus.asked] == [ToPrimary]
-    assert bus.news == []
+    assert bus.events == []
 
 
 def test_sequence_numbers_of_scheduled_messages_are_in_the_receipt() -> None:
@@ -92,7 +92,7 @@ def test_an_attempt_that_was_made_already_is_the_first_of_the_schedule() -> None
     failure = Failure(Kind.NO_ANSWER, "silence", in_doubt=True)
     receipt = bus.sent("a", first=(Failed(0.0, 0.5, failure), 0)).receipt
     assert len(bus.asks(ToPrimary)) == 2
-    assert (receipt.side, receipt.attempts, receipt.copies_in_doubt) == (Side.BACKLOG, 4, 1)
+    assert (receipt.side, receipt.attempts, receipt.copies_in_doubt) == (NamespaceSide.BACKLOG, 4, 1)
 
 
 @pytest.mark.parametrize("kind", [Kind.UNAUTHORISED, Kind.TOO_LARGE, Kind.REJECTED])
@@ -110,20 +110,20 @@ def test_a_typo_is_raised_and_a_declared_entity_fails_over() -> None:
     for path in ("orders", "ordrs"):
         bus.places[path].always = fails(Kind.NOT_FOUND)
     assert isinstance(bus.sent("a", to="ordrs").error, SendError)
-    assert bus.sent("b").receipt.side is Side.BACKLOG
+    assert bus.sent("b").receipt.side is NamespaceSide.BACKLOG
 
 
 def test_an_entity_that_was_seen_alive_fails_over_when_it_is_not_found() -> None:
     bus = ScriptedBus(AT_ONCE, entities=())
     bus.sent("a")
     bus.primary.always = fails(Kind.NOT_FOUND)
-    assert bus.sent("b").receipt.side is Side.BACKLOG
+    assert bus.sent("b").receipt.side is NamespaceSide.BACKLOG
 
 
 def test_a_classifier_can_fail_over_what_would_be_raised_and_raise_what_would_fail_over() -> None:
-    bus = ScriptedBus(AT_ONCE, classifier=lambda failure: Verdict.DOWN)
+    bus = ScriptedBus(AT_ONCE, classifier=lambda failure: ErrorClass.DOWN)
     bus.primary.always = fails(Kind.UNAUTHORISED)
-    assert bus.sent("a").receipt.side is Side.BACKLOG
+    assert bus.sent("a").receipt.side is NamespaceSide.BACKLOG
     bus = ScriptedBus(AT_ONCE, classifier=documented)
     bus.primary.always = REFUSED
     assert isinstance(bus.sent("a").error, SendError)
@@ -138,7 +138,7 @@ def test_a_busy_server_is_asked_again_after_exactly_ten_seconds_and_never_fails_
     bus.primary.says(BUSY, BUSY, OK)
     call = bus.sent("a")
     assert bus.times(ToPrimary) == [0, 10, 20]
-    assert (call.receipt.side, call.receipt.attempts) == (Side.PRIMARY, 3)
+    assert (call.receipt.side, call.receipt.attempts) == (NamespaceSide.PRIMARY, 3)
     assert [heard.details["wait_s"] for heard in bus.told("busy")] == [10, 10]
     assert bus.orders.state == Healthy()
 
@@ -158,7 +158,7 @@ def test_nobody_waits_for_a_busy_server_longer_than_the_caller() -> None:
     bus.primary.always = BUSY
     assert isinstance(bus.sent("a", timeout_s=10).error, SendError)
     assert bus.at == 0
-    assert not bus.asks(Pause)
+    assert not bus.asks(Sleep)
 
 
 def test_a_busy_answer_does_not_end_a_suspicion() -> None:
@@ -190,7 +190,7 @@ def test_the_time_fires_by_itself_though_nobody_sends_meanwhile() -> None:
     assert isinstance(bus.orders.state, Suspect)
     bus.run_until(60)
     assert isinstance(bus.orders.state, FailedOver)
-    assert bus.sent("b").receipt.side is Side.BACKLOG
+    assert bus.sent("b").receipt.side is NamespaceSide.BACKLOG
 
 
 def test_one_success_in_between_starts_the_time_anew() -> None:
@@ -222,7 +222,7 @@ def test_with_no_interval_the_very_message_is_saved() -> None:
     bus = ScriptedBus(AT_ONCE)
     bus.primary.always = REFUSED
     receipt = bus.sent("a", "b").receipt
-    assert receipt.side is Side.BACKLOG
+    assert receipt.side is NamespaceSide.BACKLOG
     assert receipt.accepted == 2
     assert set(receipt.places) == {"contoso/x-servicebus-transfer/1"}
     assert receipt.attempts == 4
@@ -235,7 +235,7 @@ def test_a_failed_over_entity_sends_nothing_but_pings_to_the_primary() -> None:
     before = len(bus.asks(ToPrimary))
     for at in (10, 100, 1_000):
         bus.run_until(at)
-        assert bus.sent("b").receipt.side is Side.BACKLOG
+        assert bus.sent("b").receipt.side is NamespaceSide.BACKLOG
     assert len(bus.asks(ToPrimary)) == before
     assert len(bus.asks(Probe)) == 16
 
@@ -244,7 +244,7 @@ def test_another_entity_is_none_the_worse() -> None:
     bus = ScriptedBus(AT_ONCE)
     bus.primary.always = REFUSED
     bus.sent("a")
-    assert bus.sent("b", to="invoices").receipt.side is Side.PRIMARY
+    assert bus.sent("b", to="invoices").receipt.side is NamespaceSide.PRIMARY
 
 
 def test_a_send_whose_entity_fails_over_meanwhile_takes_the_detour_without_a_further_attempt() -> None:
@@ -254,7 +254,7 @@ def test_a_send_whose_entity_fails_over_meanwhile_takes_the_detour_without_a_fur
     bus.run_until(0.3)
     second = bus.send("b")
     bus.run()
-    assert first.receipt.side is second.receipt.side is Side.BACKLOG
+    assert first.receipt.side is second.receipt.side is NamespaceSide.BACKLOG
     assert bus.times(ToPrimary) == pytest.approx([0, 0.2, 0.3, 0.5, 0.6])
     assert second.ended_at == pytest.approx(0.9)
 
@@ -264,7 +264,7 @@ def test_a_late_success_is_a_success_and_does_not_cancel_the_failover() -> None:
     bus.primary.says(Reply(after_s=4), REFUSED)
     slow, quick = bus.send("slow"), bus.send("quick")
     bus.run()
-    assert (slow.receipt.side, quick.receipt.side) == (Side.PRIMARY, Side.BACKLOG)
+    assert (slow.receipt.side, quick.receipt.side) == (NamespaceSide.PRIMARY, NamespaceSide.BACKLOG)
     assert isinstance(bus.orders.state, FailedOver)
 
 
@@ -276,7 +276,7 @@ def test_a_success_of_an_older_epoch_does_not_end_a_suspicion() -> None:
     bus.mark_healthy()
     bus.send("quick")
     bus.run()
-    assert slow.receipt.side is Side.PRIMARY
+    assert slow.receipt.side is NamespaceSide.PRIMARY
     assert bus.orders.state == Suspect(2, 0.0, "unreachable: connection refused")
 
 
@@ -285,8 +285,8 @@ def test_a_late_failure_starts_no_failover_and_the_message_is_sent_again() -> No
     bus.primary.says(SILENT, REFUSED)
     slow, quick = bus.send("slow"), bus.send("quick")
     bus.run()
-    assert quick.receipt.side is Side.BACKLOG
-    assert (slow.receipt.side, slow.receipt.attempts, slow.receipt.copies_in_doubt) == (Side.PRIMARY, 2, 1)
+    assert quick.receipt.side is NamespaceSide.BACKLOG
+    assert (slow.receipt.side, slow.receipt.attempts, slow.receipt.copies_in_doubt) == (NamespaceSide.PRIMARY, 2, 1)
     assert bus.orders.state == Healthy(2)
     assert len(bus.told("failed_over")) == 1
 
@@ -296,9 +296,9 @@ def test_an_attempt_that_was_made_before_its_entity_failed_over_is_not_forgotten
     bus.force_failover()
     silence = Failed(0.0, 0.5, Failure(Kind.NO_ANSWER, "silence", in_doubt=True))
     receipt = bus.sent("a", first=(silence, 0)).receipt
-    assert (receipt.side, receipt.attempts, receipt.copies_in_doubt) == (Side.BACKLOG, 2, 1)
+    assert (receipt.side, receipt.attempts, receipt.copies_in_doubt) == (NamespaceSide.BACKLOG, 2, 1)
     assert bus.at == 0, "others have failed over: there is nothing to wait for"
-    assert bus.sent("b", first=(Stored(0.0, 0.5), 0)).receipt.side is Side.PRIMARY
+    assert bus.sent("b", first=(Stored(0.0, 0.5), 0)).receipt.side is NamespaceSide.PRIMARY
 
 
 # --- doubt ---
@@ -343,7 +343,7 @@ def test_with_no_interval_a_part_of_the_time_is_kept_for_the_detour(timeout_s: f
     bus.primary.always = SILENT
     bus.backlog[1].always = Reply(after_s=min(5, timeout_s / 3) * 0.99)
     call = bus.sent("a", timeout_s=timeout_s)
-    assert call.receipt.side is Side.BACKLOG
+    assert call.receipt.side is NamespaceSide.BACKLOG
     assert call.ended_at is not None
     assert call.ended_at <= timeout_s
 
@@ -377,11 +377,11 @@ def test_the_ping_that_succeeds_is_the_last_and_sends_are_back_at_once() -> None
     bus.probe.says(REFUSED, OK)
     bus.primary.always = OK
     bus.run_until(119)
-    assert bus.sent("b").receipt.side is Side.BACKLOG
+    assert bus.sent("b").receipt.side is NamespaceSide.BACKLOG
     bus.run_until(120)
     assert not bus.is_pending("ping"), "not even ordered"
     assert bus.orders.next_ping_at is None
-    assert bus.sent("c").receipt.side is Side.PRIMARY
+    assert bus.sent("c").receipt.side is NamespaceSide.PRIMARY
     bus.run_until(10_000)
     assert bus.times(Probe) == [60, 120]
 
@@ -392,7 +392,7 @@ def test_pings_to_return_are_waited_for() -> None:
     bus.run_until(359)
     assert isinstance(bus.orders.state, FailedOver)
     bus.run_until(360)
-    assert bus.orders.side is Side.PRIMARY
+    assert bus.orders.side is NamespaceSide.PRIMARY
 
 
 def test_there_is_one_ping_for_an_entity_however_many_send() -> None:
@@ -431,13 +431,13 @@ def test_an_entity_that_is_to_stay_failed_over_is_pinged_only_after_it_need_not(
     bus.force_failover()
     bus.run_until(1_060)
     assert bus.times(Probe) == [1_060]
-    assert bus.orders.side is Side.PRIMARY
+    assert bus.orders.side is NamespaceSide.PRIMARY
 
 
 def test_a_forced_failover_needs_no_failure() -> None:
     bus = ScriptedBus(AT_ONCE)
     bus.force_failover()
-    assert bus.sent("a", choice=Choice()).receipt.side is Side.BACKLOG
+    assert bus.sent("a", choice=QueueChoice()).receipt.side is NamespaceSide.BACKLOG
     assert not bus.asks(WaitTurn)
 
 
@@ -449,4 +449,4 @@ def test_a_ping_that_is_answered_by_the_end_of_the_client_says_nothing() -> None
     assert isinstance(next(flow), Probe)
     with pytest.raises(StopIteration):
         flow.send(Woke(1.0, 0.5, is_closing=True))
-    assert orders.side is Side.BACKLOG
+    assert orders.side is NamespaceSide.BACKLOG

@@ -7,11 +7,11 @@ from itertools import cycle
 import pytest
 from scripted_bus import BUSY, OK, REFUSED, SILENT, ScriptedBus, fails
 
-from twinbus.client.asks import Pause, ToBacklog
-from twinbus.client.flows import Choice
+from twinbus.client.core.asks import Sleep, ToBacklog
+from twinbus.client.core.flows import QueueChoice
 from twinbus.errors import BothNamespacesUnavailable, SendError, TooLargeForDetour
 from twinbus.pairing.failure import FailureKind
-from twinbus.pairing.receipt import Side
+from twinbus.pairing.receipt import NamespaceSide
 from twinbus.pairing.rules import Rules
 
 Kind = FailureKind
@@ -37,7 +37,7 @@ def path(queue: int) -> str:
 def test_a_sender_chooses_by_chance_and_keeps_its_choice() -> None:
     bus = failed_over(4)
     bus.chances = cycle([0.0, 0.9, 0.3])
-    choices = [Choice() for _ in range(4)]
+    choices = [QueueChoice() for _ in range(4)]
     for choice in choices * 3:
         bus.sent("a", choice=choice)
     asked = bus.queues_asked()
@@ -57,7 +57,7 @@ def test_a_queue_that_fails_leaves_the_rotation_and_the_message_goes_to_another(
 def test_all_senders_learn_at_once_of_a_queue_that_failed() -> None:
     bus = failed_over()
     bus.backlog[1].always = FULL
-    others = [Choice(), Choice()]
+    others = [QueueChoice(), QueueChoice()]
     others[0].queue = 1  # it had chosen the same one
     bus.sent("a")
     for choice in others:
@@ -92,7 +92,7 @@ def test_a_lost_queue_is_tried_again_after_its_probation_and_not_before() -> Non
 def test_whatever_is_wrong_with_a_queue_is_reported_and_another_one_is_used(kind: Kind) -> None:
     bus = failed_over()
     bus.backlog[1].always = fails(kind)
-    assert bus.sent("a").receipt.side is Side.BACKLOG
+    assert bus.sent("a").receipt.side is NamespaceSide.BACKLOG
     assert [heard.details["kind"] for heard in bus.told("backlog_queue_lost")] == [kind.value]
 
 
@@ -122,7 +122,7 @@ def test_if_that_is_busy_too_the_send_waits_ten_seconds() -> None:
         queue.says(BUSY)
     bus.sent("a")
     assert bus.times(ToBacklog) == [0, 0, 10]
-    assert [asked.ask for asked in bus.asks(Pause)] == [Pause(10)]
+    assert [asked.ask for asked in bus.asks(Sleep)] == [Sleep(10)]
 
 
 def test_the_only_queue_that_is_busy_is_waited_for() -> None:
@@ -229,7 +229,7 @@ def test_if_the_primary_is_back_when_no_queue_is_left_it_gets_the_message() -> N
     call = bus.send("a")
     bus.later(2, bus.mark_healthy)
     bus.run()
-    assert (call.receipt.side, call.receipt.accepted) == (Side.PRIMARY, 1)
+    assert (call.receipt.side, call.receipt.accepted) == (NamespaceSide.PRIMARY, 1)
 
 
 # --- batches ---
@@ -257,7 +257,7 @@ def test_a_part_that_was_accepted_is_told_when_the_rest_was_not() -> None:
     error = bus.sent("a", "b", "c", per_batch=2).error
     assert isinstance(error, BothNamespacesUnavailable)
     assert error.receipt is not None
-    assert (error.receipt.side, error.receipt.accepted) == (Side.BACKLOG, 2)
+    assert (error.receipt.side, error.receipt.accepted) == (NamespaceSide.BACKLOG, 2)
     assert error.receipt.places == (path(0), path(0), "not accepted")
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from scripted_bus import OK, REFUSED, SILENT, Reply, ScriptedBus, fails
 
-from twinbus.client.asks import ToPrimary, WaitTurn
+from twinbus.client.core.asks import ToPrimary, WaitTurn
 from twinbus.errors import NotSent, SendError
 from twinbus.pairing.failure import FailureKind
-from twinbus.pairing.receipt import Side
+from twinbus.pairing.receipt import NamespaceSide
 from twinbus.pairing.rules import Rules
 
 HOLD = Rules(
@@ -40,7 +40,7 @@ def test_held_sends_end_in_the_backlog_in_the_order_in_which_they_came() -> None
     send_in_turn(bus, "abcd")
     bus.run()
     assert [name for _, name in bus.stored] == list("abcd")
-    assert {call.receipt.side for call in bus.calls} == {Side.BACKLOG}
+    assert {call.receipt.side for call in bus.calls} == {NamespaceSide.BACKLOG}
     assert bus.at == pytest.approx(60, abs=0.01)
 
 
@@ -99,7 +99,7 @@ def test_sends_of_another_entity_do_not_wait() -> None:
     bus.send("a")
     call = bus.send("b", to="invoices")
     bus.run_until(0)
-    assert call.receipt.side is Side.PRIMARY
+    assert call.receipt.side is NamespaceSide.PRIMARY
 
 
 def test_a_send_for_which_there_is_no_room_is_not_held() -> None:
@@ -124,7 +124,7 @@ def test_room_is_given_back() -> None:
     send_in_turn(bus, "abcd")
     bus.run()
     assert (len(bus.orders.line), bus.orders.line.bytes) == (0, 0)
-    assert bus.sent("e").receipt.side is Side.BACKLOG
+    assert bus.sent("e").receipt.side is NamespaceSide.BACKLOG
     assert (len(bus.told("held")), len(bus.told("released"))) == (4, 4)
 
 

@@ -8,12 +8,12 @@ from itertools import pairwise
 import pytest
 from scripted_bus import NOBODY_THERE, OK, REFUSED, SILENT, Reply, ScriptedBus, fails
 
-from twinbus.client.asks import OpenBacklog, ToBacklog
-from twinbus.client.flows import DOUBTS_MAX, Choice
-from twinbus.client.probing import try_secondary
+from twinbus.client.core.asks import OpenBacklog, ToBacklog
+from twinbus.client.core.flows import DOUBTS_MAX, QueueChoice
+from twinbus.client.core.probes import try_secondary
 from twinbus.errors import BothNamespacesUnavailable, NotSent
 from twinbus.pairing.failure import Failure, FailureKind
-from twinbus.pairing.receipt import Side
+from twinbus.pairing.receipt import NamespaceSide
 from twinbus.pairing.rules import Rules
 
 Kind = FailureKind
@@ -43,7 +43,7 @@ def test_a_secondary_away_for_a_second_is_used_within_two_seconds_of_its_return(
     bus.run_until(began + 1)
     bus.run()
     ends = [call.ended_at for call in calls if call.ended_at is not None]
-    assert all(call.receipt.side is Side.BACKLOG for call in calls)
+    assert all(call.receipt.side is NamespaceSide.BACKLOG for call in calls)
     silent_s = RULES.attempt_s if how is NOBODY_THERE else 0  # so long the first ones do not know
     assert max(ends) <= began + max(1, silent_s) + 2
     assert not bus.told("backlog_queue_lost")
@@ -53,7 +53,7 @@ def test_every_queue_can_be_chosen_when_it_is_back() -> None:
     bus = failed_over(10)
     bus.unplug_secondary()
     bus.later(1, bus.plug_in_secondary)
-    choices = [Choice() for _ in range(30)]
+    choices = [QueueChoice() for _ in range(30)]
     bus.chances = iter([number / 30 for number in range(30)] * 50)
     for choice in choices:
         bus.send("a", choice=choice)
@@ -116,7 +116,7 @@ def test_the_wait_is_counted_from_its_beginning_and_not_from_that_of_the_send(is
     call = bus.send("a")
     bus.later(HASTY.attempt_s + 0.5, bus.plug_in_secondary)
     bus.run()
-    assert call.receipt.side is Side.BACKLOG
+    assert call.receipt.side is NamespaceSide.BACKLOG
     assert bus.asks(OpenBacklog)
 
 
@@ -155,7 +155,7 @@ def test_a_send_that_comes_later_waits_too_and_needs_no_second_outage() -> None:
     bus.run_until(600)
     bus.plug_in_secondary()
     call = bus.sent("b")
-    assert call.receipt.side is Side.BACKLOG
+    assert call.receipt.side is NamespaceSide.BACKLOG
     assert call.ended_at == 600
 
 
@@ -166,7 +166,7 @@ def test_if_the_primary_is_back_first_the_message_goes_there_at_once() -> None:
     bus.primary.always = OK
     bus.later(1.234, bus.mark_healthy)
     bus.run()
-    assert call.receipt.side is Side.PRIMARY
+    assert call.receipt.side is NamespaceSide.PRIMARY
     assert call.ended_at == 1.234
 
 
@@ -211,13 +211,13 @@ def test_silence_of_every_queue_is_the_secondarys_and_a_send_waits_it_out() -> N
     calls = [bus.send("a", choice=_choice(queue)) for queue in (0, 1)]
     bus.later(8, bus.plug_in_secondary)
     bus.run()
-    assert [call.receipt.side for call in calls] == [Side.BACKLOG] * 2
+    assert [call.receipt.side for call in calls] == [NamespaceSide.BACKLOG] * 2
     assert bus.pair.rotation.lost == {}
     assert bus.at < 11
 
 
-def _choice(queue: int) -> Choice:
-    choice = Choice()
+def _choice(queue: int) -> QueueChoice:
+    choice = QueueChoice()
     choice.queue = queue
     return choice
 
@@ -230,7 +230,7 @@ def test_a_queue_whose_silence_was_the_secondarys_is_tried_again_even_if_it_was_
     bus.later(2, lambda: bus.pair.trial_connected(2))
     bus.later(3, lambda: bus.pair.queue_failed(0, 3, Failure(Kind.DISABLED, "switched off for a moment")))
     bus.run()
-    assert call.receipt.side is Side.BACKLOG
+    assert call.receipt.side is NamespaceSide.BACKLOG
     assert call.ended_at == 5
 
 
@@ -265,7 +265,7 @@ def test_an_attempt_with_hardly_any_time_left_is_no_proof_against_secondary_or_q
     assert isinstance(late.error, BothNamespacesUnavailable)
     assert "nobody answered" in late.error.secondary_reason
     assert (late.ended_at, bus.told("secondary_unreachable", "backlog_queue_lost")) == (0.3, [])
-    assert bus.sent("b", choice=choice).receipt.side is Side.BACKLOG
+    assert bus.sent("b", choice=choice).receipt.side is NamespaceSide.BACKLOG
     assert [asked.at for asked in bus.asks(OpenBacklog)] == [0.3], "a trial shows whether anybody is there"
 
 
@@ -348,7 +348,7 @@ def test_held_sends_wait_for_the_secondary_in_their_order() -> None:
     calls = [bus.send(name) for name in "abc"]
     bus.later(5, bus.plug_in_secondary)
     bus.run()
-    assert [call.receipt.side for call in calls] == [Side.BACKLOG] * 3
+    assert [call.receipt.side for call in calls] == [NamespaceSide.BACKLOG] * 3
     assert [each for _, each in bus.stored] == ["a", "b", "c"]
 
 

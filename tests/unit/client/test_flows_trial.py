@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from scripted_bus import BUSY, OK, REFUSED, SILENT, Call, Reply, ScriptedBus, fails
 
-from twinbus.client.asks import Probe, ToBacklog, ToPrimary, WaitTurn
+from twinbus.client.core.asks import Probe, ToBacklog, ToPrimary, WaitTurn
 from twinbus.errors import NotSent, SendError
 from twinbus.pairing.failure import FailureKind
 from twinbus.pairing.machine import FailedOver, Healthy
-from twinbus.pairing.receipt import Side, receipt_of
+from twinbus.pairing.receipt import NamespaceSide, receipt_of
 from twinbus.pairing.rules import Rules
 
 Kind = FailureKind
@@ -25,7 +25,7 @@ def failed_over(**rules: Any) -> ScriptedBus:
     wishes: dict[str, Any] = {"failover_interval_s": 0, "ping_interval_s": PING_S, "attempts": 1, "probe": "link"}
     bus = ScriptedBus(Rules(**(wishes | rules)))
     bus.primary.always = DISABLED
-    assert bus.sent("first").receipt.side is Side.BACKLOG
+    assert bus.sent("first").receipt.side is NamespaceSide.BACKLOG
     return bus
 
 
@@ -68,7 +68,7 @@ def test_before_a_link_has_opened_every_send_takes_the_detour() -> None:
     bus = failed_over()
     bus.probe.always = REFUSED
     bus.run_until(2.5 * PING_S)
-    assert bus.sent("a").receipt.side is Side.BACKLOG
+    assert bus.sent("a").receipt.side is NamespaceSide.BACKLOG
     assert to_primary(bus) == 0
 
 
@@ -76,7 +76,7 @@ def test_the_first_message_that_is_stored_brings_everybody_back() -> None:
     bus = ready()
     bus.primary.always = OK
     receipt = bus.sent("a").receipt
-    assert (receipt.side, receipt.attempts, receipt.copies_in_doubt) == (Side.PRIMARY, 1, 0)
+    assert (receipt.side, receipt.attempts, receipt.copies_in_doubt) == (NamespaceSide.PRIMARY, 1, 0)
     assert bus.orders.state == Healthy(2)
     assert [heard.text for heard in bus.told("recovered")] == ["a message was stored"]
     assert not bus.is_pending("ping")
@@ -88,16 +88,16 @@ def test_so_many_links_as_pings_to_return_must_open_before_a_message_tries() -> 
     bus.primary.always = OK
     for at in (2.5, 4.5, 5.5):
         bus.run_until(at * PING_S)
-        assert bus.sent(f"at {at}").receipt.side is Side.BACKLOG
+        assert bus.sent(f"at {at}").receipt.side is NamespaceSide.BACKLOG
     bus.run_until(6 * PING_S)
-    assert bus.sent("a").receipt.side is Side.PRIMARY
+    assert bus.sent("a").receipt.side is NamespaceSide.PRIMARY
 
 
 def test_a_link_that_does_not_open_takes_the_trial_back() -> None:
     bus = ready()
     bus.probe.always = REFUSED
     bus.run_until(2 * PING_S)
-    assert bus.sent("a").receipt.side is Side.BACKLOG
+    assert bus.sent("a").receipt.side is NamespaceSide.BACKLOG
     assert to_primary(bus) == 0
 
 
@@ -112,7 +112,12 @@ def test_a_trial_that_fails_goes_to_the_backlog_unseen_by_its_caller(reply: Repl
     before = state_of(bus)
     bus.primary.always = reply
     receipt = bus.sent("a", "b").receipt
-    assert (receipt.side, receipt.accepted, receipt.attempts, receipt.copies_in_doubt) == (Side.BACKLOG, 2, 2, 0)
+    assert (receipt.side, receipt.accepted, receipt.attempts, receipt.copies_in_doubt) == (
+        NamespaceSide.BACKLOG,
+        2,
+        2,
+        0,
+    )
     after = state_of(bus)
     assert (after.epoch, after.since, after.reason) == (before.epoch, before.since, before.reason)
     assert "a message tried it" in bus.told("ping_failed")[-1].text
@@ -123,11 +128,11 @@ def test_a_trial_that_fails_goes_to_the_backlog_unseen_by_its_caller(reply: Repl
 def test_after_a_trial_that_failed_the_next_one_comes_after_another_link() -> None:
     bus = ready()
     for name in "abc":
-        assert bus.sent(name).receipt.side is Side.BACKLOG
+        assert bus.sent(name).receipt.side is NamespaceSide.BACKLOG
     assert to_primary(bus) == 1
     bus.run_until(2 * PING_S)
     for name in "def":
-        assert bus.sent(name).receipt.side is Side.BACKLOG
+        assert bus.sent(name).receipt.side is NamespaceSide.BACKLOG
     assert to_primary(bus) == 2
     assert bus.times(Probe) == [PING_S, 2 * PING_S], "and trials do not disturb the links"
 
@@ -144,7 +149,7 @@ def test_copies_of_a_trial_without_an_answer_are_in_doubt() -> None:
     bus = ready()
     bus.primary.always = SILENT
     receipt = bus.sent("a", "b").receipt
-    assert (receipt.side, receipt.copies_in_doubt, receipt.attempts) == (Side.BACKLOG, 2, 2)
+    assert (receipt.side, receipt.copies_in_doubt, receipt.attempts) == (NamespaceSide.BACKLOG, 2, 2)
     assert bus.told("in_doubt")[-1].details["message_ids"] == ("a", "b")
     assert bus.orders.tally.in_doubt == 2
 
@@ -166,7 +171,7 @@ def test_others_are_not_kept_waiting_by_a_trial() -> None:
     bus.run_until(PING_S + 1)
     other = bus.send("b")
     bus.run_until(PING_S + 1)
-    assert other.receipt.side is Side.BACKLOG
+    assert other.receipt.side is NamespaceSide.BACKLOG
     assert not trial.is_done
     bus.run()
     assert trial.ended_at == PING_S + bus.rules.attempt_s
@@ -178,8 +183,8 @@ def test_who_is_in_the_backlog_when_a_trial_succeeds_stays_there_and_the_next_on
     bus.primary.always = Reply(after_s=2.0)
     trial, other = bus.send("a"), bus.send("b")
     bus.run()
-    assert (trial.receipt.side, other.receipt.side) == (Side.PRIMARY, Side.BACKLOG)
-    assert bus.sent("c").receipt.side is Side.PRIMARY
+    assert (trial.receipt.side, other.receipt.side) == (NamespaceSide.PRIMARY, NamespaceSide.BACKLOG)
+    assert bus.sent("c").receipt.side is NamespaceSide.PRIMARY
 
 
 # --- the caller's time ---
@@ -193,7 +198,7 @@ def test_a_trial_leaves_time_for_the_detour(timeout_s: float | None, expected_s:
     ask = bus.asks(ToPrimary)[-1].ask
     assert isinstance(ask, ToPrimary)
     assert ask.timeout_s == pytest.approx(expected_s)
-    assert call.receipt.side is Side.BACKLOG
+    assert call.receipt.side is NamespaceSide.BACKLOG
     assert timeout_s is None or (call.ended_at or 0.0) < PING_S + timeout_s
 
 
@@ -209,19 +214,19 @@ def test_what_is_the_callers_fault_is_raised_and_proves_nothing(kind: FailureKin
     assert receipt is not None
     assert receipt.accepted == 0
     assert not bus.told("recovered")
-    assert bus.sent("b").receipt.side is Side.BACKLOG, "not every caller meets it"
+    assert bus.sent("b").receipt.side is NamespaceSide.BACKLOG, "not every caller meets it"
     bus.primary.always = OK
     bus.run_until(2 * PING_S)
-    assert bus.sent("c").receipt.side is Side.PRIMARY, "after another link another message tries"
+    assert bus.sent("c").receipt.side is NamespaceSide.PRIMARY, "after another link another message tries"
 
 
 def test_what_proves_nothing_asks_for_one_more_link_only() -> None:
     bus = failed_over(pings_to_return=3)
     bus.run_until(3 * PING_S)
     bus.primary.says(BUSY, OK)
-    assert bus.sent("a").receipt.side is Side.BACKLOG
+    assert bus.sent("a").receipt.side is NamespaceSide.BACKLOG
     bus.run_until(4 * PING_S)
-    assert bus.sent("b").receipt.side is Side.PRIMARY
+    assert bus.sent("b").receipt.side is NamespaceSide.PRIMARY
 
 
 def test_a_busy_primary_is_not_waited_for_and_rests_for_ten_seconds() -> None:
@@ -229,7 +234,7 @@ def test_a_busy_primary_is_not_waited_for_and_rests_for_ten_seconds() -> None:
     bus.run_until(2)
     bus.primary.always = BUSY
     call = bus.sent("a")
-    assert (call.receipt.side, call.ended_at) == (Side.BACKLOG, 2)
+    assert (call.receipt.side, call.ended_at) == (NamespaceSide.BACKLOG, 2)
     while bus.at < 30:
         bus.run_until(bus.at + 1)
         bus.sent(f"at {bus.at}")
@@ -244,7 +249,7 @@ def test_messages_that_met_a_busy_primary_and_belong_there_again_wait_ten_second
     call = bus.send("a")
     bus.later(PING_S + 0.1, bus.mark_healthy)
     bus.run()
-    assert call.receipt.side is Side.PRIMARY
+    assert call.receipt.side is NamespaceSide.PRIMARY
     assert call.ended_at == pytest.approx(PING_S + 10)
 
 
@@ -256,9 +261,11 @@ def test_a_trial_that_is_cut_short_keeps_nobody_from_trying() -> None:
     call.flow.close()
     call.ended_at = bus.at
     assert not state_of(bus).is_tried
-    assert bus.sent("b").receipt.side is Side.BACKLOG, "callers who never wait would else never reach the backlog"
+    assert bus.sent("b").receipt.side is NamespaceSide.BACKLOG, (
+        "callers who never wait would else never reach the backlog"
+    )
     bus.run_until(2 * PING_S)
-    assert bus.sent("c").receipt.side is Side.PRIMARY
+    assert bus.sent("c").receipt.side is NamespaceSide.PRIMARY
 
 
 def test_a_trial_at_the_end_of_the_client_is_told_of_it() -> None:
@@ -283,7 +290,7 @@ def test_who_waits_for_the_secondary_tries_the_primary_when_a_link_opens() -> No
     bus.run_until(3.9)
     assert isinstance(calls[0].waits_for, WaitTurn)
     bus.run()
-    assert [call.receipt.side for call in calls] == [Side.PRIMARY, Side.PRIMARY]
+    assert [call.receipt.side for call in calls] == [NamespaceSide.PRIMARY, NamespaceSide.PRIMARY]
     assert [call.ended_at for call in calls] == [4, 4]
 
 
@@ -303,7 +310,7 @@ def test_who_forces_a_failover_to_stay_has_no_message_try() -> None:
     bus = ready()
     bus.force_failover(stays=True)
     bus.primary.always = OK
-    assert bus.sent("a").receipt.side is Side.BACKLOG
+    assert bus.sent("a").receipt.side is NamespaceSide.BACKLOG
 
 
 def test_a_trial_under_way_when_a_failover_is_forced_to_stay_brings_nobody_back() -> None:
@@ -312,7 +319,7 @@ def test_a_trial_under_way_when_a_failover_is_forced_to_stay_brings_nobody_back(
     call = bus.send("a")
     bus.force_failover(stays=True)
     bus.run()
-    assert call.receipt.side is Side.PRIMARY, "it is where it is"
+    assert call.receipt.side is NamespaceSide.PRIMARY, "it is where it is"
     assert state_of(bus).stays
     assert not state_of(bus).is_tried
 
@@ -320,9 +327,9 @@ def test_a_trial_under_way_when_a_failover_is_forced_to_stay_brings_nobody_back(
 def test_a_failover_by_hand_ends_with_the_first_message_after_a_link() -> None:
     bus = ScriptedBus(Rules(ping_interval_s=PING_S, probe="link"))
     bus.force_failover()
-    assert bus.sent("a").receipt.side is Side.BACKLOG
+    assert bus.sent("a").receipt.side is NamespaceSide.BACKLOG
     bus.run_until(PING_S)
-    assert bus.sent("b").receipt.side is Side.PRIMARY
+    assert bus.sent("b").receipt.side is NamespaceSide.PRIMARY
     assert len(bus.told("recovered")) == 1
 
 
@@ -332,7 +339,7 @@ def test_marked_as_healthy_during_a_trial_its_failure_is_history_and_the_message
     call = bus.send("a")
     bus.later(PING_S + 1, bus.mark_healthy)
     bus.run()
-    assert call.receipt.side is Side.PRIMARY
+    assert call.receipt.side is NamespaceSide.PRIMARY
     assert bus.orders.state == Healthy(2)
 
 
@@ -346,7 +353,7 @@ def test_held_sends_keep_their_order_when_the_first_of_them_tries() -> None:
     assert state_of(bus).since == 3
     bus.primary.always = OK
     bus.run()
-    assert [call.receipt.side for call in calls] == [Side.PRIMARY] * 3
+    assert [call.receipt.side for call in calls] == [NamespaceSide.PRIMARY] * 3
     assert bus.stored == [("primary", name) for name in "abc"]
     assert [heard.at for heard in bus.told("recovered")] == [7]
 

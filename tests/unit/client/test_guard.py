@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinbus.client.aio_links import LOOK_S, Guard
-from twinbus.client.watchdog import GRACE_S
+from twinbus.client.aio.links import LOOK_S, Guard
+from twinbus.client.sdk.watchdog import GRACE_S
 
 
 class Timer:
@@ -59,7 +59,7 @@ class HandClock:
 
 def guarded() -> tuple[Guard, HandClock, list[float]]:
     clock, acted = HandClock(), list[float]()
-    guard = Guard(lambda: acted.append(clock.now), cast(asyncio.AbstractEventLoop, clock), clock.time)
+    guard = Guard(lambda: acted.append(clock.now), cast("asyncio.AbstractEventLoop", clock), clock.time)
     return guard, clock, acted
 
 
@@ -153,3 +153,14 @@ def test_it_acts_exactly_at_the_end_of_a_call_that_nobody_cancelled(calls: list[
             clock.go_to(due + 0.001)
     clock.go_to(clock.now + 10)
     assert acted == pytest.approx(overdue)
+
+
+def test_a_call_knows_that_its_caller_was_cancelled_though_the_link_was_discarded_meanwhile() -> None:
+    guard, clock, acted = guarded()
+    told = [1]
+    guard.start(500, lambda: told[0], 1)
+    told[0] = 2
+    guard.end()
+    assert guard.is_cancelled
+    clock.go_to(600)
+    assert acted == []

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from twinbus.client.health import Check, Health, entity_health, judge
-from twinbus.client.reports import AbilityReport, EntityReport, Inspection, QueueReport, SideReport
+from twinbus.client.inspection.health import Check, Health, entity_health, judge
+from twinbus.client.inspection.reports import AbilityReport, EntityReport, Inspection, QueueReport, SideReport
 
 YES = AbilityReport(works=True)
 NO = AbilityReport(works=False, why="internal error: fault")

@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 import pytest
 from azure.servicebus import ServiceBusClient
 
-from twinbus.client.links import _open_within
-from twinbus.client.watchdog import Watchdog
+from twinbus.client.sdk.watchdog import Watchdog
+from twinbus.client.sync.links import _open_within
 
 WAIT_S = 60
 NAMESPACE = "Endpoint=sb://contoso.example;SharedAccessKeyName=k;SharedAccessKey=a2V5"

@@ -12,7 +12,7 @@ import pytest
 from azure.servicebus._pyamqp.error import AMQPConnectionError, ErrorCondition
 from azure.servicebus.exceptions import ServiceBusError
 
-from twinbus.client.failures import interruption
+from twinbus.client.sdk.failures import interruption
 
 Handler = Callable[[int, Any], Any]
 Handled = Callable[[Handler], None]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 
-from twinbus.client.leavable_pool import leavable_pool
+from twinbus.client.sdk.abandonable_threads import leavable_pool
 
 WAIT_S = 60
 

@@ -28,20 +28,20 @@ from twinbus.amqp.sections import (
     walk,
 )
 from twinbus.amqp.types import Timestamp
-from twinbus.client.messages import (
+from twinbus.client.sdk.messages import (
     PairedMessageBatch,
     Prepared,
     batch_of,
     can_take_detour,
+    encode_messages,
     for_schedule,
-    letters_of,
     might_not_fit,
     prepare,
     prepare_light,
     reserved_names,
 )
+from twinbus.pairing.encoded_messages import fits
 from twinbus.pairing.envelope import RESERVED_NAMES, address
-from twinbus.pairing.letters import fits
 
 LIMIT = 256 * 1024
 
@@ -103,10 +103,10 @@ def test_the_same_object_without_an_id_several_times_is_several_messages(kind: C
     message = kind()
     prepared = prepare([message, message, message])
     assert len(set(prepared.ids)) == 3
-    assert list(map(id_in, letters_of(prepared))) == list(prepared.ids)
+    assert list(map(id_in, encode_messages(prepared))) == list(prepared.ids)
     batch = our_batch(message, message, message)
     assert len(set(batch.message_ids)) == 3
-    assert list(map(id_in, letters_of(prepare(batch)))) == list(batch.message_ids)
+    assert list(map(id_in, encode_messages(prepare(batch)))) == list(batch.message_ids)
 
 
 def test_no_two_messages_are_given_the_same_id() -> None:
@@ -129,7 +129,7 @@ def test_ids_of_any_kind_are_kept_and_told_as_text(message_id: Any, text: str) -
     message = AmqpAnnotatedMessage(data_body=b"x", properties=AmqpMessageProperties(message_id=message_id))
     prepared = prepare(message)
     assert prepared.ids == (text,)
-    assert id_in(letters_of(prepared)[0]) == message_id
+    assert id_in(encode_messages(prepared)[0]) == message_id
 
 
 def test_a_mapping_is_not_changed_and_becomes_a_message() -> None:
@@ -149,13 +149,13 @@ def test_lists_tuples_and_generators_of_all_kinds_become_lists() -> None:
         assert prepared.message[0] is one
         assert isinstance(prepared.message[1], AmqpAnnotatedMessage)
         assert prepared.ids[0] == "a"
-        assert list(map(id_in, letters_of(prepared))) == list(prepared.ids)
+        assert list(map(id_in, encode_messages(prepared))) == list(prepared.ids)
 
 
 @pytest.mark.parametrize("nothing", [[], (), {}, "", iter(())])
 def test_nothing_is_nothing_as_in_the_sdk(nothing: Any) -> None:
     assert prepare(nothing) == Prepared([], ())
-    assert letters_of(prepare(nothing)) == []
+    assert encode_messages(prepare(nothing)) == []
 
 
 def broken_message() -> ServiceBusMessage:
@@ -187,7 +187,7 @@ def test_ids_in_an_sdk_batch_are_read_from_its_bytes() -> None:
     batch = sdk_batch(ServiceBusMessage("1", message_id="a"), ServiceBusMessage("2", message_id="b"))
     before = [bytes(section) for section in batch._message[5]]
     assert prepare(batch) == Prepared(batch, ("a", "b"))
-    assert letters_of(prepare(batch)) == before == [bytes(section) for section in batch._message[5]]
+    assert encode_messages(prepare(batch)) == before == [bytes(section) for section in batch._message[5]]
 
 
 def test_a_message_without_an_id_in_an_sdk_batch_is_written_anew_in_its_place() -> None:
@@ -195,11 +195,11 @@ def test_a_message_without_an_id_in_an_sdk_batch_is_written_anew_in_its_place() 
     size = batch.size_in_bytes
     prepared = prepare(batch)
     assert prepared.message is batch
-    assert list(map(id_in, letters_of(prepared))) == list(prepared.ids)
+    assert list(map(id_in, encode_messages(prepared))) == list(prepared.ids)
     assert prepared.ids[0] == "a"
     assert prepare(batch).ids == prepared.ids
     assert batch.size_in_bytes > size
-    assert batch.size_in_bytes == sum(len(each) + (5 if len(each) < 256 else 8) for each in letters_of(prepared))
+    assert batch.size_in_bytes == sum(len(each) + (5 if len(each) < 256 else 8) for each in encode_messages(prepared))
 
 
 def test_a_batch_that_has_no_room_for_an_id_is_left_alone_and_its_letter_gets_one() -> None:
@@ -209,7 +209,7 @@ def test_a_batch_that_has_no_room_for_an_id_is_left_alone_and_its_letter_gets_on
     prepared = prepare(full)
     assert prepared.ids == ("",)
     assert bytes(full._message[5][0]) == before
-    assert len(id_in(letters_of(prepared)[0])) == 32
+    assert len(id_in(encode_messages(prepared)[0])) == 32
 
 
 # --- letters ---------------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ SENT = st.builds(
 
 @given(st.lists(SENT, max_size=4))
 def test_letters_are_what_the_sdk_puts_into_a_batch(messages: list[ServiceBusMessage]) -> None:
-    assert letters_of(prepare(messages)) == [bytes(section) for section in sdk_batch(*messages)._message[5]]
+    assert encode_messages(prepare(messages)) == [bytes(section) for section in sdk_batch(*messages)._message[5]]
 
 
 def test_a_value_that_cannot_be_encoded_raises_as_in_the_sdk() -> None:
@@ -239,13 +239,13 @@ def test_a_value_that_cannot_be_encoded_raises_as_in_the_sdk() -> None:
     with pytest.raises(TypeError) as theirs:
         sdk_batch(message)
     with pytest.raises(TypeError) as ours:
-        letters_of(prepare(message))
+        encode_messages(prepare(message))
     assert str(ours.value) == str(theirs.value)
 
 
 def test_making_letters_leaves_the_message_as_it_was() -> None:
     message = ServiceBusMessage("x", time_to_live=timedelta(minutes=1))
-    (letter,) = letters_of(prepare(message))
+    (letter,) = encode_messages(prepare(message))
     assert message._message is None
     assert read_header(letter, walk(letter)).ttl_ms == 60_000
 
@@ -264,7 +264,7 @@ def test_a_scheduled_letter_says_when_to_the_millisecond_as_the_sdk_does(when: d
     assert message.scheduled_enqueue_time_utc is None
     assert read_annotation(letter, walk(letter), "x-opt-scheduled-enqueue-time") == Timestamp(1_893_553_445_678)
     message.scheduled_enqueue_time_utc = when
-    assert letters_of(prepare(message)) == [letter]
+    assert encode_messages(prepare(message)) == [letter]
 
 
 def test_a_batch_cannot_be_scheduled_nor_anything_at_no_time() -> None:
@@ -313,7 +313,7 @@ BODIES: st.SearchStrategy[dict[str, Any]] = st.one_of(
 @given(BODIES, st.dictionaries(st.text("aé漢😀", max_size=90), VALUES, max_size=9), st.integers(8_200, 14_000))
 def test_the_hint_never_misses_a_message_that_does_not_fit(body: Any, properties: Any, limit: int) -> None:
     prepared = prepare(AmqpAnnotatedMessage(**body, application_properties=properties))
-    (letter,) = letters_of(prepared)
+    (letter,) = encode_messages(prepared)
     assert might_not_fit(prepared, limit) or fits(letter, "orders", limit)
 
 
@@ -327,7 +327,7 @@ def test_a_glance_never_misses_a_message_that_cannot_take_the_detour(bodies: Any
     for prepared in (prepare(messages), prepare(messages[0]), prepare(our_batch(*messages))):
         if can_take_detour(prepared, limit):
             assert not reserved_names(prepared)
-            assert all(fits(letter, "orders", limit) for letter in letters_of(prepared))
+            assert all(fits(letter, "orders", limit) for letter in encode_messages(prepared))
 
 
 def test_a_list_of_ordinary_messages_is_prepared_in_one_go() -> None:
@@ -384,7 +384,7 @@ def test_our_batch_gives_ids_when_messages_are_added_and_keeps_them() -> None:
     assert len(set(batch.message_ids)) == 3
     prepared = prepare(batch)
     assert prepared == Prepared(batch, batch.message_ids)
-    assert list(map(id_in, letters_of(prepared))) == list(batch.message_ids)
+    assert list(map(id_in, encode_messages(prepared))) == list(batch.message_ids)
     assert (len(batch), batch.max_size_in_bytes) == (3, 1_000)
 
 
@@ -404,7 +404,7 @@ def test_our_batch_counts_bytes_and_is_full_as_the_sdks() -> None:
 
 def test_a_batch_of_letters_has_the_letters_and_a_copy_of_what_the_first_says() -> None:
     message = ServiceBusMessage("x", message_id="id", session_id="s", partition_key="s")
-    letters = letters_of(prepare([message, ServiceBusMessage("y")]))
+    letters = encode_messages(prepare([message, ServiceBusMessage("y")]))
     batch = batch_of(letters)
     theirs = sdk_batch(message, ServiceBusMessage("y"))
     assert batch._message == [*theirs._message[:5], letters, *theirs._message[6:]]
@@ -443,7 +443,7 @@ def tracing() -> Iterator[None]:
 
 @pytest.mark.usefixtures("tracing")
 def test_letters_carry_the_trace_context_and_their_batch_is_linked_to_it() -> None:
-    (letter,) = letters_of(prepare(ServiceBusMessage("x")))
+    (letter,) = encode_messages(prepare(ServiceBusMessage("x")))
     assert read_application_properties(letter, walk(letter)) == {
         "Diagnostic-Id": "00-trace-span-01",
         "traceparent": "00-trace-span-01",

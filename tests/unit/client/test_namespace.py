@@ -11,8 +11,8 @@ from azure.core.credentials import AccessToken, AzureNamedKeyCredential, AzureSa
 from azure.servicebus import TransportType
 
 from twinbus.client.namespace import Namespace
-from twinbus.dial import JWT, SAS_TOKEN
 from twinbus.errors import OptionsError
+from twinbus.transport.dial import JWT, SAS_TOKEN
 
 KEY = AzureNamedKeyCredential("sender", "c2VjcmV0")
 SIGNATURE = "SharedAccessSignature sr=sb%3a%2f%2fx&sig=s3cr3t%3d&se=4102444800&skn=sender"

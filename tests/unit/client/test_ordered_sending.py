@@ -8,17 +8,29 @@ from typing import Any
 import pytest
 
 from twinbus.amqp.sections import PropertyField, encode_message
-from twinbus.client.asks import Answer, Ask, Failed, Pack, Packed, Pause, Stored, ToBacklog, ToPrimary, WaitTurn, Woke
-from twinbus.client.flows import Choice, Sending
-from twinbus.client.ordered_sending import HAND_OVER_S, OrderedSending, sending_of
+from twinbus.client.core.asks import (
+    Answer,
+    Ask,
+    EncodeBatches,
+    EncodedBatches,
+    Failed,
+    Sleep,
+    Stored,
+    ToBacklog,
+    ToPrimary,
+    WaitTurn,
+    Woke,
+)
+from twinbus.client.core.flows import QueueChoice, SendFlow
+from twinbus.client.core.ordered_sends import HAND_OVER_S, OrderedSendFlow, sending_of
 from twinbus.errors import BothNamespacesUnavailable, NotSent
-from twinbus.pairing.effects import Rouse, Tell
+from twinbus.pairing.effects import ReportEvent, Rouse
 from twinbus.pairing.envelope import address
 from twinbus.pairing.events import FailoverForced, LinkOpened, MarkedHealthy
 from twinbus.pairing.failure import Failure, FailureKind
-from twinbus.pairing.order import Came, key_of, mark_of, queue_for
+from twinbus.pairing.ordering import Came, key_of, mark_of, queue_for
 from twinbus.pairing.pair import Pair
-from twinbus.pairing.receipt import SendReceipt, Side
+from twinbus.pairing.receipt import NamespaceSide, SendReceipt
 from twinbus.pairing.rules import Rules
 
 DOWN = Failure(FailureKind.DISABLED, "switched off")
@@ -56,7 +68,7 @@ class Messages:
         return frozenset(session for _, session in self.named)
 
     @property
-    def letters(self) -> tuple[bytes, ...]:
+    def encoded(self) -> tuple[bytes, ...]:
         return tuple(self._letter(name, session) for name, session in self.named)
 
     def _letter(self, name: str, session: str | None) -> bytes:
@@ -70,7 +82,7 @@ class Talk:
     def __init__(self, pair: Pair, *named: tuple[str, str | None], at: float = 0.0, timeout_s: float | None = None):
         self.pair, self.at = pair, at
         self.messages = Messages(*named)
-        self.sending = sending_of(self.messages, pair, pair.entity("orders"), Choice(), at, timeout_s)
+        self.sending = sending_of(self.messages, pair, pair.entity("orders"), QueueChoice(), at, timeout_s)
         self.flow: Generator[Ask, Answer, SendReceipt] = self.sending.run()
         self.receipt: SendReceipt | None = None
         self.ask: Any = None
@@ -82,8 +94,8 @@ class Talk:
         except StopIteration as done:
             self.receipt, self.ask = done.value, None
             return
-        if isinstance(self.ask, Pack):
-            self._step(Packed(self.at, 0.5, (self.messages.letters,)))
+        if isinstance(self.ask, EncodeBatches):
+            self._step(EncodedBatches(self.at, 0.5, (self.messages.encoded,)))
 
     def stored(self) -> None:
         self._step(Stored(self.at, 0.5))
@@ -113,7 +125,7 @@ def recover(pair: Pair) -> None:
 
 
 def come_home(pair: Pair, messages: Messages, first: int = 1) -> None:
-    for number, (letter, (_, session)) in enumerate(zip(messages.letters, messages.named, strict=True), first):
+    for number, (letter, (_, session)) in enumerate(zip(messages.encoded, messages.named, strict=True), first):
         pair.came_home(queue_for(key_of("orders", session), QUEUES), [Came("orders", session, number, mark_of(letter))])
 
 
@@ -134,7 +146,9 @@ def test_a_queue_that_is_busy_is_told_of() -> None:
     queue = talk.ask.queue
     with pytest.raises(BothNamespacesUnavailable):
         talk.failed(Failure(FailureKind.BUSY, "too many requests"))
-    told = [effect.details for _, effect in pair.take_orders() if isinstance(effect, Tell) and effect.name == "busy"]
+    told = [
+        effect.details for _, effect in pair.take_orders() if isinstance(effect, ReportEvent) and effect.name == "busy"
+    ]
     assert told == [{"wait_s": 10, "queue": queue, "side": "backlog"}]
 
 
@@ -148,10 +162,10 @@ def test_while_all_is_well_a_message_goes_to_the_primary() -> None:
 def test_without_order_it_is_the_usual_send() -> None:
     pair = Pair(Rules(), name="contoso")
     messages = Messages(("m", "a"))
-    assert type(sending_of(messages, pair, pair.entity("orders"), Choice(), 0.0, None)) is Sending
+    assert type(sending_of(messages, pair, pair.entity("orders"), QueueChoice(), 0.0, None)) is SendFlow
     later = Messages(("m", "a"), has_order=False)
     ordered = pair_with()
-    assert type(sending_of(later, ordered, ordered.entity("orders"), Choice(), 0.0, None)) is Sending
+    assert type(sending_of(later, ordered, ordered.entity("orders"), QueueChoice(), 0.0, None)) is SendFlow
 
 
 def test_during_an_outage_a_session_always_has_the_same_queue() -> None:
@@ -174,7 +188,7 @@ def test_after_recovery_a_message_waits_a_moment_for_those_before_it() -> None:
     assert pair.entity("orders").is_plain
     talk.woken()
     assert isinstance(talk.ask, ToPrimary)
-    assert isinstance(talk.sending, OrderedSending)
+    assert isinstance(talk.sending, OrderedSendFlow)
     assert talk.sending.tickets
 
 
@@ -218,7 +232,7 @@ def test_a_call_with_several_sessions_is_split_and_the_receipt_tells_the_place_o
     talk = Talk(pair, *named)
     sent: dict[int, int] = {}
     while talk.ask is not None:
-        sent[talk.ask.queue] = len(talk.ask.letters)
+        sent[talk.ask.queue] = len(talk.ask.encoded)
         talk.stored()
     assert len(sent) > 1
     assert sum(sent.values()) == 12
@@ -240,7 +254,7 @@ def test_of_a_call_that_was_stored_in_part_the_receipt_tells_which_part() -> Non
     assert receipt is not None
     place = f"contoso/x-servicebus-transfer/{_queue_of('a')}"
     assert receipt.places == (place, "not accepted", place)
-    assert (receipt.accepted, receipt.side) == (2, Side.BACKLOG)
+    assert (receipt.accepted, receipt.side) == (2, NamespaceSide.BACKLOG)
 
 
 def _queue_of(session: str) -> int:
@@ -260,7 +274,7 @@ def test_a_held_send_waits_until_its_queue_may_be_tried_again() -> None:
     fail_over(pair)
     talk = Talk(pair, ("m0", "a"))
     talk.failed(DOWN)
-    assert talk.ask == Pause(30.0)
+    assert talk.ask == Sleep(30.0)
     assert len(pair.kept) == 1
     talk.woken(30.0)
     assert isinstance(talk.ask, ToBacklog)
@@ -276,7 +290,7 @@ def test_a_held_send_is_given_up_in_time_and_says_why() -> None:
     talk.failed(DOWN)
     talk.woken(30.0)
     talk.failed(DOWN)
-    assert talk.ask == Pause(10.0)
+    assert talk.ask == Sleep(10.0)
     with pytest.raises(BothNamespacesUnavailable):
         talk.woken(10.0)
 
@@ -399,7 +413,7 @@ def test_the_queue_of_a_session_that_is_silent_again_and_again_is_told_of_howeve
             talk.failed(DOUBT)
         if pair.begin_trial(talk.at)[0] is not None:
             pair.trial_connected(talk.at)
-    told = [effect for _, effect in pair.take_orders() if isinstance(effect, Tell)]
+    told = [effect for _, effect in pair.take_orders() if isinstance(effect, ReportEvent)]
     assert [effect.details["queue"] for effect in told if effect.name == "backlog_queue_lost"] == [queue]
     assert list(pair.rotation.lost) == [queue]
 
@@ -446,7 +460,7 @@ def test_a_message_behind_a_fence_does_not_try_the_primary() -> None:
     assert isinstance(trial.ask, ToBacklog)
     trial.stored()
     assert trial.receipt is not None
-    assert trial.receipt.side is Side.BACKLOG
+    assert trial.receipt.side is NamespaceSide.BACKLOG
     assert isinstance(Talk(pair, ("4", "c"), at=61.0).ask, ToBacklog), "one trial for each link"
 
 
@@ -456,9 +470,9 @@ def test_if_all_who_send_stand_behind_a_fence_the_second_link_is_enough_and_they
     Talk(pair, ("1", "a")).stored()
     open_link(pair, 60.0)
     Talk(pair, ("2", "a"), at=61.0).stored()
-    assert pair.entity("orders").side is Side.BACKLOG
+    assert pair.entity("orders").side is NamespaceSide.BACKLOG
     open_link(pair, 120.0)
-    assert pair.entity("orders").side is Side.PRIMARY
+    assert pair.entity("orders").side is NamespaceSide.PRIMARY
     follower = Talk(pair, ("3", "a"), at=121.0)
     while isinstance(follower.ask, WaitTurn):
         follower.woken(HAND_OVER_S)

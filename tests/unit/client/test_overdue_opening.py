@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
-from twinbus.client import links
-from twinbus.client.links import LinkFailed, _open_within
-from twinbus.client.watchdog import GRACE_S, Watchdog
-from twinbus.client.wires import Wire
+from twinbus.client.sdk.failures import LinkFailed
+from twinbus.client.sdk.internals import LinkConnection
+from twinbus.client.sdk.watchdog import GRACE_S, Watchdog
+from twinbus.client.sync import links
+from twinbus.client.sync.links import _open_within
 from twinbus.pairing.failure import Failure, FailureKind
 
 WAIT_S = 60
@@ -88,7 +89,7 @@ def sdk_of() -> Iterator[Callable[..., Sdk]]:
         yield make
 
 
-def opened(sdk: Sdk, watchdog: Watchdog) -> Wire:
+def opened(sdk: Sdk, watchdog: Watchdog) -> LinkConnection:
     return _open_within(sdk, "orders", WAIT_S, watchdog)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from twinbus.client.own_backlog import OwnBacklog
-from twinbus.client.status import SentToBacklog
+from twinbus.client.reporting.own_backlog import OwnBacklog
+from twinbus.client.reporting.status import SentToBacklog
 
 
 def moment(seconds: float) -> datetime:

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinbus.client.duration import in_words
 from twinbus.client.namespace import Namespace
 from twinbus.client.options import (
     NUMBERS,
@@ -20,8 +19,9 @@ from twinbus.client.options import (
     SendAvailabilityPairedNamespaceOptions,
 )
 from twinbus.errors import OptionsError
+from twinbus.pairing.error_class import ErrorClass
 from twinbus.pairing.rules import Rules
-from twinbus.pairing.verdict import Verdict
+from twinbus.units import exact_duration
 
 SECONDARY = Namespace.from_connection_string(
     "Endpoint=sb://backup.servicebus.windows.net/;SharedAccessKeyName=send;SharedAccessKey=c2VjcmV0LXNlY3JldA=="
@@ -93,7 +93,7 @@ def test_a_length_of_time_is_taken_to_its_bounds_and_no_further(name: str) -> No
     for fine in (low, high):
         assert getattr(options(**{name: fine}), name) == fine
     for wrong in (low - timedelta(milliseconds=1), high + timedelta(milliseconds=1)):
-        text = f"{name} must be from {in_words(low)} to {in_words(high)}, got {in_words(wrong)}"
+        text = f"{name} must be from {exact_duration(low)} to {exact_duration(high)}, got {exact_duration(wrong)}"
         assert problem_with(**{name: wrong}) == text
     assert name in problem_with(**{name: high + TICK})
 
@@ -170,10 +170,10 @@ def test_a_problem_says_what_would_be_right(wrong: dict[str, Any], text: str) ->
 
 def test_a_connection_string_is_no_secondary_and_is_not_repeated() -> None:
     with pytest.raises(OptionsError, match="must be a Namespace, got text") as refused:
-        SendAvailabilityPairedNamespaceOptions(cast(Namespace, "Endpoint=sb://x/;SharedAccessKey=hush"))
+        SendAvailabilityPairedNamespaceOptions(cast("Namespace", "Endpoint=sb://x/;SharedAccessKey=hush"))
     assert "hush" not in str(refused.value)
     with pytest.raises(OptionsError, match="got NoneType"):
-        PairedNamespaceOptions(cast(Namespace, None))
+        PairedNamespaceOptions(cast("Namespace", None))
 
 
 def test_the_base_checks_what_it_has() -> None:
@@ -197,7 +197,7 @@ def test_options_do_not_change_once_made() -> None:
 
 
 def test_a_classifier_is_a_function_or_the_documents_rule() -> None:
-    assert options(classifier=lambda failure: Verdict.RAISE).classifier is not None
+    assert options(classifier=lambda failure: ErrorClass.RAISE).classifier is not None
     assert options(classifier="documented").classifier == "documented"
 
 
@@ -225,6 +225,6 @@ def test_every_option_with_a_range_exists() -> None:
 @given(st.timedeltas(timedelta(days=-9), timedelta(days=9)))
 def test_words_for_a_length_add_up_to_it(length: timedelta) -> None:
     units = {"d": 86_400_000, "h": 3_600_000, "min": 60_000, "s": 1_000, "ms": 1}
-    words = in_words(length).lstrip("-").split(" ")
+    words = exact_duration(length).lstrip("-").split(" ")
     total = sum(int(count) * units[unit] for count, unit in zip(words[::2], words[1::2], strict=True))
     assert abs(total - abs(length) / timedelta(milliseconds=1)) <= 0.5

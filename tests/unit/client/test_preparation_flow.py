@@ -10,24 +10,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinbus.client.plan import Plan
-from twinbus.client.preparation import (
+from twinbus.client.setup.plan import Plan
+from twinbus.client.setup.preparation import (
     BUSY_WAIT_S,
     Ask,
-    CreateQueue,
+    BacklogRight,
+    CreateBacklogQueue,
     Detection,
     Flow,
     LinkTry,
-    ListQueues,
+    ListBacklogQueues,
     Pause,
     Preparation,
     ReadDetection,
-    Right,
     TryLinks,
     prepare,
     recheck,
 )
-from twinbus.client.queue_settings import LONG_S, SIZE_MB, QueueSettings
+from twinbus.client.setup.queue_settings import LONG_S, SIZE_MB, BacklogQueueSettings
 from twinbus.errors import PairingError
 from twinbus.pairing.failure import Failure, FailureKind
 
@@ -52,7 +52,7 @@ class Town:
 
     def __init__(self, queues: Iterable[str] = ()) -> None:
         self.queues = set(queues)
-        self.settings = QueueSettings()
+        self.settings = BacklogQueueSettings()
         """Of every queue that is there."""
         self.list_failures: list[Failure] = []
         self.create_failures: dict[str, list[Failure]] = {}
@@ -63,9 +63,9 @@ class Town:
     def answer(self, ask: Ask) -> Any:
         self.asked.append(ask)
         match ask:
-            case ListQueues():
+            case ListBacklogQueues():
                 return self.list_failures.pop(0) if self.list_failures else dict.fromkeys(self.queues, self.settings)
-            case CreateQueue(path):
+            case CreateBacklogQueue(path):
                 return self._create(path)
             case TryLinks(tries):
                 return tuple(self._try(one) for one in tries)
@@ -99,11 +99,11 @@ class Town:
 
 
 def send(path: str) -> LinkTry:
-    return LinkTry(path, Right.SEND)
+    return LinkTry(path, BacklogRight.SEND)
 
 
 def listen(path: str) -> LinkTry:
-    return LinkTry(path, Right.LISTEN)
+    return LinkTry(path, BacklogRight.LISTEN)
 
 
 # --- finding and creating (P1, P2, A3) ---
@@ -120,8 +120,8 @@ def test_nothing_there_makes_everything() -> None:
 def test_only_what_is_missing_is_created_after_one_listing() -> None:
     town = Town([QUEUES[0].upper(), QUEUES[0], QUEUES[2]])
     prepared = town.run(prepare(PLAN, NOW))
-    assert town.asks(CreateQueue) == [CreateQueue(QUEUES[1])]
-    assert len(town.asks(ListQueues)) == 1
+    assert town.asks(CreateBacklogQueue) == [CreateBacklogQueue(QUEUES[1])]
+    assert len(town.asks(ListBacklogQueues)) == 1
     assert (prepared.queues, prepared.created) == ((0, 1, 2), (1,))
 
 
@@ -130,7 +130,7 @@ def test_case_does_not_matter_to_names_of_queues() -> None:
     town.link_failures = {}
     town.queues |= set(QUEUES)  # the service takes either spelling for a link
     town.run(prepare(PLAN, NOW))
-    assert town.asks(CreateQueue) == []
+    assert town.asks(CreateBacklogQueue) == []
 
 
 def test_queues_beyond_the_count_are_left_alone() -> None:
@@ -148,7 +148,7 @@ def test_fewer_queues_than_asked_is_a_warning() -> None:
     assert "only 1 of 3" in warning
     assert "contoso/x-servicebus-transfer/1..2" in warning
     assert "no more queues" in warning
-    assert len(town.asks(CreateQueue)) == 1, "what is full for one is full for the next"
+    assert len(town.asks(CreateBacklogQueue)) == 1, "what is full for one is full for the next"
 
 
 def test_one_queue_that_cannot_be_made_does_not_stop_the_others() -> None:
@@ -161,8 +161,8 @@ def test_a_creation_without_an_answer_is_believed_if_the_queue_is_there() -> Non
     town = Town(QUEUES[:2])
     town.create_failures[QUEUES[2]] = [failure(Kind.NO_ANSWER)]
     flow = prepare(PLAN, NOW)
-    assert isinstance(next(flow), ListQueues)
-    assert flow.send(dict.fromkeys(QUEUES[:2], QueueSettings())) == CreateQueue(QUEUES[2])
+    assert isinstance(next(flow), ListBacklogQueues)
+    assert flow.send(dict.fromkeys(QUEUES[:2], BacklogQueueSettings())) == CreateBacklogQueue(QUEUES[2])
     tried = flow.send(failure(Kind.NO_ANSWER))
     assert tried == TryLinks(tuple(send(path) for path in QUEUES))
     with pytest.raises(StopIteration) as done:
@@ -187,7 +187,7 @@ def test_silence_is_not_waited_for_twice() -> None:
     town = Town(QUEUES)
     town.list_failures = [failure(Kind.NO_ANSWER)] * 3
     town.run(prepare(PLAN, NOW))
-    assert len(town.asks(ListQueues)) == 1
+    assert len(town.asks(ListBacklogQueues)) == 1
 
 
 # --- refusals (A1) ---
@@ -408,7 +408,7 @@ ANY_FAILURE = st.sampled_from([failure(kind) for kind in Kind])
     st.lists(ANY_FAILURE, max_size=4),
     st.dictionaries(st.sampled_from(QUEUES), st.lists(ANY_FAILURE, max_size=4)),
     st.dictionaries(
-        st.builds(LinkTry, st.sampled_from(QUEUES), st.sampled_from(Right)), st.lists(ANY_FAILURE, max_size=4)
+        st.builds(LinkTry, st.sampled_from(QUEUES), st.sampled_from(BacklogRight)), st.lists(ANY_FAILURE, max_size=4)
     ),
     st.booleans(),
     st.booleans(),
@@ -440,22 +440,22 @@ def test_pairing_ends_with_something_to_use_or_with_a_reason(
 # --- settings of queues that are there ---
 
 RISKS = [
-    (QueueSettings(requires_session=True), "sessions are required", "without sessions"),
-    (QueueSettings(time_to_live_s=LONG_S - 1), "messages live for", "dead-lettered: set the time to live"),
-    (QueueSettings(time_to_live_s=99 * LONG_S, dead_letters_expired=False), "messages live for", "are deleted"),
-    (QueueSettings(max_delivery_count=10), "delivery count is limited to 10", "set it to 2147483647"),
-    (QueueSettings(max_size_mb=SIZE_MB - 1), "the size is 5119 MB", "set it to 5120 MB"),
-    (QueueSettings(forwards_to="elsewhere"), "forwards to elsewhere", "remove the forwarding"),
-    (QueueSettings(forwards_dead_letters_to="bin"), "dead letters to bin", "remove the forwarding"),
-    (QueueSettings(auto_delete_s=LONG_S - 1), "of idleness", "set auto-delete on idle to the maximum"),
-    (QueueSettings(drops_duplicates=True), "duplicate detection is on", "without duplicate detection"),
-    (QueueSettings(status="ReceiveDisabled"), "receiving is disabled", "set the status to Active"),
+    (BacklogQueueSettings(requires_session=True), "sessions are required", "without sessions"),
+    (BacklogQueueSettings(time_to_live_s=LONG_S - 1), "messages live for", "dead-lettered: set the time to live"),
+    (BacklogQueueSettings(time_to_live_s=99 * LONG_S, dead_letters_expired=False), "messages live for", "are deleted"),
+    (BacklogQueueSettings(max_delivery_count=10), "delivery count is limited to 10", "set it to 2147483647"),
+    (BacklogQueueSettings(max_size_mb=SIZE_MB - 1), "the size is 5119 MB", "set it to 5120 MB"),
+    (BacklogQueueSettings(forwards_to="elsewhere"), "forwards to elsewhere", "remove the forwarding"),
+    (BacklogQueueSettings(forwards_dead_letters_to="bin"), "dead letters to bin", "remove the forwarding"),
+    (BacklogQueueSettings(auto_delete_s=LONG_S - 1), "of idleness", "set auto-delete on idle to the maximum"),
+    (BacklogQueueSettings(drops_duplicates=True), "duplicate detection is on", "without duplicate detection"),
+    (BacklogQueueSettings(status="ReceiveDisabled"), "receiving is disabled", "set the status to Active"),
 ]
 
 
 @pytest.mark.parametrize(("settings", "what", "right"), RISKS, ids=[what for _, what, _ in RISKS])
 def test_a_setting_that_can_cost_messages_or_sends_is_warned_about(
-    settings: QueueSettings, what: str, right: str
+    settings: BacklogQueueSettings, what: str, right: str
 ) -> None:
     town = Town(QUEUES)
     town.settings = settings
@@ -469,7 +469,7 @@ def test_a_setting_that_can_cost_messages_or_sends_is_warned_about(
 
 def test_queues_as_they_should_be_and_queues_made_now_are_no_reason_to_warn() -> None:
     for town in (Town(QUEUES), Town()):
-        town.settings = QueueSettings(max_size_mb=81_920, dead_letters_expired=False)
+        town.settings = BacklogQueueSettings(max_size_mb=81_920, dead_letters_expired=False)
         prepared = town.run(prepare(PLAN, NOW))
         assert prepared.queue_settings == "good"
         assert not prepared.lasting

@@ -8,7 +8,7 @@ from math import inf
 
 import pytest
 
-from twinbus.client.reports import UNTOUCHED_S, Inspection, QueueReport, SideReport
+from twinbus.client.inspection.reports import UNTOUCHED_S, Inspection, QueueReport, SideReport
 
 SIDE = SideReport(name="contoso", address="contoso.example:5671", is_reachable=True)
 UNKNOWN = QueueReport(path="contoso/x-servicebus-transfer/0", exists=None)

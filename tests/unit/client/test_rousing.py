@@ -12,17 +12,17 @@ import pytest
 import twinbus.aio
 from twinbus import PairedServiceBusClient
 from twinbus.amqp.sections import PropertyField, encode_message
-from twinbus.client import answers, ordered_sending
-from twinbus.client.aio_shell import TaskShell
-from twinbus.client.asks import Answer, Ask, Pause, ToPrimary, WaitTurn
-from twinbus.client.flows import Choice
-from twinbus.client.ordered_sending import KeyedParcel, sending_of
-from twinbus.client.shell import ThreadShell
+from twinbus.client.aio.shell import PairShell as TaskShell
+from twinbus.client.core import answers, ordered_sends
+from twinbus.client.core.asks import Answer, Ask, Sleep, ToPrimary, WaitTurn
+from twinbus.client.core.flows import QueueChoice
+from twinbus.client.core.ordered_sends import KeyedSendable, sending_of
+from twinbus.client.sync.shell import PairShell as ThreadShell
 from twinbus.pairing.effects import Rouse
 from twinbus.pairing.envelope import address
-from twinbus.pairing.order import Came, key_of, mark_of, queue_for
+from twinbus.pairing.ordering import Came, key_of, mark_of, queue_for
 from twinbus.pairing.pair import Pair
-from twinbus.pairing.receipt import SendReceipt, Side
+from twinbus.pairing.receipt import NamespaceSide, SendReceipt
 
 PRIMARY, SECONDARY = (
     f"Endpoint=sb://{name}.example;SharedAccessKeyName=k;SharedAccessKey=a2V5" for name in ("contoso", "backup")
@@ -73,7 +73,7 @@ def fall(pair: Pair, number: int) -> None:
     pair.came_home(queue, [Came("orders", "a", number, mark_of(LETTER))])
 
 
-def parcel() -> KeyedParcel:
+def request() -> KeyedSendable:
     return OneMessage()
 
 
@@ -88,7 +88,7 @@ def wait_for(is_true: Callable[[], object]) -> None:
 
 
 def test_a_fence_that_falls_wakes_the_send_behind_it_on_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ordered_sending, "HAND_OVER_S", LONG_S)
+    monkeypatch.setattr(ordered_sends, "HAND_OVER_S", LONG_S)
     shell, latencies = thread_shell(), []
     for number in range(1, ROUNDS + 1):
         stand_before_the_primary(shell.pair)
@@ -103,16 +103,16 @@ def test_a_fence_that_falls_wakes_the_send_behind_it_on_threads(monkeypatch: pyt
         thread.join(LONG_S / 2)
         latencies.append(time.monotonic() - began)
         assert not thread.is_alive(), "it sleeps on though its fence fell"
-        assert receipts[0].side is Side.PRIMARY
+        assert receipts[0].side is NamespaceSide.PRIMARY
         assert not shell._turns, "a turn is remembered for nobody"
     assert min(latencies) < USUAL_S, f"it took {latencies} s"
 
 
 def _send(shell: ThreadShell) -> SendReceipt:
-    sending = sending_of(parcel(), shell.pair, shell.pair.entity("orders"), Choice(), time.monotonic(), None)
+    sending = sending_of(request(), shell.pair, shell.pair.entity("orders"), QueueChoice(), time.monotonic(), None)
 
     def perform(ask: Ask) -> Answer:
-        assert isinstance(ask, ToPrimary | Pause | WaitTurn), f"it takes the detour: {ask}"
+        assert isinstance(ask, ToPrimary | Sleep | WaitTurn), f"it takes the detour: {ask}"
         return answers.stored() if isinstance(ask, ToPrimary) else shell.wait(ask)
 
     try:
@@ -145,7 +145,7 @@ def test_nothing_is_kept_for_who_has_left_on_threads() -> None:
 
 
 async def test_a_fence_that_falls_wakes_the_send_behind_it_on_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ordered_sending, "HAND_OVER_S", LONG_S)
+    monkeypatch.setattr(ordered_sends, "HAND_OVER_S", LONG_S)
     shell, latencies = task_shell(), []
     for number in range(1, ROUNDS + 1):
         stand_before_the_primary(shell.pair)
@@ -157,16 +157,16 @@ async def test_a_fence_that_falls_wakes_the_send_behind_it_on_tasks(monkeypatch:
         shell.settle()
         receipt = await asyncio.wait_for(task, LONG_S / 2)
         latencies.append(time.monotonic() - began)
-        assert receipt.side is Side.PRIMARY
+        assert receipt.side is NamespaceSide.PRIMARY
         assert not shell._turns, "a turn is remembered for nobody"
     assert min(latencies) < USUAL_S, f"it took {latencies} s"
 
 
 async def _send_on_loop(shell: TaskShell) -> SendReceipt:
-    sending = sending_of(parcel(), shell.pair, shell.pair.entity("orders"), Choice(), time.monotonic(), None)
+    sending = sending_of(request(), shell.pair, shell.pair.entity("orders"), QueueChoice(), time.monotonic(), None)
 
     async def perform(ask: Ask) -> Answer:
-        assert isinstance(ask, ToPrimary | Pause | WaitTurn), f"it takes the detour: {ask}"
+        assert isinstance(ask, ToPrimary | Sleep | WaitTurn), f"it takes the detour: {ask}"
         return answers.stored() if isinstance(ask, ToPrimary) else await shell.wait(ask)
 
     try:

@@ -6,17 +6,17 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from twinbus.client.core.client_state import ClientState
+from twinbus.client.inspection.reports import UNTOUCHED_S, Inspection, QueueReport, SideReport
 from twinbus.client.namespace import Namespace
 from twinbus.client.options import PairedNamespaceOptions, Retry, SendAvailabilityPairedNamespaceOptions
-from twinbus.client.preparation import Preparation
-from twinbus.client.reports import UNTOUCHED_S, Inspection, QueueReport, SideReport
-from twinbus.client.standing import Standing
-from twinbus.client.status import EntityState, Phase
+from twinbus.client.reporting.status import EntityState, Phase
+from twinbus.client.setup.preparation import Preparation
 from twinbus.errors import OptionsError, PairClosed, PairFaulted, TwinbusError
+from twinbus.pairing.error_class import ErrorClass
 from twinbus.pairing.events import FailoverForced, SendFailed
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.machine import FailedOver
-from twinbus.pairing.verdict import Verdict
 
 KEY = "SharedAccessKeyName=app;SharedAccessKey=a2V5"
 PRIMARY = Namespace.from_connection_string(f"Endpoint=sb://contoso.servicebus.windows.net/;{KEY}")
@@ -25,11 +25,11 @@ FULL = Failure(FailureKind.FULL, "5 GB are used")
 NOW = 1_000.0
 
 
-def standing(**options: object) -> Standing:
-    return Standing(PRIMARY, SendAvailabilityPairedNamespaceOptions(SECONDARY, **options))  # type: ignore[arg-type]
+def standing(**options: object) -> ClientState:
+    return ClientState(PRIMARY, SendAvailabilityPairedNamespaceOptions(SECONDARY, **options))  # type: ignore[arg-type]
 
 
-def paired(**options: object) -> Standing:
+def paired(**options: object) -> ClientState:
     made = standing(**options)
     made.prepared(Preparation(queues=(0, 1), lost={2: FULL}, checked_at=1_700_000_000, warnings=("only three",)), NOW)
     return made
@@ -106,9 +106,9 @@ def test_closing_waits_for_nobody_when_only_the_closing_thread_itself_sends() ->
 
 def test_what_is_no_namespace_or_no_fitting_options_is_refused() -> None:
     with pytest.raises(OptionsError, match="primary must be a Namespace, got str"):
-        Standing("contoso", SendAvailabilityPairedNamespaceOptions(SECONDARY))  # type: ignore[arg-type]
+        ClientState("contoso", SendAvailabilityPairedNamespaceOptions(SECONDARY))  # type: ignore[arg-type]
     with pytest.raises(OptionsError, match=r"SendAvailabilityPairedNamespaceOptions\(secondary, ...\), got Paired"):
-        Standing(PRIMARY, PairedNamespaceOptions(SECONDARY))  # type: ignore[arg-type]
+        ClientState(PRIMARY, PairedNamespaceOptions(SECONDARY))  # type: ignore[arg-type]
 
 
 def test_options_reach_the_core_and_the_plan() -> None:
@@ -119,7 +119,7 @@ def test_options_reach_the_core_and_the_plan() -> None:
         entities=["orders"],
         retry=Retry(attempts=7),
         failover_interval=timedelta(seconds=3),
-        classifier=lambda failure: Verdict.RAISE,
+        classifier=lambda failure: ErrorClass.RAISE,
     )
     plan = made.plan
     assert (plan.queue_count, plan.creates, plan.listens, plan.entities, plan.attempts) == (
@@ -131,7 +131,7 @@ def test_options_reach_the_core_and_the_plan() -> None:
     )
     assert made.pair.rules.failover_interval_s == 3
     assert made.pair.entity("orders").is_known
-    assert made.pair.judge(made.pair.entity("orders"), FULL) is Verdict.RAISE
+    assert made.pair.classify(made.pair.entity("orders"), FULL) is ErrorClass.RAISE
 
 
 def test_backlog_queues_are_called_after_the_primary_or_as_somebody_says() -> None:
@@ -146,7 +146,7 @@ def test_status_of_a_healthy_pair() -> None:
     made = paired()
     made.pair.entity("orders").tally.to_primary = 3
     status = made.status(NOW, lambda entity: 40, 5)
-    assert (status.primary, status.secondary, status.phase, status.news_dropped) == ("contoso", "backup", "paired", 5)
+    assert (status.primary, status.secondary, status.phase, status.events_dropped) == ("contoso", "backup", "paired", 5)
     orders = status.entity("orders")
     assert orders is not None
     assert (orders.state, orders.since, orders.reason, orders.sent_to_primary) == (EntityState.HEALTHY, None, "", 43)
@@ -212,17 +212,17 @@ def lying(age_s: float, *, active: int | None = 7, was_delivered: bool = False) 
     return QueueReport(path=path, exists=True, active=active, oldest_age_s=age_s, oldest_was_delivered=was_delivered)
 
 
-def news_of(made: Standing) -> list[tuple[str, str]]:
+def events_of(made: ClientState) -> list[tuple[str, str]]:
     same = Preparation(queues=(0, 1), warnings=("only three",))
-    return list(made.recheck_news(same, same))
+    return list(made.recheck_events(same, same))
 
 
 def test_messages_that_nobody_touches_tell_that_a_syphon_is_missing() -> None:
     made = paired()
     made.inspection = looked(lying(UNTOUCHED_S + 1))
-    assert news_of(made) == [("syphon_missing", "7 messages wait in the backlog and nobody brings them home")]
+    assert events_of(made) == [("syphon_missing", "7 messages wait in the backlog and nobody brings them home")]
     made.inspection = looked(lying(UNTOUCHED_S + 1, active=None))
-    assert news_of(made)[0][1].startswith("some messages wait")
+    assert events_of(made)[0][1].startswith("some messages wait")
 
 
 @pytest.mark.parametrize(
@@ -239,9 +239,9 @@ def test_messages_that_nobody_touches_tell_that_a_syphon_is_missing() -> None:
 def test_otherwise_nobody_is_alarmed(inspection: Inspection | None) -> None:
     made = paired()
     made.inspection = inspection
-    assert news_of(made) == []
+    assert events_of(made) == []
 
 
 def test_only_warnings_that_were_not_there_before_are_news() -> None:
     before, after = (Preparation(queues=(0,), warnings=warnings) for warnings in (("old",), ("old", "new")))
-    assert list(paired().recheck_news(before, after)) == [("secondary_in_trouble", "new")]
+    assert list(paired().recheck_events(before, after)) == [("secondary_in_trouble", "new")]

@@ -19,10 +19,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from sample_status import NOW, ORDERS, SECONDARY, STATUS
 
-from twinbus.client.metric import LABELS, Kind, Metric
-from twinbus.client.metrics import METRICS
-from twinbus.client.status import EntityStatus, Phase, Status
-from twinbus.client.telemetry import PICTURE_S, Telemetry
+from twinbus.client.reporting.metric_types import LABELS, Metric, MetricKind
+from twinbus.client.reporting.metrics import METRICS
+from twinbus.client.reporting.status import EntityStatus, Phase, Status
+from twinbus.client.reporting.telemetry import PICTURE_S, Telemetry
 
 PAIR = {"client": "1", "primary": "contoso", "secondary": "backup"}
 EMPTY = Status(at=NOW, primary="contoso", secondary="backup", phase=Phase.NEW)
@@ -79,6 +79,7 @@ def test_what_is_unknown_is_missing_and_not_zero() -> None:
     assert {name for name, _ in parsed(text)} == {
         "twinbus_pair_ready",
         "twinbus_pair_warnings",
+        "twinbus_pair_events_dropped_total",
         "twinbus_pair_news_dropped_total",
         "twinbus_pair_secondary_waiting_sends",
         "twinbus_pair_sent_to_backlog_messages",
@@ -203,7 +204,7 @@ def test_opentelemetry_counters_are_sums_that_only_grow() -> None:
     found = bench.read()
     for metric in METRICS:
         data = found[metric.dotted_name].data
-        assert isinstance(data, Sum) == (metric.kind is Kind.COUNTER)
+        assert isinstance(data, Sum) == (metric.kind is MetricKind.COUNTER)
         if isinstance(data, Sum):
             assert data.is_monotonic
             assert data.aggregation_temporality is AggregationTemporality.CUMULATIVE
@@ -241,8 +242,8 @@ def test_a_provider_that_is_set_after_pairing_still_gets_the_numbers() -> None:
     program = """
         import json
         from datetime import UTC, datetime
-        from twinbus.client.status import Status
-        from twinbus.client.telemetry import TELEMETRY
+        from twinbus.client.reporting.status import Status
+        from twinbus.client.reporting.telemetry import TELEMETRY
 
         first = TELEMETRY.watch(lambda: Status(at=datetime.now(UTC), primary="contoso", secondary="backup"))
         second = TELEMETRY.watch(lambda: Status(at=datetime.now(UTC), primary="contoso", secondary="backup"))
@@ -265,7 +266,7 @@ def test_neither_library_is_imported_before_it_is_needed() -> None:
     program = """
         import sys
         sys.modules["opentelemetry.metrics"] = None  # as if it were not installed
-        import twinbus.client.telemetry as telemetry
+        import twinbus.client.reporting.telemetry as telemetry
         assert not {"prometheus_client", "opentelemetry"} & set(sys.modules)
         assert telemetry.TELEMETRY.instrument() is False
         telemetry.TELEMETRY.watch(lambda: None)
@@ -280,7 +281,7 @@ def test_neither_library_is_imported_before_it_is_needed() -> None:
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
 def test_names_follow_the_rules_of_both_libraries(metric: Metric) -> None:
     assert re.fullmatch(r"twinbus_pair_[a-z_]+", metric.name)
-    assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER)
+    assert metric.name.endswith("_total") == (metric.kind is MetricKind.COUNTER)
     assert re.fullmatch(r"twinbus\.pair\.[a-z_]+", metric.dotted_name)
     assert not set(metric.labels) & set(LABELS)
 

@@ -16,16 +16,16 @@ from azure.servicebus.exceptions import (
 )
 from scripted_bus import OK, Reply, ScriptedBus
 
-from twinbus.amqp.performatives import Error
+from twinbus.amqp.outcomes import Error
 from twinbus.amqp.types import Symbol
-from twinbus.client.asks import ToBacklog
-from twinbus.client.failures import describe, no_answer
+from twinbus.client.core.asks import ToBacklog
+from twinbus.client.sdk.failures import describe, no_answer
+from twinbus.pairing.error_class import ErrorClass, SendKind, classifier_for, classify
 from twinbus.pairing.failure import Failure
 from twinbus.pairing.pair import Pair
-from twinbus.pairing.receipt import Side
+from twinbus.pairing.receipt import NamespaceSide
 from twinbus.pairing.rules import Rules
-from twinbus.pairing.verdict import Role, Verdict, classifier_for, verdict
-from twinbus.syphon.failures import failure_of
+from twinbus.transport.failures import failure_of
 
 
 def answered(condition: str) -> Failure:
@@ -114,7 +114,7 @@ every_row = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.what)
 
 def judged(failure: Failure, classifier: str | None = None) -> str:
     pair = Pair(Rules(), entities=["orders"], classifier=classifier_for(classifier))
-    return pair.judge(pair.entity("orders"), failure).value
+    return pair.classify(pair.entity("orders"), failure).value
 
 
 @every_row
@@ -132,17 +132,17 @@ def test_by_the_documented_rule_time_outs_count_and_what_is_transient_is_raised(
 def test_a_name_that_was_never_seen_is_a_typing_error_also_by_the_documented_rule() -> None:
     for classifier in (None, "documented"):
         pair = Pair(Rules(), classifier=classifier_for(classifier))
-        assert pair.judge(pair.entity("ordrs"), answered("amqp:not-found")) is Verdict.RAISE
+        assert pair.classify(pair.entity("ordrs"), answered("amqp:not-found")) is ErrorClass.RAISE
 
 
 @every_row
 def test_whatever_a_ping_meets_the_entity_is_still_down_and_that_is_told(row: Row) -> None:
-    assert verdict(row.happens(), Role.PING).value == row.ping
+    assert classify(row.happens(), SendKind.PING).value == row.ping
     bus = ScriptedBus(Rules(failover_interval_s=0, ping_interval_s=10))
     bus.force_failover()
     bus.probe.always = Reply(row.happens())
     bus.run_until(30)
-    assert bus.orders.side is Side.BACKLOG
+    assert bus.orders.side is NamespaceSide.BACKLOG
     assert len(bus.told("ping_failed")) >= 2
 
 
@@ -176,5 +176,5 @@ def test_a_backlog_queue_that_fails_leaves_the_rotation_or_the_secondary_backs_o
 @pytest.mark.parametrize("row", CONDITIONS, ids=lambda row: row.what)
 def test_a_syphon_makes_the_same_of_a_condition(row: Row) -> None:
     failure = failure_of(Error(Symbol(row.what), "no"))
-    expected = {"down": Verdict.DOWN, "busy": Verdict.BUSY, "for-good": Verdict.RAISE}[row.syphon]
-    assert verdict(failure, Role.SYPHON) is expected
+    expected = {"down": ErrorClass.DOWN, "busy": ErrorClass.BUSY, "for-good": ErrorClass.RAISE}[row.syphon]
+    assert classify(failure, SendKind.SYPHON) is expected

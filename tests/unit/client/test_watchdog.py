@@ -5,8 +5,8 @@ from time import monotonic
 
 import pytest
 
-from twinbus.client import watchdog
-from twinbus.client.watchdog import GRACE_S, LOOK_EVERY_S, Watchdog
+from twinbus.client.sdk import watchdog
+from twinbus.client.sdk.watchdog import GRACE_S, LOOK_EVERY_S, Watchdog
 
 WAIT_S = 60
 

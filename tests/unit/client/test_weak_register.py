@@ -13,7 +13,7 @@ import pytest
 
 import twinbus.aio
 from twinbus import PairedServiceBusClient
-from twinbus.client.weak_register import WeakRegister
+from twinbus.client.core.weak_register import WeakRegister
 
 PRIMARY, SECONDARY = (
     f"Endpoint=sb://{name}.example;SharedAccessKeyName=k;SharedAccessKey=a2V5" for name in ("contoso", "backup")

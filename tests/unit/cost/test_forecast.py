@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinbus.client.messages import Prepared, letters_of
-from twinbus.client.pings import ping_message
+from twinbus.client.core.ping_message import ping_message
+from twinbus.client.sdk.messages import Prepared, encode_messages
 from twinbus.cost.bill import Use, bill
 from twinbus.cost.forecast import ALIAS_BYTES, PING_BYTES, Usage, capacity, forecast, uses
 from twinbus.cost.prices import Prices, Tier, load_prices
@@ -50,7 +50,7 @@ def test_while_messages_wait_a_syphon_looks_into_every_queue_each_25_seconds() -
 
 
 def test_a_forecast_knows_how_large_a_ping_is() -> None:
-    (ping,) = letters_of(Prepared(ping_message(), ("",)))
+    (ping,) = encode_messages(Prepared(ping_message(), ("",)))
     assert len(ping) == PING_BYTES
 
 

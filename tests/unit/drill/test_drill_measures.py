@@ -8,32 +8,34 @@ from typing import Any
 
 import pytest
 
-from twinbus.drill.limits import Limits, judge, passes
 from twinbus.drill.measures import (
-    Accepted,
+    CanaryAccepted,
+    CanaryRaised,
     Event,
     FaultLifted,
     FaultOrdered,
     LeftBehind,
+    Limits,
     Measures,
     NotLooked,
     OthersReceive,
-    Raised,
     Seen,
     SentHome,
+    check_limits,
     measure,
+    passes,
 )
-from twinbus.drill.report import Outcome, headline, page, remarks
+from twinbus.drill.report import DrillResult, headline, page, remarks
 
 STORY: tuple[Event, ...] = (
-    Accepted("1", 9.0, 9.1, "primary"),
+    CanaryAccepted("1", 9.0, 9.1, "primary"),
     FaultOrdered(10.0),
-    Accepted("2", 10.2, 11.4, "backlog"),
-    Accepted("3", 11.5, 11.6, "backlog"),
+    CanaryAccepted("2", 10.2, 11.4, "backlog"),
+    CanaryAccepted("3", 11.5, 11.6, "backlog"),
     FaultLifted(20.0),
     SentHome(20.5, "2"),
     SentHome(20.5, "3"),
-    Accepted("4", 21.0, 21.25, "primary"),
+    CanaryAccepted("4", 21.0, 21.25, "primary"),
     Seen(22.0, "1", 101),
     Seen(22.0, "2", 102),
     Seen(22.0, "3", 103),
@@ -62,20 +64,20 @@ def test_the_order_in_which_events_are_told_does_not_matter() -> None:
 
 def test_the_gap_begins_with_the_last_send_before_the_fault_and_slow_starts_do_not_count() -> None:
     story: list[Event] = [
-        Accepted("0", 0.0, 5.0, "primary"),
-        Accepted("1", 5.0, 9.5, "primary"),
+        CanaryAccepted("0", 0.0, 5.0, "primary"),
+        CanaryAccepted("1", 5.0, 9.5, "primary"),
         FaultOrdered(10.0),
-        Accepted("2", 10.0, 12.0, "backlog"),
+        CanaryAccepted("2", 10.0, 12.0, "backlog"),
     ]
     assert measure(story).gap_s == about(2.5)
 
 
 def test_sends_that_fail_to_the_end_make_the_gap_longer() -> None:
     story: list[Event] = [
-        Accepted("1", 9.0, 9.5, "primary"),
+        CanaryAccepted("1", 9.0, 9.5, "primary"),
         FaultOrdered(10.0),
-        Raised("2", 10.0, 11.0),
-        Raised("3", 11.0, 15.0, True),
+        CanaryRaised("2", 10.0, 11.0),
+        CanaryRaised("3", 11.0, 15.0, True),
     ]
     measures = measure(story)
     assert measures.gap_s == about(5.5)
@@ -85,13 +87,13 @@ def test_sends_that_fail_to_the_end_make_the_gap_longer() -> None:
 
 
 def test_a_send_that_was_under_way_when_the_fault_came_counts_from_its_start() -> None:
-    story: list[Event] = [FaultOrdered(10.0), Accepted("1", 9.8, 10.8, "backlog")]
+    story: list[Event] = [FaultOrdered(10.0), CanaryAccepted("1", 9.8, 10.8, "backlog")]
     measures = measure(story)
     assert (measures.effect_s, measures.failover_s) == (0.0, about(1.0))
 
 
 def test_an_acceptance_of_the_primary_during_the_fault_is_no_recovery() -> None:
-    story = [*STORY[:4], Accepted("x", 12.0, 12.1, "primary"), FaultLifted(20.0)]
+    story = [*STORY[:4], CanaryAccepted("x", 12.0, 12.1, "primary"), FaultLifted(20.0)]
     assert measure(story).recovery_s is None
 
 
@@ -101,11 +103,11 @@ def test_what_was_accepted_and_is_not_seen_is_lost() -> None:
 
 
 def test_what_was_never_accepted_cannot_be_lost() -> None:
-    assert measure([*STORY, Raised("5", 12.0, 13.0), Raised("6", 13.0, 14.0, in_doubt=True)]).lost == ()
+    assert measure([*STORY, CanaryRaised("5", 12.0, 13.0), CanaryRaised("6", 13.0, 14.0, in_doubt=True)]).lost == ()
 
 
 def test_what_still_lies_in_the_backlog_is_not_home_and_not_lost() -> None:
-    story = [event for event in STORY if getattr(event, "canary", "") != "3" or isinstance(event, Accepted)]
+    story = [event for event in STORY if getattr(event, "canary", "") != "3" or isinstance(event, CanaryAccepted)]
     measures = measure([*story, LeftBehind("3")])
     assert (measures.lost, measures.waiting, measures.drain_s) == ((), 1, None)
 
@@ -139,11 +141,11 @@ def test_nothing_comes_to_nothing() -> None:
 
 
 def kept(measures: Measures, limits: Limits) -> dict[str, bool]:
-    return {finding.name: finding.is_kept for finding in judge(measures, limits)}
+    return {finding.name: finding.is_kept for finding in check_limits(measures, limits)}
 
 
 def test_without_limits_it_is_enough_that_everything_happens() -> None:
-    assert passes(judge(measure(STORY), Limits()))
+    assert passes(check_limits(measure(STORY), Limits()))
 
 
 @pytest.mark.parametrize("name", ["failover_s", "gap_s", "recovery_s", "drain_s"])
@@ -170,8 +172,8 @@ def test_losses_are_allowed_up_to_the_limit() -> None:
 # --- the report ---
 
 
-def outcome(**changes: object) -> Outcome:
-    made = Outcome(
+def outcome(**changes: object) -> DrillResult:
+    made = DrillResult(
         drill="d1",
         began_at=datetime(2031, 3, 9, 14, 5, tzinfo=UTC),
         entity="orders",

@@ -8,14 +8,14 @@ import pytest
 from ledger_story import BASE_MS, MINUTE, Script, write_lines
 
 from twinbus.ledger import Event, Kind, Ledger, LedgerOptions
-from twinbus.spark.compaction.compaction import Compacted, compact_ledger, one_by_one
-from twinbus.spark.compaction.coverage import coverage_of
-from twinbus.spark.jobs.folding import bucket_for
+from twinbus.spark.compaction.compaction import CompactedLedger, compact_ledger, read_in_process
+from twinbus.spark.compaction.coverage import find_coverage
+from twinbus.spark.jobs.merge import choose_bucket_ms
 
 DAY_MS = 86_400_000
 
 
-def told(directory: Path, *wrong_ms: int, program: str = "shop") -> Compacted:
+def told(directory: Path, *wrong_ms: int, program: str = "shop") -> CompactedLedger:
     """A ledger of records a second apart; each is as wrong as said."""
     clock = [0, 0]
     ledger = Ledger(
@@ -28,10 +28,10 @@ def told(directory: Path, *wrong_ms: int, program: str = "shop") -> Compacted:
             clock[:] = [BASE_MS + number * 1000, wrong]
             ledger.record(Event(Kind.ACCEPTED, "orders", "contoso", message_ids=(f"{number}",), sizes=(5,)))
             assert ledger.flush(60.0)
-    return compact_ledger(one_by_one, directory)
+    return compact_ledger(read_in_process, directory)
 
 
-def times_in(compacted: Compacted) -> list[int]:
+def times_in(compacted: CompactedLedger) -> list[int]:
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
     tables = [pq.read_table(compacted.store / file, columns=["number", "at_ms"]) for file in compacted.manifest.files]
@@ -44,7 +44,7 @@ def times_in(compacted: Compacted) -> list[int]:
 def test_one_record_from_a_clock_that_is_wrong_has_the_time_it_was_written(tmp_path: Path, wrong: int) -> None:
     compacted = told(tmp_path, 0, 0, wrong, wrong + 3, 0, 0)
     assert times_in(compacted)[1:-1] == [BASE_MS + number * 1000 for number in range(6)]
-    coverage = coverage_of(compacted)
+    coverage = find_coverage(compacted)
     assert (coverage.first_ms, coverage.last_ms) == (BASE_MS, BASE_MS + 5000)
     [process] = compacted.manifest.processes.values()
     assert (process.clock.count, abs(process.clock.most_ms - wrong) <= 3) == (2, True)
@@ -67,18 +67,18 @@ def test_records_of_which_the_other_clock_says_nothing_are_left_alone(tmp_path: 
     for number in range(5):
         script.note(BASE_MS + number * MINUTE, Event(Kind.ACCEPTED, "orders", message_ids=(f"{number}",)))
     write_lines(tmp_path, script.process, script.lines())
-    compacted = compact_ledger(one_by_one, tmp_path)
+    compacted = compact_ledger(read_in_process, tmp_path)
     assert times_in(compacted)[1:-1] == [BASE_MS + number * MINUTE for number in range(5)]
-    assert coverage_of(compacted).clocks == ()
+    assert find_coverage(compacted).clocks == ()
 
 
 def test_a_process_whose_clock_was_never_set_does_not_stretch_what_a_report_shows(tmp_path: Path) -> None:
     told(tmp_path, *[0] * 30)
     compacted = told(tmp_path, *[-BASE_MS] * 5, program="device")
-    coverage = coverage_of(compacted)
+    coverage = find_coverage(compacted)
     assert (coverage.first_ms, coverage.last_ms) == (BASE_MS, BASE_MS + 29_000)
-    assert bucket_for(coverage.last_ms - coverage.first_ms) == 1000
-    [unknown] = coverage.unknown
+    assert choose_bucket_ms(coverage.last_ms - coverage.first_ms) == 1000
+    [unknown] = coverage.missing
     assert unknown.program == "device"
     assert "the clock of" in unknown.reason
 
@@ -86,7 +86,7 @@ def test_a_process_whose_clock_was_never_set_does_not_stretch_what_a_report_show
 def test_a_process_whose_clock_is_ahead_of_the_reader_is_named(tmp_path: Path) -> None:
     told(tmp_path, *[0] * 30)
     ahead = 100 * 365 * DAY_MS
-    coverage = coverage_of(told(tmp_path, *[ahead] * 5, program="device"))
+    coverage = find_coverage(told(tmp_path, *[ahead] * 5, program="device"))
     assert coverage.last_ms == BASE_MS + 29_000
-    [unknown] = coverage.unknown
+    [unknown] = coverage.missing
     assert (unknown.program, "is ahead" in unknown.reason) == ("device", True)

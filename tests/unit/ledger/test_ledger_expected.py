@@ -10,9 +10,9 @@ import pytest
 
 from twinbus.errors import OptionsError
 from twinbus.ledger import Event, Kind, Ledger, verify
-from twinbus.ledger.expected import FILE, Presence, Writer, absent, added, load
-from twinbus.spark.compaction.compaction import compact_ledger, one_by_one
-from twinbus.spark.compaction.coverage import coverage_of
+from twinbus.ledger.expected import EXPECTED_FILE, ExpectedWriter, Presence, absent, added, load_expected
+from twinbus.spark.compaction.compaction import compact_ledger, read_in_process
+from twinbus.spark.compaction.coverage import find_coverage
 
 HERE = socket.gethostname()
 
@@ -23,7 +23,7 @@ def tell(directory: Path, program: str) -> None:
 
 
 def expect(directory: Path, text: str) -> None:
-    (directory / FILE).write_text(text, encoding="utf-8")
+    (directory / EXPECTED_FILE).write_text(text, encoding="utf-8")
 
 
 def test_an_expected_writer_without_a_record_makes_the_answer_unknown_by_name(tmp_path: Path) -> None:
@@ -31,9 +31,9 @@ def test_an_expected_writer_without_a_record_makes_the_answer_unknown_by_name(tm
     expect(tmp_path, f'[[writer]]\nhost = "{HERE}"\nprogram = "shop"\n\n[[writer]]\nhost = "web-2"\nprogram = "shop"\n')
     found = verify(tmp_path)
     assert (found.is_complete, [str(each) for each in found.absent]) == (False, ["shop on web-2"])
-    coverage = coverage_of(compact_ledger(one_by_one, tmp_path))
+    coverage = find_coverage(compact_ledger(read_in_process, tmp_path))
     assert (coverage.is_complete, coverage.knows_all_accepted) == (False, False)
-    [unknown] = coverage.unknown
+    [unknown] = coverage.missing
     assert unknown.program == "shop on web-2"
     assert unknown.reason.startswith("expected.toml expects shop on web-2, and no record is from it")
 
@@ -42,19 +42,21 @@ def test_expected_writers_that_are_there_change_nothing(tmp_path: Path) -> None:
     tell(tmp_path, "shop")
     expect(tmp_path, f'[[writer]]\nhost = "{HERE.upper()}"\n\n[[writer]]\nprogram = "sh?p"\n[[writer]]\nhost = "*"\n')
     assert verify(tmp_path).is_complete
-    assert coverage_of(compact_ledger(one_by_one, tmp_path)).is_complete
+    assert find_coverage(compact_ledger(read_in_process, tmp_path)).is_complete
 
 
 def test_a_writer_is_missed_only_in_the_time_in_which_it_was_expected(tmp_path: Path) -> None:
     seen = Presence("web-1", "shop", 1_000, 2_000)
-    assert absent([Writer("web-1", "shop", 0, 500), Writer("web-1", "shop", 2_001)], [seen]) == [
-        Writer("web-1", "shop", 0, 500),
-        Writer("web-1", "shop", 2_001),
+    assert absent([ExpectedWriter("web-1", "shop", 0, 500), ExpectedWriter("web-1", "shop", 2_001)], [seen]) == [
+        ExpectedWriter("web-1", "shop", 0, 500),
+        ExpectedWriter("web-1", "shop", 2_001),
     ]
-    assert absent([Writer("web-1", "shop", 1_500, 1_600), Writer("web-1", "shop", 0, 1_000)], [seen]) == []
+    assert (
+        absent([ExpectedWriter("web-1", "shop", 1_500, 1_600), ExpectedWriter("web-1", "shop", 0, 1_000)], [seen]) == []
+    )
     tell(tmp_path, "shop")
     expect(tmp_path, '[[writer]]\nprogram = "shop"\nsince = 2020-01-01T00:00:00Z\nuntil = 2021-01-01T00:00:00Z\n')
-    [unknown] = coverage_of(compact_ledger(one_by_one, tmp_path)).unknown
+    [unknown] = find_coverage(compact_ledger(read_in_process, tmp_path)).missing
     assert (unknown.since_ms, unknown.until_ms) == (1_577_836_800_000, 1_609_459_200_000)
 
 
@@ -79,18 +81,18 @@ def test_a_list_that_is_none_is_refused_with_file_line_and_what_would_be_right(
 ) -> None:
     expect(tmp_path, text)
     with pytest.raises(OptionsError, match=said):
-        load(tmp_path)
+        load_expected(tmp_path)
 
 
 def test_whoever_is_there_can_be_expected_from_now_on(tmp_path: Path) -> None:
     now_ms = time.time_ns() // 1_000_000
     seen = [Presence("web-1", "shop", now_ms, now_ms), Presence("web-1", 'the "new" [shop]', now_ms, now_ms)]
     assert [str(each) for each in added(tmp_path, seen)] == ["shop on web-1", 'the "new" [shop] on web-1']
-    assert absent(load(tmp_path), seen) == []
-    assert absent(load(tmp_path), seen[:1]) != []
+    assert absent(load_expected(tmp_path), seen) == []
+    assert absent(load_expected(tmp_path), seen[:1]) != []
     assert added(tmp_path, seen) == [], "nobody is listed twice"
     more = Presence("web-2", "shop", now_ms, now_ms)
-    expect(tmp_path, "# by hand\n" + (tmp_path / FILE).read_text())
+    expect(tmp_path, "# by hand\n" + (tmp_path / EXPECTED_FILE).read_text())
     assert [str(each) for each in added(tmp_path, [*seen, more])] == ["shop on web-2"]
-    assert (tmp_path / FILE).read_text().startswith("# by hand\n")
-    assert len(load(tmp_path)) == 3
+    assert (tmp_path / EXPECTED_FILE).read_text().startswith("# by hand\n")
+    assert len(load_expected(tmp_path)) == 3

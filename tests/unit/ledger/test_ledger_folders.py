@@ -9,9 +9,9 @@ import pytest
 
 from twinbus.errors import StoreError
 from twinbus.ledger import Event, Kind, Ledger, LedgerTail, stats, verify
-from twinbus.ledger.finding import segments_in
-from twinbus.spark.compaction.compaction import compact_ledger, new_chunks, one_by_one
-from twinbus.spark.compaction.coverage import coverage_of
+from twinbus.ledger.segment_files import segments_in
+from twinbus.spark.compaction.compaction import compact_ledger, find_new_chunks, read_in_process
+from twinbus.spark.compaction.coverage import find_coverage
 
 
 def tell(directory: Path, *ids: str, program: str = "shop") -> None:
@@ -32,17 +32,17 @@ def test_segments_in_folders_at_any_depth_are_read_by_all_who_read(tmp_path: Pat
         "top",
         "two",
     ]
-    compacted = compact_ledger(one_by_one, tmp_path)
-    assert (compacted.manifest.records, coverage_of(compacted).is_complete) == (10, True)
+    compacted = compact_ledger(read_in_process, tmp_path)
+    assert (compacted.manifest.records, find_coverage(compacted).is_complete) == (10, True)
     assert [name.count("/") for name in sorted(compacted.manifest.segments, key=len)] == [0, 1, 3]
-    assert compact_ledger(one_by_one, tmp_path).bytes_read == 0, "nothing is read twice"
+    assert compact_ledger(read_in_process, tmp_path).bytes_read == 0, "nothing is read twice"
 
 
 def test_folders_with_segments_of_the_same_name_are_kept_apart(tmp_path: Path) -> None:
     for folder in ("a", "b"):
         tell(tmp_path / folder, folder)
         next((tmp_path / folder).iterdir()).rename(tmp_path / folder / "day.jsonl")
-    compacted = compact_ledger(one_by_one, tmp_path)
+    compacted = compact_ledger(read_in_process, tmp_path)
     assert sorted(compacted.manifest.segments) == ["a/day.jsonl", "b/day.jsonl"]
     assert (compacted.manifest.records, len(set(compacted.manifest.files))) == (6, 2)
 
@@ -52,27 +52,27 @@ def test_a_copy_of_a_segment_in_another_folder_adds_nothing(tmp_path: Path) -> N
     [segment] = segments_in(tmp_path)
     (tmp_path / "copy").mkdir()
     (tmp_path / "copy" / segment.name).write_bytes(segment.read_bytes())
-    compacted = compact_ledger(one_by_one, tmp_path)
-    assert (compacted.manifest.records, coverage_of(compacted).is_complete) == (3, True)
+    compacted = compact_ledger(read_in_process, tmp_path)
+    assert (compacted.manifest.records, find_coverage(compacted).is_complete) == (3, True)
     assert verify(tmp_path).is_complete
 
 
 def test_a_store_below_the_ledger_and_a_link_that_leads_back_are_no_part_of_it(tmp_path: Path) -> None:
     tell(tmp_path / "web", "one")
     (tmp_path / "web" / "again").symlink_to(tmp_path, target_is_directory=True)
-    compact_ledger(one_by_one, tmp_path, tmp_path / "elsewhere")
+    compact_ledger(read_in_process, tmp_path, tmp_path / "elsewhere")
     (tmp_path / "elsewhere" / "steps" / "odd.jsonl").write_text("not a segment")
     assert [each.parent.name for each in segments_in(tmp_path)] == ["web"]
 
 
 def test_a_segment_that_moves_into_another_folder_is_not_counted_twice(tmp_path: Path) -> None:
     tell(tmp_path, "one")
-    compact_ledger(one_by_one, tmp_path)
+    compact_ledger(read_in_process, tmp_path)
     [segment] = segments_in(tmp_path)
     (tmp_path / "old").mkdir()
     segment.rename(tmp_path / "old" / segment.name)
-    compacted = compact_ledger(one_by_one, tmp_path)
-    assert (compacted.manifest.records, coverage_of(compacted).is_complete) == (3, True)
+    compacted = compact_ledger(read_in_process, tmp_path)
+    assert (compacted.manifest.records, find_coverage(compacted).is_complete) == (3, True)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
@@ -94,9 +94,9 @@ def test_where_there_is_no_ledger_that_is_said(tmp_path: Path) -> None:
 
 
 def test_what_is_new_is_named_by_its_path_below_the_ledger(tmp_path: Path) -> None:
-    from twinbus.ledger.finding import segments_and_held
+    from twinbus.ledger.segment_files import segments_and_held
     from twinbus.spark.compaction.manifest import Manifest
 
     tell(tmp_path / "web", "one")
-    [chunk] = new_chunks(tmp_path, segments_and_held(tmp_path), Manifest())
+    [chunk] = find_new_chunks(tmp_path, segments_and_held(tmp_path), Manifest())
     assert chunk.segment.startswith("web/")

@@ -8,7 +8,9 @@ from zlib import crc32
 import pytest
 
 from twinbus.amqp.types import Long, Symbol
-from twinbus.ledger.events import (
+from twinbus.ledger.kinds import FACTS, Kind
+from twinbus.ledger.lines import CRC_MARK, EVENT_BYTES_MAX, REASON_LENGTH_MAX, Flaw, LineWriter, read_line
+from twinbus.ledger.schema import (
     ENVELOPE_FIELDS,
     EVENT_FIELDS,
     PER_MESSAGE_FIELDS,
@@ -19,8 +21,6 @@ from twinbus.ledger.events import (
     NoLedger,
     Record,
 )
-from twinbus.ledger.kinds import FACTS, Kind
-from twinbus.ledger.lines import CRC_MARK, EVENT_BYTES_MAX, REASON_LENGTH_MAX, Flaw, LineWriter, read_line
 
 WRITER = LineWriter(process="abc", pid=7, host="here", program="test")
 SENT = Event(Kind.ACCEPTED, "orders", "contoso", message_ids=("42",), sizes=(1024,), attempts=1)

@@ -15,8 +15,8 @@ from twinbus.errors import StoreError
 from twinbus.ledger import Event, Kind, Ledger, verify
 from twinbus.ledger.lines import NUMBER_MAX, LineWriter
 from twinbus.spark.compaction import chunk as chunks
-from twinbus.spark.compaction.compaction import Compacted, compact_ledger, one_by_one
-from twinbus.spark.compaction.coverage import coverage_of
+from twinbus.spark.compaction.compaction import CompactedLedger, compact_ledger, read_in_process
+from twinbus.spark.compaction.coverage import find_coverage
 
 PROCESS = "00000000000000aa"
 
@@ -34,7 +34,7 @@ def lines(count: int = 3) -> list[bytes]:
     return script.lines()
 
 
-def troubles(compacted: Compacted) -> dict[str, str]:
+def troubles(compacted: CompactedLedger) -> dict[str, str]:
     return {each.defect: each.text for each in compacted.manifest.troubles}
 
 
@@ -46,17 +46,17 @@ def test_a_number_that_no_ledger_gives_is_told_with_its_line_and_is_no_record(tm
     if number < 1 << 63:
         assert f"no ledger gave the record number {number}: they are from 1 to {NUMBER_MAX}" in str(found.problems[0])
     assert (found.records, found.is_complete) == (5, False)
-    compacted = compact_ledger(one_by_one, tmp_path)
+    compacted = compact_ledger(read_in_process, tmp_path)
     [trouble] = compacted.manifest.troubles
     assert (trouble.segment, trouble.defect, trouble.lines) == (path.name, "corrupt", [6])
     assert compacted.manifest.records == 5
-    assert coverage_of(compacted).is_complete, "all that this process wrote is there, and it said so"
+    assert find_coverage(compacted).is_complete, "all that this process wrote is there, and it said so"
 
 
 def test_the_largest_number_leaves_a_hole_and_takes_no_room(tmp_path: Path) -> None:
     write_lines(tmp_path, PROCESS, [*lines(), line(NUMBER_MAX)])
     assert verify(tmp_path).processes[0].missing_count == NUMBER_MAX - 6
-    [hole] = coverage_of(compact_ledger(one_by_one, tmp_path)).unknown
+    [hole] = find_coverage(compact_ledger(read_in_process, tmp_path)).missing
     assert hole.records == NUMBER_MAX - 6
 
 
@@ -72,7 +72,7 @@ def other(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
             write_lines(tmp_path, PROCESS, [*lines(), line(3, "else")])
         case how:
             if how == "two reports":
-                compact_ledger(one_by_one, tmp_path)
+                compact_ledger(read_in_process, tmp_path)
             (tmp_path / "other.jsonl").write_bytes(line(3, "else"))
     return tmp_path
 
@@ -82,9 +82,9 @@ def test_a_number_with_two_contents_is_named_and_makes_the_answer_unknown(other:
     assert [each.defect for each in found.problems] == ["conflict"]
     assert f"record 3 of process {PROCESS} was read before and says something else" in str(found.problems[0])
     assert not found.is_complete
-    compacted = compact_ledger(one_by_one, other)
+    compacted = compact_ledger(read_in_process, other)
     assert troubles(compacted)["conflict"].startswith(f"record 3 of process {PROCESS} was read before")
-    coverage = coverage_of(compacted)
+    coverage = find_coverage(compacted)
     assert (coverage.is_complete, coverage.knows_all_accepted) == (False, False)
     assert compacted.manifest.records == 5
 
@@ -94,9 +94,9 @@ def test_a_number_with_the_same_content_twice_is_harmless(tmp_path: Path) -> Non
     (tmp_path / "copy.jsonl").write_bytes(b"".join(lines()[1:4]))
     assert [each.defect for each in verify(tmp_path).problems] == ["duplicate", "duplicate"]
     assert verify(tmp_path).is_complete
-    compacted = compact_ledger(one_by_one, tmp_path)
+    compacted = compact_ledger(read_in_process, tmp_path)
     assert set(troubles(compacted)) == {"duplicate"}
-    assert coverage_of(compacted).is_complete
+    assert find_coverage(compacted).is_complete
 
 
 @pytest.fixture
@@ -132,4 +132,4 @@ def test_without_locks_nobody_says_whether_a_process_runs(tmp_path: Path) -> Non
 def test_a_store_without_locks_is_refused_with_what_to_do(tmp_path: Path) -> None:
     write_lines(tmp_path, PROCESS, lines())
     with pytest.raises(StoreError, match=r"has no file locks \(No locks available\): choose another --store"):
-        compact_ledger(one_by_one, tmp_path)
+        compact_ledger(read_in_process, tmp_path)

@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 from ledger_ends import let_go
 
-from twinbus.cli.commands.ledger_upkeep import age_s, size_bytes
 from twinbus.cli.main import run
 from twinbus.errors import OptionsError, StoreError
-from twinbus.ledger import Event, Kind, Ledger, LedgerOptions, crowd, verify
-from twinbus.ledger import pruned as notes
-from twinbus.ledger.finding import segments_in
+from twinbus.ledger import Event, Kind, Ledger, LedgerOptions, segment_files, verify
+from twinbus.ledger import pruning as notes
 from twinbus.ledger.pruning import Candidate, plan, prune
-from twinbus.spark.compaction.compaction import FOLDER, compact_ledger, one_by_one
-from twinbus.spark.compaction.coverage import coverage_of
+from twinbus.ledger.segment_files import segments_in
+from twinbus.spark.compaction.compaction import FOLDER, compact_ledger, read_in_process
+from twinbus.spark.compaction.coverage import find_coverage
+from twinbus.units import parse_seconds, parse_size
 
 
 def tell(directory: Path, count: int = 30, *, keep_open: bool = False) -> Ledger:
@@ -48,24 +48,24 @@ def pruned(directory: Path, *arguments: str) -> int:
 def test_what_a_report_has_read_is_deleted_and_does_not_show_as_missing(tmp_path: Path) -> None:
     tell(tmp_path)
     made_old(tmp_path)
-    before = coverage_of(compact_ledger(one_by_one, tmp_path))
+    before = find_coverage(compact_ledger(read_in_process, tmp_path))
     assert pruned(tmp_path, "--older-than", "30d", "--yes") == 0
     assert segments_in(tmp_path) == []
-    assert coverage_of(compact_ledger(one_by_one, tmp_path)) == before
+    assert find_coverage(compact_ledger(read_in_process, tmp_path)) == before
     assert before.is_complete
     assert verify(tmp_path).is_complete
 
 
 def test_some_segments_of_a_process_are_pruned_and_the_rest_is_complete(tmp_path: Path) -> None:
     tell(tmp_path)
-    compact_ledger(one_by_one, tmp_path)
+    compact_ledger(read_in_process, tmp_path)
     sizes = [path.stat().st_size for path in segments_in(tmp_path)]
     made_old(tmp_path)
     assert pruned(tmp_path, "--keep", f"{sum(sizes[-2:])}", "--yes") == 0
     assert len(segments_in(tmp_path)) == 2
     [process] = verify(tmp_path).processes
     assert (process.is_complete, process.records + process.pruned) == (True, 32)
-    assert coverage_of(compact_ledger(one_by_one, tmp_path)).is_complete
+    assert find_coverage(compact_ledger(read_in_process, tmp_path)).is_complete
 
 
 def test_what_no_report_has_read_stays_unless_somebody_insists(
@@ -81,7 +81,7 @@ def test_what_no_report_has_read_stays_unless_somebody_insists(
     assert len(segments_in(tmp_path)) == count
     assert pruned(tmp_path, "--older-than", "30d", "--yes", "--unread") == 0
     assert segments_in(tmp_path) == []
-    [unknown] = coverage_of(compact_ledger(one_by_one, tmp_path)).unknown
+    [unknown] = find_coverage(compact_ledger(read_in_process, tmp_path)).missing
     assert (unknown.program, unknown.records) == ("shop", 32)
     assert unknown.reason.endswith(": no report had read them")
     assert not verify(tmp_path).is_complete
@@ -90,7 +90,7 @@ def test_what_no_report_has_read_stays_unless_somebody_insists(
 
 def test_what_was_added_since_the_report_is_unread(tmp_path: Path) -> None:
     tell(tmp_path, 1)
-    compact_ledger(one_by_one, tmp_path)
+    compact_ledger(read_in_process, tmp_path)
     [path] = segments_in(tmp_path)
     with path.open("ab") as file:
         file.write(b"more\n")
@@ -101,28 +101,28 @@ def test_what_was_added_since_the_report_is_unread(tmp_path: Path) -> None:
 def test_a_store_that_does_not_have_what_was_pruned_says_so(tmp_path: Path) -> None:
     tell(tmp_path)
     made_old(tmp_path)
-    compact_ledger(one_by_one, tmp_path)
+    compact_ledger(read_in_process, tmp_path)
     assert pruned(tmp_path, "--older-than", "30d", "--yes") == 0
-    [unknown] = coverage_of(compact_ledger(one_by_one, tmp_path, tmp_path / "another")).unknown
+    [unknown] = find_coverage(compact_ledger(read_in_process, tmp_path, tmp_path / "another")).missing
     assert unknown.reason.endswith(": a report had read them, but into another store")
     assert unknown.records == 32
 
 
 def test_a_segment_that_a_process_writes_to_stays(tmp_path: Path) -> None:
     ledger = tell(tmp_path, keep_open=True)
-    compact_ledger(one_by_one, tmp_path)
+    compact_ledger(read_in_process, tmp_path)
     assert pruned(tmp_path, "--keep", "0", "--yes", "--unread") == 3
     [left] = segments_in(tmp_path)
     ledger.record(Event(Kind.PING))
     assert ledger.close()
     assert left.exists()
     assert verify(tmp_path).is_complete, "what was pruned before goes on in the segment that stays"
-    assert coverage_of(compact_ledger(one_by_one, tmp_path)).is_complete
+    assert find_coverage(compact_ledger(read_in_process, tmp_path)).is_complete
 
 
 def test_a_process_that_was_stopped_stays_complete_when_its_beginning_is_pruned(tmp_path: Path) -> None:
     let_go(tell(tmp_path, keep_open=True))
-    compact_ledger(one_by_one, tmp_path)
+    compact_ledger(read_in_process, tmp_path)
     made_old(tmp_path)
     assert pruned(tmp_path, "--keep", f"{segments_in(tmp_path)[-1].stat().st_size}", "--yes") == 0
     assert [each.ending for each in verify(tmp_path).processes] == ["stopped"]
@@ -134,29 +134,29 @@ def test_a_process_that_was_stopped_after_the_report_stays_complete_when_all_of_
     ledger = Ledger.at(tmp_path, "shop")
     ledger.record(Event(Kind.ACCEPTED, "orders", "contoso", message_ids=("one",)))
     assert ledger.flush(60.0)
-    assert coverage_of(compact_ledger(one_by_one, tmp_path)).running == 1
+    assert find_coverage(compact_ledger(read_in_process, tmp_path)).running == 1
     let_go(ledger)
     made = plan(tmp_path, tmp_path / FOLDER, bytes_max=0)
     prune(tmp_path, made.chosen, now_ms=1, tell=lambda _: None)
     assert not segments_in(tmp_path)
-    assert coverage_of(compact_ledger(one_by_one, tmp_path)).is_complete
+    assert find_coverage(compact_ledger(read_in_process, tmp_path)).is_complete
 
 
 def test_a_dry_run_says_what_would_go_and_deletes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tell(tmp_path)
     made_old(tmp_path)
-    compact_ledger(one_by_one, tmp_path)
+    compact_ledger(read_in_process, tmp_path)
     names = [path.name for path in segments_in(tmp_path)]
     assert pruned(tmp_path, "--older-than", "30d", "--dry-run", "--json") == 0
     said = json.loads(capsys.readouterr().out)
     assert (said["dry_run"], said["pruned"], said["pruned_unread"], said["kept"]) == (True, names, [], [])
     assert [path.name for path in segments_in(tmp_path)] == names
-    assert not (tmp_path / notes.FILE).exists()
+    assert not (tmp_path / notes.PRUNED_FILE).exists()
 
 
 def test_young_and_few_segments_stay(tmp_path: Path) -> None:
     tell(tmp_path)
-    compact_ledger(one_by_one, tmp_path)
+    compact_ledger(read_in_process, tmp_path)
     count = len(segments_in(tmp_path))
     assert pruned(tmp_path, "--older-than", "1h", "--keep", "2GB", "--yes") == 0
     assert len(segments_in(tmp_path)) == count
@@ -167,15 +167,15 @@ def test_pruning_asks_or_needs_to_be_told(tmp_path: Path, capsys: pytest.Capture
     assert pruned(tmp_path, "--older-than", "30d") == 2
     assert "say --yes where nobody can be asked" in capsys.readouterr().err
     assert pruned(tmp_path, "--yes") == 2
-    assert "say what to delete: --older-than, as 30d, or --keep, as 2GB" in capsys.readouterr().err
+    assert "say what to delete: --older-than, e.g. 30d, or --keep, e.g. 2GB" in capsys.readouterr().err
 
 
 def test_no_report_reads_while_segments_are_deleted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from twinbus.spark.compaction import manifest as manifests
 
     tell(tmp_path, 1)
-    compact_ledger(one_by_one, tmp_path)
-    with manifests.held(tmp_path / FOLDER):
+    compact_ledger(read_in_process, tmp_path)
+    with manifests.lock_store(tmp_path / FOLDER):
         assert pruned(tmp_path, "--keep", "0", "--yes") == 1
     assert "a report is reading into" in capsys.readouterr().err
     assert len(segments_in(tmp_path)) == 1
@@ -190,11 +190,11 @@ def test_whoever_is_killed_while_pruning_leaves_a_ledger_that_is_complete(tmp_pa
         directory = tmp_path / f"{stage}"
         tell(directory, 12)
         made_old(directory)
-        before = coverage_of(compact_ledger(one_by_one, directory))
+        before = find_coverage(compact_ledger(read_in_process, directory))
         chosen = plan(directory, directory / FOLDER, bytes_max=0).chosen
         die_at(directory, chosen, stage)
         assert verify(directory).is_complete
-        assert coverage_of(compact_ledger(one_by_one, directory)) == before
+        assert find_coverage(compact_ledger(read_in_process, directory)) == before
         assert pruned(directory, "--keep", "0", "--yes") == 0
         assert (segments_in(directory), verify(directory).is_complete) == ([], True)
 
@@ -236,7 +236,7 @@ prune(directory, chosen, time.time_ns() // 1_000_000, slowly)
 def test_a_pruning_process_that_is_killed_leaves_a_complete_ledger(tmp_path: Path) -> None:
     tell(tmp_path, 60)
     made_old(tmp_path)
-    compact_ledger(one_by_one, tmp_path)
+    compact_ledger(read_in_process, tmp_path)
     count = len(segments_in(tmp_path))
     with subprocess.Popen([sys.executable, "-c", PRUNES, str(tmp_path)], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -245,12 +245,12 @@ def test_a_pruning_process_that_is_killed_leaves_a_complete_ledger(tmp_path: Pat
         process.send_signal(signal.SIGKILL)
     assert 0 < len(segments_in(tmp_path)) < count
     assert verify(tmp_path).is_complete
-    assert coverage_of(compact_ledger(one_by_one, tmp_path)).is_complete
+    assert find_coverage(compact_ledger(read_in_process, tmp_path)).is_complete
 
 
 def test_a_note_of_what_was_pruned_that_is_damaged_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tell(tmp_path, 1)
-    (tmp_path / notes.FILE).write_text("{")
+    (tmp_path / notes.PRUNED_FILE).write_text("{")
     assert run(["ledger", "verify", str(tmp_path)]) == 1
     assert "pruned.json is damaged" in capsys.readouterr().err
 
@@ -270,7 +270,7 @@ def test_a_ledger_that_is_nearly_full_is_warned_about(
     assert caplog.text.count("twinbus ledger prune makes room") == 1
     assert run(["ledger", "stats", str(tmp_path)]) == 0
     assert "twinbus ledger prune" not in capsys.readouterr().err
-    monkeypatch.setattr(crowd, "USUAL_MAX", 4096)
+    monkeypatch.setattr(segment_files, "USUAL_MAX", 4096)
     for verb in ("stats", "verify"):
         run(["ledger", verb, str(tmp_path)])
         assert "writers stop at 4,096: twinbus ledger prune makes room" in capsys.readouterr().err
@@ -289,15 +289,15 @@ def test_everybody_who_wrote_is_expected_from_now_on(tmp_path: Path, capsys: pyt
 
 @pytest.mark.parametrize(("text", "size"), [("2GB", 2 * 10**9), ("1.5 MiB", 1_572_864), ("0", 0), ("7kb", 7_000)])
 def test_sizes_are_written_as_people_do(text: str, size: int) -> None:
-    assert size_bytes("--keep", text) == size
+    assert parse_size(text, "--keep") == size
 
 
 def test_what_is_no_size_or_time_is_refused() -> None:
-    assert age_s("--older-than", "1.5d") == 129_600
-    with pytest.raises(OptionsError, match="--keep is a number of bytes, or with KB"):
-        size_bytes("--keep", "much")
+    assert parse_seconds("1.5d", "--older-than") == 129_600
+    with pytest.raises(OptionsError, match="--keep takes a number of bytes, or one with KB"):
+        parse_size("much", "--keep")
     with pytest.raises(OptionsError, match="--older-than"):
-        age_s("--older-than", "long")
+        parse_seconds("long", "--older-than")
 
 
 # --- links ---
@@ -311,7 +311,7 @@ def linked(tmp_path: Path) -> tuple[Path, Path]:
     tell(other, 3)
     (ledger / "linked").symlink_to(other, target_is_directory=True)
     made_old(ledger)
-    compact_ledger(one_by_one, ledger)
+    compact_ledger(read_in_process, ledger)
     return ledger, other
 
 
@@ -391,4 +391,4 @@ def test_the_note_is_never_written_through_a_link(linked: tuple[Path, Path]) -> 
     theirs.write_text("theirs")
     (ledger / ".pruned.json.new").symlink_to(theirs)
     assert pruned(ledger, "--older-than", "30d", "--yes") == 3
-    assert (theirs.read_text(), (ledger / notes.FILE).is_symlink()) == ("theirs", False)
+    assert (theirs.read_text(), (ledger / notes.PRUNED_FILE).is_symlink()) == ("theirs", False)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from twinbus.errors import StoreError
 from twinbus.ledger import Event, Kind, Ledger, LedgerOptions, LedgerReader, LedgerTail, Problem, Record, stats, verify
 from twinbus.ledger.lines import CRC_MARK, LINE_BYTES_MAX, LineWriter
-from twinbus.ledger.record_numbers import Numbers
+from twinbus.ledger.reader import RecordNumbers
 from twinbus.ledger.verify import coverage_of
 
 
@@ -230,7 +230,7 @@ def test_the_tail_waits_for_a_long_line_and_passes_over_one_that_is_too_long(tmp
 
 @given(st.lists(st.integers(1, 40)))
 def test_numbers_behave_like_a_set(numbers: list[int]) -> None:
-    ranges, model = Numbers(), set[int]()
+    ranges, model = RecordNumbers(), set[int]()
     for number in numbers:
         assert ranges.add(number) == (number not in model)
         model.add(number)

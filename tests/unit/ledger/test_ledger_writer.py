@@ -16,8 +16,8 @@ from ledger_disks import HangingDisk, RefusingDisk
 
 from twinbus.errors import OptionsError
 from twinbus.ledger import Event, Kind, Ledger, LedgerOptions, LedgerReader, Record, verify
-from twinbus.ledger.disk import Disk
-from twinbus.ledger.finding import segments_in
+from twinbus.ledger.segment import Disk
+from twinbus.ledger.segment_files import segments_in
 
 
 def read(directory: Path) -> list[Record]:

@@ -13,6 +13,7 @@ from twinbus.pairing.closing import (
     PARTNER_S,
     BothEnded,
     BothOpen,
+    DeadlinePassed,
     EndPair,
     Event,
     OneOpen,
@@ -20,7 +21,6 @@ from twinbus.pairing.closing import (
     SideFaulted,
     SideName,
     State,
-    TimeCame,
     step,
 )
 from twinbus.pairing.effects import ForgetWake, WakeMe
@@ -43,8 +43,8 @@ def told(*events: Event, is_syphoning: bool = True) -> tuple[State, list[object]
 def test_the_partner_has_exactly_5_seconds(side: SideName) -> None:
     closed = SideClosed(T, side)
     assert told(closed) == (OneOpen(side, None, T + 5.0), [WakeMe(T + 5.0)])
-    assert told(closed, TimeCame(T + 4.999))[1] == [WakeMe(T + 5.0)]
-    state, ordered = told(closed, TimeCame(T + 5.0))
+    assert told(closed, DeadlinePassed(T + 4.999))[1] == [WakeMe(T + 5.0)]
+    state, ordered = told(closed, DeadlinePassed(T + 5.0))
     reason = f"the {side} was closed, and the {PARTNER[side]} was not closed within 5 s"
     assert (state, ordered[-1]) == (BothEnded(reason), EndPair(reason))
 
@@ -66,14 +66,14 @@ def test_a_late_timer_does_not_turn_a_fault_into_a_clean_close(side: SideName) -
 @pytest.mark.parametrize("side", SIDES)
 def test_without_a_syphon_one_side_may_be_closed_for_ever(side: SideName) -> None:
     one_open = OneOpen(side, None, None)
-    assert told(SideClosed(T, side), TimeCame(T + 3_600), is_syphoning=False) == (one_open, [])
+    assert told(SideClosed(T, side), DeadlinePassed(T + 3_600), is_syphoning=False) == (one_open, [])
     both = told(SideClosed(T, side), SideClosed(T + 3_600, PARTNER[side]), is_syphoning=False)
     assert both == (BothEnded(None), [EndPair(None)])
 
 
 @pytest.mark.parametrize("side", SIDES)
 def test_a_side_that_faulted_is_in_the_reason(side: SideName) -> None:
-    state, _ = told(SideFaulted(T, side, "the key was revoked"), TimeCame(T + 5.0))
+    state, _ = told(SideFaulted(T, side, "the key was revoked"), DeadlinePassed(T + 5.0))
     assert isinstance(state, BothEnded)
     assert "has ended (the key was revoked)" in (state.fault or "")
     closed_in_time = told(SideFaulted(T, side, "the key was revoked"), SideClosed(T + 1, PARTNER[side]))
@@ -83,7 +83,7 @@ def test_a_side_that_faulted_is_in_the_reason(side: SideName) -> None:
 EVENTS = st.one_of(
     st.builds(SideClosed, st.just(0.0), st.sampled_from(SIDES)),
     st.builds(SideFaulted, st.just(0.0), st.sampled_from(SIDES), st.just("refused")),
-    st.builds(TimeCame, st.just(0.0)),
+    st.builds(DeadlinePassed, st.just(0.0)),
 )
 
 

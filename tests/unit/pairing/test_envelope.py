@@ -129,7 +129,7 @@ def test_an_empty_session_id_and_a_time_to_live_of_nothing_are_set_values() -> N
     letter = encode_message(header=Header(ttl_ms=0), properties={PropertyField.GROUP_ID: ""}, data=b"")
     sent = address(letter, "q")
     assert read_aliases(sent) == Aliases("q", "", 0, None)
-    assert portrait(open_envelope(sent).letter) == portrait(letter)
+    assert portrait(open_envelope(sent).encoded) == portrait(letter)
 
 
 def test_the_way_home_gives_the_very_bytes_back() -> None:
@@ -139,7 +139,7 @@ def test_the_way_home_gives_the_very_bytes_back() -> None:
 
 
 def test_what_is_left_of_the_time_to_live_replaces_it_and_only_the_header_says_so() -> None:
-    home = open_envelope(address(FULL, "orders"), ttl_left_ms=1_234).letter
+    home = open_envelope(address(FULL, "orders"), ttl_left_ms=1_234).encoded
     assert read_header(home, walk(home)).ttl_ms == 1_234
     assert PropertyField.ABSOLUTE_EXPIRY_TIME not in fields_of(home)
     assert fields_of(home)[PropertyField.CREATION_TIME] == CREATED_AT
@@ -147,12 +147,12 @@ def test_what_is_left_of_the_time_to_live_replaces_it_and_only_the_header_says_s
 
 def test_a_letter_without_a_time_to_live_gets_none_from_what_is_left() -> None:
     letter = encode_message(data=b"x")
-    assert open_envelope(address(letter, "q"), ttl_left_ms=5).letter == letter
+    assert open_envelope(address(letter, "q"), ttl_left_ms=5).encoded == letter
 
 
 def test_a_time_to_live_beyond_what_a_header_holds_is_the_longest_there_is() -> None:
     letter = encode_message(application_properties={"x-ms-path": "q", "x-ms-timetolive": ULong(2**40)}, data=b"")
-    home = open_envelope(letter).letter
+    home = open_envelope(letter).encoded
     assert read_header(home, walk(home)).ttl_ms == 2**32 - 1
 
 
@@ -170,14 +170,14 @@ def test_what_the_secondary_added_does_not_come_home() -> None:
     entries = b"".join(encode(Symbol(key)) + encode(value) for key, value in added.items())
     received = delivery_form(sent, walk(sent), Header(True, 7, None, None, 3), token, entries, 3, frozenset())
     assert read_header(received, walk(received)).delivery_count == 3
-    assert portrait(open_envelope(received).letter) == portrait(open_envelope(sent).letter)
-    assert walk(open_envelope(received).letter).delivery_annotations is None
+    assert portrait(open_envelope(received).encoded) == portrait(open_envelope(sent).encoded)
+    assert walk(open_envelope(received).encoded).delivery_annotations is None
 
 
 def test_delivery_annotations_of_the_sender_stay_beside_a_lock_token_that_goes() -> None:
     sent = address(encode_message(delivery_annotations={"mine": 1}, data=b""), "q")
     received = rewrite(sent, set_delivery_annotations={"x-opt-lock-token": uuid.UUID(int=3)})
-    home = open_envelope(received).letter
+    home = open_envelope(received).encoded
     assert read_delivery_annotations(home, walk(home)) == {"mine": 1}
 
 
@@ -302,7 +302,7 @@ def test_the_way_there_and_home_changes_nothing(letter: bytes, path: str) -> Non
     sent = address(letter, path)
     home = open_envelope(sent)
     assert home.path == path
-    assert portrait(home.letter) == portrait(letter)
+    assert portrait(home.encoded) == portrait(letter)
     assert overhead(letter, path) == len(sent) - len(letter)
 
 

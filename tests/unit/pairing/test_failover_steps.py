@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from twinbus.pairing.effects import Effect, ForgetWake, PingPrimary, StopPings, Tell, WakeMe
+from twinbus.pairing.effects import Effect, ForgetWake, PingPrimary, ReportEvent, StopPings, WakeMe
 from twinbus.pairing.events import (
     FailoverForced,
     MarkedHealthy,
@@ -25,11 +25,11 @@ OVER = FailedOver(1, 100.0, "refused")
 
 
 def orders(effects: tuple[Effect, ...]) -> list[Effect]:
-    return [effect for effect in effects if not isinstance(effect, Tell)]
+    return [effect for effect in effects if not isinstance(effect, ReportEvent)]
 
 
-def news(effects: tuple[Effect, ...]) -> list[str]:
-    return [effect.name for effect in effects if isinstance(effect, Tell)]
+def events(effects: tuple[Effect, ...]) -> list[str]:
+    return [effect.name for effect in effects if isinstance(effect, ReportEvent)]
 
 
 # --- from healthy to failed over ---
@@ -39,7 +39,7 @@ def test_the_first_failure_that_counts_starts_the_time() -> None:
     state, effects = step(Healthy(), SendFailed(100, 0, "refused"), RULES)
     assert state == SUSPECT
     assert orders(effects) == [WakeMe(160)]
-    assert news(effects) == ["suspect"]
+    assert events(effects) == ["suspect"]
 
 
 def test_further_failures_do_not_start_it_anew() -> None:
@@ -50,14 +50,14 @@ def test_any_success_ends_a_suspicion() -> None:
     state, effects = step(SUSPECT, SendSucceeded(159.9, 0), RULES)
     assert state == Healthy(0)
     assert orders(effects) == [ForgetWake()]
-    assert news(effects) == ["trusted_again"]
+    assert events(effects) == ["trusted_again"]
 
 
 def test_failing_for_the_whole_interval_moves_sends_to_the_backlog() -> None:
     state, effects = step(SUSPECT, TimeCame(160, 0), RULES)
     assert state == FailedOver(1, 160, "refused")
     assert orders(effects) == [ForgetWake(), PingPrimary(190)]
-    assert news(effects) == ["failed_over"]
+    assert events(effects) == ["failed_over"]
 
 
 def test_a_wake_that_comes_too_early_is_of_an_older_suspicion() -> None:
@@ -83,7 +83,7 @@ def test_somebody_may_force_a_failover(before: Healthy | Suspect) -> None:
     state, effects = step(before, FailoverForced(120, 0, "drill"), RULES)
     assert state == FailedOver(1, 120, "drill")
     assert orders(effects) == [ForgetWake(), PingPrimary(150)]
-    (told,) = [effect for effect in effects if isinstance(effect, Tell)]
+    (told,) = [effect for effect in effects if isinstance(effect, ReportEvent)]
     assert told.details["forced"] is True
 
 
@@ -104,14 +104,14 @@ def test_so_does_every_further_one(chance: float, after_s: float) -> None:
     (order,) = orders(effects)
     assert isinstance(order, PingPrimary)
     assert order.at == pytest.approx(200 + after_s)
-    assert news(effects) == ["ping_failed"]
+    assert events(effects) == ["ping_failed"]
 
 
 def test_one_ping_that_succeeds_brings_sends_back_to_the_primary() -> None:
     state, effects = step(OVER, PingSucceeded(200, 1), RULES)
     assert state == Healthy(2)
     assert orders(effects) == [StopPings()]
-    assert news(effects) == ["recovered"]
+    assert events(effects) == ["recovered"]
 
 
 def test_pings_to_return_must_succeed_one_after_the_other() -> None:

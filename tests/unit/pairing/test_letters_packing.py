@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from twinbus.amqp.sections import PropertyField, encode_message
 from twinbus.errors import TooLargeForDetour
+from twinbus.pairing.encoded_messages import BATCH_MESSAGES_MAX, Stamp, fits, pack, size_alone, size_in_batch, stamp_of
 from twinbus.pairing.envelope import address, overhead
-from twinbus.pairing.letters import BATCH_LETTERS_MAX, Stamp, fits, pack, size_alone, size_in_batch, stamp_of
 
 
 def letter(
@@ -50,8 +50,8 @@ def test_letters_that_fit_together_make_one_batch() -> None:
 
 
 def test_no_batch_has_more_letters_than_a_namespace_takes() -> None:
-    letters = [letter(0)] * (2 * BATCH_LETTERS_MAX + 1)
-    assert [len(batch) for batch in pack(letters, 10_000_000)] == [BATCH_LETTERS_MAX, BATCH_LETTERS_MAX, 1]
+    letters = [letter(0)] * (2 * BATCH_MESSAGES_MAX + 1)
+    assert [len(batch) for batch in pack(letters, 10_000_000)] == [BATCH_MESSAGES_MAX, BATCH_MESSAGES_MAX, 1]
 
 
 def test_no_letters_make_no_batch() -> None:

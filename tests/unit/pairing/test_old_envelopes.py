@@ -33,7 +33,7 @@ def test_an_old_message_is_read_as_it_was_meant(message_id: str) -> None:
 @pytest.mark.parametrize("message_id", sorted(INVOICES))
 def test_an_old_message_goes_home_as_its_application_sent_it(message_id: str) -> None:
     old = backlog_message(message_id)
-    home = open_envelope(old).letter
+    home = open_envelope(old).encoded
     layout = sections.walk(home)
     session_id, ttl_ms, due_at_ms = SET.get(message_id, (None, None, None))
     assert sections.read_property(home, layout, PropertyField.MESSAGE_ID) == message_id
@@ -48,7 +48,7 @@ def test_an_old_message_goes_home_as_its_application_sent_it(message_id: str) ->
 @pytest.mark.parametrize("message_id", sorted(INVOICES))
 def test_this_version_writes_what_the_old_one_wrote(message_id: str) -> None:
     old = backlog_message(message_id)
-    new = address(open_envelope(old).letter, "invoices")
+    new = address(open_envelope(old).encoded, "invoices")
     assert read_envelope(new) == read_envelope(old)
     for section in ("properties", "body", "footer"):
         assert _part(new, section) == _part(old, section)

@@ -6,15 +6,15 @@ from itertools import count
 
 import pytest
 
-from twinbus.pairing.effects import Effect, ForgetWake, PingPrimary, Rouse, StopPings, Tell, WakeMe
+from twinbus.pairing.effects import Effect, ForgetWake, PingPrimary, ReportEvent, Rouse, StopPings, WakeMe
 from twinbus.pairing.entity import Entity, name_of
+from twinbus.pairing.error_class import ErrorClass
 from twinbus.pairing.events import FailoverForced, MarkedHealthy, PingFailed, PingSucceeded, SendSucceeded
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.machine import FailedOver, Healthy, Suspect
 from twinbus.pairing.pair import Pair
-from twinbus.pairing.receipt import Side
+from twinbus.pairing.receipt import NamespaceSide
 from twinbus.pairing.rules import Rules
-from twinbus.pairing.verdict import Verdict
 
 REFUSED = Failure(FailureKind.UNREACHABLE, "connection refused")
 FULL = Failure(FailureKind.FULL, "5 GB are used")
@@ -31,7 +31,7 @@ def effects_of(pair: Pair) -> list[Effect]:
 
 
 def told(pair: Pair) -> list[str]:
-    return [effect.name for effect in effects_of(pair) if isinstance(effect, Tell)]
+    return [effect.name for effect in effects_of(pair) if isinstance(effect, ReportEvent)]
 
 
 # --- entities ---
@@ -46,8 +46,8 @@ def test_names_that_differ_by_case_alone_are_one_entity() -> None:
 def test_one_entity_failing_says_nothing_of_another() -> None:
     core = pair(failover_interval_s=0)
     core.send_failed(core.entity("orders"), 1, 0, REFUSED, 0.5)
-    assert core.entity("orders").side is Side.BACKLOG
-    assert core.entity("invoices").side is Side.PRIMARY
+    assert core.entity("orders").side is NamespaceSide.BACKLOG
+    assert core.entity("invoices").side is NamespaceSide.PRIMARY
 
 
 def test_sends_may_go_straight_only_while_nothing_is_to_be_decided() -> None:
@@ -163,7 +163,7 @@ def test_copies_in_doubt_are_counted_and_told_with_their_ids() -> None:
     core.doubted(core.entity("orders"), Failure(FailureKind.NO_ANSWER, "silence", in_doubt=True), ["a", "b"], "primary")
     ((entity, effect),) = core.take_orders()
     assert entity is core.entity("orders")
-    assert isinstance(effect, Tell)
+    assert isinstance(effect, ReportEvent)
     assert (effect.name, effect.details["message_ids"], effect.details["side"]) == ("in_doubt", ("a", "b"), "primary")
     assert core.entity("orders").tally.in_doubt == 2
 
@@ -190,16 +190,16 @@ def brown_out(core: Pair, at: float, sends: int = 20) -> None:
 def test_an_entity_that_fails_most_sends_is_failed_over_though_no_suspicion_lasts() -> None:
     core = pair(failover_interval_s=60, error_rate=0.6, error_sends_min=10)
     brown_out(core, 0, 8)
-    assert core.entity("orders").side is Side.PRIMARY
+    assert core.entity("orders").side is NamespaceSide.PRIMARY
     brown_out(core, 1)
-    assert core.entity("orders").side is Side.BACKLOG
+    assert core.entity("orders").side is NamespaceSide.BACKLOG
     assert core.entity("orders").reason == "70% of the last sends failed"
 
 
 def test_without_that_option_it_is_not() -> None:
     core = pair(failover_interval_s=60)
     brown_out(core, 0, 200)
-    assert core.entity("orders").side is Side.PRIMARY
+    assert core.entity("orders").side is NamespaceSide.PRIMARY
 
 
 def test_flaps_are_counted_told_and_damped() -> None:
@@ -212,7 +212,7 @@ def test_flaps_are_counted_told_and_damped() -> None:
         needed.append(state.pings_needed)
         for number in range(state.pings_needed):
             core.feed(orders, PingSucceeded(at + 50 + number, state.epoch))
-        assert orders.side is Side.PRIMARY
+        assert orders.side is NamespaceSide.PRIMARY
     assert needed == [1, 2, 4]
     assert orders.rate.flaps == 2
     assert told(core).count("flapping") == 2
@@ -246,14 +246,14 @@ def test_queues_that_cannot_be_used_when_pairing_begin_outside_the_rotation() ->
 def test_a_classifier_that_gives_no_verdict_is_passed_over_and_told_of_once(answer: object) -> None:
     core = Pair(Rules(), entities=["orders"], classifier=lambda _: answer)  # type: ignore[arg-type, return-value]
     orders = core.entity("orders")
-    assert [core.judge(orders, REFUSED) for _ in range(2)] == [Verdict.DOWN, Verdict.DOWN]
+    assert [core.classify(orders, REFUSED) for _ in range(2)] == [ErrorClass.DOWN, ErrorClass.DOWN]
     assert told(core) == ["pairing_warning"]
 
 
 def test_a_classifier_that_raises_does_not_hide_why_the_send_failed() -> None:
-    def broken(failure: Failure) -> Verdict:
+    def broken(failure: Failure) -> ErrorClass:
         raise KeyError(failure.kind)
 
     core = Pair(Rules(), entities=["orders"], classifier=broken)
-    assert core.judge(core.entity("orders"), REFUSED) is Verdict.DOWN
+    assert core.classify(core.entity("orders"), REFUSED) is ErrorClass.DOWN
     assert told(core) == ["pairing_warning"]

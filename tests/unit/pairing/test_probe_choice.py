@@ -7,12 +7,12 @@ from typing import Literal
 import pytest
 from scripted_bus import OK, REFUSED, ScriptedBus
 
-from twinbus.client.asks import Probe
+from twinbus.client.core.asks import Probe
 from twinbus.client.namespace import Namespace
 from twinbus.client.options import SendAvailabilityPairedNamespaceOptions
-from twinbus.client.wires import _offered
+from twinbus.client.sdk.internals import _offered
 from twinbus.pairing.pair import Pair
-from twinbus.pairing.receipt import Side
+from twinbus.pairing.receipt import NamespaceSide
 from twinbus.pairing.rules import Rules
 
 SECONDARY = Namespace.from_connection_string("Endpoint=sb://b.example;SharedAccessKeyName=k;SharedAccessKey=a2V5")
@@ -52,7 +52,7 @@ def test_what_is_learnt_during_an_outage_counts_from_the_next_probe_on() -> None
     bus.run_until(32)
     assert [asked.ask.sends_ping for asked in bus.asks(Probe) if isinstance(asked.ask, Probe)] == [False, True, True]
     assert [heard.text for heard in bus.told("ping_sent")] == ["by link", "by ping", "by ping"]
-    assert bus.orders.side is Side.PRIMARY
+    assert bus.orders.side is NamespaceSide.PRIMARY
 
 
 @pytest.mark.parametrize(

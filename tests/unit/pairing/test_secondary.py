@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from twinbus.pairing.effects import Effect, Rouse, Tell, TrySecondary
+from twinbus.pairing.effects import Effect, ReportEvent, Rouse, TrySecondary
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.pair import Pair
 from twinbus.pairing.rules import Rules
@@ -26,7 +26,7 @@ WAITER = Waiter("orders", 0)
 
 
 def named(effects: tuple[Effect, ...]) -> list[str]:
-    return [effect.name for effect in effects if isinstance(effect, Tell)]
+    return [effect.name for effect in effects if isinstance(effect, ReportEvent)]
 
 
 def trials(effects: tuple[Effect, ...]) -> list[float]:

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from twinbus.pairing.receipt import SendReceipt, Side
+from twinbus.pairing.receipt import NamespaceSide, SendReceipt
 
 QUEUE = "contoso/x-servicebus-transfer/0"
 
 
 def test_messages_on_the_primary_are_there_and_nothing_is_in_doubt() -> None:
-    receipt = SendReceipt("orders", ("a", "b"), Side.PRIMARY, 2)
+    receipt = SendReceipt("orders", ("a", "b"), NamespaceSide.PRIMARY, 2)
     assert receipt.places == ("primary", "primary")
     assert receipt.is_complete
     assert not receipt.in_doubt
 
 
 def test_a_part_that_was_accepted_is_told_from_the_rest() -> None:
-    receipt = SendReceipt("orders", ("a", "b", "c"), Side.BACKLOG, 2, (QUEUE, QUEUE))
+    receipt = SendReceipt("orders", ("a", "b", "c"), NamespaceSide.BACKLOG, 2, (QUEUE, QUEUE))
     assert receipt.places == (QUEUE, QUEUE, "not accepted")
     assert not receipt.is_complete
 
 
 def test_one_copy_without_an_answer_is_enough_for_doubt() -> None:
-    assert SendReceipt("orders", ("a",), Side.BACKLOG, 1, (QUEUE,), copies_in_doubt=1).in_doubt
+    assert SendReceipt("orders", ("a",), NamespaceSide.BACKLOG, 1, (QUEUE,), copies_in_doubt=1).in_doubt
 
 
 def test_nothing_that_was_sent_is_nowhere_and_complete() -> None:
-    receipt = SendReceipt("orders", (), Side.PRIMARY, 0)
+    receipt = SendReceipt("orders", (), NamespaceSide.PRIMARY, 0)
     assert receipt.places == ()
     assert receipt.is_complete

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from twinbus.errors import OptionsError
+from twinbus.pairing.error_class import ErrorClass, SendKind, classifier_for, classify, documented
 from twinbus.pairing.failure import Failure, FailureKind
 from twinbus.pairing.pair import Pair
 from twinbus.pairing.rules import Rules
-from twinbus.pairing.verdict import Role, Verdict, classifier_for, documented, verdict
 
 # "still down", "queue leaves rotation" and "down, report" are *down* for each role; "refused for good" is *raise*.
 TABLE = """
@@ -37,22 +37,22 @@ ALL_KINDS = list(FailureKind)
 def test_the_verdict_is_what_the_table_says(what: str, role: str, cell: str) -> None:
     kind, _, known = what.partition(",")
     failure = Failure(FailureKind(kind), "so it is")
-    assert verdict(failure, Role(role), is_known=not known) is Verdict(cell)
+    assert classify(failure, SendKind(role), is_known=not known) is ErrorClass(cell)
 
 
 def test_the_table_has_a_row_for_every_kind_of_failure_and_a_column_for_every_role() -> None:
     assert {row[0].partition(",")[0] for row in ROWS} == {kind.value for kind in FailureKind}
-    assert HEADER[1:] == [role.value for role in Role]
+    assert HEADER[1:] == [role.value for role in SendKind]
 
 
 @pytest.mark.parametrize("kind", ALL_KINDS)
 def test_doubt_does_not_change_a_verdict(kind: FailureKind) -> None:
-    for role in Role:
-        assert verdict(Failure(kind, "", in_doubt=True), role) is verdict(Failure(kind, ""), role)
+    for role in SendKind:
+        assert classify(Failure(kind, "", in_doubt=True), role) is classify(Failure(kind, ""), role)
 
 
-def judged(pair: Pair, kind: FailureKind, entity: str = "orders") -> Verdict:
-    return pair.judge(pair.entity(entity), Failure(kind, "so it is"))
+def judged(pair: Pair, kind: FailureKind, entity: str = "orders") -> ErrorClass:
+    return pair.classify(pair.entity(entity), Failure(kind, "so it is"))
 
 
 def pair_with(option: object = None) -> Pair:
@@ -62,35 +62,35 @@ def pair_with(option: object = None) -> Pair:
 @pytest.mark.parametrize("kind", ALL_KINDS)
 def test_the_documented_classifier_raises_what_is_transient_and_leaves_the_rest_to_the_table(kind: FailureKind) -> None:
     transient = kind in (FailureKind.UNREACHABLE, FailureKind.INTERNAL)
-    expected = Verdict.RAISE if transient else verdict(Failure(kind, ""), Role.PRIMARY)
+    expected = ErrorClass.RAISE if transient else classify(Failure(kind, ""), SendKind.PRIMARY)
     assert judged(pair_with("documented"), kind) is expected
 
 
 def test_a_time_out_counts_also_by_the_documented_rule() -> None:
     assert documented(Failure(FailureKind.NO_ANSWER, "")) is None
-    assert judged(pair_with("documented"), FailureKind.NO_ANSWER) is Verdict.DOWN
+    assert judged(pair_with("documented"), FailureKind.NO_ANSWER) is ErrorClass.DOWN
 
 
-@pytest.mark.parametrize("opinion", list(Verdict))
-def test_a_classifier_of_the_user_is_believed(opinion: Verdict) -> None:
+@pytest.mark.parametrize("opinion", list(ErrorClass))
+def test_a_classifier_of_the_user_is_believed(opinion: ErrorClass) -> None:
     pair = pair_with(lambda failure: opinion)
     assert {judged(pair, kind) for kind in FailureKind} == {opinion}
 
 
 def test_a_classifier_without_an_opinion_leaves_it_to_the_table() -> None:
-    pair = pair_with(lambda failure: Verdict.DOWN if failure.kind is FailureKind.UNAUTHORISED else None)
-    assert judged(pair, FailureKind.UNAUTHORISED) is Verdict.DOWN
-    assert judged(pair, FailureKind.TOO_LARGE) is Verdict.RAISE
-    assert judged(pair, FailureKind.BUSY) is Verdict.BUSY
+    pair = pair_with(lambda failure: ErrorClass.DOWN if failure.kind is FailureKind.UNAUTHORISED else None)
+    assert judged(pair, FailureKind.UNAUTHORISED) is ErrorClass.DOWN
+    assert judged(pair, FailureKind.TOO_LARGE) is ErrorClass.RAISE
+    assert judged(pair, FailureKind.BUSY) is ErrorClass.BUSY
 
 
 def test_not_found_is_a_typo_until_the_entity_was_declared_or_seen() -> None:
     pair = Pair(Rules(), entities=["Orders"])
-    assert judged(pair, FailureKind.NOT_FOUND, "orders") is Verdict.DOWN
-    assert judged(pair, FailureKind.NOT_FOUND, "ordrs") is Verdict.RAISE
+    assert judged(pair, FailureKind.NOT_FOUND, "orders") is ErrorClass.DOWN
+    assert judged(pair, FailureKind.NOT_FOUND, "ordrs") is ErrorClass.RAISE
     invoices = pair.entity("invoices")
     pair.sent(invoices, 1.0, 0, 1, 0.5)
-    assert judged(pair, FailureKind.NOT_FOUND, "invoices") is Verdict.DOWN
+    assert judged(pair, FailureKind.NOT_FOUND, "invoices") is ErrorClass.DOWN
 
 
 @pytest.mark.parametrize("option", ["Documented", "", 7])

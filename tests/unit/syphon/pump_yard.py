@@ -7,27 +7,26 @@ from typing import Any, cast
 
 from twinbus.amqp import sections
 from twinbus.amqp.events import TransferArrived
-from twinbus.amqp.link import ReceivingLink
 from twinbus.amqp.outcomes import ACCEPTED, RELEASED, Accepted, Error, Outcome, Rejected, Released
+from twinbus.amqp.receiving_link import ReceivingLink
 from twinbus.amqp.sections import Header, PropertyField
 from twinbus.amqp.serial import SERIAL_MASK
 from twinbus.amqp.types import Long, Timestamp
+from twinbus.pairing.encoded_messages import BATCH_FORMAT
 from twinbus.pairing.envelope import address
-from twinbus.syphon.batches import BATCH_FORMAT
 from twinbus.syphon.effects import (
     Alert,
-    DropDestination,
-    Effect,
-    Grant,
-    OpenDestination,
-    RenewLocks,
+    GrantCredit,
+    PeekQueue,
+    RenewBacklogLocks,
     ReopenQueue,
-    Send,
-    Settle,
+    SendBatch,
+    SettleDeliveries,
+    carry_out,
 )
-from twinbus.syphon.failures import failure_of
 from twinbus.syphon.options import SyphonOptions
 from twinbus.syphon.pump import Pump
+from twinbus.transport.failures import failure_of
 
 START_MS = 1_800_000_000_000
 LOCK_MS = 60_000
@@ -56,14 +55,14 @@ def delivered(stored: bytes, sequence: int, enqueued_ms: int, locked_until_ms: i
 
 def transfer(delivery_id: int, payload: bytes) -> TransferArrived:
     tag = delivery_id.to_bytes(16, "big")
-    return TransferArrived(cast(ReceivingLink, None), delivery_id, tag, 0, False, payload)
+    return TransferArrived(cast("ReceivingLink", None), delivery_id, tag, 0, False, payload)
 
 
 def id_of(message: bytes) -> str:
     return str(sections.read_property(message, sections.walk(message), PropertyField.MESSAGE_ID))
 
 
-def messages_in(send: Send) -> list[bytes]:
+def messages_in(send: SendBatch) -> list[bytes]:
     """The messages of a transfer."""
     if send.message_format != BATCH_FORMAT:
         return [send.payload]
@@ -93,7 +92,7 @@ class FakeQueue:
             transfers.append(transfer(delivery_id, payload))
         return transfers
 
-    def settle(self, settle: Settle) -> list[int]:
+    def settle(self, settle: SettleDeliveries) -> list[int]:
         count = (settle.last - settle.first) & SERIAL_MASK
         ids = [(settle.first + step) & SERIAL_MASK for step in range(count + 1)]
         back = []
@@ -117,9 +116,9 @@ class Yard:
         self.pump = Pump([f"q/{index}" for index in range(queues)], SyphonOptions(**options), self.now_ms)
         self.queues = [FakeQueue(first_id) for _ in range(queues)]
         self.home: dict[str, list[bytes]] = {}
-        self.sends: list[Send] = []
+        self.sends: list[SendBatch] = []
         self.alerts: list[Alert] = []
-        self.renewals: list[RenewLocks] = []
+        self.renewals: list[RenewBacklogLocks] = []
         self.dropped: list[str] = []
         self.reopened: list[int] = []
         self.opened: list[str] = []
@@ -130,7 +129,7 @@ class Yard:
         """Message id -> what a batch with it is answered."""
         self.unlinkable: set[str] = set()
         self.silent: set[str] = set()
-        self.unanswered: list[Send] = []
+        self.unanswered: list[SendBatch] = []
         self.largest = 256 * 1024
         self.are_locks_lost = False
         self.ahead_ms = 0
@@ -167,7 +166,7 @@ class Yard:
         for _ in range(10_000):
             effects = self.pump.take_effects(self.now_ms)
             for effect in effects:
-                self._do(effect)
+                carry_out(effect, self, self, self.alerts.append)
             if not self._deliver() and not effects:
                 return
         raise AssertionError("the pump goes round in circles")
@@ -177,47 +176,55 @@ class Yard:
         for index, queue in enumerate(self.queues):
             transfers = queue.lend(self.now_ms + self.ahead_ms)
             if transfers:
-                self.pump.arrived(index, transfers, self.now_ms)
+                self.pump.messages_arrived(index, transfers, self.now_ms)
                 has_delivered = True
         return has_delivered
 
-    def _do(self, effect: Effect) -> None:
-        match effect:
-            case Grant(queue=index, credit=credit):
-                self.queues[index].credit = credit
-                self.queues[index].grants += credit > 0
-            case Settle(queue=index):
-                self._settle(index, effect)
-            case OpenDestination(path=path):
-                self._open(path)
-            case Send(path=path, number=number):
-                self.sends.append(effect)
-                if path in self.silent:
-                    self.unanswered.append(effect)
-                else:
-                    self.pump.answered(path, [number], self._receive(effect), self.now_ms)
-            case Alert():
-                self.alerts.append(effect)
-            case RenewLocks():
-                self.renewals.append(effect)
-            case DropDestination(path=path):
-                self.dropped.append(path)
-            case ReopenQueue(queue=index):
-                self.reopened.append(index)
+    # --- effects of the pump ---
 
-    def _settle(self, index: int, settle: Settle) -> None:
+    def grant(self, effect: GrantCredit) -> None:
+        queue = self.queues[effect.queue]
+        queue.credit = effect.credit
+        queue.grants += effect.credit > 0
+
+    def settle(self, effect: SettleDeliveries) -> None:
+        self._settle(effect.queue, effect)
+
+    def send(self, effect: SendBatch) -> None:
+        self.sends.append(effect)
+        if effect.path in self.silent:
+            self.unanswered.append(effect)
+        else:
+            self.pump.batches_settled(effect.path, [effect.number], self._receive(effect), self.now_ms)
+
+    def renew_locks(self, effect: RenewBacklogLocks) -> None:
+        self.renewals.append(effect)
+
+    def drop_destination(self, path: str) -> None:
+        self.dropped.append(path)
+
+    def reopen(self, effect: ReopenQueue) -> None:
+        self.reopened.append(effect.queue)
+
+    def peek(self, effect: PeekQueue) -> None:
+        raise AssertionError(f"only an ordered pump peeks: {effect}")
+
+    def open_destination(self, path: str) -> None:
+        self._open(path)
+
+    def _settle(self, index: int, settle: SettleDeliveries) -> None:
         if self.are_locks_lost and isinstance(settle.outcome, Accepted):
             count = (settle.last - settle.first) & SERIAL_MASK
             ids = [(settle.first + step) & SERIAL_MASK for step in range(count + 1)]
             lost = Rejected(Error("com.microsoft:message-lock-lost", "gone"))
-            self.pump.settled(index, ids, lost, self.now_ms)
+            self.pump.deliveries_settled(index, ids, lost, self.now_ms)
             return
         ids = self.queues[index].settle(settle)
         if settle.outcome == ACCEPTED:
             self.completed |= {(index, delivery_id) for delivery_id in ids}
         if settle.outcome != RELEASED:
             answer: Outcome = Rejected() if isinstance(settle.outcome, Rejected) else settle.outcome
-            self.pump.settled(index, ids, answer, self.now_ms)
+            self.pump.deliveries_settled(index, ids, answer, self.now_ms)
 
     def _open(self, path: str) -> None:
         self.opened.append(path)
@@ -229,7 +236,7 @@ class Yard:
         else:
             self.pump.destination_opened(path, self.largest, self.largest, 1_000)
 
-    def _receive(self, send: Send) -> Outcome:
+    def _receive(self, send: SendBatch) -> Outcome:
         messages = messages_in(send)
         error = self.broken.get(send.path) or next(
             (self.refused_ids[id_of(each)] for each in messages if id_of(each) in self.refused_ids), None

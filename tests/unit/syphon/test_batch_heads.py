@@ -7,8 +7,7 @@ import pytest
 from twinbus.amqp import sections
 from twinbus.amqp.sections import PropertyField
 from twinbus.amqp.types import Value
-from twinbus.pairing.letters import stamp_of
-from twinbus.syphon.batches import encode_batch
+from twinbus.pairing.encoded_messages import encode_batch, stamp_of
 
 KEY = "x-opt-partition-key"
 
@@ -32,3 +31,12 @@ def test_both_ways_say_the_text_of_a_partition_key_that_came_as_bytes(key: Value
 def test_a_key_that_is_no_text_is_not_in_front(key: Value) -> None:
     assert key_in_front(letter(key)) is None
     assert stamp_of(letter(key)).partition_key is None
+
+
+@pytest.mark.parametrize("session_id", ["s1", b"s1", b"\xff"])
+def test_a_session_id_keeps_its_type_in_front(session_id: str | bytes) -> None:
+    first = sections.encode_message(properties={PropertyField.GROUP_ID: session_id}, data=b"x")
+    payload, _ = encode_batch([first, letter("another")])
+    (in_front,) = sections.read_properties(payload, sections.walk(payload), (int(PropertyField.GROUP_ID),))
+    assert in_front == session_id
+    assert type(in_front) is type(session_id)

@@ -7,9 +7,10 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pump_yard import Yard, id_of
+from seeds import examples
 
 from twinbus.amqp.outcomes import Error
-from twinbus.syphon.failures import unreachable
+from twinbus.transport.failures import unreachable
 
 PATHS = ["a", "b", "c"]
 CONDITIONS = ["amqp:internal-error", "com.microsoft:server-busy", "amqp:not-found", "amqp:resource-limit-exceeded"]
@@ -73,7 +74,7 @@ class TroubledYard(Yard):
 
 
 @given(st.lists(TROUBLES, max_size=25))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_once_troubles_stop_everything_comes_home(troubles: list[tuple[str, str, int | str]]) -> None:
     yard = TroubledYard()
     for trouble in troubles:
@@ -84,7 +85,7 @@ def test_once_troubles_stop_everything_comes_home(troubles: list[tuple[str, str,
     yard.run(120)
     counts = Counter(id_of(message) for messages in yard.home.values() for message in messages)
     assert sorted(counts) == sorted(yard.put_ids), "nothing is lost and nothing is invented"
-    tally = yard.pump.tally
+    tally = yard.pump.counts
     assert sum(counts.values()) - len(counts) <= tally.repeated + tally.in_doubt, "what came twice was counted"
     assert yard.left == 0
     assert yard.pump.is_idle

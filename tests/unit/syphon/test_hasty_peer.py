@@ -10,10 +10,10 @@ from hall import NOW_MS, Hall
 
 from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.sasl import ANONYMOUS, ServerSasl
+from twinbus.broker.links.dispatcher import LinkDispatcher
 from twinbus.client.namespace import Namespace
-from twinbus.namespace.door import Door
-from twinbus.syphon.line import Line
-from twinbus.syphon.look import peek
+from twinbus.transport.connection import NamespaceConnection
+from twinbus.transport.peek import peek
 
 WAIT_S = 60
 
@@ -25,7 +25,7 @@ class HastyPeer(asyncio.Transport):
         super().__init__()
         self._protocol = protocol
         self._ours = Connection(role=Role.SERVER, container_id="hasty", sasl=ServerSasl((ANONYMOUS,)))
-        self._door = Door(self._ours, Hall().reception, lambda: None, lambda: None)
+        self._door = LinkDispatcher(self._ours, Hall().context, lambda: None, lambda: None)
         self._is_closing = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
@@ -47,7 +47,7 @@ class HastyPeer(asyncio.Transport):
 
 
 @pytest.fixture
-def hasty(monkeypatch: pytest.MonkeyPatch) -> Line:
+def hasty(monkeypatch: pytest.MonkeyPatch) -> NamespaceConnection:
     """A line to such a peer, not open yet."""
 
     async def connect(_loop: object, make: Any, *_address: object, **_tls: object) -> None:
@@ -56,10 +56,12 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> Line:
 
     monkeypatch.setattr(asyncio.SelectorEventLoop, "create_connection", connect)
     text = "Endpoint=sb://localhost:5672;SharedAccessKeyName=root;SharedAccessKey=key;UseDevelopmentEmulator=true"
-    return Line(Namespace.from_connection_string(text).dial(WAIT_S), attempt_s=WAIT_S, clock=lambda: NOW_MS)
+    return NamespaceConnection(
+        Namespace.from_connection_string(text).dial(WAIT_S), attempt_s=WAIT_S, clock=lambda: NOW_MS
+    )
 
 
-async def test_an_answer_to_an_attach_is_heard_however_soon_it_comes(hasty: Line) -> None:
+async def test_an_answer_to_an_attach_is_heard_however_soon_it_comes(hasty: NamespaceConnection) -> None:
     async with asyncio.timeout(WAIT_S / 4):
         await hasty.open()
         assert await peek(hasty, "orders", 1, 1) == []

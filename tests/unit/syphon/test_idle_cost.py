@@ -9,12 +9,12 @@ from __future__ import annotations
 from hall import NOW_MS, Hall
 
 from twinbus.amqp.events import Event, TransferArrived
-from twinbus.amqp.link import ReceivingLink
-from twinbus.namespace.commands import CreateQueue
-from twinbus.namespace.entities.settings import QueueSettings
-from twinbus.namespace.meter import Metered
+from twinbus.amqp.receiving_link import ReceivingLink
+from twinbus.broker.core.commands import CreateQueue
+from twinbus.broker.entities.settings import QueueSettings
+from twinbus.broker.ops.meter import Metered
 from twinbus.pairing.backlog_queues import backlog_path
-from twinbus.syphon.effects import Effect, Grant, Settle
+from twinbus.syphon.effects import Effect, GrantCredit, SettleDeliveries
 from twinbus.syphon.options import SyphonOptions
 from twinbus.syphon.pump import Pump
 
@@ -31,7 +31,7 @@ class IdleSyphon(Hall):
         self.now_ms = NOW_MS
         paths = [backlog_path("contoso", index) for index in range(QUEUES)]
         for path in paths:
-            self.seam.do(CreateQueue(path, QueueSettings(max_size_mb=1)), NOW_MS)
+            self.gate.do(CreateQueue(path, QueueSettings(max_size_mb=1)), NOW_MS)
         self.store.commit()
         self.links: list[ReceivingLink] = [self.receiver(path) for path in paths]
         self.pump = Pump(paths, SyphonOptions(), NOW_MS)
@@ -50,9 +50,9 @@ class IdleSyphon(Hall):
 
     def _do(self, effect: Effect) -> None:
         match effect:
-            case Grant(queue=index, credit=credit):
+            case GrantCredit(queue=index, credit=credit):
                 self.links[index].grant(credit)
-            case Settle(queue=index, first=first, last=last, outcome=outcome):
+            case SettleDeliveries(queue=index, first=first, last=last, outcome=outcome):
                 self.links[index].settle(first, last, outcome)
             case _:
                 raise AssertionError(f"an idle syphon does not want {effect}")
@@ -63,7 +63,7 @@ class IdleSyphon(Hall):
     def operations(self) -> dict[Metered, int]:
         """What the meter has counted, for all entities together."""
         counted: dict[Metered, int] = {}
-        for reading in self.reception.meter.readings():
+        for reading in self.context.meter.readings():
             counted[reading.kind] = counted.get(reading.kind, 0) + reading.operations
         return counted
 
@@ -81,5 +81,5 @@ def test_an_idle_syphon_of_ten_queues_costs_40_receives_an_hour_and_28800_in_30_
 def test_every_queue_pays_the_same() -> None:
     idle = IdleSyphon()
     idle.run_until(NOW_MS + DAY_MS)
-    by_queue = {reading.entity: reading.operations for reading in idle.reception.meter.readings()}
+    by_queue = {reading.entity: reading.operations for reading in idle.context.meter.readings()}
     assert by_queue == {backlog_path("contoso", index): 96 for index in range(QUEUES)}

@@ -23,7 +23,7 @@ def test_letters_of_a_key_come_home_in_the_order_of_their_queue() -> None:
     assert yard.first_copies("orders", "a") == ids(*range(0, 50, 3))
     assert yard.first_copies("orders", None) == ids(*range(2, 50, 3))
     assert not yard.stored
-    assert yard.pump.tally.moved == 50
+    assert yard.pump.counts.moved == 50
 
 
 def test_one_batch_of_a_key_is_under_way_at_a_time() -> None:
@@ -71,7 +71,7 @@ def test_a_letter_in_doubt_goes_again_before_those_behind_it() -> None:
     yard.run(120)
     assert yard.first_copies("orders", "a") == ids(*range(12))
     assert not yard.stored
-    assert yard.pump.tally.in_doubt == 4
+    assert yard.pump.counts.in_doubt == 4
 
 
 def test_a_refused_letter_leaves_a_hole_and_the_others_keep_their_order() -> None:
@@ -119,7 +119,7 @@ def test_holes_in_the_numbers_hold_nothing_up() -> None:
         yard.put("orders", "a", f"m{number}")
     yard.run(5)
     assert yard.first_copies("orders", "a") == ids(*range(40))
-    assert yard.pump.tally.released == 0
+    assert yard.pump.counts.released == 0
 
 
 def test_a_letter_that_somebody_took_away_is_not_waited_for() -> None:
@@ -142,6 +142,14 @@ def test_lost_locks_stop_a_key_before_a_later_letter_goes() -> None:
     assert yard.first_copies("orders", "a")
 
 
+def test_a_pump_that_waits_for_its_rate_wants_a_tick_ten_times_a_second() -> None:
+    yard = OrderedYard(prefetch=2, rate=0.01)
+    fill(yard, 6, "a")
+    yard.run(1)
+    assert yard.pump.counts.received == 2, "it holds messages that may not go yet"
+    assert yard.pump.next_ms(yard.now_ms) - yard.now_ms >= 100
+
+
 def test_strangers_are_put_aside_and_nobody_waits_for_them() -> None:
     yard = OrderedYard()
     fill(yard, 3, "a")
@@ -150,7 +158,7 @@ def test_strangers_are_put_aside_and_nobody_waits_for_them() -> None:
     yard.run(5)
     assert yard.dead == [sequence]
     assert yard.first_copies("orders", "b") == ids(0, 1, 2)
-    assert yard.pump.tally.released == 0
+    assert yard.pump.counts.released == 0
 
 
 def test_a_witness_hears_of_every_letter_that_left_in_the_order_of_its_key() -> None:
@@ -188,7 +196,7 @@ def test_a_pause_gives_everything_back_and_order_is_kept_afterwards() -> None:
     yard = OrderedYard(canary=5)
     fill(yard, 20, "a", "b")
     yard.run(3)
-    assert yard.pump.tally.moved == 5
+    assert yard.pump.counts.moved == 5
     yard.pump.resume()
     yard.run(10)
     assert yard.first_copies("orders", "a") == ids(*range(0, 20, 2))
@@ -201,7 +209,7 @@ def test_a_letter_that_was_given_back_and_is_held_by_somebody_else_is_waited_for
     yard.replies["orders"] = lambda _: answers.pop() if answers else ACCEPTED
     fill(yard, 3, "a")
     yard.run(0.7)
-    assert yard.pump.tally.released == 3
+    assert yard.pump.counts.released == 3
     yard.lock_strangely(1)
     yard.run(30)
     assert not yard.home.get("orders")

@@ -9,9 +9,7 @@ from pump_yard import START_MS, Yard, backlogged, delivered
 
 from twinbus.errors import OptionsError
 from twinbus.syphon.options import SyphonOptions
-from twinbus.syphon.outside import NAMED_MAX, Outside
-from twinbus.syphon.pace import Gait
-from twinbus.syphon.tally import Tally
+from twinbus.syphon.pace import NAMED_MAX, RunState, UnlistedEntities
 
 
 def test_a_cap_on_the_rate_is_kept() -> None:
@@ -38,7 +36,7 @@ def test_a_canary_moves_exactly_so_many_and_pauses() -> None:
         yard.put("orders", f"m{number}")
     yard.run(5)
     assert len(yard.ids_at("orders")) == 25
-    assert yard.pump.pace.gait is Gait.CANARY
+    assert yard.pump.pace.state is RunState.CANARY
     assert yard.queues[0].lent == {}
     yard.pump.resume()
     yard.run(1)
@@ -98,13 +96,12 @@ def test_all_wrong_options_are_told_at_once() -> None:
 
 
 def test_a_message_that_stays_is_counted_once_however_often_it_comes_again() -> None:
-    tally = Tally()
-    outside = Outside(lambda path: path == "orders", tally)
+    outside = UnlistedEntities(lambda path: path == "orders")
     for _ in range(3):
         for number, path in enumerate(("orders", "invoices", "invoices", "vault")):
-            outside.meet(0, delivered(backlogged(path, "m"), number, START_MS, START_MS), path)
-        outside.meet(1, delivered(backlogged("vault", "m"), 1, START_MS, START_MS), "vault")
-    assert tally.outside == 4
+            outside.check(0, delivered(backlogged(path, "m"), number, START_MS, START_MS), path)
+        outside.check(1, delivered(backlogged("vault", "m"), 1, START_MS, START_MS), "vault")
+    assert outside.count == 4
 
 
 def test_each_entity_that_is_not_named_is_told_once_and_its_messages_stay() -> None:
@@ -112,7 +109,7 @@ def test_each_entity_that_is_not_named_is_told_once_and_its_messages_stay() -> N
     for number in range(30):
         yard.put(("orders", "invoices", "Invoices")[number % 3], f"m{number}")
     yard.run(300)  # several sweeps: what stays comes again and again
-    assert yard.pump.tally.released > 20
+    assert yard.pump.counts.released > 20
     assert [(each.name, each.subject) for each in yard.alerts] == [("not_listed", "invoices")]
     assert yard.left == 20
 
@@ -131,4 +128,4 @@ def test_where_no_entity_is_named_nothing_is_outside() -> None:
     yard = Yard()
     yard.put("orders", "m1")
     yard.run(2)
-    assert (yard.pump.tally.outside, yard.alerts) == (0, [])
+    assert (yard.pump.counts.unlisted, yard.alerts) == (0, [])

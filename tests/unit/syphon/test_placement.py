@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ordered_backlog import OrderedYard
 
-from twinbus.pairing.order import key_of, queue_for
+from twinbus.pairing.ordering import key_of, queue_for
 from twinbus.syphon.effects import Alert
 from twinbus.syphon.placement import PARTITION_FROM, order_problem
 

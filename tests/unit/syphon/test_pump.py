@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pump_yard import START_MS, Yard, backlogged, header_ttl, id_of, plain, with_ttl
+from seeds import examples
 
 from twinbus.amqp import sections
 from twinbus.amqp.outcomes import ACCEPTED, Error
 from twinbus.amqp.types import Int, Timestamp
-from twinbus.syphon import reasons
-from twinbus.syphon.batches import BATCH_FORMAT
-from twinbus.syphon.failures import failure_of, unreachable
+from twinbus.pairing.encoded_messages import BATCH_FORMAT
+from twinbus.syphon import dead_letter_reasons as reasons
+from twinbus.transport.failures import failure_of, unreachable
 
 DOWN = Error("amqp:internal-error", "out of order")
 BUSY = Error("com.microsoft:server-busy", "wait 10 seconds")
@@ -32,11 +33,11 @@ def test_letters_for_one_destination_travel_in_one_batch_and_are_completed_in_on
     assert [send.message_format for send in yard.sends] == [BATCH_FORMAT]
     assert yard.ids_at("orders") == [f"m{number}" for number in range(50)]
     assert yard.left == 0
-    assert yard.pump.tally.moved == 50
+    assert yard.pump.counts.moved == 50
 
 
 def test_no_batch_has_more_letters_than_a_namespace_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("twinbus.syphon.pump.BATCH_LETTERS_MAX", 20)
+    monkeypatch.setattr("twinbus.syphon.pump.BATCH_MESSAGES_MAX", 20)
     yard = Yard()
     for number in range(50):
         yard.put("orders", f"m{number}")
@@ -67,7 +68,7 @@ def test_everything_but_the_detour_is_as_the_application_sent_it() -> None:
     st.sampled_from([4_096, 16_384]),
     st.sampled_from([1, 2**32 - 10]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_every_letter_is_sent_once_in_the_order_of_its_queue_and_no_batch_is_too_large(
     letters: list[tuple[str, int, int]], largest: int, first_id: int
 ) -> None:
@@ -98,7 +99,7 @@ def test_a_destination_that_is_down_is_passed_over_while_others_go_on() -> None:
     assert len(yard.ids_at("up")) == 10
     assert [(alert.name, alert.subject) for alert in yard.alerts] == [("destination_down", "down")]
     assert yard.queues[0].lent == {}, "nothing is left locked"
-    assert yard.pump.tally.released == 10
+    assert yard.pump.counts.released == 10
 
 
 def test_letters_behind_many_for_a_destination_that_is_down_are_reached() -> None:
@@ -164,11 +165,11 @@ def test_a_batch_without_an_answer_is_in_doubt_and_comes_again() -> None:
     yard.silent.add("orders")
     yard.put("orders", "m1")
     yard.run(6)
-    assert yard.pump.tally.in_doubt == 1
+    assert yard.pump.counts.in_doubt == 1
     assert yard.dropped == ["orders"]
     yard.silent.clear()
     late = yard.unanswered[0]
-    yard.pump.answered("orders", [late.number], ACCEPTED, yard.now_ms)
+    yard.pump.batches_settled("orders", [late.number], ACCEPTED, yard.now_ms)
     yard.run(10)
     assert yard.ids_at("orders") == ["m1"], "the late answer is nobody's"
     assert yard.left == 0
@@ -183,7 +184,7 @@ def test_a_lost_connection_leaves_what_was_on_its_way_in_doubt() -> None:
     yard.pump.destination_failed("orders", unreachable(ConnectionResetError("reset"), in_doubt=True), yard.now_ms)
     yard.silent.clear()
     yard.run(5)
-    assert yard.pump.tally.in_doubt == 5
+    assert yard.pump.counts.in_doubt == 5
     assert yard.left == 0
 
 
@@ -279,7 +280,7 @@ def test_a_message_that_did_not_come_from_us_is_put_aside_with_the_reason(strang
     assert notes["DeadLetterReason"] == reasons.MALFORMED
     assert word in notes["DeadLetterErrorDescription"]
     assert yard.ids_at("orders") == ["m2"]
-    assert yard.pump.tally.refused == 1
+    assert yard.pump.counts.refused == 1
 
 
 # --- time to live ---
@@ -308,7 +309,7 @@ def test_a_message_whose_time_ended_is_put_aside_under_its_own_reason() -> None:
     yard.put("orders", "m1", age_ms=100_001, **with_ttl(100_000))
     yard.run()
     assert yard.queues[0].dead[0][1]["DeadLetterReason"] == reasons.EXPIRED
-    assert (yard.pump.tally.expired, yard.pump.tally.refused) == (1, 0)
+    assert (yard.pump.counts.expired, yard.pump.counts.refused) == (1, 0)
     assert yard.sends == []
 
 
@@ -401,7 +402,7 @@ def test_locks_are_renewed_when_half_their_time_is_over() -> None:
     yard.run(2)
     (renewal,) = yard.renewals
     assert len(renewal.tokens) == 1
-    yard.pump.renewed(renewal.lot, None, yard.now_ms, yard.now_ms)
+    yard.pump.locks_renewed(renewal.lock_batch, None, yard.now_ms, yard.now_ms)
     yard.run(20)
     assert len(yard.renewals) == 1
     yard.run(12)
@@ -414,7 +415,7 @@ def test_locks_that_are_shorter_than_we_were_told_are_renewed_in_their_own_time(
     yard.put("orders", "m1")
     yard.run(31)
     (renewal,) = yard.renewals
-    yard.pump.renewed(renewal.lot, None, yard.now_ms, yard.now_ms)
+    yard.pump.locks_renewed(renewal.lock_batch, None, yard.now_ms, yard.now_ms)
     yard.run(31)
     assert len(yard.renewals) == 2
 
@@ -427,8 +428,8 @@ def test_a_refused_renewal_is_tried_again_after_a_pause(condition: str, most: in
     yard.run(31)
     refusal = failure_of(Error(condition, "not now"))
     for _ in range(100):
-        if yard.renewals[-1].lot.is_renewing:
-            yard.pump.renewed(yard.renewals[-1].lot, refusal, yard.now_ms, yard.now_ms)
+        if yard.renewals[-1].lock_batch.is_renewing:
+            yard.pump.locks_renewed(yard.renewals[-1].lock_batch, refusal, yard.now_ms, yard.now_ms)
         yard.run(0.1)
     assert 2 <= len(yard.renewals) <= most
 
@@ -441,7 +442,7 @@ def test_letters_whose_locks_were_lost_are_not_sent() -> None:
     yard.run(61)
     (renewal, *_) = yard.renewals
     lost = failure_of(Error("com.microsoft:message-lock-lost", "gone"))
-    yard.pump.renewed(renewal.lot, lost, yard.now_ms, yard.now_ms)
+    yard.pump.locks_renewed(renewal.lock_batch, lost, yard.now_ms, yard.now_ms)
     yard.run(0.2)
     assert yard.sends == []
     assert "locks_lost" in [alert.name for alert in yard.alerts]
@@ -453,7 +454,7 @@ def test_a_batch_that_lost_all_its_locks_stops_the_queue_for_a_while() -> None:
     for number in range(10):
         yard.put("orders", f"m{number}")
     yard.run()
-    assert yard.pump.tally.repeated == 10
+    assert yard.pump.counts.repeated == 10
     assert [alert.name for alert in yard.alerts] == ["locks_lost"]
     assert yard.queues[0].credit == 0
     yard.run(2)
@@ -469,8 +470,8 @@ def test_a_queue_that_is_lost_takes_its_letters_with_it() -> None:
     yard.pump.queue_lost(0)
     yard.run(10)
     assert len(yard.sends) == 1
-    yard.pump.answered("orders", [yard.sends[0].number], ACCEPTED, yard.now_ms)
-    assert yard.pump.tally.repeated == 1, "stored at home, and it will come again"
+    yard.pump.batches_settled("orders", [yard.sends[0].number], ACCEPTED, yard.now_ms)
+    assert yard.pump.counts.repeated == 1, "stored at home, and it will come again"
     assert yard.pump.is_idle
 
 
@@ -479,11 +480,11 @@ def test_a_settlement_without_an_answer_makes_the_pump_take_another_link() -> No
     yard.put("orders", "m1")
     yard.pump.take_effects(yard.now_ms)
     yard.queues[0].credit = 1
-    yard.pump.arrived(0, yard.queues[0].lend(yard.now_ms), yard.now_ms)
+    yard.pump.messages_arrived(0, yard.queues[0].lend(yard.now_ms), yard.now_ms)
     yard.pump.take_effects(yard.now_ms)
     yard.pump.destination_opened("orders", 1_000, 1_000, 10)
     yard.pump.take_effects(yard.now_ms)
-    yard.pump.answered("orders", [1], ACCEPTED, yard.now_ms)
+    yard.pump.batches_settled("orders", [1], ACCEPTED, yard.now_ms)
     yard.pump.take_effects(yard.now_ms)
     yard.now_ms += 5_000
     yard.pump.tick(yard.now_ms)

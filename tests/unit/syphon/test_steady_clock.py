@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from twinbus.syphon.syphon import SteadyClock
+from twinbus.syphon.clock import SteadyClock
 
 
 @pytest.mark.parametrize("jump_s", [-86_400.0, 86_400.0, 3_600 * 24 * 365.0])

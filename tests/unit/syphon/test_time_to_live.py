@@ -15,7 +15,7 @@ from pump_yard import START_MS, Yard, header_ttl, with_ttl
 from twinbus.amqp import sections
 from twinbus.amqp.sections import PropertyField
 from twinbus.amqp.types import Timestamp
-from twinbus.syphon import reasons
+from twinbus.syphon import dead_letter_reasons as reasons
 
 SCHEDULE = "x-opt-scheduled-enqueue-time"
 DAY_MS = 86_400_000

@@ -8,23 +8,23 @@ import gc
 import pytest
 
 from twinbus.amqp.types import Value
-from twinbus.dial import Dial, Token
-from twinbus.syphon.requests import Answer
-from twinbus.syphon.tokens import TokenKeeper
+from twinbus.transport.dial import CbsToken, Dial
+from twinbus.transport.requests import Response
+from twinbus.transport.tokens import TokenRenewer
 
 NEVER = 4e9
 
 
-async def put(properties: dict[str, Value], token: str) -> Answer:
-    return Answer(202, "Accepted", None, None)
+async def put(properties: dict[str, Value], token: str) -> Response:
+    return Response(202, "Accepted", None, None)
 
 
 def dial() -> Dial:
-    return Dial("localhost", 5672, None, None, lambda audience: Token("t", "servicebus.windows.net:sastoken", NEVER))
+    return Dial("localhost", 5672, None, None, lambda audience: CbsToken("t", "servicebus.windows.net:sastoken", NEVER))
 
 
 async def test_who_is_told_to_end_while_he_closes_it_ends() -> None:
-    keeper = TokenKeeper(dial(), put)
+    keeper = TokenRenewer(dial(), put)
     await keeper.provide("orders")
     closing = asyncio.create_task(keeper.close())
     await asyncio.sleep(0)  # it waits for the task that renews tokens
@@ -35,7 +35,7 @@ async def test_who_is_told_to_end_while_he_closes_it_ends() -> None:
 
 async def test_after_the_close_nothing_renews_tokens() -> None:
     before = asyncio.all_tasks()
-    keeper = TokenKeeper(dial(), put)
+    keeper = TokenRenewer(dial(), put)
     await keeper.provide("orders")
     await keeper.close()
     await keeper.close()
@@ -47,14 +47,14 @@ async def test_a_renewal_that_breaks_is_logged_at_once_and_asyncio_has_nothing_t
 ) -> None:
     is_first = True
 
-    async def put_once(properties: dict[str, Value], token: str) -> Answer:
+    async def put_once(properties: dict[str, Value], token: str) -> Response:
         nonlocal is_first
         if not is_first:
             raise ValueError("a frame that nobody understands")
         is_first = False
         return await put(properties, token)
 
-    keeper = TokenKeeper(dial(), put_once)
+    keeper = TokenRenewer(dial(), put_once)
     await keeper.provide("orders")
     keeper._renew_at["orders"] = 0.0  # it is due
     async with asyncio.timeout(60):
@@ -70,7 +70,7 @@ async def test_a_renewal_that_breaks_is_logged_at_once_and_asyncio_has_nothing_t
 
 
 async def test_a_close_that_ends_the_renewal_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    keeper = TokenKeeper(dial(), put)
+    keeper = TokenRenewer(dial(), put)
     await keeper.provide("orders")
     await keeper.close()
     assert caplog.records == []

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from twinbus.cli.bars import Bar
 from twinbus.cli.commands.serve import DEFAULT_DATA
-from twinbus.cli.commands.status import size
 from twinbus.cli.completion import namespaces_in
-from twinbus.cli.json_form import json_text
-from twinbus.cli.say import say
+from twinbus.cli.namespaces import AsJson
+from twinbus.cli.output import json_text, say, table
+from twinbus.cli.progress_bar import ProgressBar
 from twinbus.errors import OptionsError
+from twinbus.units import size_text
 
 if TYPE_CHECKING:
-    from twinbus.namespace.safe_copy import Copied, SafeCopy
+    from twinbus.broker.ops.backup import Copied, SafeCopy
 
 LOOK_EVERY_S = 0.2
 
@@ -36,7 +36,7 @@ def backup(
             help="A namespace: only this one. Repeat for more.  [default: all that are in --data]",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Copy namespaces of this machine, with their keys, while they are served or not.
 
@@ -50,7 +50,7 @@ def backup(
       twinbus backup monday --data ./bus --namespace contoso --json
       twinbus serve --namespace contoso:5672 --data monday
     """
-    from twinbus.namespace.safe_copy import SafeCopy, bytes_of, namespaces_in
+    from twinbus.broker.ops.backup import SafeCopy, bytes_of, namespaces_in
 
     if not data.is_dir():
         raise OptionsError(f"--data {data} is no directory: give the one that twinbus serve has")
@@ -77,7 +77,7 @@ def _made(copy: SafeCopy, about_bytes: int) -> list[Copied]:
             errors.append(error)
 
     thread = threading.Thread(target=make, name="twinbus-backup", daemon=True)
-    with Bar("copying", about_bytes, written=size) as bar:
+    with ProgressBar("copying", about_bytes, written=size_text) as bar:
         thread.start()
         try:
             while thread.is_alive():
@@ -92,7 +92,5 @@ def _made(copy: SafeCopy, about_bytes: int) -> list[Copied]:
 
 
 def result_text(copied: list[Copied]) -> str:
-    from twinbus.cli import draw
-
-    rows = [(each.namespace, each.entities, each.messages, size(each.bytes)) for each in copied]
-    return draw.table([("namespace", "entities", "messages", "size"), *rows])
+    rows = [(each.namespace, each.entities, each.messages, size_text(each.bytes)) for each in copied]
+    return table([("namespace", "entities", "messages", "size"), *rows])

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import secrets
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinbus.cli.bars import Bar
-from twinbus.cli.json_form import json_text
-from twinbus.cli.load import Crew, Measured, Quota, measured
-from twinbus.cli.namespaces import Config, Credential, Primary, Timeout, one, seconds
-from twinbus.cli.receiving import Reception, Where, receiving_from
-from twinbus.cli.say import say
+from twinbus.cli import signals
+from twinbus.cli.arguments import PrimaryArguments
+from twinbus.cli.namespaces import AsJson, Timeout, timeout_s
+from twinbus.cli.output import json_text, say, table
+from twinbus.cli.progress_bar import ProgressBar
+from twinbus.cli.receiving import MessageReceiver, ReceiveSource, receiving_from
 from twinbus.errors import OptionsError, SendError, TwinbusError
 
 if TYPE_CHECKING:
-    from twinbus.cli.sending import Way
+    from twinbus.cli.sending import SendPath
     from twinbus.client.namespace import Namespace
 
 MESSAGES_MAX, BYTES_MAX, CLIENTS_MAX, BATCH_MAX = 1_000_000, 1_000_000, 64, 1_000
@@ -35,9 +38,7 @@ AT_ONCE = 50
 
 
 def bench(
-    primary: Primary = None,
-    config: Config = None,
-    credential: Credential = None,
+    namespaces: PrimaryArguments,
     messages: Annotated[int, typer.Option(metavar="N", help=f"How many messages: 1 to {MESSAGES_MAX:,}.")] = 1_000,
     size: Annotated[int, typer.Option(metavar="BYTES", help=f"Bytes of a body: 0 to {BYTES_MAX:,}.")] = 1_024,
     clients: Annotated[
@@ -53,7 +54,7 @@ def bench(
         ),
     ] = None,
     timeout: Timeout = "5s",
-    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Measure sends, then receives, with the official SDK: rate, and how long a call takes.
 
@@ -71,8 +72,8 @@ def bench(
     _check("--size", size, 0, BYTES_MAX)
     _check("--connections", clients, 1, CLIENTS_MAX)
     _check("--batch", batch, 1, BATCH_MAX)
-    attempt_s = seconds("--timeout", timeout)
-    namespace = one("primary", primary, config, credential)
+    attempt_s = timeout_s(timeout)
+    namespace = namespaces.namespace()
     load = Load(namespace, attempt_s, messages, size, min(clients, messages), batch)
     with contextlib.nullcontext(entity) if entity is not None else _own_queue(namespace, attempt_s) as name:
         phases = [load.sends(name, lives_on=entity is None)]
@@ -93,7 +94,7 @@ def _check(option: str, value: int, low: int, high: int) -> None:
 @contextlib.contextmanager
 def _own_queue(namespace: Namespace, attempt_s: float) -> Iterator[str]:
     """A queue that is there as long as the block; raises `TwinbusError` if it cannot be made."""
-    from twinbus.client.secretary import admin_failure
+    from twinbus.client.setup.administration import admin_failure
 
     name = f"twinbus-bench-{secrets.token_hex(4)}"
     with namespace.admin_client(attempt_s) as admin:
@@ -123,7 +124,7 @@ def _remove_if_there(namespace: Namespace, name: str, attempt_s: float) -> None:
 
 
 class Load:
-    """Sends and receives so many messages with so many connections."""
+    """Sends and receives messages over several connections."""
 
     def __init__(
         self, namespace: Namespace, attempt_s: float, messages: int, body_bytes: int, clients: int, batch: int
@@ -147,10 +148,10 @@ class Load:
             life = None if lives_on else LIFE
             return self._measure("send", [self._sender(way, quota, life) for way in ways])
 
-    def _sender(self, way: Way, quota: Quota, life: timedelta | None) -> Any:
+    def _sender(self, way: SendPath, quota: Quota, life: timedelta | None) -> Any:
         from azure.servicebus import ServiceBusMessage
 
-        def work(crew: Crew) -> None:
+        def work(crew: LoadWorkers) -> None:
             while not crew.is_stopping and (count := quota.take(self._batch)):
                 batch = [ServiceBusMessage(self._body, time_to_live=life) for _ in range(count)]
                 began = monotonic()
@@ -167,15 +168,15 @@ class Load:
         quota = Quota(self._messages)
         with ExitStack() as stack:
             receptions = [
-                stack.enter_context(receiving_from(self._namespace, Where(entity), self._attempt_s))
+                stack.enter_context(receiving_from(self._namespace, ReceiveSource(entity), self._attempt_s))
                 for _ in range(self.clients)
             ]
             for reception in receptions:
                 reception.open()
             return self._measure("receive", [self._receiver(reception, quota) for reception in receptions])
 
-    def _receiver(self, reception: Reception, quota: Quota) -> Any:
-        def work(crew: Crew) -> None:
+    def _receiver(self, reception: MessageReceiver, quota: Quota) -> Any:
+        def work(crew: LoadWorkers) -> None:
             while not crew.is_stopping and (wanted := quota.take(AT_ONCE)):
                 found = reception.receiver.receive_messages(wanted, max_wait_time=self._attempt_s)
                 for message in found:
@@ -187,8 +188,8 @@ class Load:
         return work
 
     def _measure(self, what: str, workers: list[Any]) -> Measured:
-        crew = Crew()
-        with Bar(f"{what}s", self._messages) as bar:
+        crew = LoadWorkers()
+        with ProgressBar(f"{what}s", self._messages) as bar:
 
             def show(done: int) -> None:
                 bar.done = done
@@ -198,8 +199,6 @@ class Load:
 
 
 def result_text(phases: list[Measured]) -> str:
-    from twinbus.cli import draw
-
     heads = ("", "messages", "a second", "ms p50", "p95", "p99", "max")
     rows = [
         (
@@ -210,4 +209,102 @@ def result_text(phases: list[Measured]) -> str:
         )
         for each in phases
     ]
-    return draw.table([heads, *rows])
+    return table([heads, *rows])
+
+
+LOOK_EVERY_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a phase came to. Latencies are those of one call, in milliseconds."""
+
+    what: str
+    messages: int
+    seconds: float
+    per_second: float
+    ms_p50: float
+    ms_p95: float
+    ms_p99: float
+    ms_max: float
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def measured(what: str, messages: int, seconds: float, calls_s: Sequence[float]) -> Measured:
+    """The numbers of a phase, from how long each call took."""
+    ordered = sorted(calls_s)
+    p50, p95, p99, longest = (1000 * at_share(ordered, share) for share in (0.5, 0.95, 0.99, 1.0))
+    return Measured(what, messages, seconds, messages / seconds if seconds > 0 else 0.0, p50, p95, p99, longest)
+
+
+def at_share(ordered: Sequence[float], share: float) -> float:
+    """The smallest value that at least this share of all is not above; 0 of nothing."""
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else 0.0
+
+
+@dataclass(slots=True)
+class Quota:
+    """How many are still to be done, shared by all workers."""
+
+    left: int
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def take(self, most: int) -> int:
+        """So many are this worker's; 0: all is given out."""
+        with self._lock:
+            taken = min(most, self.left)
+            self.left -= taken
+            return taken
+
+    def give_back(self, count: int) -> None:
+        with self._lock:
+            self.left += count
+
+
+@dataclass(slots=True)
+class LoadWorkers:
+    """Workers on threads that can be left behind; each notes what its calls took."""
+
+    calls_s: list[float] = field(default_factory=list)
+    messages: int = 0
+    errors: list[BaseException] = field(default_factory=list)
+    is_stopping: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def note(self, began: float, messages: int) -> None:
+        """A call is over."""
+        with self._lock:
+            self.calls_s.append(monotonic() - began)
+            self.messages += messages
+
+    def work(
+        self, workers: Sequence[Callable[[LoadWorkers], None]], *, patience_s: float, show: Callable[[int], None]
+    ) -> float:
+        """Seconds until all are done. Raises what one of them raised, or `TwinbusError` if nothing moves any more."""
+        threads = [threading.Thread(target=self._run, args=(one,), name="twinbus-load", daemon=True) for one in workers]
+        began = moved_at = monotonic()
+        before = 0
+        for thread in threads:
+            thread.start()
+        try:
+            while (busy := [thread for thread in threads if thread.is_alive()]) and not self.errors:
+                busy[0].join(LOOK_EVERY_S)
+                signals.raise_if_interrupted()
+                if self.messages != before:
+                    before, moved_at = self.messages, monotonic()
+                    show(before)
+                elif monotonic() - moved_at > patience_s:
+                    raise TwinbusError(f"nothing has moved for {patience_s:g} s: the namespace does not answer")
+        finally:
+            self.is_stopping = True
+        if self.errors:
+            raise self.errors[0]
+        return monotonic() - began
+
+    def _run(self, worker: Callable[[LoadWorkers], None]) -> None:
+        try:
+            worker(self)
+        except BaseException as error:
+            self.errors.append(error)

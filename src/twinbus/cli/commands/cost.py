@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 import typer
 
-from twinbus.cli.bars import Bar
+from twinbus.cli.arguments import ArgumentGroup, add_command, command_group, option
 from twinbus.cli.commands.drain import Archive, Master
 from twinbus.cli.commands.pipeline import (
-    AsJson,
     LedgerDirectory,
     PriceTable,
+    SparkTarget,
     Store,
-    Where,
     compacted_ledger,
 )
-from twinbus.cli.exit_codes import ExitCode, exit_codes
-from twinbus.cli.json_form import json_text
-from twinbus.cli.lengths import length_s
-from twinbus.cli.say import say
+from twinbus.cli.exit_codes import ExitCode
+from twinbus.cli.namespaces import AsJson
+from twinbus.cli.output import json_text, say, table
+from twinbus.cli.progress_bar import ProgressBar
 from twinbus.errors import OptionsError
+from twinbus.units import megabytes, parse_seconds
 
 if TYPE_CHECKING:
     from twinbus.cost.bill import Bill
@@ -32,20 +33,48 @@ BYTES_HELP = "Bytes of a message."
 LOOK_HELP = "Time between two looks of a process at the backlog."
 
 
+@dataclass(frozen=True, kw_only=True)
+class UsageArguments(ArgumentGroup):
+    """A month of use."""
+
+    panel: ClassVar[str] = "A month of use"
+    entities: int = option(1, "N", "Queues and topics that are sent to.", "--entity-count")
+    rate: float = option(10.0, "N", "Messages a second, of all entities together.")
+    size: int = option(1024, "BYTES", BYTES_HELP)
+    outages: float = option(1.0, "N", "Outages a month.")
+    outage: str = option("1h", "TIME", "How long one lasts.")
+    clients: int = option(1, "N", "Processes that send.")
+    queues: int = option(10, "N", "How many backlog queues.")
+    syphons: int = option(1, "N", "Processes that bring messages home.")
+    ping: str = option("1m", "TIME", "Time between pings.")
+    failover: str = option("1m", "TIME", "Time until an entity fails over.")
+    look: str = option("1h", "TIME", LOOK_HELP)
+
+    def usage(self) -> Usage:
+        """Raises `OptionsError` with everything that is wrong, by the names of the options: `ping_s` is --ping."""
+        from twinbus.cost.forecast import Usage
+
+        try:
+            return Usage(
+                entities=self.entities,
+                rate=self.rate,
+                size_bytes=self.size,
+                outages=self.outages,
+                outage_s=parse_seconds(self.outage, "--outage"),
+                clients=self.clients,
+                queues=self.queues,
+                syphons=self.syphons,
+                ping_s=parse_seconds(self.ping, "--ping"),
+                failover_s=parse_seconds(self.failover, "--failover"),
+                look_s=parse_seconds(self.look, "--look"),
+            )
+        except OptionsError as error:
+            text = re.sub(r"\b([a-z]+?)(_s|_bytes)?(?= is (?:at least|from) )", r"--\1", str(error))
+            raise OptionsError(text) from None
+
+
 def forecast(
-    entities: Annotated[
-        int, typer.Option("--entity-count", metavar="N", help="Queues and topics that are sent to.")
-    ] = 1,
-    rate: Annotated[float, typer.Option(metavar="N", help="Messages a second, of all entities together.")] = 10.0,
-    size: Annotated[int, typer.Option(metavar="BYTES", help=BYTES_HELP)] = 1024,
-    outages: Annotated[float, typer.Option(metavar="N", help="Outages a month.")] = 1.0,
-    outage: Annotated[str, typer.Option(metavar="TIME", help="How long one lasts.")] = "1h",
-    clients: Annotated[int, typer.Option(metavar="N", help="Processes that send.")] = 1,
-    queues: Annotated[int, typer.Option(metavar="N", help="How many backlog queues.")] = 10,
-    syphons: Annotated[int, typer.Option(metavar="N", help="Processes that bring messages home.")] = 1,
-    ping: Annotated[str, typer.Option(metavar="TIME", help="Time between pings.")] = "1m",
-    failover: Annotated[str, typer.Option(metavar="TIME", help="Time until an entity fails over.")] = "1m",
-    look: Annotated[str, typer.Option(metavar="TIME", help=LOOK_HELP)] = "1h",
+    usage: UsageArguments,
     prices: PriceTable = None,
     as_json: AsJson = False,
 ) -> None:
@@ -64,32 +93,8 @@ def forecast(
     from twinbus.cost.forecast import forecast as foretell
     from twinbus.cost.prices import load_prices
 
-    usage = _usage(
-        entities=entities,
-        rate=rate,
-        size_bytes=size,
-        outages=outages,
-        outage_s=length_s("--outage", outage),
-        clients=clients,
-        queues=queues,
-        syphons=syphons,
-        ping_s=length_s("--ping", ping),
-        failover_s=length_s("--failover", failover),
-        look_s=length_s("--look", look),
-    )
-    told = foretell(usage, load_prices(prices))
-    say(json_text(told.as_dict()) if as_json else forecast_text(told))
-
-
-def _usage(**said: Any) -> Usage:
-    """Raises `OptionsError` with everything that is wrong, by the names that people typed: `ping_s` came of --ping."""
-    from twinbus.cost.forecast import Usage
-
-    try:
-        return Usage(**said)
-    except OptionsError as error:
-        text = re.sub(r"\b([a-z]+?)(_s|_bytes)?(?= is (?:at least|from) )", r"--\1", str(error))
-        raise OptionsError(text) from None
+    made = foretell(usage.usage(), load_prices(prices))
+    say(json_text(made.as_dict()) if as_json else forecast_text(made))
 
 
 def actual(
@@ -112,80 +117,60 @@ def actual(
     from twinbus.cost.prices import load_prices
 
     table = load_prices(prices)
-    with Bar("starting") as bar:
-        spark, compacted = compacted_ledger(ledger, store, Where(master, archive), bar, knows_balance=False)
-        from twinbus.spark.compaction.coverage import coverage_of
-        from twinbus.spark.failures import spark_gives_up_in_a_line
+    with ProgressBar("starting") as bar:
+        spark, compacted = compacted_ledger(ledger, store, SparkTarget(master, archive), bar, uses_balance=False)
+        from twinbus.spark.compaction.coverage import find_coverage
+        from twinbus.spark.failures import spark_errors
         from twinbus.spark.jobs.analysis import actual_cost
         from twinbus.spark.jobs.compaction import steps_in
         from twinbus.spark.jobs.findings import cost_dict
         from twinbus.spark.transforms.traffic import traffic
 
-        with spark_gives_up_in_a_line():
+        with spark_errors():
             months = actual_cost(traffic(steps_in(spark, compacted)), table)
-    complete = coverage_of(compacted).is_complete and bool(compacted.manifest.records)
+    complete = find_coverage(compacted).is_complete and bool(compacted.manifest.records)
     document = cost_dict(months, table.as_of) | {"complete": complete}
     say(json_text(document) if as_json else actual_text(months, table, complete=complete))
     if not complete:
         raise typer.Exit(ExitCode.NOT_ALL)
 
 
-def forecast_text(told: Forecast) -> str:
+def forecast_text(made: Forecast) -> str:
     """The forecast as text."""
-    from twinbus.cli import draw
-
-    bill, backlog = told.bill, told.capacity
+    bill, backlog = made.bill, made.capacity
     holds = "for ever" if backlog.hours is None else f"{backlog.hours:,.1f} hours"
     needed = "enough" if backlog.is_enough else f"not enough, {backlog.queues_needed:,} are needed"
     rows = [("beside", "USD a month", ""), ("twinbus on Standard", f"{bill.usd('full'):,.2f}", "sends go on")]
-    rows += [(each.name, f"{each.usd:,.2f}", each.remark) for each in told.alternatives]
+    rows += [(each.name, f"{each.usd:,.2f}", each.remark) for each in made.alternatives]
     return "\n\n".join(
         [
-            draw.table(bill.rows()),
+            table(bill.rows()),
             f"standing charge {bill.base_usd:,.2f} USD; of the total, pairing causes "
             f"{bill.pairing_usd('documents'):,.2f} (documents) or {bill.pairing_usd('full'):,.2f} (full) USD",
-            f"backlog of one outage: {backlog.messages:,.0f} messages, {backlog.bytes / 1e6:,.1f} MB; "
+            f"backlog of one outage: {backlog.messages:,.0f} messages, {megabytes(backlog.bytes)} MB; "
             f"{backlog.queues:,} queues of 5 GB hold {holds}: {needed}",
-            draw.table(rows),
-            f"list prices of {told.prices.as_of} ({told.prices.source}); --prices takes your own",
+            table(rows),
+            f"list prices of {made.prices.as_of} ({made.prices.source}); --prices takes your own",
         ]
     )
 
 
 def actual_text(months: list[Bill], prices: Prices, *, complete: bool) -> str:
     """The bills as text."""
-    from twinbus.cli import draw
-
-    parts = [f"{each.month}\n{draw.table(each.rows())}" for each in months] or ["nothing was recorded"]
+    parts = [f"{each.month}\n{table(each.rows())}" for each in months] or ["nothing was recorded"]
     parts.append(f"list prices of {prices.as_of} ({prices.source}); the standing charge is in the total")
     if not complete:
         parts.append("records are missing: it was at least that much")
     return "\n\n".join(parts)
 
 
-EXAMPLES = """\b
-Examples:
-  twinbus cost forecast --entity-count 5 --clients 20 --rate 100
-  twinbus cost actual --ledger ./ledger"""
-
-
 def cost_commands() -> typer.Typer:
-    """`twinbus cost` with its verbs."""
-    epilog = exit_codes()
-    app = typer.Typer(
-        help="What pairing will cost, and what it has cost.",
-        epilog=f"{EXAMPLES}\n\n{epilog}",
-        rich_markup_mode=None,
-        no_args_is_help=False,
-        invoke_without_command=True,
-        callback=_show_help,
+    """`twinbus cost` with its commands."""
+    app = command_group(
+        "What pairing will cost, and what it has cost.",
+        "twinbus cost forecast --entity-count 5 --clients 20 --rate 100",
+        "twinbus cost actual --ledger ./ledger",
     )
-    app.command("forecast", epilog=epilog, short_help="Tell what a month will cost.")(forecast)
-    actual_epilog = exit_codes(not_all="done, but records are missing")
-    app.command("actual", epilog=actual_epilog, short_help="Tell what was used, from the ledger.")(actual)
+    add_command(app, forecast, "Tell what a month will cost.")
+    add_command(app, actual, "Tell what was used, from the ledger.", not_all="done, but records are missing")
     return app
-
-
-def _show_help(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())

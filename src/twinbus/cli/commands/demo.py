@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from twinbus.cli.json_form import json_text
-from twinbus.cli.say import say
+from twinbus.cli.output import json_text, say
 from twinbus.errors import OptionsError
 
 if TYPE_CHECKING:
-    from twinbus.demo.story import Outcome
+    from twinbus.demo.run import DemoResult
 
 REPORT = Path("twinbus-demo.html")
 
@@ -50,13 +49,13 @@ def demo(
     """
     place = _place_of_report(fast, report)
     from twinbus.cli import demo_screen
-    from twinbus.demo.story import tell
+    from twinbus.demo.run import run_demo
 
     # SIGTERM takes the same way out as Ctrl-C, also for a job in the background (whose SIGINT is ignored at first):
     # the processes of the demo end with it.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
-    outcome = demo_screen.follow(tell(messages, place), sys.stderr if as_json else sys.stdout)
+    outcome = demo_screen.follow(run_demo(messages, place), sys.stderr if as_json else sys.stdout)
     say(result_json(outcome) if as_json else demo_screen.result_text(outcome))
     if not outcome.is_good:
         raise typer.Exit(1)
@@ -71,14 +70,14 @@ def _place_of_report(fast: bool, report: Path | None) -> Path | None:
     place = (report or REPORT).absolute()
     if place.is_dir() or not place.parent.is_dir() or not os.access(place.parent, os.W_OK):
         raise OptionsError(f"--report {place} cannot be written: give a file in a directory that exists")
-    from twinbus.spark.session import refuse_without_spark
+    from twinbus.spark.session import require_spark
 
-    refuse_without_spark("or try twinbus demo --fast")
+    require_spark("or try twinbus demo --fast")
     return place
 
 
-def result_json(outcome: Outcome) -> str:
-    lost = sum(len(tally.lost) for tally in outcome.tallies)
-    entities = [asdict(tally) | {"availability": tally.availability} for tally in outcome.tallies]
+def result_json(outcome: DemoResult) -> str:
+    lost = sum(len(count.lost) for count in outcome.counts)
+    entities = [asdict(count) | {"availability": count.availability} for count in outcome.counts]
     report = None if outcome.report is None else str(outcome.report)
     return json_text({"lost": lost, "entities": entities, "ledger": outcome.ledger, "report": report})

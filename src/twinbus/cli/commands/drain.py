@@ -7,34 +7,20 @@ import re
 import signal
 import tempfile
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
-from twinbus.cli.bars import Bar
-from twinbus.cli.completion import one_of
-from twinbus.cli.draining import JsonLines, Lines, Stop, Terminated, interrupted, tell
-from twinbus.cli.entity_list import Entities, EntitiesFile, listed_entities
+from twinbus.cli.arguments import ArgumentGroup, BacklogArguments, EntityArguments, PairArguments, option
+from twinbus.cli.commands.syphon import SessionOrder, TtlMode
+from twinbus.cli.drain_output import DrainJsonLines, DrainLines, DrainTerminated, StopSignal, interrupted, say_note
 from twinbus.cli.exit_codes import ExitCode
-from twinbus.cli.lengths import length_s
-from twinbus.cli.namespaces import (
-    CONFIG_FILE,
-    Config,
-    Credential,
-    Primary,
-    PrimaryName,
-    QueueCount,
-    Secondary,
-    Timeout,
-    check_count,
-    choose,
-    name_of,
-    needs_identity,
-    reach,
-    seconds,
-)
+from twinbus.cli.namespaces import CONFIG_FILE, Timeout, needs_identity, reach, timeout_s
+from twinbus.cli.progress_bar import ProgressBar
 from twinbus.errors import OptionsError, TwinbusError
+from twinbus.units import parse_seconds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,7 +30,7 @@ if TYPE_CHECKING:
     from twinbus.spark.drain.drain import DrainProgress
     from twinbus.spark.drain.options import DrainOptions
 
-ENDED_EARLY = "not all is home, or nobody can tell; the result says why"
+ENDED_EARLY = "not all is home, or that is unknown; the result says why"
 EVERY_S = (1, 86_400)
 LOOK_S = 0.5
 Master = Annotated[
@@ -58,60 +44,50 @@ _MASTER = re.compile(r"local(\[(\*|[1-9]\d*)(, *[1-9]\d*)?\])?|local-cluster\[.+
 _PLAIN_LOCAL = re.compile(r"local(\[(?P<cores>\*|\d+)\])?")
 
 
+@dataclass(frozen=True, kw_only=True)
+class DrainArguments(ArgumentGroup):
+    panel: ClassVar[str] = "How"
+    order: SessionOrder = None
+    every: str | None = option(
+        None, "TIME", "How often, e.g. 30s: go on for ever, with a drain each time.  [default: once]"
+    )
+    ttl_mode: TtlMode = "remaining"
+    tasks: int | None = option(None, "N", "At most this many tasks.  [default: one a core]")
+    patience: str = option("2m", "TIME", "How long a task goes on though nothing moves any more.")
+    checkpoint: Path | None = option(None, "DIR", "With --every: where Spark counts its ticks.  [default: nowhere]")
+
+    def every_s(self) -> float | None:
+        if self.every is None:
+            if self.checkpoint is not None:
+                raise OptionsError("--checkpoint has no effect without --every: a single drain has no ticks to count")
+            return None
+        value = parse_seconds(self.every, "--every")
+        if not EVERY_S[0] <= value <= EVERY_S[1]:
+            raise OptionsError(f"--every must be from 1s to 24h, got {self.every}")
+        return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecutorArguments(ArgumentGroup):
+    panel: ClassVar[str] = "Spark"
+    master: Master = None
+    archive: Archive = None
+    primary_secret: str | None = option(None, "REF", "Where executors find the primary's string: env:NAME, file:PATH.")
+    secondary_secret: str | None = option(None, "REF", "The same for the secondary.")
+
+
 def drain(
-    primary: Primary = None,
-    secondary: Secondary = None,
-    config: Config = None,
-    credential: Credential = None,
-    order: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOW",
-            autocompletion=one_of(lambda: ("session",)),
-            help="session: messages of a session come home in the order sent.  [default: any]",
-        ),
-    ] = None,
-    every: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME", help="How often, e.g. 30s: go on for ever, with a drain each time.  [default: once]"
-        ),
-    ] = None,
-    ttl: Annotated[
-        str,
-        typer.Option(
-            "--ttl-mode",
-            metavar="HOW",
-            autocompletion=one_of(lambda: ("remaining", "restart")),
-            help="remaining: time to live went on in the backlog; restart: it begins anew.",
-        ),
-    ] = "remaining",
-    entity: Entities = None,
-    entities_file: EntitiesFile = None,
-    count: QueueCount = 10,
-    primary_name: PrimaryName = None,
+    how: DrainArguments,
+    selection: EntityArguments,
+    namespaces: PairArguments,
+    backlog: BacklogArguments,
+    executors: ExecutorArguments,
     ledger: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR", help="The ledger in which everything is recorded; on a cluster, where all machines see it."
         ),
     ] = None,
-    tasks: Annotated[
-        int | None, typer.Option(metavar="N", help="At most so many tasks.  [default: one a core]")
-    ] = None,
-    patience: Annotated[
-        str, typer.Option(metavar="TIME", help="How long a task goes on though nothing moves any more.")
-    ] = "2m",
-    checkpoint: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="With --every: where Spark counts its ticks.  [default: nowhere]")
-    ] = None,
-    primary_secret: Annotated[
-        str | None,
-        typer.Option(metavar="REF", help="Where executors find the primary's string: env:NAME, file:PATH."),
-    ] = None,
-    secondary_secret: Annotated[str | None, typer.Option(metavar="REF", help="The same for the secondary.")] = None,
-    master: Master = None,
-    archive: Archive = None,
     timeout: Timeout = "15s",
     as_json: Annotated[
         bool, typer.Option("--json", help="The result as JSON lines: progress every two seconds, and how it ended.")
@@ -139,85 +115,65 @@ def drain(
       twinbus pipeline drain --master spark://host:7077 --archive twinbus.tar.gz
       twinbus pipeline drain --credential managed-identity --config hosts.toml
     """
-    check_master(master)
-    every_s = None if every is None else _every_s(every)
-    if checkpoint is not None and every_s is None:
-        raise OptionsError("--checkpoint says nothing without --every: a single drain has no ticks to count")
+    check_master(executors.master)
+    every_s = how.every_s()
     options = _options(
-        primary=(primary, primary_secret),
-        secondary=(secondary, secondary_secret),
-        config=config,
-        credential=credential,
-        primary_name=primary_name,
-        queue_count=check_count(count),
-        order=order,
-        ttl=ttl,
-        entities=listed_entities(entity, entities_file),
+        namespaces,
+        backlog,
+        executors,
+        order=how.order,
+        ttl=how.ttl_mode,
+        entities=selection.listed(),
         ledger=None if ledger is None else str(ledger.absolute()),
-        tasks=tasks,
-        patience_s=length_s("--patience", patience),
-        attempt_s=seconds("--timeout", timeout),
-        is_local=is_local(master),
+        tasks=how.tasks,
+        patience_s=parse_seconds(how.patience, "--patience"),
+        attempt_s=timeout_s(timeout),
     )
     from twinbus.spark.archive import settings_for
     from twinbus.spark.session import FOR_LITTLE_DATA, ensure_session
 
-    settings = FOR_LITTLE_DATA | ({} if archive is None else settings_for(archive))  # no message meets the JVM
-    with Bar("starting Spark") as bar:
-        spark = ensure_session(patient(master), settings=settings, tell=bar.say)
-    screen = JsonLines() if as_json else Lines()
+    settings = FOR_LITTLE_DATA | (
+        {} if executors.archive is None else settings_for(executors.archive)
+    )  # no message meets the JVM
+    with ProgressBar("starting Spark") as bar:
+        spark = ensure_session(patient(executors.master), settings=settings, tell=bar.say)
+    screen = DrainJsonLines() if as_json else DrainLines()
     try:
-        code = _once(spark, options, screen) if every_s is None else _again(spark, options, every_s, checkpoint, screen)
+        code = (
+            _once(spark, options, screen)
+            if every_s is None
+            else _again(spark, options, every_s, how.checkpoint, screen)
+        )
     finally:
         screen.close()
     raise typer.Exit(code)
 
 
-def _every_s(text: str) -> float:
-    value = length_s("--every", text)
-    if not EVERY_S[0] <= value <= EVERY_S[1]:
-        raise OptionsError(f"--every must be from 1s to 24h, got {text}")
-    return value
-
-
-# --- whom it is about ---
+# --- namespaces ---
 
 
 def _options(
-    *,
-    primary: tuple[str | None, str | None],
-    secondary: tuple[str | None, str | None],
-    config: Path | None,
-    credential: str | None,
-    primary_name: str | None,
-    is_local: bool,
-    **wishes: Any,
+    namespaces: PairArguments, backlog: BacklogArguments, executors: ExecutorArguments, **others: Any
 ) -> DrainOptions:
     from twinbus.spark.drain.options import DrainOptions
 
-    given = {"primary": primary, "secondary": secondary}
-    found = {side: _access(side, *given[side], config, credential, is_local=is_local) for side in given}
+    given = {"primary": executors.primary_secret, "secondary": executors.secondary_secret}
+    found = {
+        side: _access(side, secret, namespaces, is_local=is_local(executors.master)) for side, secret in given.items()
+    }
     missing = [side for side, access in found.items() if access is None]
     if missing:
         sides = " and ".join(f"--{side} (or TWINBUS_{side.upper()}, or --{side}-secret)" for side in missing)
         raise OptionsError(f"which namespaces? give {sides}, or a {CONFIG_FILE} with [primary] and [secondary]")
     accesses = {side: access for side, access in found.items() if access is not None}
-    if credential is not None and not any(access.is_identity for access in accesses.values()):
+    if namespaces.credential is not None and not any(access.is_identity for access in accesses.values()):
         raise OptionsError("--credential takes the place of a key, and both sides have one: give host names instead")
-    name = primary_name or name_of(accesses["primary"].namespace(), None)
-    wishes |= accesses
-    return DrainOptions(primary_name=name, **wishes)
+    name = backlog.primary_name or backlog.name_of(accesses["primary"].namespace())
+    others |= accesses
+    return DrainOptions(primary_name=name, queue_count=backlog.queues, **others)
 
 
-def _access(
-    side: str,
-    string: str | None,
-    secret: str | None,
-    config: Path | None,
-    credential: str | None,
-    *,
-    is_local: bool,
-) -> Access | None:
+def _access(side: str, secret: str | None, namespaces: PairArguments, *, is_local: bool) -> Access | None:
     """How executors, and the driver, find a connection string, or who they are; None: nobody said.
 
     Executors inside this process are its children and share its environment. With Entra ID they are told the name of
@@ -228,10 +184,10 @@ def _access(
     if secret is not None:
         return Access(secret)
     variable = f"TWINBUS_{side.upper()}"
-    found = choose(side, string, config, credential)
+    found = namespaces.choose(side)
     if found is None:
         return None
-    reach(found)  # what is wrong with it is told with the name of its origin
+    reach(found)  # raises with the name of its origin
     if needs_identity(found):
         return Access.by_identity(found.text, found.credential)
     if not is_local and found.origin != variable:
@@ -263,37 +219,41 @@ def patient(master: str | None) -> str | None:
 # --- running and showing ---
 
 
-def _once(spark: SparkSession, options: DrainOptions, screen: Lines | JsonLines) -> int:
+def _once(spark: SparkSession, options: DrainOptions, screen: DrainLines | DrainJsonLines) -> int:
     from twinbus.spark.drain.drain import drain as drain_all
-    from twinbus.syphon.order_check import order_refused
+    from twinbus.syphon.backlog_scan import order_error
 
     signal.signal(signal.SIGTERM, interrupted)
     try:
         done = drain_all(spark, options, on_progress=screen.show)
-    except Terminated:
+    except DrainTerminated:
         screen.close()
-        tell("stopped; what is left stays in the backlog")
+        say_note("stopped; what is left stays in the backlog")
         return ExitCode.NOT_ALL
     screen.finish(done)
     if done.order_problem:
-        raise order_refused(done.order_problem)
+        raise order_error(done.order_problem)
     is_all_home = done.ending in ("empty", "chosen") and not done.quarantined
     return ExitCode.DONE if is_all_home else ExitCode.NOT_ALL
 
 
 def _again(
-    spark: SparkSession, options: DrainOptions, every_s: float, checkpoint: Path | None, screen: Lines | JsonLines
+    spark: SparkSession,
+    options: DrainOptions,
+    every_s: float,
+    checkpoint: Path | None,
+    screen: DrainLines | DrainJsonLines,
 ) -> int:
-    from twinbus.spark.drain.clock import drain_every
+    from twinbus.spark.drain.drain import drain_every
 
-    stop = Stop()
+    stop = StopSignal()
 
     def show(progress: DrainProgress) -> None:
         stop.check()
         screen.show(progress)
 
     def trouble(error: TwinbusError) -> None:
-        if not stop.is_wished:
+        if not stop.is_requested:
             screen.trouble(f"tried again in {every_s:g} s: {error}")
 
     place: AbstractContextManager[str] = tempfile.TemporaryDirectory(prefix="twinbus-drain-")
@@ -310,17 +270,17 @@ def _again(
         try:
             _watch(query, stop)
         except TwinbusError:
-            if not stop.is_wished:  # else the JVM has had the same signal, and is gone
+            if not stop.is_requested:  # else the JVM has had the same signal, and is gone
                 raise
-    tell("interrupted" if stop.code else "stopped; what is left stays in the backlog")
+    say_note("interrupted" if stop.code else "stopped; what is left stays in the backlog")
     return stop.code
 
 
-def _watch(query: StreamingQuery, stop: Stop) -> None:
+def _watch(query: StreamingQuery, stop: StopSignal) -> None:
     """Returns when it is wished, and the query has ended. Raises `TwinbusError` if it ended by itself."""
-    from twinbus.spark.failures import spark_gives_up_in_a_line
+    from twinbus.spark.failures import spark_errors
 
-    with spark_gives_up_in_a_line():
+    with spark_errors():
         while query.isActive and not stop.wait(LOOK_S):
             pass
         error = query.exception()

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinbus.cli.bars import Bar
+from twinbus.cli.arguments import add_command, command_group
 from twinbus.cli.commands.ledger_upkeep import expect, prune
-from twinbus.cli.completion import event_kinds, one_of
-from twinbus.cli.exit_codes import ExitCode, exit_codes
-from twinbus.cli.json_form import json_text
-from twinbus.cli.say import say
+from twinbus.cli.completion import named_in
+from twinbus.cli.exit_codes import ExitCode
+from twinbus.cli.namespaces import AsJson
+from twinbus.cli.output import json_text, say, table
+from twinbus.cli.progress_bar import ProgressBar
 from twinbus.errors import OptionsError
 from twinbus.plain_text import on_one_line
+from twinbus.units import utc_time_or_ms
 
 if TYPE_CHECKING:
-    from twinbus.ledger.events import Record
-    from twinbus.ledger.stats import Stats, Tally
+    from twinbus.ledger.schema import Record
+    from twinbus.ledger.stats import EventCount, Stats
     from twinbus.ledger.verify import Coverage, ProcessCoverage
 
 LOOK_EVERY_S = 0.5
@@ -29,7 +30,6 @@ LINES_MAX = 100_000
 IDS_SHOWN = 3
 
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The directory that the ledger is kept in.")]
-AsJson = Annotated[bool, typer.Option("--json", help="The result as JSON.")]
 
 
 def tail(
@@ -41,7 +41,9 @@ def tail(
     kind: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="KIND", autocompletion=one_of(event_kinds), help="Only events of this kind. Repeat for more."
+            metavar="KIND",
+            autocompletion=named_in("ledger.kinds", "Kind"),
+            help="Only events of this kind. Repeat for more.",
         ),
     ] = None,
     entity: Annotated[
@@ -85,7 +87,7 @@ def stats(directory: Directory, as_json: AsJson = False) -> None:
 
     from twinbus.ledger.stats import stats as count
 
-    with Bar("counting"):
+    with ProgressBar("counting"):
         counted = count(directory)
     say(json_text(msgspec.to_builtins(counted)) if as_json else _stats_text(counted))
     _warn(directory)
@@ -105,7 +107,7 @@ def verify(directory: Directory, as_json: AsJson = False) -> None:
     """
     from twinbus.ledger.verify import verify as find_out
 
-    with Bar("reading"):
+    with ProgressBar("reading"):
         found = find_out(directory)
     say(json_text(_coverage_document(found)) if as_json else _coverage_text(found))
     _warn(directory)
@@ -115,8 +117,7 @@ def verify(directory: Directory, as_json: AsJson = False) -> None:
 
 def _warn(directory: Path) -> None:
     """Say that there is little room left, where there is."""
-    from twinbus.ledger.crowd import crowded
-    from twinbus.ledger.finding import segments_in
+    from twinbus.ledger.segment_files import crowded, segments_in
 
     for line in crowded(segments_in(directory)):
         say(f"twinbus: {line}", err=True)
@@ -166,7 +167,7 @@ def _text_line(record: Record) -> str:
     ]
     who = on_one_line(f"{record.program or record.process}#{record.number}")
     said = "  ".join(on_one_line(fact) for fact in facts if fact)
-    return f"{_moment(record.at_ms)}  {on_one_line(record.kind):<22} {who:<24} {said}".rstrip()
+    return f"{utc_time_or_ms(record.at_ms)}  {on_one_line(record.kind):<22} {who:<24} {said}".rstrip()
 
 
 def _ids(ids: tuple[str, ...]) -> str:
@@ -174,17 +175,7 @@ def _ids(ids: tuple[str, ...]) -> str:
     return ", ".join(ids[:IDS_SHOWN]) + more
 
 
-def _moment(at_ms: int) -> str:
-    """As 2025-03-09T14:05:06.789Z; a time that no calendar has as the number it is."""
-    try:
-        return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    except (ValueError, OverflowError, OSError):
-        return f"{at_ms} ms"
-
-
 def _stats_text(counted: Stats) -> str:
-    from twinbus.cli import draw
-
     head = (
         f"{counted.records:,} records of {counted.processes:,} processes in {counted.segments:,} segments, "
         f"{counted.disk_bytes:,} bytes"
@@ -195,17 +186,17 @@ def _stats_text(counted: Stats) -> str:
         return head
     return "\n\n".join(
         [
-            f"{head}\nfrom {_moment(counted.first_ms)} to {_moment(counted.last_ms)}",
-            draw.table([("kind", "events", "messages", "bytes"), *_rows(counted.kinds)]),
+            f"{head}\nfrom {utc_time_or_ms(counted.first_ms)} to {utc_time_or_ms(counted.last_ms)}",
+            table([("kind", "events", "messages", "bytes"), *_rows(counted.kinds)]),
             *(
-                draw.table([(entity, "events", "messages", "bytes"), *_rows(kinds)])
+                table([(entity, "events", "messages", "bytes"), *_rows(kinds)])
                 for entity, kinds in sorted(counted.entities.items())
             ),
         ]
     )
 
 
-def _rows(tallies: dict[str, Tally]) -> list[tuple[str, int, int, int]]:
+def _rows(tallies: dict[str, EventCount]) -> list[tuple[str, int, int, int]]:
     return [(kind, tally.events, tally.messages, tally.bytes) for kind, tally in sorted(tallies.items())]
 
 
@@ -262,7 +253,7 @@ def _process_lines(process: ProcessCoverage) -> list[str]:
         lines.append(f"{who}: {process.not_understood:,} records are of a newer schema")
     if process.ending == "killed":
         lines.append(
-            f"{who}: was killed after record {process.last_number} at {_moment(process.last_ms)}: {process.end}"
+            f"{who}: was killed after record {process.last_number} at {utc_time_or_ms(process.last_ms)}: {process.end}"
         )
     elif process.ending == "stopped":
         lines.append(f"{who}: ended after record {process.last_number}: {process.end}")
@@ -271,35 +262,20 @@ def _process_lines(process: ProcessCoverage) -> list[str]:
     return lines
 
 
-EXAMPLES = """\b
-Examples:
-  twinbus ledger tail ./ledger --follow
-  twinbus ledger stats ./ledger
-  twinbus ledger verify ./ledger
-  twinbus ledger prune ./ledger --older-than 30d"""
-
-
 def ledger_commands() -> typer.Typer:
-    """`twinbus ledger` with its verbs."""
-    epilog = exit_codes()
-    app = typer.Typer(
-        help="Look at what was recorded, count it, see whether all of it is there, and make room.",
-        epilog=f"{EXAMPLES}\n\n{epilog}",
-        rich_markup_mode=None,
-        no_args_is_help=False,
-        invoke_without_command=True,
-        callback=_show_help,
+    """`twinbus ledger` with its commands."""
+    app = command_group(
+        "Look at what was recorded, count it, see whether all of it is there, and make room.",
+        "twinbus ledger tail ./ledger --follow",
+        "twinbus ledger stats ./ledger",
+        "twinbus ledger verify ./ledger",
+        "twinbus ledger prune ./ledger --older-than 30d",
     )
-    app.command("tail", epilog=epilog, short_help="Show the newest records.")(tail)
-    app.command("stats", epilog=epilog, short_help="Count them.")(stats)
-    verify_epilog = exit_codes(not_all="done, and records are missing or damaged")
-    app.command("verify", epilog=verify_epilog, short_help="Say whether all of them are there.")(verify)
-    app.command("expect", epilog=epilog, short_help="Expect everybody who has written so far.")(expect)
-    prune_epilog = exit_codes(not_all="done, and segments stay that should go; or the answer was no")
-    app.command("prune", epilog=prune_epilog, short_help="Delete old segments that a report has read.")(prune)
+    add_command(app, tail, "Show the newest records.")
+    add_command(app, stats, "Count them.")
+    missing = "done, and records are missing or damaged"
+    add_command(app, verify, "Say whether all of them are there.", not_all=missing)
+    add_command(app, expect, "Expect every process that has written so far.")
+    stayed = "done, and segments stay that should go; or the answer was no"
+    add_command(app, prune, "Delete old segments that a report has read.", not_all=stayed)
     return app
-
-
-def _show_help(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())

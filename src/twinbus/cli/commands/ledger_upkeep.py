@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-import re
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from twinbus.cli.bars import Bar
 from twinbus.cli.exit_codes import ExitCode
-from twinbus.cli.json_form import json_text
-from twinbus.cli.lengths import length_s
-from twinbus.cli.say import say
+from twinbus.cli.namespaces import AsJson
+from twinbus.cli.output import can_ask, confirm, json_text, say
+from twinbus.cli.progress_bar import ProgressBar
 from twinbus.errors import OptionsError
+from twinbus.units import parse_seconds, parse_size
 
 if TYPE_CHECKING:
-    from twinbus.ledger.pruning import Candidate, Plan
+    from twinbus.ledger.pruning import Candidate, PrunePlan
 
-DAY_S = 86_400
 AT_A_TIME = 50
 """Segments; what they had is noted on the disk, then they are deleted."""
 SHOWN_MAX = 20
-UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
-_SIZE = re.compile(r"(?P<number>\d{1,15}(?:\.\d{1,3})?)\s*(?P<unit>[KMG]I?B|)", re.ASCII | re.IGNORECASE)
 
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The directory that the ledger is kept in.")]
-AsJson = Annotated[bool, typer.Option("--json", help="The result as JSON.")]
 
 
 def expect(directory: Directory, as_json: AsJson = False) -> None:
@@ -44,10 +38,10 @@ def expect(directory: Directory, as_json: AsJson = False) -> None:
     """
     from collections import deque
 
-    from twinbus.ledger.expected import FILE, Presence, added
+    from twinbus.ledger.expected import EXPECTED_FILE, Presence, added
     from twinbus.ledger.reader import LedgerReader
 
-    with Bar("reading"):
+    with ProgressBar("reading"):
         reader = LedgerReader(directory)
         deque(reader.records(), maxlen=0)
     seen = (Presence(each.host, each.program, each.first_ms, each.last_ms) for each in reader.processes.values())
@@ -57,16 +51,17 @@ def expect(directory: Directory, as_json: AsJson = False) -> None:
         return
     for each in fresh:
         say(f"expected from now on: {each}")
-    say(f"{len(fresh):,} writers were added to {directory / FILE}")
+    say(f"{len(fresh):,} writers were added to {directory / EXPECTED_FILE}")
 
 
 def prune(
     directory: Directory,
     older_than: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Segments that were last written to before that, as 30d or 12h.")
+        str | None, typer.Option(metavar="TIME", help="Segments last written to longer ago than this, e.g. 30d or 12h.")
     ] = None,
     keep: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="The oldest segments, until no more is left, as 2GB or 500MB.")
+        str | None,
+        typer.Option(metavar="SIZE", help="The oldest segments, until no more than this is left, e.g. 2GB or 500MB."),
     ] = None,
     store: Annotated[
         Path | None,
@@ -94,18 +89,18 @@ def prune(
       twinbus ledger prune ./ledger --older-than 30d --dry-run
       twinbus ledger prune ./ledger --keep 2GB --yes
     """
-    from twinbus.ledger.finding import STORE_FOLDER
     from twinbus.ledger.pruning import plan, store_held
+    from twinbus.ledger.segment_files import STORE_FOLDER
 
-    before_ms = None if older_than is None else round((time.time() - age_s("--older-than", older_than)) * 1000)
-    bytes_max = None if keep is None else size_bytes("--keep", keep)
+    before_ms = None if older_than is None else round((time.time() - parse_seconds(older_than, "--older-than")) * 1000)
+    bytes_max = None if keep is None else parse_size(keep, "--keep")
     if before_ms is None and bytes_max is None:
-        raise OptionsError("say what to delete: --older-than, as 30d, or --keep, as 2GB, or both")
-    if not (yes or dry_run or _can_ask()):
+        raise OptionsError("say what to delete: --older-than, e.g. 30d, or --keep, e.g. 2GB, or both")
+    if not (yes or dry_run or can_ask()):
         raise OptionsError("pruning deletes segments for good: say --yes where nobody can be asked")
     store = store or directory / STORE_FOLDER
     with store_held(store):
-        with Bar("looking"):
+        with ProgressBar("looking"):
             made = plan(directory, store, before_ms=before_ms, bytes_max=bytes_max, unread=unread)
         if made.chosen and not (yes or dry_run):
             _ask_first(made)
@@ -116,10 +111,10 @@ def prune(
         raise typer.Exit(ExitCode.NOT_ALL)
 
 
-def _delete(directory: Path, made: Plan) -> None:
+def _delete(directory: Path, made: PrunePlan) -> None:
     from twinbus.ledger.pruning import prune as make_room
 
-    with Bar("deleting", total=len(made.chosen)) as bar:
+    with ProgressBar("deleting", total=len(made.chosen)) as bar:
 
         def count(_: Candidate) -> None:
             bar.done += 1
@@ -128,36 +123,16 @@ def _delete(directory: Path, made: Plan) -> None:
             make_room(directory, made.chosen[at : at + AT_A_TIME], time.time_ns() // 1_000_000, count)
 
 
-def age_s(option: str, text: str) -> float:
-    """Seconds; days are possible. Raises `OptionsError` that names the option."""
-    days = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)d", text.strip(), re.ASCII)
-    return float(days[1]) * DAY_S if days else length_s(option, text)
-
-
-def size_bytes(option: str, text: str) -> int:
-    """Bytes. Raises `OptionsError` that names the option."""
-    written = _SIZE.fullmatch(text.strip())
-    if written is None:
-        raise OptionsError(f"{option} is a number of bytes, or with KB, MB, GB, KiB, MiB or GiB, as 2GB, got {text!r}")
-    return round(float(written["number"]) * UNITS[written["unit"].upper()])
-
-
-def _can_ask() -> bool:
-    return sys.stdin.isatty() and sys.stderr.isatty()
-
-
-def _ask_first(made: Plan) -> None:
+def _ask_first(made: PrunePlan) -> None:
     """Ends with 3 if the answer is no."""
     unread = sum(not each.is_read for each in made.chosen)
     also = f" No report has read {unread:,} of them." if unread else ""
-    question = f"Delete {len(made.chosen):,} of {made.segments:,} segments, {made.chosen_bytes:,} bytes?{also} [y/N] "
-    say(question, err=True, nl=False)  # stdout is for the result alone
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+    if not confirm(f"Delete {len(made.chosen):,} of {made.segments:,} segments, {made.chosen_bytes:,} bytes?{also}"):
         say("twinbus: nothing was deleted", err=True)
         raise typer.Exit(ExitCode.NOT_ALL)
 
 
-def _document(made: Plan, *, dry_run: bool) -> dict[str, object]:
+def _document(made: PrunePlan, *, dry_run: bool) -> dict[str, object]:
     return {
         "dry_run": dry_run,
         "segments": made.segments,
@@ -176,7 +151,7 @@ WHY = {
 }
 
 
-def _text(directory: Path, made: Plan, *, dry_run: bool) -> str:
+def _text(directory: Path, made: PrunePlan, *, dry_run: bool) -> str:
     reasons = WHY | {"linked": f"a link leads to it, out of {directory}: nothing is deleted there"}
     lines = [f"{each.name}: stays: {reasons[each.kept]}" for each in made.kept[:SHOWN_MAX] if each.kept]
     lines += [f"and {len(made.kept) - SHOWN_MAX:,} more"] if len(made.kept) > SHOWN_MAX else []

@@ -2,56 +2,36 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any, assert_never
 
 import typer
 
-from twinbus.cli.bars import Bar
-from twinbus.cli.completion import one_of, roles, tools
+from twinbus.cli.arguments import PairArguments, PreparedBacklogArguments
+from twinbus.cli.completion import named_in
 from twinbus.cli.exit_codes import ExitCode
-from twinbus.cli.json_form import json_text
-from twinbus.cli.namespaces import (
-    AsJson,
-    Config,
-    Credential,
-    Primary,
-    PrimaryName,
-    QueueCount,
-    Secondary,
-    Timeout,
-    both,
-    check_count,
-    choose,
-    is_host,
-    reach,
-    seconds,
-)
-from twinbus.cli.say import note, say
+from twinbus.cli.namespaces import AsJson, Timeout, is_host, reach, timeout_s
+from twinbus.cli.output import json_text, note, say
+from twinbus.cli.progress_bar import ProgressBar
+from twinbus.client.setup.roles import NEEDS, PairRole, Place, RoleCheck, RoleFit, Trial, by_right
 from twinbus.errors import OptionsError, TwinbusError
 
 if TYPE_CHECKING:
     from twinbus.client.namespace import Namespace
-    from twinbus.client.plan import Plan
-    from twinbus.client.preparation import Preparation
-    from twinbus.client.roles import Role
+    from twinbus.client.setup.plan import Plan
+    from twinbus.client.setup.preparation import Preparation
+    from twinbus.client.setup.roles import PairRole
 
 NOT_EXACT = "with --role: more rights than needed, or some could not be tried"
 
 
 def pair(
-    primary: Primary = None,
-    secondary: Secondary = None,
-    config: Config = None,
-    credential: Credential = None,
-    count: QueueCount = 10,
-    no_create: Annotated[
-        bool, typer.Option("--no-create", help="Use the backlog queues that exist, and create none: needs no Manage.")
-    ] = False,
+    namespaces: PairArguments,
+    backlog: PreparedBacklogArguments,
     syphon: Annotated[
         bool,
         typer.Option(
-            "--syphon", help="Prove what a syphon needs, Listen on the backlog queues; Send there is tried and told."
+            "--syphon", help="Prove what a syphon needs, Listen on the backlog queues; Send there is tried and shown."
         ),
     ] = False,
     entity: Annotated[
@@ -65,22 +45,22 @@ def pair(
         str | None,
         typer.Option(
             metavar="ROLE",
-            autocompletion=one_of(roles),
-            help="Create nothing; check that the credentials have exactly what this role needs: sender, syphon or "
+            autocompletion=named_in("client.setup.roles", "PairRole"),
+            help="Create nothing; check that the credentials have exactly the rights of this role: sender, syphon or "
             "monitor. Name the primary's entities with --entity.",
         ),
     ] = None,
-    primary_name: PrimaryName = None,
     secondary_name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="With --emit: what the secondary is called.")
+        str | None, typer.Option(metavar="NAME", help="With --emit: the secondary's name.")
     ] = None,
     timeout: Timeout = "5s",
     emit: Annotated[
         str | None,
         typer.Option(
             metavar="TOOL",
-            autocompletion=one_of(tools),
-            help="Contact nobody; print what an administrator has to create, for bicep, terraform or cli (Azure CLI).",
+            autocompletion=named_in("cli.provisioning", "TOOLS"),
+            help="Connect to nothing; print what an administrator has to create, for bicep, terraform or cli (Azure "
+            "CLI).",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -102,63 +82,65 @@ def pair(
       twinbus pair --role sender --entity orders
       twinbus pair --emit bicep --primary-name contoso --secondary-name backup
     """
-    check_count(count)
     if emit is not None:
         if as_json:
             raise OptionsError("--emit prints a file for a tool: leave --json out")
-        names = _known("primary", primary_name, primary, config), _known("secondary", secondary_name, secondary, config)
-        say(_emitted(emit, *names, count), nl=False)
+        names = _known("primary", backlog.primary_name, namespaces), _known("secondary", secondary_name, namespaces)
+        say(_emitted(emit, *names, backlog.queues), nl=False)
         return
-    from twinbus.client.secretary import Secretary, plan_for
+    from twinbus.client.setup.administration import plan_for
+    from twinbus.client.sync.provisioner import BacklogProvisioner
 
-    if role is not None and (syphon or no_create):
+    if role is not None and (syphon or backlog.no_create):
         raise OptionsError("--role creates nothing and says what is needed: leave --syphon and --no-create out")
     wanted = None if role is None else _role(role)
-    here, there = both(primary, secondary, config, credential)
+    here, there = namespaces.both()
     plan = plan_for(
         here,
         there,
-        primary_name=None if primary_name is None else _name(primary_name),
-        queue_count=count,
-        creates=not no_create,
+        primary_name=None if backlog.primary_name is None else _name(backlog.primary_name),
+        queue_count=backlog.queues,
+        creates=not backlog.no_create,
         listens=syphon,
         sends=not syphon,
         entities=entity or (),
     )
-    secretary_s = seconds("--timeout", timeout)
+    attempt_s = timeout_s(timeout)
     if wanted is not None:
-        raise typer.Exit(_check_role(wanted, here, there, plan, secretary_s, as_json=as_json))
-    with Bar("trying the backlog queues"), Secretary(here, there, attempt_s=secretary_s) as secretary:
-        prepared = secretary.prepare(plan)
+        raise typer.Exit(_check_role(wanted, here, there, plan, attempt_s, as_json=as_json))
+    with (
+        ProgressBar("trying the backlog queues"),
+        BacklogProvisioner(here, there, attempt_s=attempt_s) as provisioner,
+    ):
+        prepared = provisioner.prepare(plan)
     say(json_text(result(plan, prepared)) if as_json else result_text(plan, prepared))
     if not as_json:
         for warning in prepared.warnings:
             note(f"warning: {warning}")
 
 
-def _role(text: str) -> Role:
-    from twinbus.client.roles import Role
+def _role(text: str) -> PairRole:
+    from twinbus.client.setup.roles import PairRole
 
     try:
-        return Role(text)
+        return PairRole(text)
     except ValueError:
-        raise OptionsError(f"--role must be {', '.join(Role)}, got {text!r}") from None
+        raise OptionsError(f"--role must be {', '.join(PairRole)}, got {text!r}") from None
 
 
 def _check_role(
-    role: Role, here: Namespace, there: Namespace, plan: Plan, attempt_s: float, *, as_json: bool
+    role: PairRole, here: Namespace, there: Namespace, plan: Plan, attempt_s: float, *, as_json: bool
 ) -> ExitCode:
-    from twinbus.cli import role_text
-    from twinbus.client import findings
-    from twinbus.client.rights_check import check_role
+    from twinbus.client.setup import findings
+    from twinbus.client.setup.rights_check import check_role
 
     problem = findings.plan_problem(plan)
     if problem is not None:
         raise TwinbusError(problem)
-    with Bar("trying every right"):
+    with ProgressBar("trying every right"):
         found = check_role(role, here, there, plan.entities, list(plan.paths.values()), attempt_s=attempt_s)
-    say(json_text(role_text.document(plan, found)) if as_json else role_text.text(plan, found))
-    return role_text.exit_code(found)
+    say(json_text(role_document(plan, found)) if as_json else role_text(plan, found))
+    return role_exit_code(found)
 
 
 def result(plan: Plan, prepared: Preparation) -> dict[str, Any]:
@@ -185,26 +167,26 @@ def result_text(plan: Plan, prepared: Preparation) -> str:
         f"new: {folder}/0..{plan.queue_count - 1}",
         f"rights     {', '.join([right.value for right in prepared.rights])} on the backlog queues",
     ]
-    words = (f"{entity} {word}" for entity, word in prepared.duplicate_detection.items())
-    if prepared.duplicate_detection:
-        lines.append(f"duplicates {', '.join(words)}")
+    words = ", ".join(f"{word} for {entity}" for entity, word in prepared.duplicate_detection.items())
+    if words:
+        lines.append(f"duplicate detection: {words}")
     return "\n".join(lines)
 
 
 def _emitted(tool: str, primary: str | None, secondary: str | None, count: int) -> str:
     from twinbus.cli.provisioning import emit
-    from twinbus.cli.provisioning.order import Order
+    from twinbus.cli.provisioning.templates import ProvisioningRequest
 
     if primary is None:
-        raise OptionsError("whose backlog? give --primary-name NAME, or --primary with a name in it")
+        raise OptionsError("which primary? give --primary-name NAME, or --primary with a name in it")
     if secondary is not None and primary.lower() == secondary.lower():
         raise OptionsError(f"primary and secondary are both called {primary}: a backlog belongs in another namespace")
-    return emit(tool, Order(_name(primary), None if secondary is None else _name(secondary), count))
+    return emit(tool, ProvisioningRequest(_name(primary), None if secondary is None else _name(secondary), count))
 
 
-def _known(side: str, name: str | None, given: str | None, config: Path | None) -> str | None:
-    """The name of one side, if anybody said it; a connection string is looked at for its name only."""
-    choice = None if name is not None else choose(side, given, config)
+def _known(side: str, name: str | None, namespaces: PairArguments) -> str | None:
+    """The name of one side, if known; a connection string is read for its name only."""
+    choice = None if name is not None else namespaces.choose(side)
     if choice is None:
         return name
     return choice.text.partition(".")[0] if is_host(choice.text) else reach(choice).name
@@ -217,3 +199,77 @@ def _name(name: str) -> str:
     if not NAMESPACE_NAME.fullmatch(name):
         raise OptionsError(f"a namespace name has letters, digits and hyphens, 2 to 50 of them, got {name!r}")
     return name
+
+
+PATHS_SHOWN = 3
+
+
+def role_document(plan: Plan, found: RoleCheck) -> dict[str, Any]:
+    """For programs."""
+    return {
+        "role": found.role.value,
+        "verdict": found.verdict.value,
+        "primary": {"name": plan.primary_name, "address": plan.primary_address},
+        "secondary": {"name": plan.secondary_name, "address": plan.secondary_address},
+        "missing": [_trial(each) for each in found.missing],
+        "excess": [_trial(each) for each in found.excess],
+        "unknown": [_trial(each) for each in found.unknown],
+        "untried": [place.value for place in found.untried],
+        "tried": len(found.trials),
+    }
+
+
+def _trial(trial: Trial) -> dict[str, Any]:
+    return {"place": trial.place.value, "entity": trial.path, "right": trial.right.value, "why": trial.why}
+
+
+def role_text(plan: Plan, found: RoleCheck) -> str:
+    """For people: one verdict, then everything that is not as it should be."""
+    lines = [_verdict(found), f"primary    {plan.primary}", f"secondary  {plan.secondary}"]
+    lines += [f"needs      {needed}" for needed in _needs(found.role)]
+    lines += [f"missing    {line}" for line in _lines(found.missing, with_reason=True)]
+    lines += [f"too much   {line}" for line in _lines(found.excess, with_reason=False)]
+    lines += [f"unknown    {line}" for line in _lines(found.unknown, with_reason=True)]
+    if Place.PRIMARY in found.untried:
+        lines.append("unknown    rights on the primary's entities: name them with --entity")
+    return "\n".join(lines)
+
+
+def _verdict(found: RoleCheck) -> str:
+    match found.verdict:
+        case RoleFit.EXACT:
+            return f"The credentials have exactly what a {found.role} needs."
+        case RoleFit.MISSING:
+            return f"The credentials lack what a {found.role} needs."
+        case RoleFit.EXCESS:
+            return f"The credentials may do more than a {found.role} needs."
+        case RoleFit.UNKNOWN:
+            return f"Whether the credentials have exactly what a {found.role} needs is unknown."
+        case _ as never:
+            assert_never(never)
+
+
+def _needs(role: PairRole) -> Iterator[str]:
+    words = {Place.PRIMARY: "the primary's entities", Place.BACKLOG: "the backlog queues"}
+    for place, right in NEEDS[role].items():
+        yield f"{right} on {words[place]}"
+
+
+def _lines(trials: Iterable[Trial], *, with_reason: bool) -> Iterator[str]:
+    for right, group in by_right(trials):
+        named = ", ".join([each.path for each in group[:PATHS_SHOWN]])
+        more = f" and {len(group) - PATHS_SHOWN:,} more" if len(group) > PATHS_SHOWN else ""
+        why = f": {group[0].why}" if with_reason and group[0].why else ""
+        yield f"{right} on {named}{more}{why}"
+
+
+def role_exit_code(found: RoleCheck) -> ExitCode:
+    match found.verdict:
+        case RoleFit.EXACT:
+            return ExitCode.DONE
+        case RoleFit.MISSING:
+            return ExitCode.FAILED
+        case RoleFit.EXCESS | RoleFit.UNKNOWN:
+            return ExitCode.NOT_ALL
+        case _ as never:
+            assert_never(never)

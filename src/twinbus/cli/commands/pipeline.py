@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from twinbus.cli.bars import Bar
+from twinbus.cli.arguments import add_command, command_group
 from twinbus.cli.commands.drain import ENDED_EARLY, Archive, Master, check_master, drain, patient
-from twinbus.cli.commands.pack import pack
-from twinbus.cli.exit_codes import ExitCode, exit_codes
-from twinbus.cli.json_form import json_text
-from twinbus.cli.lengths import length_s
-from twinbus.cli.say import say
+from twinbus.cli.exit_codes import ExitCode
+from twinbus.cli.namespaces import AsJson
+from twinbus.cli.output import json_text, say, table
+from twinbus.cli.progress_bar import ProgressBar
 from twinbus.errors import OptionsError, StoreError
 from twinbus.own_files import write_report
 from twinbus.plain_text import on_one_line
+from twinbus.units import clock_time_or_ms, megabytes, parse_seconds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from twinbus.cost.prices import Prices
-    from twinbus.spark.compaction.compaction import Compacted
+    from twinbus.spark.compaction.compaction import CompactedLedger
     from twinbus.spark.jobs.findings import Findings
 
 HORIZON_MIN_MAX = 60 * 24 * 365
@@ -43,10 +43,9 @@ Store = Annotated[
 PriceTable = Annotated[
     Path | None, typer.Option(metavar="FILE", help="A price table in TOML. Default: list prices, whose date is shown.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="The result as JSON.")]
 
 
-class Where(NamedTuple):
+class SparkTarget(NamedTuple):
     """Where Spark is, and what its executors run."""
 
     master: str | None
@@ -58,7 +57,7 @@ def report(
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the report as one HTML file.")] = None,
     horizon: Annotated[
         str,
-        typer.Option(metavar="TIME", help="Lost is what others that came so much later have overtaken."),
+        typer.Option(metavar="TIME", help="A message is lost if others that came this much later have gone on."),
     ] = "15m",
     lost_to: Annotated[
         Path | None,
@@ -77,7 +76,7 @@ def report(
     """Say what became of every message, when entities were out, whether order was kept, and what it cost.
 
     What is new in the ledger is compacted to Parquet first; what was read before is not read again. Exit code 0 means
-    that the records prove that nothing is lost, 4 that they prove that messages are: exactly so many, or at least.
+    that the records prove that nothing is lost, 4 that messages are lost: exactly that many, or at least.
     Where they prove neither, since records are missing, damaged or of a newer schema, the verdict is "unknown" and the
     exit code 3.
 
@@ -94,7 +93,7 @@ def report(
     _refuse_directory("--out", out)
     _refuse_directory("--lost-to", lost_to)
     with _names_written_to(lost_to) as name:
-        found = findings(ledger, store, load_prices(prices), Where(master, archive), horizon_min, name)
+        found = findings(ledger, store, load_prices(prices), SparkTarget(master, archive), horizon_min, name)
     if out is not None:
         _write(out, found)
     say(json_text(found.as_dict()) if as_json else report_text(found))
@@ -125,43 +124,42 @@ def findings(
     ledger: Path,
     store: Path | None,
     prices: Prices,
-    where: Where,
+    where: SparkTarget,
     horizon_min: int,
     name: Callable[[dict[str, Any]], None] | None = None,
 ) -> Findings:
     """Everything that the ledger says."""
-    with Bar("starting") as bar:
+    with ProgressBar("starting") as bar:
         spark, compacted = compacted_ledger(ledger, store, where, bar)
-        from twinbus.spark.failures import spark_gives_up_in_a_line
+        from twinbus.spark.failures import spark_errors
         from twinbus.spark.jobs.analysis import analyse
 
-        with spark_gives_up_in_a_line():
+        with spark_errors():
             return analyse(spark, compacted, prices, horizon_min=horizon_min, tell=bar.say, note=bar.note, name=name)
 
 
 def compacted_ledger(
-    ledger: Path, store: Path | None, where: Where, bar: Bar, *, knows_balance: bool = True
-) -> tuple[SparkSession, Compacted]:
+    ledger: Path, store: Path | None, where: SparkTarget, bar: ProgressBar, *, uses_balance: bool = True
+) -> tuple[SparkSession, CompactedLedger]:
     """A session, and the store of a ledger with everything in it that the ledger has."""
     from twinbus.spark.archive import settings_for
-    from twinbus.spark.jobs.extent import settings_for_extent
+    from twinbus.spark.jobs.balance import settings_for_ledger
     from twinbus.spark.session import ensure_session
 
     check_master(where.master)
     # That there is no ledger is said at once, not after Spark has started.
-    settings = settings_for_extent(ledger, store, knows_balance=knows_balance)
+    settings = settings_for_ledger(ledger, store, uses_balance=uses_balance)
     settings = (settings if where.master is None else {}) | (
         {} if where.archive is None else settings_for(where.archive)
     )
     spark = ensure_session(patient(where.master), settings=settings, tell=bar.say)
-    from twinbus.ledger.crowd import crowded
-    from twinbus.ledger.finding import segments_in
+    from twinbus.ledger.segment_files import crowded, segments_in
     from twinbus.spark.compaction.compaction import compact_ledger
-    from twinbus.spark.failures import spark_gives_up_in_a_line
+    from twinbus.spark.failures import spark_errors
     from twinbus.spark.jobs.compaction import on
 
     bar.say("reading what is new in the ledger")
-    with spark_gives_up_in_a_line():
+    with spark_errors():
         compacted = compact_ledger(on(spark), ledger, store)
     bar.say(f"{compacted.bytes_read:,} new bytes in {compacted.segments_read:,} segments")
     for line in crowded(segments_in(ledger)):
@@ -173,7 +171,7 @@ def compacted_ledger(
 
 def minutes(option: str, text: str) -> int:
     """Whole minutes, rounded up. Raises `OptionsError` if it is no time, or too long."""
-    value = -(-length_s(option, text) // 60)
+    value = -(-parse_seconds(text, option) // 60)
     if not 0 <= value <= HORIZON_MIN_MAX:
         raise OptionsError(f"{option} is at most a year, got {text}")
     return int(value)
@@ -203,7 +201,6 @@ def _write(out: Path, found: Findings) -> None:
 
 def report_text(found: Findings) -> str:
     """The report in a few lines."""
-    from twinbus.cli import draw
     from twinbus.spark.report.page import summary
     from twinbus.spark.transforms.classes import ACCEPTED_CLASSES
 
@@ -211,9 +208,9 @@ def report_text(found: Findings) -> str:
     shown = [each for each in ACCEPTED_CLASSES if reconciled.count(each) or each == "lost"]
     rows: list[tuple[Any, ...]] = [("entity", *(each.replace("_", " ") for each in shown))]
     rows += [(entity, *(counts.get(each, 0) for each in shown)) for entity, counts in reconciled.entities.items()]
-    lines = [summary(found), draw.table(rows) if len(rows) > 1 else "", *_held(found), *_named(found)]
+    lines = [summary(found), table(rows) if len(rows) > 1 else "", *_held(found), *_named(found)]
     lines += [*_missing(found), *_outages(found)]
-    lines += [draw.table(bill.rows()) for bill in found.bills]
+    lines += [table(bill.rows()) for bill in found.bills]
     return "\n\n".join([*filter(None, lines), f"verdict: {reconciled.verdict}"])
 
 
@@ -226,19 +223,18 @@ def _held(found: Findings) -> list[str]:
 def _named(found: Findings) -> list[str]:
     """The first messages to look at, and how to see the others."""
     from twinbus.spark.report.page import more_named
-    from twinbus.spark.report.plots import moment
 
     rows = found.reconciliation.named[:NAMED_SHOWN]
     lines = [
         f"{row['verdict'].replace('_', ' ')}: {row['entity']} {row['message_id']} (first heard of "
-        f"{moment(row['first_ms'])}){': ' if row['why'] else ''}{row['why'] or ''}"
+        f"{clock_time_or_ms(row['first_ms'])}){': ' if row['why'] else ''}{row['why'] or ''}"
         for row in rows
     ]
     return ["\n".join(filter(None, [*map(on_one_line, lines), more_named(found, len(rows))]))] if rows else []
 
 
 def _missing(found: Findings) -> list[str]:
-    unknown = found.coverage.unknown
+    unknown = found.coverage.missing
     lines = [f"missing: {each.program} {each.process}: {each.reason}" for each in unknown[:10]]
     more = [f"and {len(unknown) - 10:,} more"] if len(unknown) > 10 else []
     clocks = [f"put right: {line}" for line in found.coverage.clocks[:10]]
@@ -246,43 +242,53 @@ def _missing(found: Findings) -> list[str]:
 
 
 def _outages(found: Findings) -> list[str]:
-    from twinbus.spark.report.plots import moment
 
     lines = [
-        f"out: {row['entity']} from {moment(row['failed_over_ms'])} to "
-        f"{'now, still out' if row['recovered_ms'] is None else moment(row['recovered_ms'])}"
+        f"out: {row['entity']} from {clock_time_or_ms(row['failed_over_ms'])} to "
+        f"{'now, still out' if row['recovered_ms'] is None else clock_time_or_ms(row['recovered_ms'])}"
         for row in found.outages[:20]
     ]
     return ["\n".join(map(on_one_line, lines))] if lines else []
 
 
-EXAMPLES = """\b
-Examples:
-  twinbus pipeline report --ledger ./ledger --out report.html
-  twinbus pipeline drain --ledger ./ledger
-  twinbus pipeline pack twinbus.tar.gz"""
-
-
 def pipeline_commands() -> typer.Typer:
-    """`twinbus pipeline` with its verbs."""
-    app = typer.Typer(
-        help="Work on Spark: bring a backlog home, say what became of the messages.",
-        epilog=f"{EXAMPLES}\n\n{exit_codes()}",
-        rich_markup_mode=None,
-        no_args_is_help=False,
-        invoke_without_command=True,
-        callback=_show_help,
+    """`twinbus pipeline` with its commands."""
+    app = command_group(
+        "Work on Spark: bring a backlog home, say what became of the messages.",
+        "twinbus pipeline report --ledger ./ledger --out report.html",
+        "twinbus pipeline drain --ledger ./ledger",
+        "twinbus pipeline pack twinbus.tar.gz",
     )
-    report_epilog = exit_codes(
-        not_all="done, but records are missing: nobody can say that nothing is lost",
-        lost="done, and messages are lost",
-    )
-    app.command("report", epilog=report_epilog, short_help="Say what became of every message.")(report)
-    app.command("drain", epilog=exit_codes(not_all=ENDED_EARLY), short_help="Bring a large backlog home.")(drain)
-    app.command("pack", epilog=exit_codes(), short_help="Put twinbus into one file for executors elsewhere.")(pack)
+    unknown = "done, but records are missing: nobody can say that nothing is lost"
+    lost = "done, and messages are lost"
+    add_command(app, report, "Say what became of every message.", not_all=unknown, lost=lost)
+    add_command(app, drain, "Bring a large backlog home.", not_all=ENDED_EARLY)
+    add_command(app, pack, "Put twinbus into one file for executors elsewhere.")
     return app
 
 
-def _show_help(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+def pack(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The archive to write, e.g. twinbus.tar.gz.")],
+    as_json: AsJson = False,
+) -> None:
+    """Write twinbus and everything it needs into one file that Spark brings to its executors.
+
+    It is made of what is installed here. So it fits executors with the same system and the same minor version of
+    Python, whatever is installed there; PYSPARK_PYTHON says which Python they use.
+
+    \b
+    Examples:
+      twinbus pipeline pack twinbus.tar.gz
+      twinbus pipeline drain --master spark://host:7077 --archive twinbus.tar.gz
+    """
+    from twinbus.spark.archive import pack as pack_into
+    from twinbus.spark.archive import python_of_this
+
+    with ProgressBar("packing"):
+        packed = pack_into(file)
+    if as_json:
+        said = {"file": str(file), "bytes": packed.size, "python": python_of_this(), "packages": packed.packages}
+        say(json_text(said))
+    else:
+        amount = f"{len(packed.packages)} packages, {megabytes(packed.size, 0)} MB"
+        say(f"{file}: {amount}, for Python {python_of_this()} on systems like this one")

@@ -4,41 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import fields, replace
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
-from twinbus.cli.bars import Bar
-from twinbus.cli.completion import one_of, reasons
-from twinbus.cli.exit_codes import ExitCode, exit_codes
-from twinbus.cli.json_form import json_text
-from twinbus.cli.namespaces import (
-    Config,
-    Credential,
-    Primary,
-    PrimaryName,
-    QueueCount,
-    Secondary,
-    Timeout,
-    both,
-    check_count,
-    name_of,
-    secondary_of,
-    seconds,
-)
-from twinbus.cli.record import LedgerFolder, record_in
-from twinbus.cli.say import note, say
+from twinbus.cli.arguments import BacklogArguments, LedgerFolder, PairArguments, add_command, command_group, record_in
+from twinbus.cli.completion import named_in
+from twinbus.cli.exit_codes import ExitCode
+from twinbus.cli.namespaces import AsJson, Timeout, timeout_s
+from twinbus.cli.output import can_ask, confirm, json_text, note, say, table
+from twinbus.cli.progress_bar import ProgressBar
 from twinbus.errors import DecodeError, OptionsError, TwinbusError
 from twinbus.plain_text import harmless, on_one_line
+from twinbus.units import offset_time, time_of
 
 if TYPE_CHECKING:
     from twinbus.client.namespace import Namespace
     from twinbus.ledger import Ledger
-    from twinbus.syphon.quarantine import Aftermath, Choice, Number, Quarantine, Quarantined
+    from twinbus.syphon.quarantine import (
+        MessageNumber,
+        Quarantine,
+        QuarantinedMessage,
+        QuarantineFilter,
+        QuarantineResult,
+    )
+
+Result = TypeVar("Result")
 
 BODY_SHOWN = 1_000
 LINE_END = "\n"
@@ -48,20 +41,19 @@ Numbers = Annotated[
 ]
 Reason = Annotated[
     str | None,
-    typer.Option(metavar="REASON", autocompletion=one_of(reasons), help="Those with this reason, as TwinbusTooLarge."),
+    typer.Option(
+        metavar="REASON",
+        autocompletion=named_in("syphon.dead_letter_reasons", "REASONS"),
+        help="Those with this reason, e.g. TwinbusTooLarge.",
+    ),
 ]
 Everything = Annotated[bool, typer.Option("--all", help="All of them.")]
-AsJson = Annotated[bool, typer.Option("--json", help="The result as JSON.")]
 
 
 def list_messages(
-    primary: Primary = None,
-    secondary: Secondary = None,
-    config: Config = None,
-    credential: Credential = None,
+    namespaces: PairArguments,
+    backlog: BacklogArguments,
     reason: Reason = None,
-    count: QueueCount = 10,
-    primary_name: PrimaryName = None,
     timeout: Timeout = "15s",
     as_json: Annotated[bool, typer.Option("--json", help="The result as JSON lines: a message each.")] = False,
 ) -> None:
@@ -74,9 +66,9 @@ def list_messages(
       twinbus syphon quarantine list
       twinbus syphon quarantine list --reason TwinbusExpired --json
     """
-    there, name = secondary_of(primary, secondary, config, primary_name, credential)
-    with Bar("looking"):
-        found = asyncio.run(_list(there, name, check_count(count), seconds("--timeout", timeout)))
+    place = _place(namespaces, backlog, timeout)
+    with ProgressBar("looking"):
+        found = place.do(_list)
     wanted = [each for each in found if reason is None or each.reason == reason]
     if as_json:
         for each in wanted:
@@ -91,12 +83,8 @@ def show(
     number: Annotated[
         str, typer.Argument(metavar="NUMBER", help="The message, as `quarantine list` numbers it: 0/17.")
     ],
-    primary: Primary = None,
-    secondary: Secondary = None,
-    config: Config = None,
-    credential: Credential = None,
-    count: QueueCount = 10,
-    primary_name: PrimaryName = None,
+    namespaces: PairArguments,
+    backlog: BacklogArguments,
     timeout: Timeout = "15s",
     as_json: AsJson = False,
 ) -> None:
@@ -108,14 +96,14 @@ def show(
       twinbus syphon quarantine show 0/17 --json
     """
     wanted = parse_number(number)
-    there, name = secondary_of(primary, secondary, config, primary_name, credential)
-    with Bar("looking"):
-        found = asyncio.run(_show(there, name, check_count(count), seconds("--timeout", timeout), wanted))
+    place = _place(namespaces, backlog, timeout)
+    with ProgressBar("looking"):
+        found = place.do(lambda quarantine: quarantine.show(*wanted))
     if found is None:
         raise TwinbusError(f"no message {number} is in quarantine; see twinbus syphon quarantine list")
     if as_json:
-        body, kind = body_of(found.letter)
-        properties, unreadable = properties_of(found.letter)
+        body, kind = body_of(found.encoded)
+        properties, unreadable = properties_of(found.encoded)
         more = {"properties": properties, "body_kind": kind, "body": base64.b64encode(body).decode()}
         say(json_text(document(found) | more | ({"unreadable": unreadable} if unreadable else {})))
     else:
@@ -123,15 +111,11 @@ def show(
 
 
 def redrive(
+    namespaces: PairArguments,
+    backlog: BacklogArguments,
     numbers: Numbers = None,
     reason: Reason = None,
     everything: Everything = False,
-    primary: Primary = None,
-    secondary: Secondary = None,
-    config: Config = None,
-    credential: Credential = None,
-    count: QueueCount = 10,
-    primary_name: PrimaryName = None,
     ledger: LedgerFolder = None,
     timeout: Timeout = "15s",
     as_json: AsJson = False,
@@ -146,23 +130,20 @@ def redrive(
       twinbus syphon quarantine redrive --reason TwinbusTooLarge
     """
     choice = choice_of(numbers or (), reason, everything=everything)
-    here, there = both(primary, secondary, config, credential)
-    name, attempt_s = name_of(here, primary_name), seconds("--timeout", timeout)
-    with record_in(ledger) as book, Bar("sending home"):
-        aftermath = asyncio.run(_redrive(here, there, name, check_count(count), attempt_s, choice, book))
-    _tell(aftermath, numbers or (), "sent home", as_json=as_json)
+    here, there = namespaces.both()
+    attempt_s = timeout_s(timeout)
+    place = QuarantinePlace(there, backlog.name_of(here), backlog.queues, attempt_s)
+    with record_in(ledger) as book, ProgressBar("sending home"):
+        result = place.do(lambda quarantine: quarantine.redrive(here.dial(attempt_s), choice), book)
+    _show_result(result, numbers or (), "sent home", as_json=as_json)
 
 
 def discard(
+    namespaces: PairArguments,
+    backlog: BacklogArguments,
     numbers: Numbers = None,
     reason: Reason = None,
     everything: Everything = False,
-    primary: Primary = None,
-    secondary: Secondary = None,
-    config: Config = None,
-    credential: Credential = None,
-    count: QueueCount = 10,
-    primary_name: PrimaryName = None,
     ledger: LedgerFolder = None,
     timeout: Timeout = "15s",
     yes: Annotated[
@@ -181,30 +162,27 @@ def discard(
       twinbus syphon quarantine discard --all --yes
     """
     choice = choice_of(numbers or (), reason, everything=everything)
-    if everything and not yes and not _can_ask():
+    if everything and not yes and not can_ask():
         raise OptionsError("--all throws away everything in quarantine for good: say --yes where nobody can be asked")
-    there, name = secondary_of(primary, secondary, config, primary_name, credential)
-    attempt_s = seconds("--timeout", timeout)
+    place = _place(namespaces, backlog, timeout)
     if everything and not yes:
-        _ask_first(there, name, check_count(count), attempt_s)
-    with record_in(ledger) as book, Bar("throwing away"):
-        aftermath = asyncio.run(_discard(there, name, check_count(count), attempt_s, choice, book))
-    _tell(aftermath, numbers or (), "thrown away", as_json=as_json)
+        _ask_first(place)
+    with record_in(ledger) as book, ProgressBar("throwing away"):
+        result = place.do(lambda quarantine: quarantine.discard(choice), book)
+    _show_result(result, numbers or (), "thrown away", as_json=as_json)
 
 
-def _can_ask() -> bool:
-    return sys.stdin.isatty() and sys.stderr.isatty()
+def _place(namespaces: PairArguments, backlog: BacklogArguments, timeout: str) -> QuarantinePlace:
+    return QuarantinePlace(*namespaces.secondary_and_name(backlog), backlog.queues, timeout_s(timeout))
 
 
-def _ask_first(there: Namespace, name: str, count: int, attempt_s: float) -> None:
+def _ask_first(place: QuarantinePlace) -> None:
     """Ends with 3 if the answer is no."""
-    with Bar("looking"):
-        found = len(asyncio.run(_list(there, name, count, attempt_s)))
+    with ProgressBar("looking"):
+        found = len(place.do(_list))
     if not found:
         return
-    question = f"Throw away all messages in quarantine for good? There are {found:,} now. [y/N] "
-    say(question, err=True, nl=False)  # stdout is for the result alone
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+    if not confirm(f"Throw away all messages in quarantine for good? There are {found:,} now."):
         say("twinbus: nothing was thrown away", err=True)
         raise typer.Exit(ExitCode.NOT_ALL)
 
@@ -212,20 +190,22 @@ def _ask_first(there: Namespace, name: str, count: int, attempt_s: float) -> Non
 # --- which ones ---
 
 
-def parse_number(text: str) -> Number:
+def parse_number(text: str) -> MessageNumber:
     """`0/17` -> queue and sequence number."""
     queue, slash, sequence = text.partition("/")
     if not slash or not all(part.isascii() and part.isdigit() and len(part) < 19 for part in (queue, sequence)):
-        raise OptionsError(f"a message in quarantine has a number as 0/17, its queue and its place there, got {text!r}")
+        raise OptionsError(
+            f"a message in quarantine has a number, e.g. 0/17: its queue and its place there; got {text!r}"
+        )
     return int(queue), int(sequence)
 
 
-def choice_of(numbers: Sequence[str], reason: str | None, *, everything: bool) -> Choice:
+def choice_of(numbers: Sequence[str], reason: str | None, *, everything: bool) -> QuarantineFilter:
     """Exactly one way of choosing: nothing is thrown away because something was left out."""
     from twinbus.syphon.quarantine import by_numbers, by_reason
 
     if [bool(numbers), reason is not None, everything].count(True) != 1:
-        raise OptionsError("say which: numbers as 0/17, or --reason, or --all")
+        raise OptionsError("say which: numbers, e.g. 0/17, or --reason, or --all")
     if numbers:
         return by_numbers([parse_number(number) for number in numbers])
     return by_reason(reason) if reason is not None else lambda _found: True
@@ -234,51 +214,41 @@ def choice_of(numbers: Sequence[str], reason: str | None, *, everything: bool) -
 # --- asking ---
 
 
-async def _quarantine(
-    there: Namespace, name: str, count: int, attempt_s: float, ledger: Ledger | None = None
-) -> Quarantine:
-    """Of the queues that are there; raises `TwinbusError` if there is none."""
-    from twinbus.cli.ends import usable
-    from twinbus.syphon.quarantine import Quarantine
-    from twinbus.syphon.queue_search import QueueSearch
+class QuarantinePlace(NamedTuple):
+    """The quarantine of one primary."""
 
-    dial = there.dial(attempt_s)
-    queues = usable(name, await QueueSearch(dial, name, count, attempt_s=attempt_s).look())
-    return Quarantine(dial, name, count, queues=queues, attempt_s=attempt_s, ledger=ledger)
+    secondary: Namespace
+    primary_name: str
+    queue_count: int
+    attempt_s: float
+
+    def do(self, act: Callable[[Quarantine], Awaitable[Result]], ledger: Ledger | None = None) -> Result:
+        """The result of `act`. Raises `TwinbusError` if there is no backlog queue."""
+        return asyncio.run(self._do(act, ledger))
+
+    async def _do(self, act: Callable[[Quarantine], Awaitable[Result]], ledger: Ledger | None) -> Result:
+        from twinbus.cli.syphon_setup import usable
+        from twinbus.syphon.quarantine import Quarantine
+        from twinbus.syphon.queue_discovery import QueueDiscovery
+
+        dial, name, count = self.secondary.dial(self.attempt_s), self.primary_name, self.queue_count
+        queues = usable(name, await QueueDiscovery(dial, name, count, attempt_s=self.attempt_s).search())
+        async with Quarantine(dial, name, count, queues=queues, attempt_s=self.attempt_s, ledger=ledger) as quarantine:
+            return await act(quarantine)
 
 
-async def _list(there: Namespace, name: str, count: int, attempt_s: float) -> list[Quarantined]:
+async def _list(quarantine: Quarantine) -> list[QuarantinedMessage]:
     """Without the messages themselves: there may be more of them than memory."""
-    async with await _quarantine(there, name, count, attempt_s) as quarantine:
-        return [replace(each, letter=b"") async for each in quarantine.list()]
-
-
-async def _show(there: Namespace, name: str, count: int, attempt_s: float, number: Number) -> Quarantined | None:
-    async with await _quarantine(there, name, count, attempt_s) as quarantine:
-        return await quarantine.show(*number)
-
-
-async def _redrive(
-    here: Namespace, there: Namespace, name: str, count: int, attempt_s: float, choice: Choice, ledger: Ledger | None
-) -> Aftermath:
-    async with await _quarantine(there, name, count, attempt_s, ledger) as quarantine:
-        return await quarantine.redrive(here.dial(attempt_s), choice)
-
-
-async def _discard(
-    there: Namespace, name: str, count: int, attempt_s: float, choice: Choice, ledger: Ledger | None
-) -> Aftermath:
-    async with await _quarantine(there, name, count, attempt_s, ledger) as quarantine:
-        return await quarantine.discard(choice)
+    return [replace(each, encoded=b"") async for each in quarantine.list()]
 
 
 # --- telling ---
 
 
-def _tell(aftermath: Aftermath, numbers: Sequence[str], what: str, *, as_json: bool) -> None:
-    seen = {*aftermath.done, *aftermath.kept}
-    kept = aftermath.kept | {each: "is not in quarantine" for each in map(parse_number, numbers) if each not in seen}
-    done = [written(number) for number in sorted(aftermath.done)]
+def _show_result(result: QuarantineResult, numbers: Sequence[str], what: str, *, as_json: bool) -> None:
+    seen = {*result.done, *result.kept}
+    kept = result.kept | {each: "is not in quarantine" for each in map(parse_number, numbers) if each not in seen}
+    done = [written(number) for number in sorted(result.done)]
     if as_json:
         say(json_text({"done": done, "kept": {written(number): why for number, why in kept.items()}}))
     else:
@@ -289,31 +259,30 @@ def _tell(aftermath: Aftermath, numbers: Sequence[str], what: str, *, as_json: b
         raise typer.Exit(ExitCode.NOT_ALL)
 
 
-def written(number: Number) -> str:
+def written(number: MessageNumber) -> str:
     return f"{number[0]}/{number[1]}"
 
 
-def document(found: Quarantined) -> dict[str, Any]:
+def document(found: QuarantinedMessage) -> dict[str, Any]:
     """Everything but the message itself, for programs."""
-    values = {each.name: getattr(found, each.name) for each in fields(found) if each.name != "letter"}
+    values = {each.name: getattr(found, each.name) for each in fields(found) if each.name != "encoded"}
     return {"number": written(found.number)} | values
 
 
-def list_text(found: Sequence[Quarantined]) -> str:
-    from twinbus.cli import draw
-    from twinbus.cli.commands.status import size
+def list_text(found: Sequence[QuarantinedMessage]) -> str:
+    from twinbus.units import size_text
 
     rows = [
-        (written(each.number), _word(each.path), _word(each.message_id), size(each.size), _word(each.reason))
+        (written(each.number), _word(each.path), _word(each.message_id), size_text(each.size), _word(each.reason))
         for each in found
     ]
-    return draw.table([("number", "destination", "message id", "size", "reason"), *rows])
+    return table([("number", "destination", "message id", "size", "reason"), *rows])
 
 
-def show_text(found: Quarantined) -> str:
-    when = "?" if found.enqueued_ms is None else datetime.fromtimestamp(found.enqueued_ms / 1000, UTC).isoformat()
-    body, kind = body_of(found.letter)
-    properties, unreadable = properties_of(found.letter)
+def show_text(found: QuarantinedMessage) -> str:
+    when = "?" if found.enqueued_ms is None else offset_time(time_of(found.enqueued_ms))
+    body, kind = body_of(found.encoded)
+    properties, unreadable = properties_of(found.encoded)
     lines = [
         f"number       {written(found.number)}",
         f"destination  {_word(found.path)}",
@@ -331,64 +300,49 @@ def show_text(found: Quarantined) -> str:
     return "\n".join(lines) + (f"\n\n{harmless(shown, kept=LINE_END)}{more}" if body else "")
 
 
-def properties_of(letter: bytes) -> tuple[dict[str, str], dict[str, str]]:
+def properties_of(encoded: bytes) -> tuple[dict[str, str], dict[str, str]]:
     """The application properties as texts; and why others cannot be read."""
     from twinbus.amqp import sections
     from twinbus.amqp.plain_values import plain_map
     from twinbus.amqp.types import text_of
 
     try:
-        span = sections.walk(letter).application_properties
+        span = sections.walk(encoded).application_properties
     except DecodeError as error:
         return {}, {"properties": str(error)}
-    found, missing = plain_map(letter, span)
+    found, missing = plain_map(encoded, span)
     texts = {name: text_of(value) if isinstance(value, bytes) else str(value) for name, value in found.items()}
     return texts, {name or "properties": why for name, why in missing.items()}
 
 
-def body_of(letter: bytes) -> tuple[bytes, str]:
+def body_of(encoded: bytes) -> tuple[bytes, str]:
     """The body's bytes and what kind of body that is; a value or a sequence as it is encoded."""
     from twinbus.amqp import sections
 
     try:
-        layout = sections.walk(letter)
+        layout = sections.walk(encoded)
     except DecodeError:
-        return letter, "unreadable"
+        return encoded, "unreadable"
     if layout.body_kind == "data":
-        return b"".join(sections.data_sections(letter, layout)), "data"
-    return (b"", "none") if layout.body is None else (letter[slice(*layout.body)], str(layout.body_kind))
+        return b"".join(sections.data_sections(encoded, layout)), "data"
+    return (b"", "none") if layout.body is None else (encoded[slice(*layout.body)], str(layout.body_kind))
 
 
 def _word(value: object) -> str:
     return "-" if value is None else on_one_line(str(value))
 
 
-EXAMPLES = """\b
-Examples:
-  twinbus syphon quarantine list
-  twinbus syphon quarantine redrive --reason TwinbusTooLarge
-  twinbus syphon quarantine discard 0/17"""
-
-
 def quarantine_commands() -> typer.Typer:
-    """`twinbus syphon quarantine` with its verbs."""
-    epilog = exit_codes()
-    app = typer.Typer(
-        help="Look at messages that could not go home, send them again, or throw them away.",
-        epilog=f"{EXAMPLES}\n\n{epilog}",
-        rich_markup_mode=None,
-        no_args_is_help=False,
-        invoke_without_command=True,
-        callback=_show_help,
+    """`twinbus syphon quarantine` with its commands."""
+    app = command_group(
+        "Look at messages that could not go home, send them again, or throw them away.",
+        "twinbus syphon quarantine list",
+        "twinbus syphon quarantine redrive --reason TwinbusTooLarge",
+        "twinbus syphon quarantine discard 0/17",
     )
-    app.command("list", epilog=epilog, short_help="List them.")(list_messages)
-    app.command("show", epilog=epilog, short_help="Show one.")(show)
-    kept_epilog = exit_codes(not_all="done, and some of the messages stayed in quarantine")
-    app.command("redrive", epilog=kept_epilog, short_help="Send them home once more.")(redrive)
-    app.command("discard", epilog=kept_epilog, short_help="Throw them away.")(discard)
+    stayed = "done, and some of the messages stayed in quarantine"
+    add_command(app, list_messages, "List them.", name="list")
+    add_command(app, show, "Show one.")
+    add_command(app, redrive, "Send them home once more.", not_all=stayed)
+    add_command(app, discard, "Throw them away.", not_all=stayed)
     return app
-
-
-def _show_help(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())

@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from twinbus.cli import incoming
-from twinbus.cli.bars import Bar
+from twinbus.cli.arguments import ArgumentGroup, PrimaryArguments, option
 from twinbus.cli.exit_codes import ExitCode
-from twinbus.cli.json_form import json_text
-from twinbus.cli.lengths import length_s
-from twinbus.cli.namespaces import Config, Credential, Primary, Timeout, one, seconds
-from twinbus.cli.receiving import Reception, Where, receiving_from
-from twinbus.cli.say import note
+from twinbus.cli.namespaces import Timeout, timeout_s
+from twinbus.cli.output import json_text, note
+from twinbus.cli.progress_bar import ProgressBar
+from twinbus.cli.receiving import MessageReceiver, ReceiveSource, body_bytes, document, receiving_from, text_of
 from twinbus.errors import OptionsError, TwinbusError
 from twinbus.plain_text import shown
+from twinbus.units import parse_seconds
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
@@ -34,37 +33,75 @@ MAX = 10_000_000
 FEWER = "done, but fewer came than --max, or none at all"
 
 
+@dataclass(frozen=True, slots=True)
+class ReceiveRequest:
+    most: int | None
+    """None: no end by number."""
+    wait_s: float
+    follows: bool
+    peeks: bool
+    locks: bool
+    """Whether messages are under lock until they are completed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReceiveArguments(ArgumentGroup):
+    """Which messages, and how."""
+
+    subscription: str | None = option(None, "NAME", "A subscription of the topic.")
+    max_: int | None = option(None, "N", "End after this many messages.  [default: 1]", "--max")
+    everything: bool = option(False, None, "All of them: until nothing comes any more for --wait.", "--all")
+    follow: bool = option(False, None, "Go on with what comes, until interrupted, or until --max.", "--follow", "-f")
+    wait: str = option("2s", "TIME", "How long to wait for a message.")
+    peek: bool = option(False, None, "Only look: nothing is taken and nothing is locked.", "--peek")
+    delete: bool = option(
+        False, None, "Receive and delete: faster, and what is under way is lost if this process dies.", "--delete"
+    )
+    dead_letters: bool = option(False, None, "From the dead-letter queue of the entity.", "--dead-letters")
+    transfer_dead_letters: bool = option(
+        False, None, "From the queue of what could not be forwarded.", "--transfer-dead-letters"
+    )
+    session: str | None = option(None, "ID", "The session of the messages.")
+    next_session: bool = option(False, None, "Of the next session that is free.", "--next-session")
+
+    def request(self) -> ReceiveRequest:
+        """Raises `OptionsError` for options that exclude each other."""
+        if self.max_ is not None and self.everything:
+            raise OptionsError("--max and --all exclude each other: choose one")
+        if self.everything and self.follow:
+            raise OptionsError("--all and --follow exclude each other: choose one")
+        if self.max_ is not None and not 1 <= self.max_ <= MAX:
+            raise OptionsError(f"--max must be from 1 to {MAX}, got {self.max_}")
+        wait_s = parse_seconds(self.wait, "--wait")
+        if not 0 <= wait_s <= 86_400:
+            raise OptionsError(f"--wait must be at most 24h, got {self.wait}")
+        if self.peek and self.delete:
+            raise OptionsError("--peek and --delete exclude each other: choose one")
+        most = self.max_ if self.max_ is not None or self.everything or self.follow else 1
+        locks = not self.delete and not self.peek
+        return ReceiveRequest(most, wait_s, follows=self.follow, peeks=self.peek, locks=locks)
+
+    def source(self, entity: str) -> ReceiveSource:
+        """Raises `OptionsError` for options that exclude each other."""
+        if self.dead_letters and self.transfer_dead_letters:
+            raise OptionsError("--dead-letters and --transfer-dead-letters exclude each other: choose one")
+        if self.session is not None and self.next_session:
+            raise OptionsError("--session and --next-session exclude each other: choose one")
+        has_session, subscription = self.session is not None or self.next_session, self.subscription
+        if has_session and (self.dead_letters or self.transfer_dead_letters):
+            raise OptionsError("dead letters have no sessions: leave --session and --next-session out")
+        if not entity.strip("/ ") or (subscription is not None and not subscription.strip("/ ")):
+            raise OptionsError("queue, topic or subscription name must not be empty")
+        sub_queue = "deadletter" if self.dead_letters else "transferdeadletter" if self.transfer_dead_letters else None
+        return ReceiveSource(
+            entity.strip("/"), subscription, sub_queue, self.session, self.next_session, deletes=self.delete
+        )
+
+
 def receive(
     entity: Annotated[str, typer.Argument(metavar="ENTITY", help="A queue, or with --subscription a topic.")],
-    primary: Primary = None,
-    config: Config = None,
-    credential: Credential = None,
-    subscription: Annotated[str | None, typer.Option(metavar="NAME", help="A subscription of the topic.")] = None,
-    max_: Annotated[
-        int | None, typer.Option("--max", metavar="N", help="End after so many messages.  [default: 1]")
-    ] = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="All of them: until nothing comes any more for --wait.")
-    ] = False,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with what comes, until interrupted, or until --max.")
-    ] = False,
-    wait: Annotated[str, typer.Option(metavar="TIME", help="How long to wait for a message.")] = "2s",
-    peek: Annotated[bool, typer.Option("--peek", help="Only look: nothing is taken and nothing is locked.")] = False,
-    delete: Annotated[
-        bool,
-        typer.Option(
-            "--delete", help="Receive and delete: faster, and what is under way is lost if this process dies."
-        ),
-    ] = False,
-    dead_letters: Annotated[
-        bool, typer.Option("--dead-letters", help="From the dead-letter queue of the entity.")
-    ] = False,
-    transfer_dead_letters: Annotated[
-        bool, typer.Option("--transfer-dead-letters", help="From the queue of what could not be forwarded.")
-    ] = False,
-    session: Annotated[str | None, typer.Option(metavar="ID", help="The session of the messages.")] = None,
-    next_session: Annotated[bool, typer.Option("--next-session", help="Of the next session that is free.")] = False,
+    receiving: ReceiveArguments,
+    namespaces: PrimaryArguments,
     body: Annotated[bool, typer.Option("--body", help="Print bodies only, each followed by a line break.")] = False,
     timeout: Timeout = "5s",
     as_json: Annotated[
@@ -85,158 +122,105 @@ def receive(
       twinbus receive news --subscription paris --all --body > bodies.txt
       twinbus receive carts --session cart-7 --all
     """
-    wish = Wish(
-        most=_most(max_, everything=everything, follow=follow),
-        wait_s=_wait_s(wait),
-        follows=follow,
-        peeks=peek,
-        locks=not delete and not peek,
-    )
-    if peek and delete:
-        raise OptionsError("--peek and --delete exclude each other: choose one")
+    request, source = receiving.request(), receiving.source(entity)
     if body and as_json:
         raise OptionsError("--body and --json exclude each other: choose one")
-    where = _where(
-        entity, subscription, session, next_session, delete, dead_letters=dead_letters, transfer=transfer_dead_letters
-    )
     printer = Printer("json" if as_json else "body" if body else "text")
-    namespace = one("primary", primary, config, credential)
+    namespace = namespaces.namespace()
     hidden = sys.stdout.isatty()
     with (
-        Bar("receiving", wish.most, hidden=hidden) as bar,
-        receiving_from(namespace, where, seconds("--timeout", timeout)) as reception,
+        ProgressBar("receiving", request.most, hidden=hidden) as bar,
+        receiving_from(namespace, source, timeout_s(timeout)) as reception,
     ):
-        code = _receive(reception, wish, printer, bar)
-    if not printer.printed and not follow:
-        note(f"nothing is in {where}")
+        code = _receive(reception, request, printer, bar)
+    if not printer.printed and not request.follows:
+        note(f"nothing is in {source}")
     raise typer.Exit(code)
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    most: int | None
-    """None: no end by number."""
-    wait_s: float
-    follows: bool
-    peeks: bool
-    locks: bool
-    """Whether messages are under lock until they are completed."""
-
-
-def _most(given: int | None, *, everything: bool, follow: bool) -> int | None:
-    if given is not None and everything:
-        raise OptionsError("--max and --all exclude each other: choose one")
-    if everything and follow:
-        raise OptionsError("--all and --follow exclude each other: choose one")
-    if given is not None and not 1 <= given <= MAX:
-        raise OptionsError(f"--max must be from 1 to {MAX}, got {given}")
-    return given if given is not None or everything or follow else 1
-
-
-def _wait_s(text: str) -> float:
-    value = length_s("--wait", text)
-    if not 0 <= value <= 86_400:
-        raise OptionsError(f"--wait must be at most 24h, got {text}")
-    return value
-
-
-def _where(
-    entity: str,
-    subscription: str | None,
-    session: str | None,
-    next_session: bool,
-    deletes: bool,
-    *,
-    dead_letters: bool,
-    transfer: bool,
-) -> Where:
-    if dead_letters and transfer:
-        raise OptionsError("--dead-letters and --transfer-dead-letters exclude each other: choose one")
-    if session is not None and next_session:
-        raise OptionsError("--session and --next-session exclude each other: choose one")
-    if (session is not None or next_session) and (dead_letters or transfer):
-        raise OptionsError("dead letters have no sessions: leave --session and --next-session out")
-    if not entity.strip("/ ") or (subscription is not None and not subscription.strip("/ ")):
-        raise OptionsError("a queue, topic or subscription has a name, got an empty one")
-    sub_queue = "deadletter" if dead_letters else "transferdeadletter" if transfer else None
-    return Where(entity.strip("/"), subscription, sub_queue, session, next_session, deletes)
 
 
 # --- receiving ---
 
 
-def _receive(reception: Reception, wish: Wish, printer: Printer, bar: Bar) -> int:
+def _receive(reception: MessageReceiver, request: ReceiveRequest, printer: Printer, bar: ProgressBar) -> int:
     """The exit code."""
     reception.open()
     with _stopping() as stop:
-        for found in _peeked(reception, wish, stop) if wish.peeks else _taken(reception, wish, stop):
-            _show(reception, deque(found), wish, printer, stop)
+        for found in _peeked(reception, request, stop) if request.peeks else _taken(reception, request, stop):
+            _show(reception, deque(found), request, printer, stop)
             bar.done = printer.printed
-    if stop.is_wished:
-        return ExitCode.DONE if wish.follows else ExitCode.INTERRUPTED
-    is_less = printer.printed == 0 or (wish.most is not None and printer.printed < wish.most)
+    if stop.is_requested:
+        return ExitCode.DONE if request.follows else ExitCode.INTERRUPTED
+    is_less = printer.printed == 0 or (request.most is not None and printer.printed < request.most)
     return ExitCode.NOT_ALL if is_less else ExitCode.DONE
 
 
 def _show(
-    reception: Reception, found: deque[ServiceBusReceivedMessage], wish: Wish, printer: Printer, stop: Stop
+    reception: MessageReceiver,
+    found: deque[ServiceBusReceivedMessage],
+    request: ReceiveRequest,
+    printer: Printer,
+    stop: ReceiveStop,
 ) -> None:
     """What was deleted already is shown in any case; what is under lock goes back, if it cannot be shown."""
     try:
-        while found and not (stop.is_wished and wish.locks):
+        while found and not (stop.is_requested and request.locks):
             printer.show(found[0])
-            if wish.locks:
+            if request.locks:
                 reception.complete(found[0])
             found.popleft()
     finally:
-        for message in found if wish.locks else ():
+        for message in found if request.locks else ():
             with suppress(TwinbusError):  # then it comes again when its lock ends
                 reception.give_back(message)
 
 
-def _taken(reception: Reception, wish: Wish, stop: Stop) -> Iterator[list[ServiceBusReceivedMessage]]:
-    left, quiet_since = wish.most, monotonic()
-    while (left is None or left > 0) and not stop.is_wished:
+def _taken(
+    reception: MessageReceiver, request: ReceiveRequest, stop: ReceiveStop
+) -> Iterator[list[ServiceBusReceivedMessage]]:
+    left, quiet_since = request.most, monotonic()
+    while (left is None or left > 0) and not stop.is_requested:
         waited = monotonic() - quiet_since
-        slice_s = SLICE_S if wish.follows else min(SLICE_S, wish.wait_s - waited)
+        slice_s = SLICE_S if request.follows else min(SLICE_S, request.wait_s - waited)
         found = reception.take(AT_ONCE if left is None else min(AT_ONCE, left), slice_s)
         yield found
         if found:
             left = None if left is None else left - len(found)
             quiet_since = monotonic()
-        elif not wish.follows and monotonic() - quiet_since >= wish.wait_s:
+        elif not request.follows and monotonic() - quiet_since >= request.wait_s:
             return
 
 
-def _peeked(reception: Reception, wish: Wish, stop: Stop) -> Iterator[list[ServiceBusReceivedMessage]]:
-    left, first = wish.most, 0
-    while (left is None or left > 0) and not stop.is_wished:
+def _peeked(
+    reception: MessageReceiver, request: ReceiveRequest, stop: ReceiveStop
+) -> Iterator[list[ServiceBusReceivedMessage]]:
+    left, first = request.most, 0
+    while (left is None or left > 0) and not stop.is_requested:
         found = reception.peek(AT_ONCE if left is None else min(AT_ONCE, left), first)
         yield found
         if found:
             first = (found[-1].sequence_number or 0) + 1
             left = None if left is None else left - len(found)
-        elif wish.follows:
+        elif request.follows:
             sleep(SLICE_S)
         else:
             return
 
 
-class Stop:
+class ReceiveStop:
     """Ctrl-C or SIGTERM, noted: what is under lock is given back first. The second Ctrl-C ends it on the spot."""
 
     def __init__(self) -> None:
-        self.is_wished = False
+        self.is_requested = False
 
     def take(self, *_: object) -> None:
-        if self.is_wished:
+        if self.is_requested:
             raise KeyboardInterrupt
-        self.is_wished = True
+        self.is_requested = True
 
 
 @contextmanager
-def _stopping() -> Iterator[Stop]:
-    stop = Stop()
+def _stopping() -> Iterator[ReceiveStop]:
+    stop = ReceiveStop()
     before = {number: signal.signal(number, stop.take) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop
@@ -257,12 +241,12 @@ class Printer:
 
     def show(self, message: ServiceBusReceivedMessage) -> None:
         if self._form == "body":
-            body = incoming.body_bytes(message)
+            body = body_bytes(message)
             if sys.stdout.isatty():  # a terminal would obey what is in it
                 body = shown(body.decode("utf-8", "replace")).encode()
             data = body + b"\n"
         else:
-            text = json_text(incoming.document(message)) if self._form == "json" else incoming.text_of(message)
+            text = json_text(document(message)) if self._form == "json" else text_of(message)
             data = f"{text}\n".encode(errors="replace")
         try:
             sys.stdout.flush()

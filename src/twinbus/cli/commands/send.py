@@ -12,30 +12,25 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
-from twinbus.cli.bars import Bar
-from twinbus.cli.json_form import json_text
-from twinbus.cli.lengths import length_s, moment_to_come
-from twinbus.cli.namespaces import (
-    Config,
-    Credential,
-    Primary,
-    PrimaryName,
-    QueueCount,
-    Secondary,
-    Timeout,
-    both,
-    choose,
-    one,
-    seconds,
+from twinbus.cli.arguments import ArgumentGroup, PairArguments, PreparedBacklogArguments, option
+from twinbus.cli.namespaces import Timeout, timeout_s
+from twinbus.cli.output import json_text, say
+from twinbus.cli.progress_bar import ProgressBar
+from twinbus.cli.sending import (
+    NUMBER,
+    BodySource,
+    MessageTemplate,
+    SendPath,
+    parse_properties,
+    straight_to,
+    through_pair,
 )
-from twinbus.cli.outgoing import NUMBER, Form, Source, parse_properties
-from twinbus.cli.say import say
-from twinbus.cli.sending import Way, straight_to, through_pair
 from twinbus.errors import OptionsError, SendError, TwinbusError
+from twinbus.units import parse_future_time, parse_seconds
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusMessage
@@ -44,68 +39,80 @@ if TYPE_CHECKING:
 
 LINES_SHOWN = 10
 RATE_MAX = 1_000_000
+FIELDS = ("subject", "content_type", "correlation_id", "reply_to", "to", "partition_key")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BodyArguments(ArgumentGroup):
+    panel: ClassVar[str] = "Bodies"
+    file: Path | None = option(None, "FILE", "The body is what is in this file; - is the standard input.")
+    lines: bool = option(
+        False, None, "Each line of the standard input, or of --file, is a body; empty ones are not.", "--lines"
+    )
+    repeat: int = option(1, "N", f"Send each this often; {NUMBER} in body, id and session is the number.")
+    rate: float | None = option(None, "N", "Messages a second, at most.  [default: as fast as it goes]")
+
+    def __post_init__(self) -> None:
+        if self.rate is not None and not 0 < self.rate <= RATE_MAX:
+            raise OptionsError(f"--rate must be above 0 and at most {RATE_MAX}, got {self.rate:g}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MessageArguments(ArgumentGroup):
+    panel: ClassVar[str] = "Message"
+    property_: list[str] | None = option(
+        None, "NAME=TEXT", "An application property; NAME:=5 for numbers, true, false. Repeat.", "--property"
+    )
+    message_id: str | None = option(None, "ID", "The message id.  [default: random]", "--id")
+    session: str | None = option(None, "ID", "The session of the message.")
+    subject: str | None = option(None, "TEXT", "The subject, also known as label.")
+    content_type: str | None = option(None, "TYPE", "E.g. application/json.")
+    correlation_id: str | None = option(None, "ID", "The message that it answers.")
+    reply_to: str | None = option(None, "ENTITY", "Where answers are expected.")
+    to: str | None = option(None, "TEXT", "The address that it carries.")
+    partition_key: str | None = option(None, "KEY", "The partition key.")
+    ttl: str | None = option(None, "TIME", "How long messages live, e.g. 30s or 2h.")
+    schedule: str | None = option(
+        None, "TIME", "Not received before this time, e.g. 2031-03-09T14:05Z, or 10m from now."
+    )
+
+    def template(self, *, is_numbered: bool) -> MessageTemplate:
+        """Raises `OptionsError` if no message can be made of it."""
+        fields = {name: getattr(self, name) for name in FIELDS}
+        template = MessageTemplate(
+            message_id=self.message_id,
+            session=self.session,
+            ttl_s=None if self.ttl is None else parse_seconds(self.ttl, "--ttl"),
+            schedule=None
+            if self.schedule is None
+            else parse_future_time(self.schedule, datetime.now(UTC), "--schedule"),
+            properties=parse_properties(self.property_ or ()),
+            fields={name: value for name, value in fields.items() if value is not None},
+            is_numbered=is_numbered,
+        )
+        template.filled(b"", 1)
+        return template
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailoverArguments(PreparedBacklogArguments):
+    straight: bool = option(False, None, "To the primary only, also if a secondary is known.", "--straight")
+    failover_interval: str = option("0s", "TIME", "How long failures are accepted before the backlog is used.")
+    ledger: Path | None = option(None, "DIR", "The ledger in which every send is recorded, if paired.")
+
+    def __post_init__(self) -> None:
+        """The pairing checks the number of queues: it does not matter for a send straight to the primary."""
 
 
 def send(
     entity: Annotated[str, typer.Argument(metavar="ENTITY", help="A queue or a topic.")],
+    bodies: BodyArguments,
+    message: MessageArguments,
+    namespaces: PairArguments,
+    failover: FailoverArguments,
     body: Annotated[
         str | None,
         typer.Argument(metavar="[BODY]", help="The body; without it, each line of the standard input is one."),
-    ] = None,
-    primary: Primary = None,
-    secondary: Secondary = None,
-    config: Config = None,
-    credential: Credential = None,
-    file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The body is what is in this file; - is the standard input.")
-    ] = None,
-    lines: Annotated[
-        bool,
-        typer.Option("--lines", help="Each line of the standard input, or of --file, is a body; empty ones are not."),
-    ] = False,
-    property_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--property", metavar="NAME=TEXT", help="An application property; NAME:=5 for numbers, true, false. Repeat."
-        ),
-    ] = None,
-    message_id: Annotated[
-        str | None, typer.Option("--id", metavar="ID", help="The message id.  [default: made]")
-    ] = None,
-    session: Annotated[str | None, typer.Option(metavar="ID", help="The session of the message.")] = None,
-    subject: Annotated[str | None, typer.Option(metavar="TEXT", help="The subject, which some call label.")] = None,
-    content_type: Annotated[str | None, typer.Option(metavar="TYPE", help="As application/json.")] = None,
-    correlation_id: Annotated[str | None, typer.Option(metavar="ID", help="What it is an answer to.")] = None,
-    reply_to: Annotated[str | None, typer.Option(metavar="ENTITY", help="Where answers are expected.")] = None,
-    to: Annotated[str | None, typer.Option(metavar="TEXT", help="The address that it carries.")] = None,
-    partition_key: Annotated[str | None, typer.Option(metavar="KEY", help="What it is partitioned by.")] = None,
-    ttl: Annotated[str | None, typer.Option(metavar="TIME", help="How long messages live, e.g. 30s or 2h.")] = None,
-    schedule: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Not to be seen before this time, 2031-03-09T14:05Z, or 10m from now."),
-    ] = None,
-    count: Annotated[
-        int,
-        typer.Option(
-            "--repeat", metavar="N", help=f"Send each so often; {NUMBER} in body, id and session is the number."
-        ),
-    ] = 1,
-    rate: Annotated[
-        float | None, typer.Option(metavar="N", help="Messages a second, at most.  [default: as fast as it goes]")
-    ] = None,
-    straight: Annotated[
-        bool, typer.Option("--straight", help="To the primary only, also if a secondary is known.")
-    ] = False,
-    failover_interval: Annotated[
-        str, typer.Option(metavar="TIME", help="How long failures are accepted before the backlog is used.")
-    ] = "0s",
-    queues: QueueCount = 10,
-    no_create: Annotated[
-        bool, typer.Option("--no-create", help="Use the backlog queues that exist, and create none: needs no Manage.")
-    ] = False,
-    primary_name: PrimaryName = None,
-    ledger: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="The ledger in which every send is recorded, if paired.")
     ] = None,
     timeout: Timeout = "5s",
     as_json: Annotated[
@@ -126,71 +133,54 @@ def send(
       twinbus send carts 'later' --session cart-7 --schedule 10m
       twinbus send orders 42 --primary @primary.txt --secondary @secondary.txt
     """
-    attempt_s = seconds("--timeout", timeout)
-    if rate is not None and not 0 < rate <= RATE_MAX:
-        raise OptionsError(f"--rate must be above 0 and at most {RATE_MAX}, got {rate:g}")
-    fields = {
-        "subject": subject,
-        "content_type": content_type,
-        "correlation_id": correlation_id,
-        "reply_to": reply_to,
-        "to": to,
-        "partition_key": partition_key,
-    }
-    form = Form(
-        message_id=message_id,
-        session=session,
-        ttl_s=None if ttl is None else length_s("--ttl", ttl),
-        schedule=None if schedule is None else moment_to_come("--schedule", schedule, datetime.now(UTC)),
-        properties=parse_properties(property_ or ()),
-        fields={name: value for name, value in fields.items() if value is not None},
-        is_numbered=count > 1,
-    )
-    form.filled(b"", 1)  # what is wrong with it is said before anybody is asked
-    is_paired = not straight and choose("secondary", secondary, config, credential) is not None
-    if is_paired:
-        way = _paired_way(
-            entity,
-            *both(primary, secondary, config, credential),
-            failover_interval=timedelta(seconds=length_s("--failover-interval", failover_interval)),
-            backlog_queue_count=queues,
-            create_backlog=not no_create,
-            attempt_timeout=timedelta(seconds=attempt_s),
-            primary_name=primary_name,
-            ledger=ledger,
-        )
-    else:
-        way = straight_to(one("primary", primary, config, credential), _checked_entity(entity), attempt_s)
-    source = Source(body, file, lines, count)
+    attempt_s = timeout_s(timeout)
+    template = message.template(is_numbered=bodies.repeat > 1)
+    way = _way(entity, namespaces, failover, attempt_s)
+    source = BodySource(body, bodies.file, bodies.lines, bodies.repeat)
     logging.getLogger("twinbus").addHandler(logging.NullHandler())  # what happens is in the receipts
-    _send_all(way, source, form, rate, Report(as_json))
+    _send_all(way, source, template, bodies.rate, SendReport(as_json))
 
 
-def _paired_way(entity: str, primary: Any, secondary: Any, **wishes: Any) -> AbstractContextManager[Way]:
+def _way(
+    entity: str, namespaces: PairArguments, failover: FailoverArguments, attempt_s: float
+) -> AbstractContextManager[SendPath]:
+    """Through the pair if there is a secondary."""
+    from twinbus.client.core.any_client import checked_path
     from twinbus.client.options import SendAvailabilityPairedNamespaceOptions
 
+    if failover.straight or namespaces.choose("secondary") is None:
+        return straight_to(namespaces.one("primary"), checked_path(entity), attempt_s)
+    primary, secondary = namespaces.both()
     try:
-        options = SendAvailabilityPairedNamespaceOptions(secondary, **wishes)
+        options = SendAvailabilityPairedNamespaceOptions(
+            secondary,
+            failover_interval=timedelta(seconds=parse_seconds(failover.failover_interval, "--failover-interval")),
+            backlog_queue_count=failover.queues,
+            create_backlog=not failover.no_create,
+            attempt_timeout=timedelta(seconds=attempt_s),
+            primary_name=failover.primary_name,
+            ledger=failover.ledger,
+        )
     except OptionsError as error:
         text = str(error).replace("backlog_queue_count", "--queues").replace("failover_interval", "--failover-interval")
         raise OptionsError(text) from None
-    return through_pair(primary, options, _checked_entity(entity))
-
-
-def _checked_entity(entity: str) -> str:
-    from twinbus.client.any_client import checked_path
-
-    return checked_path(entity)
+    return through_pair(primary, options, checked_path(entity))
 
 
 # --- sending ---
 
 
-def _send_all(way: AbstractContextManager[Way], source: Source, form: Form, rate: float | None, report: Report) -> None:
+def _send_all(
+    way: AbstractContextManager[SendPath],
+    source: BodySource,
+    template: MessageTemplate,
+    rate: float | None,
+    report: SendReport,
+) -> None:
     ending = "failed"
     try:
-        with Bar("sending", source.total, hidden=report.as_json and sys.stdout.isatty()) as bar, way as sender:
-            for message in _paced(source, form, rate):
+        with ProgressBar("sending", source.total, hidden=report.as_json and sys.stdout.isatty()) as bar, way as sender:
+            for message in _paced(source, template, rate):
                 report.sent(sender.send(message))
                 bar.done += 1
         ending = "done"
@@ -203,19 +193,19 @@ def _send_all(way: AbstractContextManager[Way], source: Source, form: Form, rate
         report.finish(ending)
 
 
-def _paced(source: Source, form: Form, rate: float | None) -> Iterator[ServiceBusMessage]:
+def _paced(source: BodySource, template: MessageTemplate, rate: float | None) -> Iterator[ServiceBusMessage]:
     began = monotonic()
     for number, body in enumerate(source.bodies(), 1):
         if rate is not None:
             time.sleep(max(0.0, began + (number - 1) / rate - monotonic()))
-        yield form.filled(body, number)
+        yield template.filled(body, number)
 
 
 # --- telling ---
 
 
 @dataclass(slots=True)
-class Report:
+class SendReport:
     """What became of the messages."""
 
     as_json: bool

@@ -11,26 +11,27 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, ClassVar, TypeAlias
 
 import typer
 
-from twinbus.cli.completion import limits, one_of
+from twinbus.cli.arguments import ArgumentGroup, option
+from twinbus.cli.completion import named_in
 from twinbus.cli.credentials import connection_strings, parse_rules, read_issuer
-from twinbus.cli.json_form import json_text
-from twinbus.cli.on_signals import on_signals
-from twinbus.cli.say import say
+from twinbus.cli.output import json_text, say
+from twinbus.cli.signals import on_signals
 from twinbus.connection_string import EVERY_ADDRESS, TLS_PORT, ConnectionString
 from twinbus.errors import OptionsError, TwinbusError
 from twinbus.plain_text import LogLines, RateLimit
 
 if TYPE_CHECKING:
-    from twinbus.namespace.commands import Creation
-    from twinbus.namespace.rights.jwt import JwtIssuer
-    from twinbus.namespace.rights.rules import AccessRule
-    from twinbus.namespace.server import NamespaceServer
+    from twinbus.broker.auth.access_rules import AccessRule
+    from twinbus.broker.auth.jwt import JwtIssuer
+    from twinbus.broker.core.commands import Creation
+    from twinbus.broker.server import NamespaceServer
     from twinbus.options import NamespaceOptions
 
 DEFAULT_PORT = 5672
@@ -47,7 +48,109 @@ OTHER_FILES = 256
 """Open files of a process beside its connections, generously."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class StorageArguments(ArgumentGroup):
+    panel: ClassVar[str] = "Storage"
+    data: Path | None = option(
+        None, "DIR", f"The data directory: messages are kept there, a folder per namespace.  [default: {DEFAULT_DATA}]"
+    )
+    memory: bool = option(False, None, "Keep nothing: messages end with the process.", "--memory")
+    ledger: Path | None = option(
+        None,
+        "DIR",
+        "The ledger in which everything is recorded, each namespace by its name. Clients and syphons "
+        "may share it.  [default: nothing is recorded]",
+    )
+
+    def __post_init__(self) -> None:
+        if self.data is not None and str(self.data) in ("", "."):
+            raise OptionsError("--data takes a folder of its own, e.g. ./bus, not the current one")
+        if self.memory and self.data is not None:
+            raise OptionsError("--memory and --data exclude each other: choose one")
+        if self.ledger is not None and str(self.ledger) in ("", "."):
+            raise OptionsError("--ledger takes a folder of its own, e.g. ./ledger, not the current one")
+
+    @property
+    def folder(self) -> Path | None:
+        return None if self.memory else self.data or DEFAULT_DATA
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccessArguments(ArgumentGroup):
+    panel: ClassVar[str] = "Keys and tokens"
+    key: str | None = option(
+        None,
+        "KEY",
+        "The access key of the namespaces; rather set TWINBUS_KEY, which the process list does not show.  "
+        "[default: made once and kept with the data]",
+        envvar="TWINBUS_KEY",
+        show_envvar=False,
+    )
+    rule: list[str] | None = option(
+        None,
+        "NAME:RIGHTS",
+        "Another key for each namespace, e.g. reader:Listen or app:Send+Listen; it is made once and kept with "
+        "the data, or given as NAME:RIGHTS:KEY. Repeat for more.",
+    )
+    jwt_issuer: list[Path] | None = option(
+        None,
+        "FILE",
+        "A JSON file about an issuer whose web tokens are accepted: issuer, algorithm, key or key_file, "
+        "audience. Repeat for more.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkArguments(ArgumentGroup):
+    panel: ClassVar[str] = "Network"
+    host: str = option("127.0.0.1", "HOST", "The address to listen on.")
+    cert: Path | None = option(
+        None,
+        "FILE",
+        "The certificate for TLS, with its chain, in PEM form.  "
+        "[default: one of our own, signed by the authority that TwinbusCA in the connection string names]",
+    )
+    key_file: Path | None = option(None, "FILE", "The private key of --cert, in PEM form, without passphrase.")
+    tls_only: bool | None = option(
+        None,
+        None,
+        "Refuse connections without TLS, or take them.  "
+        "[default: refuse them unless only this machine can reach the address]",
+        "--tls-only/--no-tls-only",
+        show_default=False,
+    )
+
+    @property
+    def certificate(self) -> tuple[Path, Path] | None:
+        """Both files or None; their contents are read when a namespace starts."""
+        if self.cert is None and self.key_file is None:
+            return None
+        if self.cert is None or self.key_file is None:
+            raise OptionsError("--cert and --key-file need each other: give both, or none for a certificate of our own")
+        return self.cert, self.key_file
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerLimitArguments(ArgumentGroup):
+    panel: ClassVar[str] = "Limits"
+    max_connections: int | None = option(None, "N", "Connections that each namespace takes.  [default: 5000]")
+    limit: list[str] | None = option(
+        None,
+        "NAME=NUMBER",
+        "Another limit of each namespace, e.g. message_bytes_max=1048576 or busy_operations_per_second=500; a "
+        "name that does not exist lists them all. Repeat for more.",
+        autocompletion=named_in("limit_names", "LIMIT_NAMES", "="),
+    )
+
+    def limits(self) -> dict[str, float]:
+        from twinbus.limit_names import parse_limits
+
+        connections = {} if self.max_connections is None else {"connections": self.max_connections}
+        return parse_limits(self.limit or []) | connections
+
+
 def serve(
+    *,
     namespace: Annotated[
         list[str] | None,
         typer.Option(
@@ -55,14 +158,10 @@ def serve(
             help=f"A namespace and its port; port 0 picks a free one. Repeat for more.  [default: {DEFAULT_ADDRESS}]",
         ),
     ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help=f"The data directory: messages are kept there, a folder per namespace.  [default: {DEFAULT_DATA}]",
-        ),
-    ] = None,
-    memory: Annotated[bool, typer.Option("--memory", help="Keep nothing: messages end with the process.")] = False,
+    storage: StorageArguments,
+    access: AccessArguments,
+    network: NetworkArguments,
+    limits: ServerLimitArguments,
     queue: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="A queue to create in each namespace unless it is there. Repeat for more."),
@@ -74,73 +173,6 @@ def serve(
             help="Create what this file describes unless it is there: queues, topics, subscriptions and rules of each "
             "namespace, in the form of the official emulator's Config.json. Without --namespace, its namespaces are "
             "served, from port 5672 on.",
-        ),
-    ] = None,
-    key: Annotated[
-        str | None,
-        typer.Option(
-            metavar="KEY",
-            envvar="TWINBUS_KEY",
-            show_envvar=False,
-            help="The access key of the namespaces; rather set TWINBUS_KEY, which the process list does not show.  "
-            "[default: made once and kept with the data]",
-        ),
-    ] = None,
-    rule: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME:RIGHTS",
-            help="Another key for each namespace, as reader:Listen or app:Send+Listen; it is made once and kept with "
-            "the data, or given as NAME:RIGHTS:KEY. Repeat for more.",
-        ),
-    ] = None,
-    jwt_issuer: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FILE",
-            help="A JSON file about somebody whose web tokens are believed: issuer, algorithm, key or key_file, "
-            "audience. Repeat for more.",
-        ),
-    ] = None,
-    host: Annotated[str, typer.Option(metavar="HOST", help="The address to listen on.")] = "127.0.0.1",
-    cert: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="The certificate for TLS, with its chain, in PEM form.  "
-            "[default: one of our own, signed by the authority that TwinbusCA in the connection string names]",
-        ),
-    ] = None,
-    key_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The private key of --cert, in PEM form, without passphrase.")
-    ] = None,
-    tls_only: Annotated[
-        bool | None,
-        typer.Option(
-            "--tls-only/--no-tls-only",
-            show_default=False,
-            help="Refuse connections without TLS, or take them.  "
-            "[default: refuse them unless only this machine can reach the address]",
-        ),
-    ] = None,
-    max_connections: Annotated[
-        int | None, typer.Option(metavar="N", help="Connections that each namespace takes.  [default: 5000]")
-    ] = None,
-    limit: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=NUMBER",
-            autocompletion=one_of(limits),
-            help="Another limit of each namespace, as message_bytes_max=1048576 or busy_operations_per_second=500; a "
-            "name that does not exist lists them all. Repeat for more.",
-        ),
-    ] = None,
-    ledger: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="The ledger in which everything is recorded, each namespace by its name. Clients and syphons "
-            "may share it.  [default: nothing is recorded]",
         ),
     ] = None,
     as_json: Annotated[
@@ -169,31 +201,27 @@ def serve(
       with ServiceBusClient.from_connection_string(PRINTED) as client:
           client.get_queue_sender("orders").send_messages(ServiceBusMessage("42"))
     """
-    from twinbus.limit_names import parse_limits
-
-    if data is not None and str(data) in ("", "."):
-        raise OptionsError("--data takes a folder of its own, as ./bus, not the current one")
-    if memory and data is not None:
-        raise OptionsError("--memory and --data exclude each other: choose one")
     inventory = read_entities(entities)
     plan = plan_namespaces(
         namespace or addresses_of(inventory) or [DEFAULT_ADDRESS],
-        data=None if memory else data or DEFAULT_DATA,
+        data=storage.folder,
         queues=tuple(queue or ()),
         inventory=inventory,
-        key=key,
-        host=host,
-        rules=parse_rules(rule or ()),
-        jwt_issuers=tuple(map(read_issuer, jwt_issuer or ())),
-        certificate=parse_certificate(cert, key_file),
-        tls_only=tls_only,
-        ledger=parse_ledger(ledger),
-        limits=parse_limits(limit or []) | ({} if max_connections is None else {"connections": max_connections}),
+        key=access.key,
+        host=network.host,
+        rules=parse_rules(access.rule or ()),
+        jwt_issuers=tuple(map(read_issuer, access.jwt_issuer or ())),
+        certificate=network.certificate,
+        tls_only=network.tls_only,
+        ledger=storage.ledger,
+        limits=limits.limits(),
     )
     allow_open_files(sum(options.server_limits.connections for options in plan))
     _log_to_stderr()
     sys.setswitchinterval(SWITCH_S)
-    asyncio.run(serve_until_stopped(plan, Speaker(as_json), first_queue=None if namespace or entities else FIRST_QUEUE))
+    asyncio.run(
+        serve_until_stopped(plan, ServeOutput(as_json), first_queue=None if namespace or entities else FIRST_QUEUE)
+    )
 
 
 def _log_to_stderr() -> None:
@@ -253,13 +281,13 @@ def parse_address(text: str) -> tuple[str, int]:
     """`contoso:5672` -> name and port."""
     name, colon, port = text.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or len(port) > 5:
-        raise OptionsError(f"--namespace takes NAME:PORT, as contoso:5672 (port 0 picks a free one), got {text!r}")
+        raise OptionsError(f"--namespace takes NAME:PORT, e.g. contoso:5672 (port 0 picks a free one); got {text!r}")
     return name, int(port)
 
 
 def read_entities(file: Path | None) -> Inventory:
     """What a file describes, by namespace; nothing without one."""
-    from twinbus.namespace.admin.inventory import read_inventory_file
+    from twinbus.broker.admin.entity_file import read_inventory_file
 
     return {} if file is None else read_inventory_file(file)
 
@@ -280,22 +308,6 @@ def match_entities(inventory: Inventory, names: Sequence[str]) -> Inventory:
     return {served[name.lower()]: creations for name, creations in inventory.items()}
 
 
-def parse_certificate(cert: Path | None, key_file: Path | None) -> tuple[Path, Path] | None:
-    """Both files or None; what is in them is looked at when a namespace starts."""
-    if cert is None and key_file is None:
-        return None
-    if cert is None or key_file is None:
-        raise OptionsError("--cert and --key-file need each other: give both, or none for a certificate of our own")
-    return cert, key_file
-
-
-def parse_ledger(folder: Path | None) -> Path | None:
-    """The folder; whether a ledger can be kept there is seen when a namespace starts."""
-    if folder is not None and str(folder) in ("", "."):
-        raise OptionsError("--ledger takes a folder of its own, as ./ledger, not the current one")
-    return folder
-
-
 def allow_open_files(connections: int) -> None:
     """Ask the system for as many open files as there may be connections; it decides how many it gives."""
     now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -306,7 +318,7 @@ def allow_open_files(connections: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
-class Speaker:
+class ServeOutput:
     """Tells on stdout which namespaces are ready and which have stopped; notes for people go to stderr."""
 
     def __init__(self, as_json: bool) -> None:
@@ -345,18 +357,20 @@ class Speaker:
         typer.echo(json_text(said))
 
 
-async def serve_until_stopped(plan: Sequence[NamespaceOptions], speaker: Speaker, *, first_queue: str | None) -> None:
+async def serve_until_stopped(
+    plan: Sequence[NamespaceOptions], output: ServeOutput, *, first_queue: str | None
+) -> None:
     """Serve all of these namespaces, or none, until a signal comes."""
-    stop = _Stop()
+    stop = _StopRequest()
     with on_signals({number: partial(stop.take, number) for number in (signal.SIGINT, signal.SIGTERM)}):
-        await _serve(plan, speaker, stop.requested, first_queue)
+        await _serve(plan, output, stop.requested, first_queue)
 
 
 async def _serve(
-    plan: Sequence[NamespaceOptions], speaker: Speaker, stop_requested: asyncio.Event, first_queue: str | None
+    plan: Sequence[NamespaceOptions], output: ServeOutput, stop_requested: asyncio.Event, first_queue: str | None
 ) -> None:
-    from twinbus.namespace.garbage import collect_seldom
-    from twinbus.namespace.server import NamespaceServer
+    from twinbus.broker.ops.process_memory import collect_seldom
+    from twinbus.broker.server import NamespaceServer
 
     servers = [NamespaceServer(options) for options in plan]
     try:
@@ -364,16 +378,16 @@ async def _serve(
         for server in servers:
             if first_queue is not None and not server.queue_names():
                 await server.create_queue(first_queue)
-                speaker.note(f"{server.options.name} had no queue: made one called {first_queue}")
+                output.note(f"{server.options.name} had no queue: made one called {first_queue}")
         for server in servers:
-            speaker.ready(server)
-        _give_hints(servers, speaker)
+            output.ready(server)
+        _give_hints(servers, output)
         collect_seldom()
         await stop_requested.wait()
     finally:
         await asyncio.gather(*(server.stop() for server in servers))
     for server in servers:
-        speaker.stopped(server)
+        output.stopped(server)
 
 
 async def _start_all(servers: Sequence[NamespaceServer]) -> None:
@@ -394,15 +408,15 @@ def _naming(server: NamespaceServer) -> Iterator[None]:
         raise type(error)(f"namespace {server.options.name}: {error}") from None
 
 
-def _give_hints(servers: Sequence[NamespaceServer], speaker: Speaker) -> None:
+def _give_hints(servers: Sequence[NamespaceServer], output: ServeOutput) -> None:
     for server in servers:
         if server.is_tls_only:
-            speaker.note(f"{server.options.name} takes TLS only: {_needs_of_clients(server)}")
+            output.note(f"{server.options.name} takes TLS only: {_needs_of_clients(server)}")
         if here := _only_here(server):
-            speaker.note(f"{server.options.name}: on other machines, write {socket.gethostname()} in place of {here}")
+            output.note(f"{server.options.name}: on other machines, write {socket.gethostname()} in place of {here}")
         if not server.entity_names():
-            speaker.note(f"{server.options.name} has no queue yet: --queue NAME makes one")
-    speaker.note("serving; Ctrl-C stops")
+            output.note(f"{server.options.name} has no queue yet: --queue NAME makes one")
+    output.note("serving; Ctrl-C stops")
 
 
 def _needs_of_clients(server: NamespaceServer) -> str:
@@ -423,7 +437,7 @@ def _only_here(server: NamespaceServer) -> str | None:
     return host if host in EVERY_ADDRESS.values() else None
 
 
-class _Stop:
+class _StopRequest:
     """What ends serving: the first SIGINT or SIGTERM; the second ends the process on the spot."""
 
     def __init__(self) -> None:

@@ -9,49 +9,30 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from twinbus.cli import interrupts
-from twinbus.cli.bars import Bar
-from twinbus.cli.completion import checks, one_of
+from twinbus.cli import signals
+from twinbus.cli.arguments import BacklogArguments, PairArguments
+from twinbus.cli.completion import named_in
 from twinbus.cli.exit_codes import ExitCode
-from twinbus.cli.json_form import json_text
-from twinbus.cli.namespaces import (
-    AsJson,
-    Config,
-    Credential,
-    Primary,
-    PrimaryName,
-    QueueCount,
-    Secondary,
-    Timeout,
-    both,
-    check_count,
-    name_of,
-    seconds,
-)
-from twinbus.cli.say import say
+from twinbus.cli.namespaces import AsJson, Timeout, timeout_s
+from twinbus.cli.output import json_text, say
+from twinbus.cli.progress_bar import ProgressBar
 from twinbus.errors import OptionsError
 
 if TYPE_CHECKING:
-    from twinbus.client.health import Check, Health
-    from twinbus.client.namespace import Namespace
-    from twinbus.client.reports import Inspection
-    from twinbus.syphon.survey import Survey
+    from twinbus.client.inspection.health import Check, Health
+    from twinbus.client.inspection.reports import Inspection
+    from twinbus.syphon.dry_run import DryRun
 
 LOOK_EVERY_S = 0.2
 EVERY_S = (1.0, 25.0)
 """From the start of a look to that of the next, with --watch: what is shown is never older than 30 s."""
 HEALTHY = "healthy: everything works, and nothing waits in the backlog"
 UNSURE = "unknown: the first line says what could not be asked"
-_UNITS = ("B", "KB", "MB", "GB", "TB")
 
 
 def status(
-    primary: Primary = None,
-    secondary: Secondary = None,
-    config: Config = None,
-    credential: Credential = None,
-    count: QueueCount = 10,
-    primary_name: PrimaryName = None,
+    namespaces: PairArguments,
+    backlog: BacklogArguments,
     entity: Annotated[
         list[str] | None,
         typer.Option(
@@ -62,7 +43,7 @@ def status(
         list[str] | None,
         typer.Option(
             metavar="WHAT",
-            autocompletion=one_of(checks),
+            autocompletion=named_in("client.inspection.health", "Check"),
             help="The verdict is about this only: sending, receiving, managing, failover or backlog. Repeat for more."
             "  [default: all]",
         ),
@@ -70,13 +51,13 @@ def status(
     timeout: Timeout = "5s",
     again_after: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Look twice, with so much time between, and tell growth by the difference."),
+        typer.Option(metavar="TIME", help="Look twice, this far apart, and derive growth from the difference."),
     ] = None,
     sessions: Annotated[
         bool,
         typer.Option(
             "--sessions",
-            help="Also tell, by peeking through the backlog, what lies there for which entity and session.",
+            help="Also show, by peeking, how many messages wait for each entity and session.",
         ),
     ] = False,
     show_all: Annotated[
@@ -113,40 +94,48 @@ def status(
       twinbus status --sessions
       twinbus status --json
     """
-    check_count(count)
-    attempt_s = seconds("--timeout", timeout)
-    wait_s = None if again_after is None else seconds("--again-after", again_after)
+    attempt_s = timeout_s(timeout)
+    wait_s = None if again_after is None else timeout_s(again_after, "--again-after")
     every_s = _every(every)
     checks = _checks(check or [])
-    here, there = both(primary, secondary, config, credential)
+    here, there = namespaces.both()
 
     def look(earlier: Inspection | None = None) -> Inspection:
-        from twinbus.client.inspection import inspect
+        from twinbus.client.inspection.inspect_pair import inspect
 
         names = tuple(entity or ())
         return inspect(
-            here, there, count, primary_name=primary_name, attempt_s=attempt_s, earlier=earlier, entities=names
+            here,
+            there,
+            backlog.queues,
+            primary_name=backlog.primary_name,
+            attempt_s=attempt_s,
+            earlier=earlier,
+            entities=names,
         )
 
     if watch:
         raise typer.Exit(_watch(look, checks, every_s, as_json=as_json, show_all=show_all))
-    with Bar("looking at both") as bar:
+    with ProgressBar("looking at both") as bar:
         seen = look()
         if wait_s is not None:
             _wait(wait_s, bar)
             seen = look(seen)
-    interrupts.check()
+    signals.raise_if_interrupted()
+    from twinbus.cli.syphon_setup import ends_of, look_through
+    from twinbus.syphon import SyphonOptions
+
     found = None
     if sessions and seen.secondary.is_reachable and not seen.secondary.refuses_key:
-        found = _look_through(here, there, count, primary_name, attempt_s)
+        found = asyncio.run(look_through(ends_of(here, there, backlog, attempt_s), SyphonOptions(attempt_s=attempt_s)))
     raise typer.Exit(_show(seen, checks, found, as_json=as_json, show_all=show_all))
 
 
 def _show(
-    seen: Inspection, checks: frozenset[Check], found: Survey | None, *, as_json: bool, show_all: bool
+    seen: Inspection, checks: frozenset[Check], found: DryRun | None, *, as_json: bool, show_all: bool
 ) -> ExitCode:
-    from twinbus.cli.status_text import as_dict, report, sessions_table
-    from twinbus.client.health import judge
+    from twinbus.cli.status_view import as_dict, report, sessions_table
+    from twinbus.client.inspection.health import judge
 
     judgement = judge(seen, checks)
     if as_json:
@@ -158,7 +147,7 @@ def _show(
 
 
 def exit_code(health: Health) -> ExitCode:
-    from twinbus.client.health import Health
+    from twinbus.client.inspection.health import Health
 
     return {
         Health.HEALTHY: ExitCode.DONE,
@@ -170,7 +159,7 @@ def exit_code(health: Health) -> ExitCode:
 
 
 def _checks(words: list[str]) -> frozenset[Check]:
-    from twinbus.client.health import EVERYTHING, Check
+    from twinbus.client.inspection.health import EVERYTHING, Check
 
     unknown = [word for word in words if word not in set(Check)]
     if unknown:
@@ -179,7 +168,7 @@ def _checks(words: list[str]) -> frozenset[Check]:
 
 
 def _every(text: str) -> float:
-    every_s = seconds("--every", text)
+    every_s = timeout_s(text, "--every")
     if not EVERY_S[0] <= every_s <= EVERY_S[1]:
         raise OptionsError(f"--every must be from {EVERY_S[0]:g}s to {EVERY_S[1]:g}s, got {text}")
     return every_s
@@ -194,15 +183,15 @@ def _watch(
     show_all: bool,
 ) -> int:
     """Until Ctrl-C; the exit code of the last verdict."""
-    from twinbus.cli.status_watch import Watch
+    from twinbus.cli.status_view import StatusScreen
 
-    with Watch(checks, as_json=as_json, show_all=show_all) as shown:
+    with StatusScreen(checks, as_json=as_json, show_all=show_all) as shown:
         try:
             seen = None
             while True:
                 began = time.monotonic()
                 seen = look(seen)
-                interrupts.check()
+                signals.raise_if_interrupted()
                 shown.show(seen)
                 _pause(max(0.0, began + every_s - time.monotonic()))
         except KeyboardInterrupt:
@@ -213,32 +202,10 @@ def _pause(length_s: float) -> None:
     time.sleep(length_s)
 
 
-def _wait(length_s: float, bar: Bar) -> None:
+def _wait(length_s: float, bar: ProgressBar) -> None:
     """Between two looks; the bar shows how long it still takes."""
     bar.what, began = "waiting for the second look", time.monotonic()
     while (left := began + length_s - time.monotonic()) > 0:
         bar.done, bar.total = max(1, round(length_s - left)), round(length_s)
         time.sleep(min(LOOK_EVERY_S, left))
     bar.what, bar.done, bar.total = "looking again", 0, None
-
-
-def _look_through(here: Namespace, there: Namespace, count: int, primary_name: str | None, attempt_s: float) -> Survey:
-    from twinbus.cli.ends import Ends, look_through
-    from twinbus.cli.gauges import Names
-    from twinbus.syphon import SyphonOptions
-
-    names = Names(name_of(here, primary_name), there.name or there.address)
-    ends = Ends(here.dial(attempt_s), there.dial(attempt_s), names, count)
-    return asyncio.run(look_through(ends, SyphonOptions(attempt_s=attempt_s)))
-
-
-def size(number: int | None) -> str:
-    """`12.3 MB`; at most four digits."""
-    if number is None:
-        return "?"
-    value = float(number)
-    for unit in _UNITS:
-        if value < 1000 or unit == _UNITS[-1]:
-            break
-        value /= 1024
-    return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"

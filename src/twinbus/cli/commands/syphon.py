@@ -5,116 +5,130 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 import typer
 
-from twinbus.cli.bars import Bar
+from twinbus.cli.arguments import (
+    ArgumentGroup,
+    BacklogArguments,
+    EntityArguments,
+    LedgerFolder,
+    PairArguments,
+    PanelGroup,
+    option,
+    record_in,
+    with_groups,
+)
 from twinbus.cli.commands.quarantine import quarantine_commands
 from twinbus.cli.completion import one_of
-from twinbus.cli.ends import Ends, look_through, not_in_order, queues_of, watchful
-from twinbus.cli.entity_list import Entities, EntitiesFile, listed_entities
 from twinbus.cli.exit_codes import ExitCode, exit_codes
-from twinbus.cli.gauges import Address, MetricsFile, Names, check_file, parse_address, served
-from twinbus.cli.json_form import json_text
-from twinbus.cli.leftovers import check_names, not_home, notes_of, raise_if_unknown, unknown_text, untold_texts
-from twinbus.cli.namespaces import (
-    Config,
-    Credential,
-    Primary,
-    PrimaryName,
-    QueueCount,
-    Secondary,
-    Timeout,
-    both,
-    check_count,
-    name_of,
-    seconds,
+from twinbus.cli.metrics_export import ListenAddress, MetricsFile, PairNames, check_file, parse_address, served
+from twinbus.cli.namespaces import Timeout, timeout_s
+from twinbus.cli.output import json_text, note, say
+from twinbus.cli.progress_bar import ProgressBar
+from twinbus.cli.syphon_screens import screen_for
+from twinbus.cli.syphon_setup import (
+    SyphonEnds,
+    check_names,
+    ends_of,
+    look_through,
+    not_home,
+    not_in_order,
+    notes_of,
+    queues_of,
+    raise_if_unknown,
+    unchecked_texts,
+    unknown_text,
+    watchful,
 )
-from twinbus.cli.record import LedgerFolder, record_in
-from twinbus.cli.say import note, say
-from twinbus.cli.screens import screen_for
 from twinbus.errors import OptionsError, TwinbusError
+from twinbus.units import parse_past_time
 
 if TYPE_CHECKING:
-    from twinbus.cli.homecoming import Ending, Screen
+    from twinbus.cli.syphon_run import Ending
+    from twinbus.cli.syphon_screens import Screens
     from twinbus.syphon import Alert, Progress, Syphon, SyphonOptions
-    from twinbus.syphon.entity_check import EntityCheck
-    from twinbus.syphon.survey import Survey
+    from twinbus.syphon.backlog_scan import EntityCheck
+    from twinbus.syphon.dry_run import DryRun
 
-ENDED_EARLY = "not all is home, or nobody can tell; the result says why"
+ENDED_EARLY = "not all is home, or that is unknown; the result says why"
 
 
-class Wishes(NamedTuple):
-    """What is to be told of a run, and where."""
+TtlMode = Annotated[
+    str,
+    typer.Option(
+        "--ttl-mode",
+        metavar="HOW",
+        autocompletion=one_of("remaining", "restart"),
+        help="remaining: time to live went on in the backlog; restart: it begins anew.",
+    ),
+]
+SessionOrder = Annotated[
+    str | None,
+    typer.Option(
+        "--order",
+        metavar="HOW",
+        autocompletion=one_of("session"),
+        help="session: messages of a session come home in the order sent.  [default: any]",
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectionArguments(EntityArguments):
+    first: int | None = option(None, "N", "Move this many, then pause and ask; where nobody can be asked, end with 3.")
+    before: str | None = option(
+        None, "TIME", "Only what the backlog took before this time, e.g. 2025-03-09T14:05Z, or this long ago, e.g. 10m."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaceArguments(ArgumentGroup):
+    panel: ClassVar[str] = "How"
+    until_empty: bool = option(
+        False, None, "End when nothing is left to move.  [default: until it is stopped]", "--until-empty"
+    )
+    rate: float | None = option(None, "N", "Messages a second, at most.  [default: all it can]")
+    concurrency: int = option(8, "N", "Batches under way to one entity at a time: 1 to 1000.")
+    ttl_mode: TtlMode = "remaining"
+    order: SessionOrder = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordArguments(ArgumentGroup):
+    panel: ClassVar[str] = "Records and metrics"
+    ledger: LedgerFolder = None
+    metrics: str | None = option(None, "[HOST:]PORT", "Serve metrics for Prometheus there; without a host, locally.")
+    metrics_file: Path | None = option(None, "FILE", "Write the same metrics to this file every second.")
+
+    def address(self) -> ListenAddress | None:
+        return None if self.metrics is None else parse_address(self.metrics)
+
+    def checked_file(self) -> Path | None:
+        return None if self.metrics_file is None else check_file(self.metrics_file)
+
+
+class SyphonOutput(NamedTuple):
+    """Where a run is shown and recorded."""
 
     as_json: bool
     ledger: Path | None
-    metrics: Address | None
+    metrics: ListenAddress | None
     metrics_file: Path | None
 
 
 def syphon(
     context: typer.Context,
-    primary: Primary = None,
-    secondary: Secondary = None,
-    config: Config = None,
-    credential: Credential = None,
-    until_empty: Annotated[
-        bool, typer.Option("--until-empty", help="End when nothing is left to move.  [default: until it is stopped]")
-    ] = False,
-    rate: Annotated[
-        float | None, typer.Option(metavar="N", help="Messages a second, at most.  [default: all it can]")
-    ] = None,
-    concurrency: Annotated[
-        int, typer.Option(metavar="N", help="Batches under way to one entity at a time: 1 to 1000.")
-    ] = 8,
-    first: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="Move so many, then pause and ask whether to go on; where nobody can be asked, end with 3.",
-        ),
-    ] = None,
-    entity: Entities = None,
-    entities_file: EntitiesFile = None,
-    before: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="Only what the backlog took before this time, as 2025-03-09T14:05Z, or so long ago, as 10m.",
-        ),
-    ] = None,
-    ttl: Annotated[
-        str,
-        typer.Option(
-            "--ttl-mode",
-            metavar="HOW",
-            autocompletion=one_of(lambda: ("remaining", "restart")),
-            help="remaining: time to live went on in the backlog; restart: it begins anew.",
-        ),
-    ] = "remaining",
-    order: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOW",
-            autocompletion=one_of(lambda: ("session",)),
-            help="session: messages of a session come home in the order sent.  [default: any]",
-        ),
-    ] = None,
+    selection: SelectionArguments,
+    pace: PaceArguments,
+    namespaces: PairArguments,
+    backlog: BacklogArguments,
+    records: RecordArguments,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go where, by peeking.")] = False,
-    count: QueueCount = 10,
-    primary_name: PrimaryName = None,
-    ledger: LedgerFolder = None,
-    metrics: Annotated[
-        str | None,
-        typer.Option(metavar="[HOST:]PORT", help="Let Prometheus scrape numbers there; without a host, locally."),
-    ] = None,
-    metrics_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the same numbers into this file every second.")
-    ] = None,
     timeout: Timeout = "15s",
     as_json: Annotated[
         bool, typer.Option("--json", help="The result as JSON lines: progress every second, alerts, and how it ended.")
@@ -148,87 +162,69 @@ def syphon(
     """
     if context.invoked_subcommand is not None:
         return
-    check_count(count)
-    attempt_s = seconds("--timeout", timeout)
+    attempt_s = timeout_s(timeout)
     options = options_of(
-        ttl=ttl,
-        order=order,
-        rate=rate,
-        concurrency=concurrency,
-        canary=first,
-        entities=listed_entities(entity, entities_file),
-        enqueued_before=None if before is None else moment(before, datetime.now(UTC)),
-        until_empty=until_empty,
+        ttl=pace.ttl_mode,
+        order=pace.order,
+        rate=pace.rate,
+        concurrency=pace.concurrency,
+        canary=selection.first,
+        entities=selection.listed(),
+        enqueued_before=_past_time(selection.before),
+        until_empty=pace.until_empty,
         attempt_s=attempt_s,
     )
-    wishes = Wishes(
-        as_json,
-        ledger,
-        None if metrics is None else parse_address(metrics),
-        None if metrics_file is None else check_file(metrics_file),
-    )
-    here, there = both(primary, secondary, config, credential)
-    names = Names(name_of(here, primary_name), there.name or there.address)
-    ends = Ends(here.dial(attempt_s), there.dial(attempt_s), names, count)
+    output = SyphonOutput(as_json, records.ledger, records.address(), records.checked_file())
+    ends = ends_of(*namespaces.both(), backlog, attempt_s)
     logging.getLogger("twinbus.syphon").addHandler(logging.NullHandler())  # its alerts are shown here
     if dry_run:
-        from twinbus.cli.homecoming_texts import survey_text
-
-        with Bar("looking through the backlog"):
-            found = asyncio.run(_look(ends, options))
-        say(json_text(found.as_dict()) if as_json else survey_text(found, datetime.now(UTC)))
-        raise typer.Exit(ExitCode.DONE if found.doubt is None else ExitCode.NOT_ALL)
-    raise typer.Exit(asyncio.run(_bring_home(ends, options, wishes)))
+        raise typer.Exit(_dry_run(ends, options, as_json=as_json))
+    raise typer.Exit(asyncio.run(_bring_home(ends, options, output)))
 
 
-def options_of(**wishes: Any) -> SyphonOptions:
+def _past_time(text: str | None) -> datetime | None:
+    return None if text is None else parse_past_time(text, datetime.now(UTC), "--before")
+
+
+def _dry_run(ends: SyphonEnds, options: SyphonOptions, *, as_json: bool) -> ExitCode:
+    from twinbus.cli.syphon_run import survey_text
+
+    with ProgressBar("looking through the backlog"):
+        found = asyncio.run(_look(ends, options))
+    say(json_text(found.as_dict()) if as_json else survey_text(found, datetime.now(UTC)))
+    return ExitCode.DONE if found.doubt is None else ExitCode.NOT_ALL
+
+
+def options_of(**values: Any) -> SyphonOptions:
     """Raises `OptionsError` that speaks of options as they are typed."""
     from twinbus.syphon import SyphonOptions
 
     try:
-        return SyphonOptions(**wishes)
+        return SyphonOptions(**values)
     except OptionsError as error:
         text = str(error).replace("canary", "--first").replace('order must be "session" or None', "--order is session")
         raise OptionsError(text) from None
 
 
-def moment(text: str, now: datetime) -> datetime:
-    """A time in ISO 8601, UTC unless it says otherwise; or a length of time ago."""
-    from twinbus.namespace.faults.durations import parse_duration
-
-    try:
-        return now - timedelta(milliseconds=parse_duration(text))
-    except OptionsError:
-        pass
-    try:
-        said = datetime.fromisoformat(text)
-    except ValueError:
-        raise OptionsError(
-            f"--before takes a time, as 2025-03-09T14:05Z, or how long ago, as 10m, got {text!r}"
-        ) from None
-    return said if said.tzinfo is not None else said.replace(tzinfo=UTC)
-
-
 # --- moving ---
 
 
-async def _look(ends: Ends, options: SyphonOptions) -> Survey:
+async def _look(ends: SyphonEnds, options: SyphonOptions) -> DryRun:
     found = await look_through(ends, options)
     raise_if_unknown(await check_names(ends, options, found.queues), ends.names.primary)
     return found
 
 
-async def _bring_home(ends: Ends, options: SyphonOptions, wishes: Wishes) -> int:
+async def _bring_home(ends: SyphonEnds, options: SyphonOptions, output: SyphonOutput) -> int:
     """The exit code."""
-    from twinbus.cli.homecoming import Ending, Homecoming
-    from twinbus.cli.homecoming_texts import result_text
+    from twinbus.cli.syphon_run import Ending, SyphonRun, result_text
     from twinbus.syphon import Syphon
 
-    with record_in(wishes.ledger) as ledger:
+    with record_in(output.ledger) as ledger:
         search = ends.search(options.attempt_s)
         queues = await queues_of(ends, search)
         names = await check_names(ends, options, queues)
-        _tell_unknown(names, ends, options)
+        _report_unknown(names, ends, options)
         if options.order is not None:
             options = await watchful(ends, options, queues)
 
@@ -240,38 +236,38 @@ async def _bring_home(ends: Ends, options: SyphonOptions, wishes: Wishes) -> int
                 ends.queue_count,
                 options,
                 queues=queues,
-                search=search,
+                discovery=search,
                 on_alert=on_alert,
                 ledger=ledger,
             )
 
-        aftermath = Aftermath([], None, 0, [])
+        leftovers = SyphonLeftovers([], None, 0, [])
 
         async def look(ending: Ending, progress: Progress) -> None:
-            nonlocal names, aftermath
+            nonlocal names, leftovers
             if names is None and ending in (Ending.EMPTY, Ending.UNSURE):
-                names = await check_names(ends, options, homecoming.syphon.queues.indexes)  # nobody could at the start
-            aftermath = await _aftermath(ends, options, homecoming.syphon, ending, names, progress)
+                names = await check_names(ends, options, run.syphon.queues.indexes)  # nobody could at the start
+            leftovers = await _leftovers(ends, options, run.syphon, ending, names, progress)
 
-        homecoming = Homecoming(make, _screen(wishes, ends.names))
-        with served(wishes.metrics, homecoming.look, ends.names):
-            ending, progress = await homecoming.run(look)
-    are_others_there = options.entities is not None and aftermath.outside_left != 0
+        run = SyphonRun(make, _screen(output, ends.names))
+        with served(output.metrics, run.look, ends.names):
+            ending, progress = await run.run(look)
+    are_others_there = options.entities is not None and leftovers.outside_left != 0
     if ending is Ending.EMPTY and (are_others_there or options.enqueued_before is not None):
         ending = Ending.CHOSEN
-    if wishes.as_json:
-        said = {"event": "finished", "ending": ending.value} | progress.as_dict() | aftermath._asdict()
+    if output.as_json:
+        said = {"event": "finished", "ending": ending.value} | progress.as_dict() | leftovers._asdict()
         say(json_text(said))
     else:
-        notes = notes_of(aftermath.quarantined, aftermath.outside_left, aftermath.extra_queues, aftermath.doubts)
+        notes = notes_of(leftovers.quarantined, leftovers.outside_left, leftovers.extra_queues, leftovers.doubts)
         say(result_text(ending, progress, notes))
-    if homecoming.problem is not None:
-        raise not_in_order(homecoming.problem)
+    if run.problem is not None:
+        raise not_in_order(run.problem)
     raise_if_unknown(names if options.until_empty else None, ends.names.primary)
-    return exit_code(ending, options, aftermath)
+    return exit_code(ending, options, leftovers)
 
 
-class Aftermath(NamedTuple):
+class SyphonLeftovers(NamedTuple):
     """What there is to know beside how it ended."""
 
     extra_queues: list[int]
@@ -289,20 +285,25 @@ class Aftermath(NamedTuple):
         return not self.quarantined and not self.doubts
 
 
-async def _aftermath(
-    ends: Ends, options: SyphonOptions, syphon: Syphon, ending: Ending, names: EntityCheck | None, progress: Progress
-) -> Aftermath:
-    from twinbus.cli.homecoming import Ending
+async def _leftovers(
+    ends: SyphonEnds,
+    options: SyphonOptions,
+    syphon: Syphon,
+    ending: Ending,
+    names: EntityCheck | None,
+    progress: Progress,
+) -> SyphonLeftovers:
+    from twinbus.cli.syphon_run import Ending
 
     if ending not in (Ending.EMPTY, Ending.UNSURE):
-        return Aftermath(syphon.queues.extra, None, None, [])
+        return SyphonLeftovers(syphon.queues.extra, None, None, [])
     quarantined, outside, why_not = await not_home(ends, options, syphon)
     met = [each.path for each in progress.destinations]
-    doubts = [*syphon.queues.doubts, why_not, *untold_texts(names, ends.names.primary, met)]
-    return Aftermath(syphon.queues.extra, quarantined, outside, [doubt for doubt in doubts if doubt])
+    doubts = [*syphon.queues.doubts, why_not, *unchecked_texts(names, ends.names.primary, met)]
+    return SyphonLeftovers(syphon.queues.extra, quarantined, outside, [doubt for doubt in doubts if doubt])
 
 
-def _tell_unknown(names: EntityCheck | None, ends: Ends, options: SyphonOptions) -> None:
+def _report_unknown(names: EntityCheck | None, ends: SyphonEnds, options: SyphonOptions) -> None:
     """A wrong name ends what is to end by itself; a service goes on, for the entity may come."""
     text = None if names is None else unknown_text(names, ends.names.primary)
     if text is not None and options.until_empty:
@@ -311,25 +312,27 @@ def _tell_unknown(names: EntityCheck | None, ends: Ends, options: SyphonOptions)
         note(text)
 
 
-def _screen(wishes: Wishes, names: Names) -> Screen:
-    screen = screen_for(wishes.as_json)
-    if wishes.metrics_file is not None:
-        screen.add(MetricsFile(wishes.metrics_file, names, note))
+def _screen(output: SyphonOutput, names: PairNames) -> Screens:
+    screen = screen_for(output.as_json)
+    if output.metrics_file is not None:
+        screen.add(MetricsFile(output.metrics_file, names, note))
     return screen
 
 
-def exit_code(ending: Ending, options: SyphonOptions, aftermath: Aftermath) -> int:
-    from twinbus.cli.homecoming import Ending
+def exit_code(ending: Ending, options: SyphonOptions, leftovers: SyphonLeftovers) -> int:
+    from twinbus.cli.syphon_run import Ending
 
     if ending is Ending.INTERRUPTED:
         return ExitCode.INTERRUPTED
     ended_early = ending is Ending.CANARY or (ending is Ending.STOPPED and options.until_empty)
-    return ExitCode.NOT_ALL if ended_early or not aftermath.is_all_home else ExitCode.DONE
+    return ExitCode.NOT_ALL if ended_early or not leftovers.is_all_home else ExitCode.DONE
 
 
 def syphon_commands() -> typer.Typer:
     """`twinbus syphon`, and `quarantine` below it."""
-    app = typer.Typer(rich_markup_mode=None, no_args_is_help=False, invoke_without_command=True)
-    app.callback(epilog=exit_codes(not_all=ENDED_EARLY), invoke_without_command=True)(syphon)
+    app = typer.Typer(cls=PanelGroup, rich_markup_mode=None, no_args_is_help=False, invoke_without_command=True)
+    app.callback(cls=PanelGroup, epilog=exit_codes(not_all=ENDED_EARLY), invoke_without_command=True)(
+        with_groups(syphon)
+    )
     app.add_typer(quarantine_commands(), name="quarantine")
     return app

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from twinbus.cli.provisioning.order import Form, Order, fill, settings_lines
+from twinbus.cli.provisioning.templates import ProvisioningRequest, ToolTemplate, fill, settings_lines
 
 NAMES = {
     "max_size_in_megabytes": "--max-size",
@@ -14,7 +14,7 @@ NAMES = {
     "enable_batched_operations": "--enable-batched-operations",
 }
 
-FORM = Form("""\
+FORM = ToolTemplate("""\
 #!/bin/sh
 # Backlog queues %{first} to %{last}, for twinbus with create_backlog=False.
 # Run it as often as you like:
@@ -81,9 +81,9 @@ add_role "$MONITOR_PRINCIPAL_ID" "Azure Service Bus Data Receiver" "$primary_id"
 """)
 
 
-def write(order: Order) -> str:
+def write(order: ProvisioningRequest) -> str:
     known = f"SECONDARY=${{SECONDARY:-{order.secondary}}}"
     line = ': "${SECONDARY:?the name of the secondary namespace}"' if order.secondary is None else known
-    form = Form(FORM.template.replace("%{secondary_line}", line))
+    form = ToolTemplate(FORM.template.replace("%{secondary_line}", line))
     settings = " \\\n".join(settings_lines(NAMES, "    {name} {value}", quote=""))
     return fill(form, order, settings.replace("5.4775807S", "5S"), "#")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from twinbus.cli.provisioning.order import Form, Order, fill, settings_lines
+from twinbus.cli.provisioning.templates import ProvisioningRequest, ToolTemplate, fill, settings_lines
 
 NAMES = {
     "max_size_in_megabytes": "maxSizeInMegabytes",
@@ -14,7 +14,7 @@ NAMES = {
     "enable_batched_operations": "enableBatchedOperations",
 }
 
-FORM = Form("""\
+FORM = ToolTemplate("""\
 // Backlog queues %{first} to %{last}, for twinbus with create_backlog=False.
 // Deploy it twice, as the namespaces may be in different resource groups:
 //   az deployment group create --resource-group GROUP --template-file backlog.bicep --parameters side=secondary
@@ -173,7 +173,7 @@ resource monitorOnPrimary 'Microsoft.Authorization/roleAssignments@2022-04-01' =
 """)
 
 
-def write(order: Order) -> str:
+def write(order: ProvisioningRequest) -> str:
     default = "" if order.secondary is None else f" = '{order.secondary}'"
-    form = Form(FORM.template.replace("%{secondary_default}", default))
+    form = ToolTemplate(FORM.template.replace("%{secondary_default}", default))
     return fill(form, order, "\n".join(settings_lines(NAMES, "      {name}: {value}", quote="'")), "//")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from twinbus.cli.provisioning.order import Form, Order, fill, settings_lines
+from twinbus.cli.provisioning.templates import ProvisioningRequest, ToolTemplate, fill, settings_lines
 
 NAMES = {
     "max_size_in_megabytes": "max_size_in_megabytes",
@@ -14,7 +14,7 @@ NAMES = {
     "enable_batched_operations": "batched_operations_enabled",
 }
 
-FORM = Form("""\
+FORM = ToolTemplate("""\
 # Backlog queues %{first} to %{last}, for twinbus with create_backlog=False.
 #
 %{roles}
@@ -188,8 +188,8 @@ resource "azurerm_role_assignment" "monitor_on_primary" {
 """)
 
 
-def write(order: Order) -> str:
+def write(order: ProvisioningRequest) -> str:
     default = "" if order.secondary is None else f'\n  default     = "{order.secondary}"'
-    form = Form(FORM.template.replace("%{secondary_default}", default))
+    form = ToolTemplate(FORM.template.replace("%{secondary_default}", default))
     width = max(map(len, NAMES.values()))
     return fill(form, order, "\n".join(settings_lines(NAMES, f"  {{name:{width}}} = {{value}}")), "#")

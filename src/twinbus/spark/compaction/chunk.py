@@ -1,7 +1,7 @@
-"""One chunk: the part of a segment that is new. Read, checked line by line, written as Parquet.
+"""One chunk: the new part of a segment. It is read, checked line by line, and written as Parquet.
 
-This is what a Spark task runs; it needs no Spark. Running it again, after a crash or at the same time, gives the same
-files with the same content.
+A Spark task runs this; it needs no Spark. Running it twice, or two of them at once, writes the same files with the same
+content.
 """
 
 from __future__ import annotations
@@ -17,25 +17,29 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from twinbus.ledger.events import SCHEMA_VERSION
 from twinbus.ledger.kinds import FACTS, Kind
 from twinbus.ledger.lines import CRC_MARK, LINE_BYTES_MAX, NUMBER_MAX, Flaw, read_line
 from twinbus.ledger.reader import conflict_text
-from twinbus.spark.compaction.clocks import AHEAD_MS, FIRST_PLAUSIBLE_MS, offsets, put_right
-from twinbus.spark.compaction.conflicts import Earlier, different_in
-from twinbus.spark.compaction.file_names import file_name
-from twinbus.spark.compaction.manifest import Clock, Gap, Process, Rejected, Trouble
-from twinbus.spark.compaction.number_ranges import Range, joined
+from twinbus.ledger.schema import SCHEMA_VERSION
+from twinbus.spark.compaction.clocks import AHEAD_MS, FIRST_PLAUSIBLE_MS, clock_offsets, correct_times
+from twinbus.spark.compaction.conflicts import SeenChecksums, find_conflicts_in_files
+from twinbus.spark.compaction.manifest import (
+    ClockCheck,
+    NumberRange,
+    Process,
+    RejectedEvents,
+    ReportedGap,
+    SkippedLines,
+    join_ranges,
+)
 from twinbus.spark.compaction.primaries import primaries_in, secondaries_in, stores_in
-from twinbus.spark.compaction.step_files import StepFiles
-from twinbus.spark.compaction.steps import parsed, steps_of
+from twinbus.spark.compaction.steps import StepFiles, file_name, parse_lines, to_steps
 
 BLOCK_BYTES = 16 << 20
 LINES_NAMED_MAX = 10
-OURS = b'{"v":%d,"process":"' % SCHEMA_VERSION
-"""How every line of this version begins; any other is looked at with more care."""
-ENVELOPE = ("process", "number", "at_ms", "host", "pid", "program")
-TOLD = (Kind.OPENED, Kind.CLOSED, Kind.GAP, Kind.REJECTED)
+LINE_START = b'{"v":%d,"process":"' % SCHEMA_VERSION
+"""How every line of this version begins; any other is parsed with more care."""
+LEDGER_KINDS = pa.array([str(kind) for kind in (Kind.OPENED, Kind.CLOSED, Kind.GAP, Kind.REJECTED)])
 _KINDS = frozenset(map(str, Kind))
 
 
@@ -48,70 +52,70 @@ class Chunk(msgspec.Struct, frozen=True):
     stop: int
     first_line: int
     is_growing: bool
-    """Somebody writes to it: a line without an end is not torn, only unfinished."""
-    known: dict[str, list[Range]] = {}
-    """Numbers that have been read from elsewhere: such records are left out."""
+    """A process writes to it: a line without an end is not torn, only unfinished."""
+    known: dict[str, list[NumberRange]] = {}
+    """Numbers that were read from other segments: such records are skipped."""
     beside: list[str] = []
-    """Files of the store that may have what was read of them, below it."""
+    """Files of the store, below it, that may have these records."""
 
 
-class Read(msgspec.Struct):
-    """What came of a chunk."""
+class ChunkResult(msgspec.Struct):
+    """What was read of a chunk."""
 
     segment: str
     bytes: int = 0
     torn_bytes: int = 0
-    """What a last line that ends too soon takes up: not among `bytes`, for its rest may come."""
+    """The size of a last line without an end: not part of `bytes`, because its rest may follow."""
     lines: int = 0
     steps: int = 0
     files: list[str] = []
     processes: dict[str, Process] = {}
-    troubles: list[Trouble] = []
+    troubles: list[SkippedLines] = []
 
 
-def compact(chunk: Chunk, store: Path) -> Read:
-    """Write what is whole in the chunk into the store, and say what it was and what was not.
+def compact(chunk: Chunk, store: Path) -> ChunkResult:
+    """Write the valid records of the chunk to the store.
 
-    Raises `StoreError` if the store cannot be written: nobody must take that for something that is wrong in the ledger.
+    Raises `StoreError` if the store cannot be written: that must not look like a defect of the ledger.
     """
-    read = _Reading(chunk, store)
+    reader = _ChunkReader(chunk, store)
     writer = StepFiles(store, file_name(chunk.segment, chunk.start))
     try:
         with Path(chunk.path).open("rb") as file:
-            for events in read.tables(file):
-                writer.write(steps_of(events))
+            for events in reader.read_tables(file):
+                writer.write(to_steps(events))
     except OSError as error:
-        read.note("unreadable", f"{error.strerror}", None)
-    read.result.files, read.result.steps = writer.close(), writer.steps
-    return read.result
+        reader.skip("unreadable", f"{error.strerror}", None)
+    reader.result.files, reader.result.steps = writer.close(), writer.steps
+    return reader.result
 
 
-class _Reading:
-    """A chunk while it is read."""
+class _ChunkReader:
+    """Reads one chunk and collects its result."""
 
     def __init__(self, chunk: Chunk, store: Path) -> None:
         self._chunk = chunk
         self._store = store
-        self._earlier = Earlier()
+        self._checksums = SeenChecksums()
         self._now_ms = time.time_ns() // 1_000_000
-        self._seen: dict[str, list[Range]] = {name: list(ranges) for name, ranges in chunk.known.items()}
-        self._troubles: dict[str, Trouble] = {}
-        self.result = Read(chunk.segment)
+        self._seen: dict[str, list[NumberRange]] = {name: list(ranges) for name, ranges in chunk.known.items()}
+        self._skipped: dict[str, SkippedLines] = {}
+        self.result = ChunkResult(chunk.segment)
 
-    def tables(self, file: BinaryIO) -> Iterator[Any]:
-        """Tables of the records that are whole and new."""
-        self.result.bytes = self._end_of_a_line(file)
+    def read_tables(self, file: BinaryIO) -> Iterator[Any]:
+        """Tables of the records that are valid and new."""
+        self.result.bytes = self._skip_line_end(file)
         for block in self._blocks(file):
             lines = block.removesuffix(b"\n").split(b"\n")
-            table = self._table(lines)
-            if table is not None and (new := self._only_new(table)) is not None:
+            table = self._parse(lines)
+            if table is not None and (new := self._select_new(table)) is not None:
                 yield new
             self.result.lines += len(lines)
             self.result.bytes += len(block)
-        self.result.troubles = list(self._troubles.values())
+        self.result.troubles = list(self._skipped.values())
 
-    def _end_of_a_line(self, file: BinaryIO) -> int:
-        """How many bytes at the start only end a line that was a record without them, and has been read."""
+    def _skip_line_end(self, file: BinaryIO) -> int:
+        """1 if the first byte only ends a line that was read without it, else 0."""
         start = self._chunk.start
         file.seek(max(0, start - 1))
         is_end = start > 0 and file.read(1) != b"\n" and file.read(1) == b"\n"
@@ -119,7 +123,7 @@ class _Reading:
         return int(is_end)
 
     def _blocks(self, file: BinaryIO) -> Iterator[bytes]:
-        """The chunk in pieces that end with a line; what is unfinished is left for another time."""
+        """The chunk in pieces of whole lines; an unfinished line is left for the next run."""
         left = self._chunk.stop - file.tell()
         rest = b""
         while left > 0 and (data := file.read(min(BLOCK_BYTES, left))):
@@ -134,22 +138,22 @@ class _Reading:
             yield rest
 
     def _is_torn(self, line: bytes) -> bool:
-        """Whether a last line is no record. It is told, and not counted as read: where segments are copied, and nobody
+        """Whether the last line is not a record. It does not count as read: where segments are copied while nobody
         holds them, its rest may come later.
         """
         read = read_line(line)
         if not isinstance(read, Flaw) or read.trouble == "newer":
             return False
         self.result.torn_bytes = len(line)
-        self.note("torn", "the last line ends too soon, as after a crash in the middle of writing", 0)
+        self.skip("torn", "the last line ends too soon, as after a crash in the middle of writing", 0)
         return True
 
-    def _table(self, lines: list[bytes]) -> Any:
+    def _parse(self, lines: list[bytes]) -> Any:
         """A table of the lines that are records, with a column `line`; None if there is none."""
         good, numbers = [], []
         for at, line in enumerate(lines):
             body, _, crc = line.rpartition(CRC_MARK)
-            is_whole = line.startswith(OURS) and crc == b"%d}" % crc32(body)
+            is_whole = line.startswith(LINE_START) and crc == b"%d}" % crc32(body)
             if is_whole or self._is_record(line, at):
                 good.append(line)
                 numbers.append(at)
@@ -158,69 +162,66 @@ class _Reading:
         try:
             data = b"\n".join(good)
             data.decode()
-            table = parsed(data).append_column("line", pa.array(numbers))
-            return table if _is_possible(table) else self._table_of_the_careful(good, numbers)
+            table = parse_lines(data).append_column("line", pa.array(numbers))
+            return table if _has_valid_numbers(table) else self._parse_carefully(good, numbers)
         except (pa.ArrowInvalid, UnicodeDecodeError):
-            return self._table_of_the_careful(good, numbers)
+            return self._parse_carefully(good, numbers)
 
-    def _table_of_the_careful(self, lines: list[bytes], numbers: list[int]) -> Any:
-        """Somewhere among the lines is one with a good checksum that is no record for all that."""
+    def _parse_carefully(self, lines: list[bytes], numbers: list[int]) -> Any:
+        """The same where a line has a valid checksum and is not a record."""
         kept = [pair for pair in zip(lines, numbers, strict=True) if self._is_record(*pair)]
-        tables = list(self._tables_in_halves(kept))
+        tables = list(self._parse_by_halves(kept))
         return pa.concat_tables(tables).combine_chunks() if tables else None
 
-    def _tables_in_halves(self, lines: list[tuple[bytes, int]]) -> Iterator[Any]:
-        """Tables of records that have their line's number beside them. Where one cannot be in any, as with a number of
-        more than 63 bits, it is looked for by halves, and told.
+    def _parse_by_halves(self, lines: list[tuple[bytes, int]]) -> Iterator[Any]:
+        """Tables of numbered lines. A line that fits no table, e.g. with a number of more than 63 bits, is found by
+        halves and skipped.
         """
         if not lines:
             return
         try:
-            table = parsed(b"\n".join(line for line, _ in lines))
+            table = parse_lines(b"\n".join(line for line, _ in lines))
             yield table.append_column("line", pa.array([number for _, number in lines]))
         except pa.ArrowInvalid as error:
             if len(lines) == 1:
-                self.note("corrupt", f"not a record: {error}", lines[0][1])
+                self.skip("corrupt", f"not a record: {error}", lines[0][1])
                 return
             middle = len(lines) // 2
-            yield from self._tables_in_halves(lines[:middle])
-            yield from self._tables_in_halves(lines[middle:])
+            yield from self._parse_by_halves(lines[:middle])
+            yield from self._parse_by_halves(lines[middle:])
 
     def _is_record(self, line: bytes, at: int) -> bool:
         read = read_line(line)
         if not isinstance(read, Flaw):
             return True
         if read.trouble == "newer" and read.envelope is not None:
-            self._see_unknown(read.envelope.process, read.envelope.number)
-            self.note("newer", read.text, at)
+            self._count_not_understood(read.envelope.process, read.envelope.number)
+            self.skip("newer", read.text, at)
         else:
-            self.note("corrupt", read.text, at)
+            self.skip("corrupt", read.text, at)
         return False
 
-    def _see_unknown(self, process: str, number: int) -> None:
-        """A record that is there but cannot be understood: its number is not missing."""
-        if self._is_known(process, number):
+    def _count_not_understood(self, process: str, number: int) -> None:
+        """A record of a newer schema: its number is not missing."""
+        if any(each.first <= number <= each.last for each in self._seen.get(process, [])):
             return
-        found = self.result.processes.setdefault(process, Process())
-        found.add(Process(not_understood=1, ranges=[Range(number, number, 0, 0)]))
-        self._seen[process] = joined([*self._seen.get(process, []), Range(number, number, 0, 0)])
+        record = NumberRange(number, number, 0, 0)
+        self.result.processes.setdefault(process, Process()).add(Process(not_understood=1, ranges=[record]))
+        self._seen[process] = join_ranges([*self._seen.get(process, []), record])
 
-    def _is_known(self, process: str, number: int) -> bool:
-        return any(each.first <= number <= each.last for each in self._seen.get(process, []))
-
-    def _only_new(self, table: Any) -> Any:
-        """The table without records that were read before; what is new is noted."""
+    def _select_new(self, table: Any) -> Any:
+        """The table without records that were read before; None if all were."""
         process = table["process"].to_numpy()
         if (process == process[0]).all():
-            return self._new_of_one(process[0], table)
+            return self._select_new_of(process[0], table)
         parts = [
             part
             for name in dict.fromkeys(process)
-            if (part := self._new_of_one(name, table.filter(pa.array(process == name)))) is not None
+            if (part := self._select_new_of(name, table.filter(pa.array(process == name)))) is not None
         ]
         return pa.concat_tables(parts).sort_by("line") if parts else None
 
-    def _new_of_one(self, process: str, table: Any) -> Any:
+    def _select_new_of(self, process: str, table: Any) -> Any:
         number = table["number"].to_numpy()
         keep = np.zeros(len(number), bool)
         keep[np.unique(number, return_index=True)[1]] = True
@@ -228,95 +229,99 @@ class _Reading:
             keep &= (number < each.first) | (number > each.last)
         new = table if keep.all() else table.filter(pa.array(keep))
         if not keep.all():
-            self._note_repeats(process, table.filter(pa.array(~keep)), new)
+            self._skip_repeats(process, table.filter(pa.array(~keep)), new)
         if new.num_rows == 0:
             return None
-        self._earlier.add(process, new)
-        new, wrong = put_right(new)
-        found = _process_in(new)
+        self._checksums.add(process, new)
+        new, repair = correct_times(new)
+        found = _describe_process(new)
         ahead_ms = max(0, found.last_ms - self._now_ms - AHEAD_MS)
         is_unset = found.first_ms < FIRST_PLAUSIBLE_MS
-        found.clock = Clock(*wrong, ahead_ms=ahead_ms, is_unset=is_unset, offsets=offsets(new))
-        self._seen[process] = joined([*self._seen.get(process, []), *found.ranges])
+        found.clock = ClockCheck(*repair, ahead_ms=ahead_ms, is_unset=is_unset, offsets=clock_offsets(new))
+        self._seen[process] = join_ranges([*self._seen.get(process, []), *found.ranges])
         self.result.processes.setdefault(process, Process()).add(found)
         return new
 
-    def _note_repeats(self, process: str, repeats: Any, new: Any) -> None:
-        """What was read before: the same, or something else."""
-        odd = self._earlier.different(process, repeats, new)
-        odd |= different_in(self._store, self._chunk.beside, process, repeats)
+    def _skip_repeats(self, process: str, repeats: Any, new: Any) -> None:
+        """Skip numbers that were read before: with the same content, or with another."""
+        conflicts = self._checksums.find_conflicts(process, repeats, new)
+        conflicts |= find_conflicts_in_files(self._store, self._chunk.beside, process, repeats)
         for number, at in zip(repeats["number"].to_pylist(), repeats["line"].to_pylist(), strict=True):
-            if number in odd:
-                self.note("conflict", conflict_text(process, number), at)
+            if number in conflicts:
+                self.skip("conflict", conflict_text(process, number), at)
             else:
-                self.note("duplicate", "read before, in this or another segment", at)
+                self.skip("duplicate", "read before, in this or another segment", at)
 
-    def note(self, defect: str, text: str, at: int | None) -> None:
-        trouble = self._troubles.setdefault(defect, Trouble(self._chunk.segment, defect, text, lines=[]))
-        trouble.count += 1
-        if at is not None and len(trouble.lines) < LINES_NAMED_MAX:
-            trouble.lines.append(self._chunk.first_line + self.result.lines + at)
-        self.result.troubles = list(self._troubles.values())
+    def skip(self, defect: str, text: str, at: int | None) -> None:
+        """Count a line that is skipped; `at` is its place in the block."""
+        skipped = self._skipped.setdefault(defect, SkippedLines(self._chunk.segment, defect, text, lines=[]))
+        skipped.count += 1
+        if at is not None and len(skipped.lines) < LINES_NAMED_MAX:
+            skipped.lines.append(self._chunk.first_line + self.result.lines + at)
+        self.result.troubles = list(self._skipped.values())
 
 
-def _is_possible(table: Any) -> bool:
-    """Whether every record has a number that a ledger gives; if not, lines are looked at one by one."""
+def _has_valid_numbers(table: Any) -> bool:
+    """Whether every record has a number that a ledger gives."""
     number = table["number"]
     bounds = pc.min_max(number).as_py()
     return not number.null_count and bounds["min"] >= 1 and bounds["max"] <= NUMBER_MAX
 
 
-def _process_in(table: Any) -> Process:
-    """What the records, all of one process, say about it."""
+def _describe_process(table: Any) -> Process:
+    """What the records, all of one process, show about it."""
     at_ms, number = table["at_ms"].to_numpy(), table["number"].to_numpy()
-    last = {name: table[name][-1].as_py() for name in ENVELOPE}
-    told = table.filter(pc.is_in(table["kind"], pa.array([str(kind) for kind in TOLD]))).to_pylist()
+    host, pid, program = (table[name][-1].as_py() for name in ("host", "pid", "program"))
+    about_ledger = table.filter(pc.is_in(table["kind"], LEDGER_KINDS)).to_pylist()
+    opened, gaps, rejected = (
+        [each for each in about_ledger if each["kind"] == kind] for kind in (Kind.OPENED, Kind.GAP, Kind.REJECTED)
+    )
     return Process(
-        host=last["host"] or "",
-        pid=last["pid"] or 0,
-        program=last["program"] or "",
+        host=host or "",
+        pid=pid or 0,
+        program=program or "",
         first_ms=int(at_ms.min()),
         last_ms=int(at_ms.max()),
-        wait_us=max((each["duration_us"] or 0 for each in told if each["kind"] == Kind.OPENED), default=0),
-        sync_us=next((each["sync_us"] or 0 for each in told if each["kind"] == Kind.OPENED), 0),
-        boot=next((each["boot"] or "" for each in told if each["kind"] == Kind.OPENED), ""),
-        closed=any(each["kind"] == Kind.CLOSED for each in told),
-        rejected=_rejected([each for each in told if each["kind"] == Kind.REJECTED]),
+        wait_us=max((each["duration_us"] or 0 for each in opened), default=0),
+        sync_us=(opened[0]["sync_us"] or 0) if opened else 0,
+        boot=(opened[0]["boot"] or "") if opened else "",
+        closed=any(each["kind"] == Kind.CLOSED for each in about_ledger),
+        rejected=_rejected_events(rejected),
         roles=_roles(table["kind"]),
         primaries=primaries_in(table),
         stores=stores_in(table),
         secondaries=secondaries_in(table),
         ranges=_ranges(number, at_ms),
-        gaps=[_gap(each) for each in told if each["kind"] == Kind.GAP],
+        gaps=[_reported_gap(each) for each in gaps],
     )
 
 
 def _roles(kinds: Any) -> list[str]:
-    """Who records such kinds, and nobody else does."""
+    """The roles that are the only ones to record kinds of these."""
     known = [FACTS[Kind(each)].by for each in pc.unique(kinds).to_pylist() if each in _KINDS]
     return sorted({by[0] for by in known if len(by) == 1} - {"ledger"})
 
 
-def _gap(told: dict[str, Any]) -> Gap:
+def _reported_gap(record: dict[str, Any]) -> ReportedGap:
     first, last, since_ms, until_ms = (
-        told[name] or 0 for name in ("missing_first", "missing_last", "since_ms", "until_ms")
+        record[name] or 0 for name in ("missing_first", "missing_last", "since_ms", "until_ms")
     )
-    return Gap(first, last, since_ms, until_ms, told["reason"] or "")
+    return ReportedGap(first, last, since_ms, until_ms, record["reason"] or "")
 
 
-def _rejected(told: list[dict[str, Any]]) -> Rejected:
-    if not told:
-        return Rejected()
-    moments = [each["at_ms"] for each in told]
-    return Rejected(len(told), min(moments), max(moments), told[0]["reason"] or "")
+def _rejected_events(records: list[dict[str, Any]]) -> RejectedEvents:
+    if not records:
+        return RejectedEvents()
+    moments = [each["at_ms"] for each in records]
+    return RejectedEvents(len(records), min(moments), max(moments), records[0]["reason"] or "")
 
 
-def _ranges(number: Any, at_ms: Any) -> list[Range]:
+def _ranges(number: Any, at_ms: Any) -> list[NumberRange]:
     order = np.argsort(number, kind="stable")
     number, at_ms = number[order], at_ms[order]
     breaks = np.flatnonzero(np.diff(number) != 1)
     firsts, lasts = np.concatenate(([0], breaks + 1)), np.concatenate((breaks, [len(number) - 1]))
     return [
-        Range(int(number[first]), int(number[last]), int(at_ms[first]), int(at_ms[last]))
+        NumberRange(int(number[first]), int(number[last]), int(at_ms[first]), int(at_ms[last]))
         for first, last in zip(firsts, lasts, strict=True)
     ]

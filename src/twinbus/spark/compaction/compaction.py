@@ -10,26 +10,23 @@ from pathlib import Path
 import msgspec
 
 from twinbus.errors import StoreError
-from twinbus.ledger import expected as expectations
-from twinbus.ledger import pruned as notes
-from twinbus.ledger.endings import Last, Look
-from twinbus.ledger.expected import Writer
-from twinbus.ledger.finding import STORE_FOLDER, Found, name_in, segments_and_held
-from twinbus.ledger.pruned import PrunedProcess
+from twinbus.ledger.expected import ExpectedWriter, load_expected
+from twinbus.ledger.process_end import LastRecord, ProcessProbe
+from twinbus.ledger.pruning import PrunedProcess, load_pruned
 from twinbus.ledger.segment import process_of
+from twinbus.ledger.segment_files import STORE_FOLDER, FoundSegments, name_in, segments_and_held
 from twinbus.spark.compaction import manifest as manifests
-from twinbus.spark.compaction.chunk import Chunk, Read, compact
-from twinbus.spark.compaction.manifest import Manifest, Process, Segment, Trouble
-from twinbus.spark.compaction.number_ranges import overlap
+from twinbus.spark.compaction.chunk import Chunk, ChunkResult, compact
+from twinbus.spark.compaction.manifest import Manifest, Process, Segment, SkippedLines, overlap
 
 FOLDER = STORE_FOLDER
-"""Where the store of a ledger is if nobody says otherwise: below its directory."""
-
-LOOKED_AT_AGAIN = ("changed", "unreadable")
+"""The default store of a ledger: a folder below its directory."""
+CHECKED_EACH_RUN = ("changed", "unreadable")
+"""Defects that a run finds again, if they are still there."""
 
 
 @dataclass(frozen=True, slots=True)
-class Compacted:
+class CompactedLedger:
     """A store as it is after a run."""
 
     store: Path
@@ -40,45 +37,49 @@ class Compacted:
     segments_read: int
     read_ms: int = 0
     """When the run began, by the clock of this machine."""
-    expected: tuple[Writer, ...] = ()
-    """Who is expected to write to the ledger."""
+    expected: tuple[ExpectedWriter, ...] = ()
+    """The expected writers of the ledger."""
     pruned: dict[str, PrunedProcess] = field(default_factory=dict)
-    """What was pruned from it, of each process."""
+    """What was pruned from the ledger, by process."""
 
 
-ReadAll = Callable[[list[Chunk], Path], list[Read]]
-"""Reads chunks into a store and says what they were, in the same order."""
+ReadChunks = Callable[[list[Chunk], Path], list[ChunkResult]]
+"""Reads chunks into a store and returns the results in the same order."""
 
 
 def compact_ledger(
-    read_all: ReadAll, ledger: Path, store: Path | None = None, *, segments_per_commit: int = 1000
-) -> Compacted:
+    read_chunks: ReadChunks, ledger: Path, store: Path | None = None, *, segments_per_commit: int = 1000
+) -> CompactedLedger:
     """Add everything that is new in the ledger to its store.
 
     Raises `StoreError` if there is no such ledger, or if the store cannot be written.
     """
     store = store or ledger / FOLDER
     read_ms = time.time_ns() // 1_000_000
-    expected, pruned, found = expectations.load(ledger), notes.load(ledger).processes, segments_and_held(ledger)
+    expected, pruned, found = load_expected(ledger), load_pruned(ledger).processes, segments_and_held(ledger)
     running = frozenset(name[0] for name in map(process_of, found.held) if name is not None)
-    with manifests.held(store):
+    with manifests.lock_store(store):
         manifest = manifests.load(store)
-        chunks = list(new_chunks(ledger, found, manifest))
-        _sweep(store, manifest)
+        chunks = list(find_new_chunks(ledger, found, manifest))
+        _remove_uncounted(store, manifest)
         for at in range(0, len(chunks), segments_per_commit):
-            reads = read_all(chunks[at : at + segments_per_commit], store)
-            for read in reads:
-                _add(manifest, _without_repeats(read, chunks, manifest, store))
+            for result in read_chunks(chunks[at : at + segments_per_commit], store):
+                _add(manifest, _read_without_repeats(result, chunks, manifest, store))
             manifests.save(store, manifest)
-        _find_ends(manifest, running, Look(found, read_ms))
-        manifests.save(store, manifest)  # also what was found out about segments that changed
+        _find_ends(manifest, running, ProcessProbe(found, read_ms))
+        manifests.save(store, manifest)  # with the segments that became shorter
     bytes_read = sum(chunk.stop - chunk.start for chunk in chunks)
-    return Compacted(store, manifest, running, bytes_read, len(chunks), read_ms, expected, pruned)
+    return CompactedLedger(store, manifest, running, bytes_read, len(chunks), read_ms, expected, pruned)
 
 
-def new_chunks(ledger: Path, found: Found, manifest: Manifest) -> Iterator[Chunk]:
-    """What has been added to each segment since it was read; a segment that became shorter is a trouble."""
-    manifest.troubles = [each for each in manifest.troubles if each.defect not in LOOKED_AT_AGAIN]
+def read_in_process(chunks: list[Chunk], store: Path) -> list[ChunkResult]:
+    """Read the chunks in this process, one after the other."""
+    return [compact(chunk, store) for chunk in chunks]
+
+
+def find_new_chunks(ledger: Path, found: FoundSegments, manifest: Manifest) -> Iterator[Chunk]:
+    """What was added to each segment since it was read; a segment that became shorter is noted in the manifest."""
+    manifest.troubles = [each for each in manifest.troubles if each.defect not in CHECKED_EACH_RUN]
     for path in found.segments:
         name = name_in(ledger, path)
         known = manifest.segments.get(name, Segment())
@@ -88,71 +89,63 @@ def new_chunks(ledger: Path, found: Found, manifest: Manifest) -> Iterator[Chunk
             continue  # moved away meanwhile
         if size < known.bytes:
             text = f"shorter than the {known.bytes:,} bytes that were compacted; what they said is kept"
-            manifest.troubles.append(Trouble(name, "changed", text, 1))
+            manifest.troubles.append(SkippedLines(name, "changed", text, 1))
         elif size > known.bytes and size != known.bytes + known.torn_bytes:
             yield Chunk(name, str(path.resolve()), known.bytes, size, known.lines + 1, path in found.held)
 
 
-def _find_ends(manifest: Manifest, running: frozenset[str], look: Look) -> None:
-    """How those ended that did not close their ledger. It is kept: the next start of the machine makes it unclear."""
+def _find_ends(manifest: Manifest, running: frozenset[str], look: ProcessProbe) -> None:
+    """Find out how processes ended that did not close their ledger. It is kept: after the next start of the machine it
+    can no longer be found.
+    """
     for name, each in manifest.processes.items():
         if not each.closed and name not in running and each.end is None:
             last = each.ranges[-1].last if each.ranges else 0
-            each.end = look.end_of(Last(name, each.host, last, each.last_ms, each.wait_us, each.sync_us, each.boot))
+            each.end = look.end_of(
+                LastRecord(name, each.host, last, each.last_ms, each.wait_us, each.sync_us, each.boot)
+            )
 
 
-def one_by_one(chunks: list[Chunk], store: Path) -> list[Read]:
-    """Read the chunks here, one after the other."""
-    return [compact(chunk, store) for chunk in chunks]
-
-
-def _without_repeats(read: Read, chunks: list[Chunk], manifest: Manifest, store: Path) -> Read:
-    """The same; read once more, without what is known, if another segment had some of its records."""
-    known = {name: manifest.processes[name].ranges for name in read.processes if name in manifest.processes}
-    if not any(overlap(read.processes[name].ranges, ranges) for name, ranges in known.items()):
-        return read
-    chunk = next(chunk for chunk in chunks if chunk.segment == read.segment)
-    for file in read.files:
+def _read_without_repeats(result: ChunkResult, chunks: list[Chunk], manifest: Manifest, store: Path) -> ChunkResult:
+    """The same result; if another segment had some of its records, the chunk is read again without them."""
+    known = {name: manifest.processes[name].ranges for name in result.processes if name in manifest.processes}
+    if not any(overlap(result.processes[name].ranges, ranges) for name, ranges in known.items()):
+        return result
+    chunk = next(chunk for chunk in chunks if chunk.segment == result.segment)
+    for file in result.files:
         (store / file).unlink(missing_ok=True)
-    return compact(msgspec.structs.replace(chunk, known=known, beside=_files_beside(read, manifest)), store)
-
-
-def _files_beside(read: Read, manifest: Manifest) -> list[str]:
-    """The files that may have records of the same processes: a segment that was named by its process has only those."""
-    named = {name: process_of(Path(name)) for name in manifest.segments}
-    return [
+    # A segment that is named by its process has only records of that.
+    owners = {name: process_of(Path(name)) for name in manifest.segments}
+    beside = [
         file
         for name, segment in manifest.segments.items()
         for file in segment.files
-        if (of := named[name]) is None or of[0] in read.processes
+        if (owner := owners[name]) is None or owner[0] in result.processes
     ]
+    return compact(msgspec.structs.replace(chunk, known=known, beside=beside), store)
 
 
-def _add(manifest: Manifest, read: Read) -> None:
-    segment = manifest.segments.setdefault(read.segment, Segment())
-    segment.bytes += read.bytes
-    segment.torn_bytes = read.torn_bytes
-    segment.lines += read.lines
-    segment.steps += read.steps
-    segment.files = [*segment.files, *read.files]
-    manifest.troubles = [*(each for each in manifest.troubles if not _is_settled(each, read)), *read.troubles]
-    for name, found in read.processes.items():
+def _add(manifest: Manifest, result: ChunkResult) -> None:
+    segment = manifest.segments.setdefault(result.segment, Segment())
+    segment.bytes += result.bytes
+    segment.torn_bytes = result.torn_bytes
+    segment.lines += result.lines
+    segment.steps += result.steps
+    segment.files = [*segment.files, *result.files]
+    # A torn line of this segment has been read again.
+    others = (each for each in manifest.troubles if each.defect != "torn" or each.segment != result.segment)
+    manifest.troubles = [*others, *result.troubles]
+    for name, found in result.processes.items():
         manifest.processes.setdefault(name, Process()).add(found)
 
 
-def _is_settled(trouble: Trouble, read: Read) -> bool:
-    """Whether it is about a line that was torn, and has been looked at again."""
-    return trouble.defect == "torn" and trouble.segment == read.segment
-
-
-def _sweep(store: Path, manifest: Manifest) -> None:
-    """Remove what a run that died has left: nothing counts but what the manifest names."""
+def _remove_uncounted(store: Path, manifest: Manifest) -> None:
+    """Remove files of a run that died: only files that the manifest names count."""
     counted = {store / file for file in manifest.files}
     missing = [file for file in counted if not file.exists()]
     if missing:
         raise StoreError(f"{missing[0]} is gone: remove {store} and compact the ledger again")
-    for file in (store / manifests.STEPS).glob("date=*/*"):
+    steps = store / manifests.STEPS
+    for file in (*steps.glob("date=*/*"), *steps.glob("date=*/.*.new")):
         if file not in counted:
             file.unlink(missing_ok=True)
-    for file in (store / manifests.STEPS).glob("date=*/.*.new"):
-        file.unlink(missing_ok=True)

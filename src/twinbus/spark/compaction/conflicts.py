@@ -1,4 +1,4 @@
-"""Records with a number that was read before: is it the same record, or does it say something else?"""
+"""Conflicts: records with a number that was read before, and another content."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from twinbus.errors import StoreError
-from twinbus.spark.compaction.steps import STEP_SCHEMA, steps_of
+from twinbus.spark.compaction.steps import STEP_SCHEMA, to_steps
 
 NOT_COMPARED = ("at_ms",)
-"""A clock that was wrong is put right in the store; the other clock of a record tells them apart as well."""
+"""Times are corrected in the store; the monotonic clock of a record is compared as well."""
 
 
-class Earlier:
+class SeenChecksums:
     """The checksums of the records that a chunk had so far."""
 
     def __init__(self) -> None:
@@ -26,8 +26,8 @@ class Earlier:
     def add(self, process: str, table: Any) -> None:
         self._crcs.setdefault(process, []).append((table["number"].to_numpy(), table["crc"].to_numpy()))
 
-    def different(self, process: str, repeats: Any, beside: Any) -> set[int]:
-        """The numbers of repeated records whose checksum is not that of the record before, in this chunk."""
+    def find_conflicts(self, process: str, repeats: Any, beside: Any) -> set[int]:
+        """The numbers of repeated records whose checksum differs from that of the first, in this chunk."""
         pairs = [*self._crcs.get(process, []), (beside["number"].to_numpy(), beside["crc"].to_numpy())]
         number = np.concatenate([pair[0] for pair in pairs])
         crc = np.concatenate([pair[1] for pair in pairs])
@@ -40,8 +40,8 @@ class Earlier:
         return set(wanted[(number[at] == wanted) & (crc[at] != theirs)].tolist())
 
 
-def different_in(store: Path, files: list[str], process: str, repeats: Any) -> set[int]:
-    """The numbers of repeated records that the files of a store have with another content.
+def find_conflicts_in_files(store: Path, files: list[str], process: str, repeats: Any) -> set[int]:
+    """The numbers of repeated records that files of the store have with another content.
 
     Raises `StoreError` if a file cannot be read.
     """
@@ -52,7 +52,7 @@ def different_in(store: Path, files: list[str], process: str, repeats: Any) -> s
         except (OSError, pa.ArrowInvalid) as error:
             raise StoreError(f"{store / file} cannot be read: {error}; remove {store} and compact again") from error
         if known.num_rows:
-            again = steps_of(repeats).select(known.column_names)
+            again = to_steps(repeats).select(known.column_names)
             found |= _different(known, again.filter(pc.is_in(again["number"], pc.unique(known["number"]))))
     return found
 
@@ -61,7 +61,7 @@ def _steps_in(file: Path, process: str, numbers: Any) -> Any:
     bounds = pc.min_max(numbers).as_py()
     where = [("process", "==", process), ("number", ">=", bounds["min"]), ("number", "<=", bounds["max"])]
     there = [name for name in pq.read_schema(file).names if name in STEP_SCHEMA.names and name not in NOT_COMPARED]
-    # Named by itself: a folder `date=...` on the way is no column of the file.
+    # Without partitioning: the folder `date=...` would add a column.
     table = pq.read_table(file, columns=there, filters=where, partitioning=None)
     return table.filter(pc.is_in(table["number"], pc.unique(numbers)))
 

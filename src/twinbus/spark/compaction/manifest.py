@@ -1,29 +1,74 @@
-"""What has been compacted: how far each segment was read, what was wrong in it, and which records each process has."""
+"""`manifest.json` of a store: how far each segment was read, what was skipped, and which records each process has."""
 
 from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from twinbus.errors import StoreDamaged, StoreError, StoreInUse, StoreTooNew
-from twinbus.ledger.disk import Disk
-from twinbus.ledger.endings import End
+from twinbus.ledger.process_end import ProcessEnd
+from twinbus.ledger.segment import Disk
 from twinbus.own_files import open_lock
-from twinbus.spark.compaction.number_ranges import Range, joined
-from twinbus.spark.compaction.primaries import different
+from twinbus.spark.compaction.primaries import unique_names
 
 VERSION = 1
 NAME, LOCK, STEPS = "manifest.json", "lock", "steps"
 GAPS_KEPT_MAX = 1000
 
 
-class Trouble(msgspec.Struct):
-    """Lines of one segment that were left out, for one reason."""
+class NumberRange(NamedTuple):
+    """Record numbers `first` to `last`, all of them; when the first and the last were recorded."""
+
+    first: int
+    last: int
+    first_ms: int
+    last_ms: int
+
+    @property
+    def size(self) -> int:
+        return self.last - self.first + 1
+
+
+def join_ranges(ranges: Iterable[Sequence[int]]) -> list[NumberRange]:
+    """The same numbers in as few ranges as possible, in order."""
+    result: list[NumberRange] = []
+    for each in sorted(NumberRange(*values) for values in ranges):
+        if not result or each.first > result[-1].last + 1:
+            result.append(each)
+        elif each.last > result[-1].last:
+            result[-1] = result[-1]._replace(last=each.last, last_ms=each.last_ms)
+    return result
+
+
+def overlap(one: Sequence[NumberRange], other: Sequence[NumberRange]) -> bool:
+    """Whether any number is in both; each list is joined."""
+    at = 0
+    for each in one:
+        while at < len(other) and other[at].last < each.first:
+            at += 1
+        if at < len(other) and other[at].first <= each.last:
+            return True
+    return False
+
+
+def find_holes(ranges: Sequence[NumberRange]) -> list[NumberRange]:
+    """The numbers missing between 1 and the largest, with the times of the records around them (0: none before)."""
+    before = [NumberRange(0, 0, 0, 0), *ranges]
+    return [
+        NumberRange(left.last + 1, right.first - 1, left.last_ms, right.first_ms)
+        for left, right in zip(before, ranges, strict=False)
+        if right.first - left.last > 1
+    ]
+
+
+class SkippedLines(msgspec.Struct):
+    """Lines of one segment that were skipped, for one reason."""
 
     segment: str
     defect: str
@@ -38,8 +83,8 @@ class Trouble(msgspec.Struct):
         return f"{self.segment}{at}: {self.defect}{more}: {self.text}"
 
 
-class Gap(msgspec.Struct):
-    """What a process itself said about records that it never wrote."""
+class ReportedGap(msgspec.Struct):
+    """Records that a process says it never wrote."""
 
     first: int
     last: int
@@ -48,16 +93,16 @@ class Gap(msgspec.Struct):
     reason: str
 
 
-class Rejected(msgspec.Struct):
-    """Events of a process that could not be written down: a record of each is there, and says only that."""
+class RejectedEvents(msgspec.Struct):
+    """Events that could not be written: a record of each exists and says only that."""
 
     count: int = 0
     first_ms: int = 0
     last_ms: int = 0
     reason: str = ""
-    """Of the first of them that was read."""
+    """Of the first one that was read."""
 
-    def add(self, more: Rejected) -> None:
+    def add(self, more: RejectedEvents) -> None:
         if not more.count:
             return
         self.first_ms = min(self.first_ms, more.first_ms) if self.count else more.first_ms
@@ -66,23 +111,22 @@ class Rejected(msgspec.Struct):
         self.reason = self.reason or more.reason
 
 
-class Clock(msgspec.Struct):
-    """What was wrong with the clock of a process."""
+class ClockCheck(msgspec.Struct):
+    """What the records of a process show about its clock."""
 
     count: int = 0
-    """Records that were put right: the clock was wrong for a while."""
+    """Records whose time was corrected: the clock was wrong for a while."""
     most_ms: int = 0
-    """By how much, at most; negative: behind."""
+    """The largest error that was corrected; negative: the clock was behind."""
     ahead_ms: int = 0
-    """By how much its records were later than the moment at which they were read, at most."""
+    """The most that a record was later than the moment it was read."""
     is_unset: bool = False
-    """Whether it had not been set: records are older than any can be."""
+    """Whether the clock had not been set: records are older than any can be."""
     offsets: list[int] = []
-    """The smallest and the largest number of milliseconds that it was ahead of the clock that is never set; empty:
-    nobody looked, as in stores of older versions, or not at all records.
-    """
+    """The smallest and the largest lead over the monotonic clock; empty: not measured, or not for all records, as in
+    stores of older versions."""
 
-    def add(self, more: Clock) -> None:
+    def add(self, more: ClockCheck) -> None:
         self.count += more.count
         self.most_ms = max(self.most_ms, more.most_ms, key=abs)
         self.ahead_ms = max(self.ahead_ms, more.ahead_ms)
@@ -100,25 +144,25 @@ class Process(msgspec.Struct):
     wait_us: int = 0
     sync_us: int = 0
     boot: str = ""
-    clock: Clock = msgspec.field(default_factory=Clock)
+    clock: ClockCheck = msgspec.field(default_factory=ClockCheck)
     closed: bool = False
-    end: End | None = None
-    """How it ended without closing its ledger, found out when nobody held a file of it any more."""
+    end: ProcessEnd | None = None
+    """How it ended without closing its ledger, determined once nobody held a file of it."""
     not_understood: int = 0
-    rejected: Rejected = msgspec.field(default_factory=Rejected)
+    rejected: RejectedEvents = msgspec.field(default_factory=RejectedEvents)
     roles: list[str] = []
-    """Who it is, as its records tell: "client", "syphon", "namespace", ...; none: it has told too little."""
+    """What it is, by its records: "client", "syphon", "namespace", ...; empty: too few records to say."""
     primaries: list[str] = []
-    """Which primaries its records name; a store that was made before these were kept has none."""
+    """The primaries that its records name. This list and the next two are empty in stores that are older than them."""
     stores: list[str] = []
-    """In which namespaces it says messages were stored; a store that was made before these were kept has none."""
+    """The namespaces in which its records say messages were stored."""
     secondaries: list[str] = []
-    """In which namespaces it says backlog queues are."""
-    ranges: list[Range] = []
-    gaps: list[Gap] = []
+    """The namespaces in which its records say backlog queues are."""
+    ranges: list[NumberRange] = []
+    gaps: list[ReportedGap] = []
 
     def add(self, more: Process) -> None:
-        """Take in what was read of the same process elsewhere."""
+        """Add what was read of the same process elsewhere."""
         if more.host:
             self.host, self.pid, self.program = more.host, more.pid, more.program
         moments = [each for each in (self.first_ms, more.first_ms) if each]
@@ -127,26 +171,26 @@ class Process(msgspec.Struct):
         self.wait_us = max(self.wait_us, more.wait_us)
         self.sync_us = self.sync_us or more.sync_us
         self.boot = self.boot or more.boot
-        self.clock.offsets = self._offsets_with(more)
+        self.clock.offsets = self._join_offsets(more)
         self.clock.add(more.clock)
         self.end = None
         self.closed = self.closed or more.closed
         self.not_understood += more.not_understood
         self.rejected.add(more.rejected)
         self.roles = sorted({*self.roles, *more.roles})
-        self.primaries = different([*self.primaries, *more.primaries])
-        self.stores = different([*self.stores, *more.stores])
-        self.secondaries = different([*self.secondaries, *more.secondaries])
-        self.ranges = joined([*self.ranges, *more.ranges])
+        self.primaries = unique_names([*self.primaries, *more.primaries])
+        self.stores = unique_names([*self.stores, *more.stores])
+        self.secondaries = unique_names([*self.secondaries, *more.secondaries])
+        self.ranges = join_ranges([*self.ranges, *more.ranges])
         self.gaps = [*self.gaps, *more.gaps][:GAPS_KEPT_MAX]
 
-    def _offsets_with(self, more: Process) -> list[int]:
-        """None if nobody looked at the clock of some records: half a look proves nothing."""
-        known = [each.clock.offsets for each in (self, more) if each.has_times]
+    def _join_offsets(self, more: Process) -> list[int]:
+        """Empty if the clock of some records was not measured: the others prove nothing about those."""
+        known = [each.clock.offsets for each in (self, more) if each._has_times]
         return [min(map(min, known)), max(map(max, known))] if known and all(known) else []
 
     @property
-    def has_times(self) -> bool:
+    def _has_times(self) -> bool:
         """Whether any record of it is understood."""
         return sum(each.size for each in self.ranges) > self.not_understood
 
@@ -156,11 +200,11 @@ class Segment(msgspec.Struct):
 
     bytes: int = 0
     torn_bytes: int = 0
-    """What followed, and was no whole line: it is looked at again when there is more of it."""
+    """An incomplete line that followed: it is read again when it has grown."""
     lines: int = 0
     steps: int = 0
     files: list[str] = []
-    """Parquet files with what was in it, below the store."""
+    """Its Parquet files, below the store."""
 
 
 class Manifest(msgspec.Struct):
@@ -169,7 +213,7 @@ class Manifest(msgspec.Struct):
     version: int = VERSION
     segments: dict[str, Segment] = {}
     processes: dict[str, Process] = {}
-    troubles: list[Trouble] = []
+    troubles: list[SkippedLines] = []
 
     @property
     def files(self) -> list[str]:
@@ -185,16 +229,16 @@ class Manifest(msgspec.Struct):
 
 
 def load(store: Path) -> Manifest:
-    """What the store says; an empty one if there is no store yet. Raises `StoreError` if it cannot be used."""
+    """The manifest of a store; an empty one if there is no store yet. Raises `StoreError` if it cannot be used."""
     file = store / NAME
     try:
-        said = file.read_bytes()
+        data = file.read_bytes()
     except FileNotFoundError:
         return Manifest()
     except OSError as error:
         raise StoreError(f"{file} cannot be read: {error.strerror}") from error
     try:
-        manifest = msgspec.json.decode(said, type=Manifest)
+        manifest = msgspec.json.decode(data, type=Manifest)
     except msgspec.DecodeError as error:
         raise StoreDamaged(f"{file} is damaged: {error}; remove {store} and compact the ledger again") from error
     if manifest.version > VERSION:
@@ -203,15 +247,15 @@ def load(store: Path) -> Manifest:
 
 
 def save(store: Path, manifest: Manifest) -> None:
-    """From now on, and after a power cut too, this is what the store says."""
-    write_whole(store / NAME, msgspec.json.encode(manifest))
+    """Replace the manifest; durable when this returns."""
+    write_atomically(store / NAME, msgspec.json.encode(manifest))
 
 
-def write_whole(file: Path, data: bytes) -> None:
-    """The file is as it was or has all of the data, after a power cut too. Raises `StoreError` if it is as it was."""
+def write_atomically(file: Path, data: bytes) -> None:
+    """Replace a file as a whole; durable when this returns. Raises `StoreError` if the file is as it was."""
     fresh = file.with_name(f"{file.name}.new")
     try:
-        fresh.unlink(missing_ok=True)  # of somebody who was interrupted; or a link, which must not be written through
+        fresh.unlink(missing_ok=True)  # of an interrupted process; or a link, which must not be written through
         with fresh.open("xb") as opened:
             opened.write(data)
             opened.flush()
@@ -223,8 +267,8 @@ def write_whole(file: Path, data: bytes) -> None:
 
 
 @contextmanager
-def held(store: Path) -> Iterator[None]:
-    """The store is ours alone. Raises `StoreInUse` if another process compacts into it, or `StoreError`."""
+def lock_store(store: Path) -> Iterator[None]:
+    """Keep other processes from writing to the store. Raises `StoreInUse` if one does already, or `StoreError`."""
     try:
         store.mkdir(parents=True, exist_ok=True)
         file = open_lock(store / LOCK)

@@ -1,8 +1,7 @@
-"""Whose ledger this is: the primaries that records name.
+"""Which namespace is the primary: the names that records give it.
 
-A message is accounted for by its entity and its id; an entity of another namespace than the primary has the name of its
-namespace before it, as in `backup:orders`. `orders` of one primary and `orders` of another would be one, so a ledger
-may tell of one primary only.
+A message is identified by its entity and its id. An entity of another namespace than the primary has the name of its
+namespace before it, e.g. `backup:orders`. A ledger may have one primary only: `orders` of two primaries would be one.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from twinbus.pairing.backlog_queues import index_of, is_backlog_path
 if TYPE_CHECKING:
     from twinbus.spark.compaction.manifest import Process
 
-PRIMARIES_KEPT_MAX = 10
+NAMES_KEPT_MAX = 10
 UNNAMED = "unnamed"
-"""What a client that needs no name for its primary writes: it may be any."""
-MARK = ":"
-"""Between the name of a namespace and an entity of it, where that is not the primary; it is in no path."""
+"""Written by a client that needs no name for its primary: it may be any."""
+NAMESPACE_MARK = ":"
+"""Between a namespace and its entity; no path has it."""
 
 IN_NAMESPACE = (
     Kind.ACCEPTED,
@@ -38,103 +37,96 @@ IN_NAMESPACE = (
     Kind.DESTINATION_SKIPPED,
     Kind.DESTINATION_BACK,
 )
-"""Records of these kinds have the primary's name in `namespace`, whoever writes them."""
-
+"""Kinds with the primary's name in `namespace`, whoever writes them."""
 IN_QUEUE = (Kind.BACKLOGGED, Kind.RECEIVED_FROM_BACKLOG)
-"""Of these kinds in `queue`, which begins with the name of whose backlog it is. A namespace does not write them: one
-that is the secondary of several pairs may keep one ledger.
-"""
+"""Kinds with the primary's name at the start of `queue`. A namespace does not write them: the secondary of several
+pairs may keep one ledger."""
+
+
+def primaries_in(table: Any) -> list[str]:
+    """The primaries that records name, each once."""
+    queues = (queue for queue in _values(table, "queue", IN_QUEUE) if is_backlog_path(queue))
+    return unique_names([*_values(table, "namespace", IN_NAMESPACE), *map(_queue_owner, queues)])
 
 
 def stores_in(table: Any) -> list[str]:
-    """The namespaces that the records in a table say messages were stored in: each tells of itself."""
-    return different(_values(table, "namespace", (Kind.STORED,)))
+    """The namespaces in which records say messages were stored: each writes its own name."""
+    return unique_names(_values(table, "namespace", (Kind.STORED,)))
 
 
 def secondaries_in(table: Any) -> list[str]:
-    """The namespaces that the records in a table say backlog queues are in."""
+    """The namespaces in which records say backlog queues are."""
     has_queue = pc.not_equal(pc.fill_null(table["queue"], ""), "")
-    return different(pc.unique(table["namespace"].filter(has_queue)).to_pylist())
+    return unique_names(pc.unique(table["namespace"].filter(has_queue)).to_pylist())
 
 
-def homes(processes: Iterable[Process]) -> frozenset[str]:
-    """What the primary is called, in small letters: as clients and syphons name it, or, if none does, as the only
-    namespace without backlog queues that keeps a ledger names itself. Several names: the ledger tells of several
-    primaries. None: nobody says.
+def unique_names(names: Iterable[str]) -> list[str]:
+    """Names of different namespaces, in order, ten at most; case does not count."""
+    found = {name.casefold(): name for name in names if name and name.casefold() != UNNAMED}
+    return sorted(found.values())[:NAMES_KEPT_MAX]
+
+
+def primary_names(processes: Iterable[Process]) -> frozenset[str]:
+    """The primary's name in lower case: as clients and syphons name it, else that of the only namespace with a ledger
+    and without backlog queues. Several: the ledger has several primaries. None: unknown.
     """
     known = list(processes)
     named = {name.casefold() for process in known for name in process.primaries}
     if named:
         return frozenset(named)
-    told = _told(known)
-    rest = told if len(told) == 1 else told - _secondaries(known)
+    kept = _namespaces_with_ledger(known)
+    rest = kept if len(kept) == 1 else kept - _secondaries(known)
     return frozenset(rest if len(rest) == 1 else ())
 
 
-def _told(processes: Iterable[Process]) -> set[str]:
-    """Namespaces that keep a ledger."""
-    return {name.casefold() for process in processes for name in process.stores or _program(process)}
+def unidentified_namespaces(processes: Iterable[Process]) -> frozenset[str]:
+    """Namespaces with a ledger that may be the primary under another name; empty if the primary keeps a ledger."""
+    known = list(processes)
+    names = primary_names(known)
+    if any(is_kept_by_primary(process, names) for process in known):
+        return frozenset()
+    return frozenset(_namespaces_with_ledger(known) - _secondaries(known) - names)
+
+
+def is_kept_by_primary(process: Process, names: frozenset[str]) -> bool:
+    """Whether these are records of the primary itself."""
+    if process.stores:
+        return any(name.casefold() in names for name in process.stores)
+    return process.program.casefold() in names and set(process.roles) <= {"namespace"}
+
+
+def is_kept_by_secondary(process: Process, processes: Iterable[Process]) -> bool:
+    """Whether these are records of a namespace that has backlog queues, by its own or other records."""
+    if "namespace" not in process.roles:
+        return False
+    return bool(process.secondaries or _own_names(process) & _secondaries(processes))
+
+
+def split_name(entity: str) -> tuple[str, str]:
+    """The namespace of an entity, empty for the primary, and its path there."""
+    namespace, mark, path = entity.partition(NAMESPACE_MARK)
+    return (namespace, path) if mark else ("", entity)
+
+
+def _namespaces_with_ledger(processes: Iterable[Process]) -> set[str]:
+    return {name for process in processes for name in _own_names(process)}
+
+
+def _own_names(process: Process) -> set[str]:
+    """What a namespace calls itself."""
+    program = [process.program] if "namespace" in process.roles else []
+    return {name.casefold() for name in process.stores or program}
 
 
 def _secondaries(processes: Iterable[Process]) -> set[str]:
     return {name.casefold() for process in processes for name in process.secondaries}
 
 
-def is_kept_by_secondary(process: Process, processes: Iterable[Process]) -> bool:
-    """Whether these are records of a namespace that has backlog queues, as itself or others say."""
-    if "namespace" not in process.roles:
-        return False
-    names = {name.casefold() for name in process.stores or _program(process)}
-    return bool(process.secondaries or names & _secondaries(processes))
-
-
-def _program(process: Process) -> list[str]:
-    return [process.program] if "namespace" in process.roles else []
-
-
-def strangers(processes: Iterable[Process]) -> frozenset[str]:
-    """Namespaces that keep a ledger, of which nobody says whether they are the primary: it keeps none by the name that
-    clients and syphons use. Empty if the primary keeps one.
-    """
-    known = list(processes)
-    called = homes(known)
-    if any(is_kept_by_primary(process, called) for process in known):
-        return frozenset()
-    return frozenset(_told(known) - _secondaries(known) - called)
-
-
-def split_name(entity: str) -> tuple[str, str]:
-    """The namespace of an entity, empty for the primary, and its path there."""
-    namespace, mark, path = entity.partition(MARK)
-    return (namespace, path) if mark else ("", entity)
-
-
-def is_kept_by_primary(process: Process, homes: frozenset[str]) -> bool:
-    """Whether these are records of the primary itself."""
-    if process.stores:
-        return any(name.casefold() in homes for name in process.stores)
-    return process.program.casefold() in homes and set(process.roles) <= {"namespace"}
-
-
-def primaries_in(table: Any) -> list[str]:
-    """The primaries that the records in a table name, each once."""
-    named = _values(table, "namespace", IN_NAMESPACE)
-    queues = _values(table, "queue", IN_QUEUE)
-    return different([*named, *(_owner(queue) for queue in queues if is_backlog_path(queue))])
-
-
-def different(names: Iterable[str]) -> list[str]:
-    """Names that mean different namespaces, in order: case does not count. No more than anybody wants to read."""
-    found = {name.casefold(): name for name in names if name and name.casefold() != UNNAMED}
-    return sorted(found.values())[:PRIMARIES_KEPT_MAX]
-
-
-def _owner(queue: str) -> str:
+def _queue_owner(queue: str) -> str:
     name = queue.rsplit("/", 2)[0]
     return name if index_of(queue, name) is not None else ""
 
 
 def _values(table: Any, column: str, kinds: tuple[Kind, ...]) -> list[str]:
     of_kinds = pc.is_in(table["kind"], pa.array([str(kind) for kind in kinds]))
-    values: list[str | None] = pc.unique(table[column].filter(of_kinds)).to_pylist()
-    return [value for value in values if value]
+    return [value for value in pc.unique(table[column].filter(of_kinds)).to_pylist() if value]

@@ -1,44 +1,58 @@
-"""Rounds of tasks until nothing is left in the backlog. The driver looks and plans; it never touches a message."""
+"""Rounds of tasks until nothing is left in the backlog. The driver peeks and plans; it never takes a message."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Literal
 
 from twinbus.errors import TwinbusError
 from twinbus.pairing.backlog_queues import backlog_path
-from twinbus.spark.browser import Browser, Extent, Unreachable
-from twinbus.spark.drain.books import Books, books_of
+from twinbus.pairing.failure import Failure
+from twinbus.spark.drain.ledger_counts import DrainCounts, counts_of
 from twinbus.spark.drain.options import DrainOptions
-from twinbus.spark.drain.plan import Shard, plan
+from twinbus.spark.drain.plan import QueueExtent, Shard, plan
 from twinbus.spark.drain.rounds import parallelism, refuse_speculation, run_round
 from twinbus.spark.drain.shard import ShardReport
-from twinbus.syphon.order_check import first_order_problem, order_refused
+from twinbus.spark.queue_browser import QueueBrowser, QueueUnreachable
+from twinbus.syphon.backlog_scan import (
+    count_quarantined,
+    count_unlisted,
+    first_order_problem,
+    has_wanted,
+    order_error,
+)
 from twinbus.syphon.pace import Pace
 from twinbus.syphon.progress import RateGauge
-from twinbus.syphon.queue_search import ABSENT, FOR_GOOD, SHUT, BacklogQueues, QueueSearch
+from twinbus.syphon.queue_discovery import ABSENT, FOR_GOOD, SHUT, DiscoveredQueues, QueueDiscovery
+from twinbus.transport.annotations import is_waiting, sequence_of
+from twinbus.transport.connection import NamespaceConnection
+from twinbus.transport.failures import ConnectionFailed
+from twinbus.transport.peek import last_sequence, peek
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
-    from twinbus.dial import Dial
+    from twinbus.transport.dial import Dial
 
-LOOK_S = 2.0
+PROGRESS_S = 2.0
+TICKS = "rate-micro-batch"
 Ending = Literal["empty", "chosen", "unsure", "stuck", "order unknown"]
 
 
 @dataclass(frozen=True, slots=True)
 class DrainProgress:
-    """What can be seen from outside while tasks are at work: one peek a queue."""
+    """What the driver sees while tasks run: one peek a queue."""
 
     round: int
     tasks: int
     left: int
     """About how many are still in the backlog."""
     gone: int
-    """About how many left it since the first look."""
+    """About how many left it since the beginning."""
     rate: float
     """Messages a second, over the last ten seconds."""
     seconds: float
@@ -48,48 +62,48 @@ class DrainProgress:
 
 
 @dataclass(slots=True)
-class Drained:
+class DrainResult:
     """How a drain ended."""
 
     ending: Ending = "empty"
     rounds: int = 0
     seconds: float = 0.0
     found: int = 0
-    """About how many were there at the first look."""
+    """About how many were there at the beginning."""
     left: int = 0
     reports: list[ShardReport] = field(default_factory=list)
-    """Of the attempts that came to an end; those that were killed tell nothing here."""
-    books: Books | None = None
-    """What all attempts wrote down, the killed ones too; None without a ledger."""
+    """Of the attempts that ended; those that were killed have none."""
+    recorded: DrainCounts | None = None
+    """The counts of all attempts, by the ledger, killed ones too; None without a ledger."""
     extra: list[int] = field(default_factory=list)
-    """Backlog queues beyond the count in which messages were: a sender elsewhere has more. They are home too."""
+    """Backlog queues beyond the count that had messages: a sender elsewhere has more. They are home too."""
     doubt: str | None = None
-    """Why the backlog cannot be called empty, though all that can be seen is home."""
+    """Why the backlog cannot be called empty, although everything that can be seen is home."""
     order_problem: str = ""
-    """Why order cannot be promised any more; what is concerned stays in the backlog."""
+    """Why order cannot be promised any more; the messages concerned stay in the backlog."""
     quarantined: int | None = None
-    """How many messages are in quarantine, of earlier runs too, up to 10,000; None: nobody has looked, or could."""
-    outside: int | None = None
-    """How many messages stay, because the entity that they are for was not named, up to 10,000; None as above."""
+    """How many messages are in quarantine, of earlier runs too, up to 10,000; None: not counted, or not readable."""
+    unlisted: int | None = None
+    """How many messages stay because their entity is not listed, up to 10,000; None as above."""
     missing: dict[int, str] = field(default_factory=dict)
     """Backlog queues that do not exist or may not be read, and why."""
-    out_of_sight: str = ""
-    """Why nobody could look into the backlog after the last round: `left` is what was there before it."""
+    unreadable: str = ""
+    """Why the backlog could not be read after the last round: `left` is what was there before it."""
 
     @property
     def troubles(self) -> list[str]:
-        told = [*(report.trouble for report in self.reports), self.out_of_sight]
-        return list(dict.fromkeys(trouble for trouble in told if trouble))
+        troubles = [*(report.trouble for report in self.reports), self.unreadable]
+        return list(dict.fromkeys(trouble for trouble in troubles if trouble))
 
     def count(self, name: str) -> int:
-        """A sum over everybody: from the ledger where there is one."""
-        if self.books is not None and hasattr(self.books, name):
-            return int(getattr(self.books, name))
+        """A sum over all attempts, from the ledger if there is one."""
+        if self.recorded is not None and hasattr(self.recorded, name):
+            return int(getattr(self.recorded, name))
         return sum(getattr(report, name) for report in self.reports)
 
     @property
     def by_executor(self) -> dict[str, int]:
-        """Who moved how many, as far as attempts came to an end."""
+        """How many messages each executor moved, as far as attempts ended."""
         shares: dict[str, int] = {}
         for report in self.reports:
             shares[report.executor] = shares.get(report.executor, 0) + report.moved
@@ -104,15 +118,15 @@ class Drained:
             "found": self.found,
             "left": self.left,
             **{name: self.count(name) for name in counts},
-            "counted_from": "tasks" if self.books is None else "ledger",
-            "killed_attempts": None if self.books is None else self.books.killed,
+            "counted_from": "tasks" if self.recorded is None else "ledger",
+            "killed_attempts": None if self.recorded is None else self.recorded.killed,
             "executors": self.by_executor,
             "troubles": self.troubles,
             "extra_queues": self.extra,
             "doubt": self.doubt,
             "order_problem": self.order_problem or None,
             "quarantined": self.quarantined,
-            "outside_left": self.outside,
+            "outside_left": self.unlisted,
             "missing_queues": {str(index): text for index, text in self.missing.items()},
         }
 
@@ -122,28 +136,29 @@ def drain(
     options: DrainOptions,
     *,
     on_progress: Callable[[DrainProgress], None] = lambda _progress: None,
-    every_s: float = LOOK_S,
+    every_s: float = PROGRESS_S,
     counts_quarantine: bool = True,
-) -> Drained:
-    """Bring the whole backlog home; how it went.
+) -> DrainResult:
+    """Bring the whole backlog home; how it went. The values of `ending`:
 
-    `ending` is "empty" only if a look at all backlog queues there are, after the tasks, found nothing: messages that a
-    killed task had under lock come back and are waited for. "chosen": only messages for entities that were not named
-    were there. "unsure": the same, but nobody can say whether there are
-    more queues, or one cannot be emptied, and `doubt` says why. "stuck": a round moved nothing, or the secondary is
-    gone; `troubles` says why. "order unknown": a message lies in a queue that is not its own. Raises `TwinbusError` if
-    the secondary cannot be looked into at first, if order cannot be promised from the start, or Spark gives up. With
-    `counts_quarantine` it counts what is in quarantine at the end: a peek a queue if nothing is.
+    "empty": a check of all existing backlog queues, after the tasks, found nothing. Messages that a killed task had
+    under lock are waited for. "chosen": only messages for entities that are not listed were left. "unsure": nothing
+    was found, but there may be more queues, or one cannot be emptied; `doubt` says why. "stuck": a round moved
+    nothing, or the secondary cannot be reached; `troubles` says why. "order unknown": a message is in a queue that is
+    not its own.
+
+    Raises `TwinbusError` if the secondary cannot be read at first, if order cannot be promised from the start, or if
+    Spark gives up. `counts_quarantine`: count what is in quarantine at the end; a peek a queue if nothing is.
     """
     refuse_speculation(spark)
     dial = options.secondary.namespace().dial(options.attempt_s)
-    with Browser(dial, options.attempt_s) as browser:
+    with QueueBrowser(dial, options.attempt_s) as browser:
         driver = _Driver(spark, options, dial, browser, on_progress, every_s)
         done = driver.run()
         if done.ending == "empty":
-            driver.judge(counts_quarantine=counts_quarantine)
+            driver.check_end(counts_quarantine=counts_quarantine)
     if options.ledger is not None and done.rounds:
-        done.books = books_of(options.ledger, options.run)
+        done.recorded = counts_of(options.ledger, options.run)
     return done
 
 
@@ -153,7 +168,7 @@ class _Driver:
         spark: SparkSession,
         options: DrainOptions,
         dial: Dial,
-        browser: Browser,
+        browser: QueueBrowser,
         on_progress: Callable[[DrainProgress], None],
         every_s: float,
     ) -> None:
@@ -161,21 +176,21 @@ class _Driver:
         self._options = options
         self._dial = dial
         self._browser = browser
-        self._search = QueueSearch(dial, options.primary_name, options.queue_count, attempt_s=options.attempt_s)
-        self._tell = on_progress
+        self._discovery = QueueDiscovery(dial, options.primary_name, options.queue_count, attempt_s=options.attempt_s)
+        self._on_progress = on_progress
         self._every_s = every_s
         self._began_s = time.monotonic()
         self._gauge = RateGauge(0)
-        self._done = Drained()
+        self._done = DrainResult()
         self._pace = Pace(options.syphon(), 0)
         self._paths: dict[int, str] = {}
         """By index, the queues that can be emptied."""
         self._shut: tuple[int, ...] = ()
         """Those that cannot; senders have spread sessions over them too."""
 
-    def run(self) -> Drained:
+    def run(self) -> DrainResult:
         done = self._done
-        extents = self._first_look()
+        extents = self._start()
         done.found = sum(each.depth for each in extents.values())
         while extents:
             done.rounds += 1
@@ -187,8 +202,8 @@ class _Driver:
                 break
             try:
                 extents = self._waiting()
-            except Unreachable as error:
-                done.ending, done.out_of_sight = "stuck", str(error)
+            except QueueUnreachable as error:
+                done.ending, done.unreadable = "stuck", str(error)
                 break
             if extents and not sum(report.gone for report in reports):
                 done.ending = "stuck"
@@ -197,7 +212,7 @@ class _Driver:
         done.seconds = time.monotonic() - self._began_s
         return done
 
-    def _first_look(self) -> dict[int, Extent]:
+    def _start(self) -> dict[int, QueueExtent]:
         """As `_waiting`; queues that can never be read are left out. Raises `TwinbusError` if not one is there."""
         extents = self._waiting()
         if not self._paths and self._done.missing:
@@ -218,61 +233,69 @@ class _Driver:
             ),
         )
         if problem is not None:
-            raise order_refused(problem)
+            raise order_error(problem)
         self._options = replace(options, order_over=over)
 
-    def _waiting(self) -> dict[int, Extent]:
+    def _waiting(self) -> dict[int, QueueExtent]:
         """The queues in which something waits, under lock or not, and about how much. Looks for further ones, too."""
         queues = self._find()
         self._shut = tuple(queues.shut)
         emptied = [index for index in queues.queues if index not in queues.shut]  # of the others `doubt` speaks
         paths = {index: backlog_path(self._options.primary_name, index) for index in emptied}
-        found, refusals = self._browser.waiting_or_refused(list(paths.values()))
+        found = self._browser.ask_all(list(paths.values()), _extent)
         for index, path in list(paths.items()):
-            failure = refusals.get(path)
-            if failure is None:
+            failure = found[path]
+            if not isinstance(failure, Failure):
                 continue
             if failure.kind not in FOR_GOOD | SHUT:
-                raise Unreachable(f"{path}: {failure}", failure)
+                raise QueueUnreachable(f"{path}: {failure}", failure)
             del paths[index]
             self._done.missing[index] = str(failure)
             if failure.kind not in ABSENT:
-                self._done.doubt = f"whether messages lie in {path} cannot be told: {failure}"
+                self._done.doubt = f"unknown whether messages are in {path}: {failure}"
         self._paths = paths
-        extents = {index: found[path] for index, path in paths.items() if path in found}
+        extents = {index: each for index, path in paths.items() if isinstance(each := found[path], QueueExtent)}
         if self._options.entities is not None:
-            wants = self._pace.wants
-            extents = {each: far for each, far in extents.items() if self._browser.has_wanted(paths[each], wants)}
+            extents = {index: each for index, each in extents.items() if self._has_wanted(paths[index])}
         further = {*self._done.extra, *(index for index in extents if index >= queues.queue_count)}
         self._done.extra = sorted(further)
         return extents
 
-    def _find(self) -> BacklogQueues:
-        found = self._browser.run("the backlog", self._search.look)
+    def _has_wanted(self, path: str) -> bool:
+        return self._browser.ask(path, lambda connection: has_wanted(connection, path, self._pace.wants))
+
+    def _find(self) -> DiscoveredQueues:
+        found = self._browser.run("the backlog", self._discovery.search)
         self._done.doubt = found.doubt
         self._done.missing |= {index: str(failure) for index, failure in found.missing.items()}
         return found
 
-    def judge(self, *, counts_quarantine: bool) -> None:
+    def check_end(self, *, counts_quarantine: bool) -> None:
         """Nothing waits any more in what can be seen: whether that is all, and what did not come home."""
         done = self._done
         if done.doubt is not None:
             done.ending = "unsure"
         name, queues, pace = self._options.primary_name, list(self._paths), self._pace
         try:
-            done.outside = 0 if self._options.entities is None else self._browser.others(name, queues, pace.allows)
-        except Unreachable as error:
-            done.ending, done.doubt = "unsure", f"whether messages for other entities stay cannot be told: {error}"
-        if done.outside and done.ending == "empty":
+            done.unlisted = 0
+            if self._options.entities is not None:
+                done.unlisted = self._browser.ask(
+                    "the backlog", lambda connection: count_unlisted(connection, name, queues, pace.allows)
+                )
+        except QueueUnreachable as error:
+            done.ending, done.doubt = "unsure", f"unknown whether messages for other entities stay: {error}"
+        if done.unlisted and done.ending == "empty":
             done.ending = "chosen"
         if not counts_quarantine:
             return
         try:
-            done.quarantined = self._browser.quarantined(name, queues, pace.wants)
-        except Unreachable as error:
-            done.ending, done.doubt = "unsure", f"whether messages are in quarantine cannot be told: {error}"
+            done.quarantined = self._browser.ask(
+                "the quarantine", lambda connection: count_quarantined(connection, name, queues, pace.wants)
+            )
+        except QueueUnreachable as error:
+            done.ending, done.doubt = "unsure", f"unknown whether messages are in quarantine: {error}"
 
-    def _round(self, extents: Mapping[int, Extent]) -> list[ShardReport]:
+    def _round(self, extents: Mapping[int, QueueExtent]) -> list[ShardReport]:
         options = self._options
         shards = plan(
             {index: extent.depth for index, extent in extents.items()},
@@ -284,19 +307,69 @@ class _Driver:
             self._spark, options, shards, every_s=self._every_s, look=lambda: self._show(self._rest(extents), shards)
         )
 
-    def _rest(self, extents: Mapping[int, Extent]) -> dict[int, Extent]:
+    def _rest(self, extents: Mapping[int, QueueExtent]) -> dict[int, QueueExtent]:
         """What is left of these, by the first number that is still there: one peek a queue."""
+        begins = {self._paths[index]: extent.first for index, extent in extents.items()}
         try:
-            firsts = self._browser.firsts({self._paths[index]: extent.first for index, extent in extents.items()})
-        except Unreachable:
-            return dict(extents)  # a look that failed is no news: the tasks know better
-        left = {index: firsts[self._paths[index]] for index in extents if self._paths[index] in firsts}
-        return {index: Extent(first, extents[index].last) for index, first in left.items()}
+            found = self._browser.ask_all(
+                list(begins), lambda connection, path: peek(connection, path, begins[path], 1)
+            )
+        except QueueUnreachable:
+            return dict(extents)  # the tasks know better whether that is an outage
+        heads = {index: found[self._paths[index]] for index in extents}
+        return {index: QueueExtent(sequence_of(head[0]), extents[index].last) for index, head in heads.items() if head}
 
-    def _show(self, extents: Mapping[int, Extent], shards: list[Shard]) -> None:
+    def _show(self, extents: Mapping[int, QueueExtent], shards: list[Shard]) -> None:
         left = sum(max(0, each.depth) for each in extents.values())
         gone = max(0, self._done.found - left)
         seconds = time.monotonic() - self._began_s
         now_ms = int(seconds * 1000)
-        self._gauge.note(now_ms, gone)
-        self._tell(DrainProgress(self._done.rounds, len(shards), left, gone, self._gauge.rate(now_ms, gone), seconds))
+        self._gauge.add_sample(now_ms, gone)
+        self._on_progress(
+            DrainProgress(self._done.rounds, len(shards), left, gone, self._gauge.rate(now_ms, gone), seconds)
+        )
+
+
+async def _extent(connection: NamespaceConnection, path: str) -> QueueExtent | Failure | None:
+    """None if no message waits, under lock or not; the failure if only this queue cannot be read."""
+    try:
+        found = await peek(connection, path, 1, 1)
+        if not found:
+            return None
+        if not is_waiting(found[0]) and not await has_wanted(connection, path, lambda _path, _since_ms: True):
+            return None
+        first = sequence_of(found[0])
+        return QueueExtent(first, await last_sequence(connection, path, first))
+    except ConnectionFailed as error:
+        if not connection.is_open:
+            raise
+        return error.failure
+
+
+def drain_every(
+    spark: SparkSession,
+    options: DrainOptions,
+    every_s: float,
+    checkpoint: str,
+    *,
+    on_drained: Callable[[DrainResult], None],
+    on_trouble: Callable[[TwinbusError], None],
+    on_progress: Callable[[DrainProgress], None] = lambda _progress: None,
+) -> StreamingQuery:
+    """A running query that drains at each tick of a structured stream; `stop` ends it.
+
+    A tick that is run again after a crash only means "drain now" once more. A tick that finds the backlog empty costs a
+    peek a queue and a search for further queues, and starts no task. What fails at one tick goes to `on_trouble`.
+    """
+    refuse_speculation(spark)
+
+    def tick(_rows: DataFrame, _number: int) -> None:
+        try:
+            fresh = replace(options, run=token_hex(4))
+            on_drained(drain(spark, fresh, on_progress=on_progress, counts_quarantine=False))
+        except TwinbusError as error:
+            on_trouble(error)
+
+    ticks = spark.readStream.format(TICKS).option("rowsPerBatch", 1).option("numPartitions", 1).load()
+    writer = ticks.writeStream.foreachBatch(tick).option("checkpointLocation", checkpoint)
+    return writer.trigger(processingTime=f"{round(every_s * 1000)} milliseconds").start()

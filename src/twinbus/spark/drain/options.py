@@ -33,9 +33,9 @@ class DrainOptions:
     tasks: int | None = None
     """At most so many at a time; None: as many as there are cores."""
     prefetch: int = PREFETCH
-    """Messages a queue may lend one task: what is repeated at most when a task is killed."""
+    """Messages of one queue that a task holds at a time: the most that is repeated if it is killed."""
     patience_s: float = 120.0
-    """How long a task goes on though nothing moves: a namespace is down, or somebody else has messages under lock."""
+    """How long a task goes on although nothing moves: a namespace is down, or others have messages under lock."""
     refused_s: float = 10.0
     """The same, when it is the credential that is refused."""
     attempt_s: float = 15.0
@@ -66,7 +66,7 @@ class DrainOptions:
             raise OptionsError("; ".join(problems))
 
     def syphon(self) -> SyphonOptions:
-        """What a task's syphon is told."""
+        """The options of a task's syphon."""
         return SyphonOptions(
             until_empty=True,
             order=self.order,

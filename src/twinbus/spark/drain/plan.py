@@ -1,23 +1,36 @@
 """Which task empties which backlog queues.
 
 The queues are laid end to end, each as long as it is deep, and the whole is cut into equal pieces, one a task: a deep
-queue is shared by several tasks, several shallow ones share a task. Pieces are where tasks are, not what they may take:
-a task ends when all of its queues are empty, whoever emptied them. Where order is asked for a queue belongs to exactly
-one task, and the deepest are dealt out first.
+queue is shared by several tasks, several shallow ones share a task. A piece does not limit what a task may take: a task
+ends when all of its queues are empty, whoever emptied them. With order a queue belongs to exactly one task, and the
+deepest queues are assigned first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 SHARE_MIN = 500
 """A task for fewer messages is not worth its start, unless it is the only one."""
 
 
+class QueueExtent(NamedTuple):
+    """The first and the last sequence number in a queue; numbers between them may be missing."""
+
+    first: int
+    last: int
+
+    @property
+    def depth(self) -> int:
+        """About how many messages that are, and never fewer."""
+        return self.last - self.first + 1
+
+
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """What one task does."""
+    """The work of one task."""
 
     number: int
     queues: tuple[int, ...]
@@ -25,12 +38,12 @@ class Shard:
 
 
 def plan(depths: Mapping[int, int], tasks: int, *, in_order: bool = False, share_min: int = SHARE_MIN) -> list[Shard]:
-    """At most so many shards; each queue that is not empty is in at least one, and in order in exactly one."""
+    """At most `tasks` shards; each queue that is not empty is in at least one, with order in exactly one."""
     deep = {index: depth for index, depth in sorted(depths.items()) if depth > 0}
     if not deep:
         return []
     count = max(1, min(tasks, -(-sum(deep.values()) // share_min)))
-    groups = _dealt(deep, min(count, len(deep))) if in_order else _cut(deep, count)
+    groups = _deal(deep, min(count, len(deep))) if in_order else _cut(deep, count)
     return [Shard(number, tuple(queues)) for number, queues in enumerate(groups)]
 
 
@@ -48,8 +61,8 @@ def _cut(deep: Mapping[int, int], count: int) -> list[list[int]]:
     return groups
 
 
-def _dealt(deep: Mapping[int, int], count: int) -> list[list[int]]:
-    """Each queue to the task that has least so far, the deepest first."""
+def _deal(deep: Mapping[int, int], count: int) -> list[list[int]]:
+    """Each queue to the task with the least work so far, the deepest first."""
     groups: list[list[int]] = [[] for _ in range(count)]
     loads = [0] * count
     for index in sorted(deep, key=lambda each: (-deep[each], each)):

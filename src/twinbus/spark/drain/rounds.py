@@ -13,7 +13,7 @@ from twinbus.errors import OptionsError
 from twinbus.spark.drain.options import DrainOptions
 from twinbus.spark.drain.plan import Shard
 from twinbus.spark.drain.shard import REPORT_FIELDS, ShardReport, drain_shard
-from twinbus.spark.failures import spark_gives_up_in_a_line
+from twinbus.spark.failures import spark_errors
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch  # type: ignore[import-untyped]
@@ -24,7 +24,7 @@ REPORT_SCHEMA = (
     "in_doubt BIGINT, refused BIGINT, expired BIGINT, seconds DOUBLE, trouble STRING, order_problem STRING"
 )
 TASKS_WITHOUT_CONTEXT = 8
-"""Where nobody can be asked how many cores there are, as through Spark Connect."""
+"""If the number of cores is unknown, e.g. with Spark Connect."""
 CANCEL_S = 0.2
 SPECULATION = (
     "spark.speculation is on: Spark would start a second task for a queue that is still being emptied, and both would "
@@ -75,7 +75,7 @@ def run_round(
 
 
 def _collected(spark: SparkSession, options: DrainOptions, shards: tuple[Shard, ...], tag: str) -> list[ShardReport]:
-    with spark_gives_up_in_a_line():
+    with spark_errors():
         _tag(spark, tag)
         numbers = spark.range(0, len(shards), 1, len(shards))  # one a partition
         rows = numbers.mapInArrow(partial(_in_task, options, shards), REPORT_SCHEMA).collect()
@@ -83,7 +83,7 @@ def _collected(spark: SparkSession, options: DrainOptions, shards: tuple[Shard, 
 
 
 def _tag(spark: SparkSession, tag: str) -> None:
-    """What this thread, which is nobody else's, starts from now on has the tag."""
+    """Everything that this thread starts from now on has the tag; nothing else uses the thread."""
     if _is_connect(spark):
         spark.addTag(tag)
     else:

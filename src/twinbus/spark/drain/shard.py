@@ -1,8 +1,8 @@
 """What one task of a drain does: it is a syphon for some of the queues, until they are empty.
 
-No Spark in here: the same function runs in a test, in a task of any Spark, or in a process of its own. What goes wrong
-for reasons that another attempt on the same machine would meet again is a line in the report, not an exception: Spark
-would only repeat it and bury it in a stack trace.
+No Spark in here: the same function runs in a test, in a task of any Spark, or in a process of its own. A failure that
+another attempt on the same machine would meet again is a line in the report, not an exception: Spark would only repeat
+it and bury it in a stack trace.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from twinbus.dial import Dial
 from twinbus.errors import OptionsError
 from twinbus.ledger import Ledger
-from twinbus.ledger.events import Event
 from twinbus.ledger.kinds import Kind
 from twinbus.ledger.options import LedgerOptions
+from twinbus.ledger.schema import Event
 from twinbus.pairing.backlog_queues import backlog_path
 from twinbus.pairing.failure import FailureKind
 from twinbus.spark.drain.options import DrainOptions
 from twinbus.spark.drain.plan import Shard
 from twinbus.syphon import Alert, Progress, Syphon
-from twinbus.syphon.destination import State
-from twinbus.syphon.line import Line
-from twinbus.syphon.linked import LineFailed
-from twinbus.syphon.look import peek
-from twinbus.syphon.queue_search import FOR_GOOD, SHUT
+from twinbus.syphon.destination import DestinationState
+from twinbus.syphon.queue_discovery import FOR_GOOD, SHUT
+from twinbus.transport.connection import NamespaceConnection
+from twinbus.transport.dial import Dial
+from twinbus.transport.failures import ConnectionFailed
+from twinbus.transport.peek import peek
 
-LOOK_S = 0.25
+PROGRESS_S = 0.25
 COLLECT_AFTER = 50_000
 RECORD_WAIT_S = 0.02
-"""A task may be killed at any time: so much of what it did, beside what it stored, is not in the ledger then."""
+"""What a killed task did in this time, except what it stored, is not in the ledger."""
 FLUSH_S_MAX = 0.2
 LOCKED = "messages are under lock elsewhere; they come back when the locks end"
 SILENT = "no answer yet"
@@ -63,7 +63,7 @@ class ShardReport:
     trouble: str = ""
     """Why it ended before its queues were empty; empty if they are."""
     order_problem: str = ""
-    """Why the order of a message is not known, if that ended it: the message stays where it is."""
+    """Why the order of a message is unknown, if that ended it: the message stays where it is."""
 
     @property
     def gone(self) -> int:
@@ -78,7 +78,7 @@ REPORT_FIELDS = tuple(field.name for field in fields(ShardReport))
 
 
 def drain_shard(options: DrainOptions, shard: Shard, attempt: int = 0) -> ShardReport:
-    """Bring home what is in the shard's queues; returns when they are truly empty, or with the trouble."""
+    """Bring home what is in the shard's queues; returns when they are empty, or with the trouble."""
     who = f"{socket.gethostname()}:{os.getppid()}"
     try:
         primary = options.primary.namespace().dial(options.attempt_s)
@@ -87,7 +87,7 @@ def drain_shard(options: DrainOptions, shard: Shard, attempt: int = 0) -> ShardR
     except OptionsError as error:
         return ShardReport(shard.number, attempt, who, trouble=f"{who}: {error}")
     try:
-        with _seldom_collecting():
+        with _rare_garbage_collection():
             progress, trouble, order_problem = asyncio.run(_pump(options, shard, primary, secondary, ledger))
     finally:
         if ledger is not None:
@@ -96,8 +96,8 @@ def drain_shard(options: DrainOptions, shard: Shard, attempt: int = 0) -> ShardR
 
 
 @contextmanager
-def _seldom_collecting() -> Iterator[None]:
-    """Thousands of letters are held at a time and none is in a cycle: looking for cycles as usual costs a tenth."""
+def _rare_garbage_collection() -> Iterator[None]:
+    """Thousands of messages are held at a time and none is in a cycle: the usual search for cycles costs a tenth."""
     before = gc.get_threshold()
     gc.set_threshold(COLLECT_AFTER, *before[1:])
     try:
@@ -107,7 +107,7 @@ def _seldom_collecting() -> Iterator[None]:
 
 
 def program_of(run: str, shard: int, attempt: int) -> str:
-    """What an attempt calls itself in the ledger."""
+    """The name of an attempt in the ledger."""
     return f"twinbus drain {run} shard {shard} attempt {attempt}"
 
 
@@ -140,13 +140,13 @@ def _report(shard: Shard, attempt: int, who: str, progress: Progress | None, tro
 async def _pump(
     options: DrainOptions, shard: Shard, primary: Dial, secondary: Dial, ledger: Ledger | None
 ) -> tuple[Progress | None, str, str]:
-    """How far it came, what kept it from its end, and why order is not known, if that was it."""
+    """The progress, what kept it from its end, and why order is unknown, if that was it."""
     refusal = await _refusal(secondary, [backlog_path(options.primary_name, each) for each in shard.queues], options)
     if refusal:
         return None, refusal, ""
     order_problems: list[str] = []
 
-    def hear(alert: Alert) -> None:
+    def on_alert(alert: Alert) -> None:
         if alert.name == "order_unknown":
             order_problems.append(f"{alert.subject}: {alert.text}")
 
@@ -157,12 +157,12 @@ async def _pump(
         options.queue_count,
         options.syphon(),
         queues=shard.queues,
-        on_alert=hear,
-        ledger=None if ledger is None else WriteAhead(ledger),
+        on_alert=on_alert,
+        ledger=None if ledger is None else WriteAheadRecorder(ledger),
     )
     patience, trouble = Patience(options, time.monotonic()), ""
     async with syphon:
-        async for progress in syphon.progress(LOOK_S):
+        async for progress in syphon.progress(PROGRESS_S):
             is_connected = all(queue.is_attached for queue in syphon.pump.queues)
             trouble = patience.trouble(progress, time.monotonic(), is_connected=is_connected)
             if trouble or order_problems:
@@ -170,28 +170,25 @@ async def _pump(
         else:
             await syphon.finished()
             trouble = syphon.queues.doubt or ""
-    return syphon.look(), trouble, order_problems[0] if order_problems else ""
+    return syphon.current_progress(), trouble, order_problems[0] if order_problems else ""
 
 
 async def _refusal(secondary: Dial, paths: Sequence[str], options: DrainOptions) -> str:
-    """Why the secondary will never let us read one of the queues; empty if it may. An outage may pass."""
-    line = Line(secondary, attempt_s=options.attempt_s, clock=lambda: int(time.monotonic() * 1000))
+    """Why one of the queues can never be read; empty if it can. An outage may pass."""
     try:
-        await line.open()
-    except LineFailed:
-        return ""
-    try:
-        for path in paths:
-            await peek(line, path, 1, 1)
-    except LineFailed as error:
-        return f"{path}: {error.failure}" if error.failure.kind in FOR_GOOD | SHUT else ""
-    finally:
-        await line.close()
+        async with NamespaceConnection(secondary, attempt_s=options.attempt_s) as connection:
+            for path in paths:
+                try:
+                    await peek(connection, path, 1, 1)
+                except ConnectionFailed as error:
+                    return f"{path}: {error.failure}" if error.failure.kind in FOR_GOOD | SHUT else ""
+    except ConnectionFailed:
+        pass
     return ""
 
 
-class WriteAhead:
-    """A ledger in which "stored at home" is in a file before the message is completed in the backlog."""
+class WriteAheadRecorder:
+    """Writes "stored at home" to the file before the message is completed in the backlog."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -199,11 +196,11 @@ class WriteAhead:
     def record(self, event: Event, /) -> None:
         self._ledger.record(event)
         if event.kind == Kind.SENT_HOME:
-            self._ledger.flush(FLUSH_S_MAX)  # a tenth of a millisecond for a batch; a disk in trouble stops nobody
+            self._ledger.flush(FLUSH_S_MAX)  # a tenth of a millisecond for a batch; a failing disk stops nothing
 
 
 class Patience:
-    """How long a task goes on though nothing moves."""
+    """How long a task goes on although nothing moves."""
 
     def __init__(self, options: DrainOptions, now_s: float) -> None:
         self._patience_s = options.patience_s
@@ -212,7 +209,7 @@ class Patience:
         self._since_s = now_s
 
     def trouble(self, progress: Progress, now_s: float, *, is_connected: bool) -> str:
-        """Why it is time to give up; empty: go on. `is_connected`: whether we have a link to each of our queues."""
+        """Why to give up; empty: go on. `is_connected`: whether there is a link to each of its queues."""
         gone = progress.moved + progress.refused + progress.expired
         if gone != self._gone:
             self._gone, self._since_s = gone, now_s
@@ -230,12 +227,14 @@ def _hindrance(progress: Progress, *, is_connected: bool) -> str:
         return "; ".join([*progress.troubles, *down][:3])
     if not is_connected:
         return f"secondary: {SILENT}"
-    waited_for = [each.path for each in progress.destinations if each.state == State.OPENING.value or each.in_flight]
+    waited_for = [
+        each.path for each in progress.destinations if each.state == DestinationState.OPENING.value or each.in_flight
+    ]
     return f"{waited_for[0]}: {SILENT}" if waited_for else LOCKED
 
 
 def _is_refused(progress: Progress) -> bool:
-    """Whether all that keeps messages back are refusals of our credential."""
+    """Whether only refusals of our credential keep messages back."""
     reasons = [each.reason for each in progress.destinations if each.reason]
     reasons += [trouble.partition(": ")[2] for trouble in progress.troubles]
     return bool(reasons) and all(reason.startswith(FailureKind.UNAUTHORISED.value) for reason in reasons)

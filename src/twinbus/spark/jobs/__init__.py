@@ -1,1 +1,1 @@
-"""Where transforms meet data: each job reads, asks, and hands back what it found."""
+"""Jobs: they read data, run transforms on it, and return or keep the results."""

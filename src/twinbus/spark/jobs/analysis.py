@@ -1,4 +1,4 @@
-"""Asks a store everything that a report shows."""
+"""Runs every query of a report on a store."""
 
 from __future__ import annotations
 
@@ -11,154 +11,168 @@ from typing import TYPE_CHECKING
 from pyspark import StorageLevel
 from pyspark.sql import functions as F  # noqa: N812
 
-from twinbus.cost.alternatives import beside
-from twinbus.cost.bill import Bill, Use, bills
+from twinbus.cost.bill import Bill, Use, beside, bills
 from twinbus.cost.prices import Prices
 from twinbus.cost.stages import Stage
-from twinbus.spark.compaction.compaction import Compacted
-from twinbus.spark.compaction.coverage import Coverage, coverage_of, ending_of
-from twinbus.spark.compaction.machines import clocks_of
-from twinbus.spark.compaction.primaries import split_name, strangers
-from twinbus.spark.compaction.told import silence_of, silence_of_secondary
-from twinbus.spark.jobs import skew
-from twinbus.spark.jobs.bookkeeping import Books, books, rows_of
+from twinbus.spark.compaction.clocks import find_clocks
+from twinbus.spark.compaction.compaction import CompactedLedger
+from twinbus.spark.compaction.coverage import StoreCoverage, ending_of, find_coverage
+from twinbus.spark.compaction.namespace_records import primary_records, secondary_records
+from twinbus.spark.compaction.primaries import split_name, unidentified_namespaces
+from twinbus.spark.jobs.balance_frames import BalanceFrames, collect_rows, open_balance
 from twinbus.spark.jobs.compaction import steps_of_files
-from twinbus.spark.jobs.findings import WORTH_A_LOOK, Findings, Reconciliation, Row
-from twinbus.spark.jobs.outage_hours import hours_out
+from twinbus.spark.jobs.findings import (
+    CHECKED_CLASSES,
+    MINOR_SKEW_MS,
+    WRONG_CLOCK_MS,
+    Findings,
+    Reconciliation,
+    Row,
+    hours_out,
+    widen_horizon,
+    with_clock_warning,
+)
 from twinbus.spark.jobs.tables import AT_ONCE
 from twinbus.spark.transforms import availability as outage_times
 from twinbus.spark.transforms import ordering as order
-from twinbus.spark.transforms import reconciliation as fate
 from twinbus.spark.transforms.accounts import holder_number
 from twinbus.spark.transforms.classes import ACCEPTED_CLASSES, WAITING
 from twinbus.spark.transforms.cost import uses
-from twinbus.spark.transforms.flow import flow
-from twinbus.spark.transforms.in_queues import with_place
-from twinbus.spark.transforms.reconciliation import Known
-from twinbus.spark.transforms.tallies import counts, verdicts, without_removed
+from twinbus.spark.transforms.message_states import IN_BACKLOG, without_removed
+from twinbus.spark.transforms.queue_contents import with_place
+from twinbus.spark.transforms.reconciliation import Evidence, named, reconciliation, verdicts
+from twinbus.spark.transforms.traffic import flow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-Tell = Callable[[str], None]
 NAMED_MAX, SESSIONS_MAX = 200, 50
 
 
 def analyse(
     spark: SparkSession,
-    compacted: Compacted,
+    compacted: CompactedLedger,
     prices: Prices,
     *,
     horizon_min: int,
-    tell: Tell,
-    note: Tell | None = None,
+    tell: Callable[[str], None],
+    note: Callable[[str], None] | None = None,
     name: Callable[[Row], None] | None = None,
 ) -> Findings:
-    """Everything that the store says. What earlier runs have looked at is not looked at again.
+    """All results of a report; what earlier runs have read is not read again.
 
-    `note` is given what has to be read, `name` every message to look at, also those beyond the first.
+    `tell` gets progress, `note` what has to be read, `name` every message to check, also those beyond the first.
     """
     tell("accounting for every message")
-    with books(spark, compacted, note=note or tell) as found:
+    with open_balance(spark, compacted, note=note or tell) as frames:
         tell("looking at outages, order, flow and cost")
-        return asked(found, prices, horizon_min=horizon_min, name=name)
+        return _run_queries(frames, prices, horizon_min, name)
 
 
-def asked(books: Books, prices: Prices, *, horizon_min: int, name: Callable[[Row], None] | None = None) -> Findings:
-    """All questions at once: most of the time that a small one takes goes into planning it."""
-    coverage = coverage_of(books.compacted)
-    known = known_of(books.compacted, coverage, horizon_min)
+def _run_queries(
+    frames: BalanceFrames, prices: Prices, horizon_min: int, name: Callable[[Row], None] | None
+) -> Findings:
+    """All queries at once: most of the time of a small one goes into planning it."""
+    coverage = find_coverage(frames.compacted)
+    evidence = find_evidence(frames.compacted, coverage, horizon_min)
+    outages = outage_times.outages(outage_times.detours(frames.changes))
     with ThreadPoolExecutor(AT_ONCE) as at_once:
-        in_order = at_once.submit(ordered, books)
-        reconciled = at_once.submit(lambda: reconcile(books.tallies, looked_at(books, known), coverage, known, name))
-        strange = strangers(books.compacted.manifest.processes.values())
-        out = at_once.submit(lambda: rows_of(outages(books)))
-        available = at_once.submit(lambda: rows_of(outage_times.availability(outages(books), books.observed)))
-        moved = at_once.submit(lambda: rows_of(flow(books.traffic)))
-        paid = at_once.submit(lambda: actual_cost(books.traffic, prices))
+        in_order = at_once.submit(_check_order, frames)
+        reconciled = at_once.submit(
+            lambda: reconcile(frames.state_counts, _watched(frames, evidence), coverage, evidence, name)
+        )
+        out = at_once.submit(collect_rows, outages)
+        available = at_once.submit(collect_rows, outage_times.availability(outages, frames.observed))
+        moved = at_once.submit(collect_rows, flow(frames.traffic))
+        paid = at_once.submit(actual_cost, frames.traffic, prices)
     by_entity, sessions_hurt = in_order.result()
-    out_times, months = out.result(), paid.result()
+    unidentified = unidentified_namespaces(frames.compacted.manifest.processes.values())
     return Findings(
-        coverage=skew.told(coverage, reconciled.result().backwards_ms),
-        reconciliation=_heeding(strange, reconciled.result()),
-        outages=out_times,
+        coverage=with_clock_warning(coverage, reconciled.result()),
+        reconciliation=_doubt_if_unidentified(reconciled.result(), unidentified),
+        outages=out.result(),
         availability=available.result(),
         ordering=by_entity,
         sessions_hurt=sessions_hurt,
         flow=moved.result(),
-        bucket_ms=books.bucket_ms,
-        bills=months,
+        bucket_ms=frames.balance.bucket_ms,
+        bills=paid.result(),
         prices_as_of=prices.as_of,
-        alternatives=[beside(each, hours_out(each.month, out_times, coverage.last_ms), prices) for each in months],
+        alternatives=[
+            beside(each, hours_out(each.month, out.result(), coverage.last_ms), prices) for each in paid.result()
+        ],
     )
 
 
-def outages(books: Books) -> DataFrame:
-    return outage_times.outages(outage_times.detours(books.changes))
-
-
-def looked_at(books: Books, known: Known) -> DataFrame:
-    watched = without_removed(books.watched, books.removals)
-    if not known.backlog.is_kept:
+def _watched(frames: BalanceFrames, evidence: Evidence) -> DataFrame:
+    watched = without_removed(frames.watched, frames.removals)
+    if not evidence.secondary.is_kept:
         return watched
-    steps = steps_of_files(books.spark, books.compacted.store, books.compacted.manifest.files)
-    return with_place(watched, fate.IN_BACKLOG, steps)
+    steps = steps_of_files(frames.spark, frames.compacted.store, frames.compacted.manifest.files)
+    return with_place(watched, IN_BACKLOG, steps)
 
 
-def known_of(compacted: Compacted, coverage: Coverage, horizon_min: int) -> Known:
-    """What has to be known beside the messages of a store to judge them."""
+def find_evidence(compacted: CompactedLedger, coverage: StoreCoverage, horizon_min: int) -> Evidence:
+    """What the manifest shows beside the messages themselves."""
+    processes = compacted.manifest.processes
     killed = [
         holder_number(name)
-        for name, process in compacted.manifest.processes.items()
+        for name, process in processes.items()
         if ending_of(name, process, compacted.running) == "killed"
     ]
-    primary, secondary = silence_of(compacted, coverage), silence_of_secondary(compacted, coverage)
-    missing = {each.process for each in coverage.unknown}
-    clocks = clocks_of(compacted.manifest.processes, primary.processes, secondary.processes, missing)
-    return Known(horizon_min, coverage.dark_until_ms, primary, tuple(killed), secondary, clocks)
+    primary, secondary = primary_records(compacted, coverage), secondary_records(compacted, coverage)
+    missing = {each.process for each in coverage.missing}
+    clocks = find_clocks(processes, primary.processes, secondary.processes, missing)
+    return Evidence(horizon_min, coverage.missing_until_ms, primary, tuple(killed), secondary, clocks)
 
 
 def reconcile(
-    tallies: DataFrame,
+    state_counts: DataFrame,
     watched: DataFrame,
-    coverage: Coverage,
-    known: Known,
+    coverage: StoreCoverage,
+    evidence: Evidence,
     name: Callable[[Row], None] | None = None,
 ) -> Reconciliation:
-    """Where every message is. Looked at twice if clocks disagree by more than a second.
+    """How many messages have which verdict; computed twice if clocks disagree by more than a second.
 
-    `name` is given every message to look at.
+    `name` gets every message to check.
     """
-    judged = verdicts(watched, tallies, known)
-    rows = rows_of(counts(tallies, judged))
+    found = verdicts(watched, state_counts, evidence)
+    rows = collect_rows(reconciliation(state_counts, found))
     backwards_ms = max((row["backwards_ms"] or 0 for row in rows), default=0)
-    if backwards_ms > skew.HEEDED_MS:
-        heeded = skew.heeded(skew.Heeded(known.horizon_min, known.dark_until_ms), backwards_ms)
-        known = known._replace(horizon_min=heeded.horizon_min, dark_until_ms=heeded.dark_until_ms)
-        judged = verdicts(watched, tallies, known)
-        rows = rows_of(counts(tallies, judged))
+    if backwards_ms > MINOR_SKEW_MS:
+        horizon_min, until_ms = widen_horizon(evidence.horizon_min, evidence.missing_until_ms, backwards_ms)
+        evidence = evidence._replace(horizon_min=horizon_min, missing_until_ms=until_ms)
+        found = verdicts(watched, state_counts, evidence)
+        rows = collect_rows(reconciliation(state_counts, found))
+    to_check = named(found, CHECKED_CLASSES)
     if name is not None:
-        for row in fate.named(judged, WORTH_A_LOOK).toLocalIterator():
-            name(row.asDict())
-    held = [row["held_ms"] for row in rows if row["held"]]
+        for each in to_check.toLocalIterator():
+            name(each.asDict())
+    has_named = any(row["verdict"] in CHECKED_CLASSES for row in rows)
+    entities: dict[str, dict[str, int]] = {}
+    for row in sorted(rows, key=lambda row: (row["entity"], row["verdict"])):
+        counted = entities.setdefault(row["entity"], {})
+        counted[row["verdict"]] = counted.get(row["verdict"], 0) + row["messages"]
+    is_in_time = backwards_ms <= WRONG_CLOCK_MS
     return Reconciliation(
-        entities=_by_entity(rows),
+        entities=entities,
         overtaken=sum(row["overtaken"] for row in rows if row["verdict"] == WAITING),
-        named=_named(judged, rows),
-        horizon_min=known.horizon_min,
+        named=collect_rows(to_check.limit(NAMED_MAX)) if has_named else [],
+        horizon_min=evidence.horizon_min,
         backwards_ms=backwards_ms,
-        coverage_is_complete=coverage.is_complete and not skew.is_wrong(backwards_ms),
-        knows_all_accepted=coverage.knows_all_accepted and not skew.is_wrong(backwards_ms),
+        coverage_is_complete=coverage.is_complete and is_in_time,
+        knows_all_accepted=coverage.knows_all_accepted and is_in_time,
         held=sum(row["held"] for row in rows),
-        held_since_ms=min(held, default=0),
+        held_since_ms=min((row["held_ms"] for row in rows if row["held"]), default=0),
     )
 
 
-def _heeding(strangers: Collection[str], found: Reconciliation) -> Reconciliation:
-    """The same; unknown if a namespace keeps a ledger that may be the primary's by another name."""
+def _doubt_if_unidentified(found: Reconciliation, namespaces: Collection[str]) -> Reconciliation:
+    """The same; unknown if one of these namespaces may be the primary under another name."""
     ours = {entity for entity, classes in found.entities.items() if set(classes) & set(ACCEPTED_CLASSES)}
     theirs = [split_name(entity) for entity in found.entities]
-    unclear = sorted({namespace for namespace, path in theirs if namespace in strangers and path in ours})
+    unclear = sorted({namespace for namespace, path in theirs if namespace in namespaces and path in ours})
     if not unclear:
         return found
     text = (
@@ -168,36 +182,25 @@ def _heeding(strangers: Collection[str], found: Reconciliation) -> Reconciliatio
     return replace(found, unsure=(text,))
 
 
-def _by_entity(rows: list[Row]) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
-    for row in sorted(rows, key=lambda row: (row["entity"], row["verdict"])):
-        counted = found.setdefault(row["entity"], {})
-        counted[row["verdict"]] = counted.get(row["verdict"], 0) + row["messages"]
-    return found
-
-
-def _named(judged: DataFrame, rows: list[Row]) -> list[Row]:
-    """Messages to look at, by name: asked for only if there are any, because it takes the names along."""
-    if not any(row["verdict"] in WORTH_A_LOOK for row in rows):
-        return []
-    return rows_of(fate.named(judged, WORTH_A_LOOK).limit(NAMED_MAX))
-
-
-def ordered(books: Books) -> tuple[list[Row], list[Row]]:
-    """Damage to order: entity by entity, and the sessions that suffered most, by name."""
-    in_sessions = order.by_session(order.whole(order.together(books.stretches), books.mended))
-    with kept(in_sessions) as by_session:
-        by_entity = rows_of(order.ordering(by_session))
+def _check_order(frames: BalanceFrames) -> tuple[list[Row], list[Row]]:
+    """Damage to order: by entity, and the sessions with the most late messages."""
+    stretches = order.with_later_arrivals(frames.stretches)
+    with _persisted(order.session_totals(order.replace_torn(stretches, frames.repaired))) as by_session:
+        by_entity = collect_rows(order.ordering(by_session))
         if not any(row["sessions_hurt"] for row in by_entity):
             return by_entity, []
         basis = [(row["entity"], row["basis"]) for row in by_entity]
         known = by_session.sparkSession.createDataFrame(basis, "entity STRING, basis STRING")
-        return by_entity, sessions_hurt(order.hurt(by_session, known), books.sessions)
+        hurt = order.sessions_hurt(by_session, known).orderBy(F.desc("late"), "session", "entity")
+        worst = F.broadcast(hurt.limit(SESSIONS_MAX).select("entity", "session", "messages", "late"))
+        with_names = frames.sessions.distinct().join(worst, "session", "right")
+        in_order = with_names.orderBy(F.desc("late"), "session_id", "entity")
+        return by_entity, collect_rows(in_order.select("entity", "session_id", "messages", "late"))
 
 
 @contextmanager
-def kept(frame: DataFrame) -> Iterator[DataFrame]:
-    """The frame, computed once for as long as it is needed; in memory or, where there is not enough, on disk."""
+def _persisted(frame: DataFrame) -> Iterator[DataFrame]:
+    """The frame, computed once: in memory or, where that is too small, on disk."""
     held = frame.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         yield held
@@ -205,20 +208,10 @@ def kept(frame: DataFrame) -> Iterator[DataFrame]:
         held.unpersist()
 
 
-def sessions_hurt(hurt: DataFrame, names: DataFrame) -> list[Row]:
-    """The sessions whose order suffered most, by name."""
-    worst = hurt.orderBy(F.desc("late"), "session", "entity").limit(SESSIONS_MAX)
-    named = names.distinct().join(
-        F.broadcast(worst.select("entity", "session", "messages", "late")), "session", "right"
-    )
-    in_order = named.orderBy(F.desc("late"), "session_id", "entity")
-    return rows_of(in_order.select("entity", "session_id", "messages", "late"))
-
-
 def actual_cost(traffic: DataFrame, prices: Prices) -> list[Bill]:
     """A bill for each month."""
     used = (
         (row["month"], Stage(row["stage"]), Use(row["messages"], row["documents"], row["full"], row["bytes"]))
-        for row in rows_of(uses(traffic))
+        for row in collect_rows(uses(traffic))
     )
     return bills(used, prices)

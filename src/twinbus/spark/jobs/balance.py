@@ -1,9 +1,8 @@
-"""What all runs so far have found, kept beside the steps: the next run need only look at what is new.
+"""The balance of a store: the results of all reports so far, so the next one reads only what is new.
 
-A balance has the account of every message, once; what the accounts come to, so that a report need not look at them; the
-few other rows that it is made of; and the names of the files of steps that are in it. It follows from the steps: if it
-is missing, or does not fit them, it is made again. Files are never changed. A file of accounts that has a message of
-which something new was read is replaced by another.
+A balance has one account per message, tables made of the accounts, totals of traffic, and the names of the step files
+that are merged into it. It follows from the steps: if it is missing or does not fit them, it is made again. Files are
+never changed: a file of accounts with a message that has new steps is replaced by another.
 """
 
 from __future__ import annotations
@@ -19,17 +18,23 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from twinbus.errors import StoreDamaged, StoreError
-from twinbus.ledger.disk import Disk
+from twinbus.ledger.segment import Disk
+from twinbus.ledger.segment_files import segments_and_held
 from twinbus.own_files import open_lock
-from twinbus.spark.compaction.manifest import Manifest, write_whole
-from twinbus.spark.compaction.primaries import homes
+from twinbus.spark.compaction import manifest as manifests
+from twinbus.spark.compaction.compaction import FOLDER as STORE_FOLDER
+from twinbus.spark.compaction.compaction import find_new_chunks
+from twinbus.spark.compaction.manifest import Manifest, write_atomically
+from twinbus.spark.compaction.primaries import primary_names
+from twinbus.spark.session import QUICK_START, is_little
 
 VERSION = 8
 """Of what is kept. Raised when an account or another table changes: then everything is made again from the steps."""
+LITTLE_BYTES = 64 << 20
 FOLDER, NAME, READERS = "balance", "balance.json", "readers"
 
 
-class Traffic(msgspec.Struct, array_like=True, frozen=True):
+class TrafficRow(msgspec.Struct, array_like=True, frozen=True):
     """A row of `transforms.traffic`."""
 
     bucket_ms: int
@@ -43,46 +48,46 @@ class Traffic(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Balance(msgspec.Struct):
-    """What is known, and of which files."""
+    """What is known, and of which files. `balance.json` has these names."""
 
     version: int = VERSION
     folded: list[str] = []
-    """The files of steps that are in it, below the store."""
+    """The step files that are merged into it, below the store."""
     steps: int = 0
     tables: dict[str, list[str]] = {}
     """Parquet files of each table, below the store."""
     bucket_ms: int = 1
-    traffic: list[Traffic] = []
+    traffic: list[TrafficRow] = []
     observed: dict[str, tuple[int, int]] = {}
-    """The first and the last time that a client had to do with an entity."""
+    """The first and the last time that a client used an entity."""
     removed: dict[str, int] = {}
     """When an entity was deleted for the last time."""
     homes: list[str] = []
-    """What the primary was called when entities were told apart from those of other namespaces."""
+    """The primary's names when its entities were separated from those of other namespaces."""
     made_again: str = ""
-    """Why there is nothing to begin with although there was; empty: there was nothing, or it is here."""
+    """Why an existing balance cannot be used; empty: there was none, or this is it."""
 
     def files(self, table: str) -> list[str]:
         return self.tables.get(table, [])
 
-    def see(self, entity: str, first_ms: int, last_ms: int) -> None:
+    def add_observed(self, entity: str, first_ms: int, last_ms: int) -> None:
         before = self.observed.get(entity, (first_ms, last_ms))
         self.observed[entity] = (min(before[0], first_ms), max(before[1], last_ms))
 
-    def add(self, traffic: list[Traffic], bucket_ms: int) -> None:
-        """Add up with what is there, in stretches of `bucket_ms`, which are no shorter than those so far."""
+    def add_traffic(self, traffic: list[TrafficRow], bucket_ms: int) -> None:
+        """Add traffic, in buckets of `bucket_ms`, which is no shorter than before."""
         sums: dict[tuple[int, str, bool, bool], list[int]] = {}
         for row in (*self.traffic, *traffic):
             key = (row.bucket_ms - row.bucket_ms % bucket_ms, row.kind, row.in_backlog, row.is_settled)
             total = sums.setdefault(key, [0, 0, 0, 0])
             for at, value in enumerate((row.messages, row.operations, row.sized_operations, row.bytes)):
                 total[at] += value
-        self.traffic = [Traffic(*key, *total) for key, total in sums.items()]
+        self.traffic = [TrafficRow(*key, *total) for key, total in sums.items()]
         self.bucket_ms = bucket_ms
 
 
 def load(store: Path, manifest: Manifest) -> Balance:
-    """What the store has; an empty balance if there is none that fits the steps, with the reason."""
+    """The balance of the store; an empty one, with the reason, if none fits the steps."""
     file = store / FOLDER / NAME
     try:
         kept = file.read_bytes()
@@ -104,23 +109,23 @@ class _Versioned(msgspec.Struct):
 
 
 def _misfit(balance: Balance, store: Path, manifest: Manifest) -> str:
-    """Why it is not about some of the steps in the store; empty if it is.
+    """Why the balance does not fit the steps of the store; empty if it does.
 
-    Names do not tell: a ledger that is compacted again, since somebody removed the manifest, has files of the same
-    names with more in them. Numbers do: what is not in the balance has to be in the files that are not.
+    Names prove nothing: a ledger that is compacted again, because its manifest was removed, has files of the same names
+    with more in them. Numbers do: the steps that are not in the balance must be in the files that are not.
     """
     folded, files = set(balance.folded), set(manifest.files)
     if not all((store / file).exists() for each in balance.tables.values() for file in each):
         return "some of its files are gone"
     if not folded <= files or manifest.steps - balance.steps != _rows(store, files - folded):
         return "the ledger was compacted anew"
-    if balance.homes != sorted(called := homes(manifest.processes.values())):
+    if balance.homes != sorted(called := primary_names(manifest.processes.values())):
         return f"the primary's name is {' or '.join(sorted(called)) or 'unknown'} now"
     return ""
 
 
 def _rows(store: Path, files: Iterable[str]) -> int | None:
-    """How many rows files have; None if one cannot be read, which is told when it is."""
+    """How many rows files have; None if one cannot be read: that surfaces when it is read."""
     try:
         return sum(int(pq.read_metadata(store / file).num_rows) for file in files)
     except (OSError, pa.ArrowException):
@@ -128,49 +133,49 @@ def _rows(store: Path, files: Iterable[str]) -> int | None:
 
 
 def save(store: Path, balance: Balance) -> None:
-    """From now on, and after a power cut too, this is what is known."""
-    write_whole(store / FOLDER / NAME, msgspec.json.encode(balance))
+    """Replace the balance; durable when this returns."""
+    write_atomically(store / FOLDER / NAME, msgspec.json.encode(balance))
 
 
-def fresh_folder(store: Path) -> Path:
-    """Where this run writes: a folder that nobody has used."""
+def new_folder(store: Path) -> Path:
+    """Where this run writes: a folder that no run has used."""
     folder = store / FOLDER
     folder.mkdir(exist_ok=True)
     used = [int(each.name) for each in folder.iterdir() if each.name.isdigit()]
     return folder / f"{max(used, default=0) + 1}"
 
 
-def keep_names(folder: Path) -> None:
-    """What was written into a folder is there after a power cut."""
+def sync_names(folder: Path) -> None:
+    """Make the names of files in a folder durable."""
     for each in (folder, *folder.iterdir()) if folder.exists() else ():
         Disk().sync_names(each)
 
 
 @contextmanager
-def trouble_in_a_line(store: Path) -> Iterator[None]:
-    """What goes wrong with files of the balance that are read or written in this process, as `StoreError`."""
+def store_errors(store: Path) -> Iterator[None]:
+    """Raise failures to read or write files of the balance in this process as `StoreError`."""
     try:
         yield
     except ConnectionError:
         raise  # the JVM's
     except (OSError, pa.ArrowException) as error:
         reason = getattr(error, "strerror", None)
-        if reason is None:  # Arrow's: the file is there, and is none of ours
+        if reason is None:  # of Arrow: the file exists and is not Parquet
             damage = f"{store / FOLDER} is damaged: {error}"
             raise StoreDamaged(f"{damage}; remove that folder, and the next report makes it again") from error
         raise StoreError(f"nothing can be kept in {store / FOLDER}: {reason}") from error
 
 
 @contextmanager
-def read(store: Path) -> Iterator[None]:
-    """Nobody removes files from the balance meanwhile."""
+def lock_for_reading(store: Path) -> Iterator[None]:
+    """Keep other processes from removing files of the balance."""
     with open_lock(store / FOLDER / READERS) as file:
         fcntl.flock(file, fcntl.LOCK_SH)
         yield
 
 
-def sweep(store: Path, balance: Balance) -> None:
-    """Remove files that do not count any more; another time if somebody may be reading them."""
+def remove_uncounted(store: Path, balance: Balance) -> None:
+    """Remove files that no longer count; later if another process may be reading them."""
     with open_lock(store / FOLDER / READERS) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -183,3 +188,16 @@ def sweep(store: Path, balance: Balance) -> None:
             for file_ in folder.glob("*/*") if folder.exists() else ():
                 if file_ not in counted:
                     file_.unlink(missing_ok=True)
+
+
+def settings_for_ledger(ledger: Path, store: Path | None, *, uses_balance: bool = True) -> dict[str, str]:
+    """Session settings for what is new in a ledger and what its store has; chosen before Spark starts, because a
+    JVM for little data starts sooner. Without `uses_balance` all steps are read again.
+
+    Raises `StoreError` if there is no such ledger, or if the store cannot be used.
+    """
+    store = store or ledger / STORE_FOLDER
+    manifest = manifests.load(store)
+    is_merged = uses_balance and set(manifest.files) <= set(load(store, manifest).folded)
+    unread = sum(chunk.stop - chunk.start for chunk in find_new_chunks(ledger, segments_and_held(ledger), manifest))
+    return QUICK_START if unread <= LITTLE_BYTES and (is_merged or is_little(manifest.steps)) else {}

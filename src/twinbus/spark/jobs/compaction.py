@@ -1,4 +1,4 @@
-"""Compaction on Spark: each task reads a chunk and writes its Parquet files; only what it read comes back."""
+"""Compaction on Spark: each task reads a chunk and writes its Parquet files; only a summary comes back."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from twinbus.spark.compaction.chunk import Chunk, Read, compact
-from twinbus.spark.compaction.compaction import Compacted, ReadAll, one_by_one
+from twinbus.spark.compaction.chunk import Chunk, ChunkResult, compact
+from twinbus.spark.compaction.compaction import CompactedLedger, ReadChunks, read_in_process
 from twinbus.spark.compaction.manifest import STEPS
-from twinbus.spark.compaction.primaries import homes
+from twinbus.spark.compaction.primaries import primary_names
 from twinbus.spark.compaction.steps import STEP_DDL
-from twinbus.spark.transforms.namespaces import named_by_namespace
+from twinbus.spark.transforms.namespaces import with_namespace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 PATTERNS = re.compile(r"[\[\]{}*?\\]")
 
 LITTLE_BYTES = 32 << 20
-"""So much is read in the time that workers take to start and to be asked."""
+"""This much is read in the time that Python workers take to start."""
 
 
-def on(spark: SparkSession, *, little_bytes: int = LITTLE_BYTES) -> ReadAll:
-    """Reads on the executors, the largest chunks first so that none is left alone at the end; a little of it here."""
+def on(spark: SparkSession, *, little_bytes: int = LITTLE_BYTES) -> ReadChunks:
+    """Reads chunks on the executors, the largest first so that none is left alone at the end; a few bytes here."""
 
-    def read_all(chunks: list[Chunk], store: Path) -> list[Read]:
+    def read_chunks(chunks: list[Chunk], store: Path) -> list[ChunkResult]:
         if sum(chunk.stop - chunk.start for chunk in chunks) <= little_bytes:
-            return one_by_one(chunks, store)
-        reads = {read.segment: read for read in _read_there(spark, chunks, store)}
-        return [reads[chunk.segment] for chunk in chunks]
+            return read_in_process(chunks, store)
+        results = {each.segment: each for each in _read_on_executors(spark, chunks, store)}
+        return [results[chunk.segment] for chunk in chunks]
 
-    return read_all
+    return read_chunks
 
 
-def _read_there(spark: SparkSession, chunks: list[Chunk], store: Path) -> Iterator[Read]:
+def _read_on_executors(spark: SparkSession, chunks: list[Chunk], store: Path) -> Iterator[ChunkResult]:
     asked = [(msgspec.json.encode(chunk),) for chunk in sorted(chunks, key=lambda chunk: chunk.start - chunk.stop)]
     into = str(store.resolve())
 
@@ -51,15 +51,15 @@ def _read_there(spark: SparkSession, chunks: list[Chunk], store: Path) -> Iterat
 
     frame = spark.createDataFrame(spark.sparkContext.parallelize(asked, len(asked)), "chunk BINARY")
     for row in frame.mapInArrow(read, "read BINARY").collect():
-        yield msgspec.json.decode(bytes(row["read"]), type=Read)
+        yield msgspec.json.decode(bytes(row["read"]), type=ChunkResult)
 
 
-def steps_in(spark: SparkSession, compacted: Compacted) -> DataFrame:
-    """The steps in a store, with the column `date` that they are partitioned by; entities of other namespaces than the
-    primary have the name of theirs before them.
+def steps_in(spark: SparkSession, compacted: CompactedLedger) -> DataFrame:
+    """The steps in a store, with their partition column `date`; entities of other namespaces than the primary have the
+    name of their namespace before them.
     """
     steps = steps_of_files(spark, compacted.store, compacted.manifest.files)
-    return named_by_namespace(steps, homes(compacted.manifest.processes.values()))
+    return with_namespace(steps, primary_names(compacted.manifest.processes.values()))
 
 
 def steps_of_files(spark: SparkSession, store: Path, files: list[str]) -> DataFrame:
@@ -67,10 +67,10 @@ def steps_of_files(spark: SparkSession, store: Path, files: list[str]) -> DataFr
     schema = f"{STEP_DDL}, date DATE"
     if not files:
         return spark.createDataFrame([], schema)
-    base = str(store / STEPS)  # unlike the others this is never taken for a pattern
-    return spark.read.schema(schema).option("basePath", base).parquet(*paths_of(store, files))
+    base = str(store / STEPS)  # unlike the others, this is never read as a pattern
+    return spark.read.schema(schema).option("basePath", base).parquet(*escape_paths(store, files))
 
 
-def paths_of(store: Path, files: list[str]) -> list[str]:
-    """The files as Spark is asked for them: it takes paths for patterns, and a folder may be called `[old] ledger`."""
+def escape_paths(store: Path, files: list[str]) -> list[str]:
+    """The files with pattern characters escaped: a folder may be called `[old] ledger`."""
     return [PATTERNS.sub(r"\\\g<0>", str(store / file)) for file in files]

@@ -1,14 +1,19 @@
-"""What a ledger says, in numbers: the result of an analysis, without Spark."""
+"""The result of an analysis, in numbers and without Spark.
+
+Clocks of different machines disagree if messages arrived before they left. A little is ordinary, and the horizon grows
+by that. More than a minute means that a clock is wrong. Then the horizon stays: a day more would hide messages that
+others lost. What looks lost is unknown instead until the clock is known: nobody can say which message overtook which.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
-from twinbus.cost.alternatives import Alternative
-from twinbus.cost.bill import Bill
-from twinbus.ledger.endings import FOREVER_MS
-from twinbus.spark.compaction.coverage import Coverage, Unknown
+from twinbus.cost.bill import Alternative, Bill
+from twinbus.ledger.process_end import FOREVER_MS
+from twinbus.spark.compaction.coverage import MissingRecords, StoreCoverage
 from twinbus.spark.compaction.primaries import split_name
 from twinbus.spark.transforms.classes import (
     ACCEPTED_CLASSES,
@@ -21,28 +26,33 @@ from twinbus.spark.transforms.classes import (
 )
 
 Row = dict[str, Any]
+CHECKED_CLASSES = (LOST, UNKNOWN, DUPLICATED, IN_DOUBT)
+"""Messages that somebody should check: a report names them."""
+MINUTE_MS, HOUR_MS = 60_000, 3_600_000
+MINOR_SKEW_MS, WRONG_CLOCK_MS = 1_000, 60_000
+"""A smaller difference of clocks is ignored; a larger one means that a clock is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """Where the messages are."""
+    """Which verdict the messages have."""
 
     entities: dict[str, dict[str, int]]
     """By entity, then by class."""
     overtaken: int
-    """Messages that wait although later ones have gone on."""
+    """Messages that wait although later ones were delivered or came home."""
     named: list[Row]
-    """The first of those that somebody should look at."""
+    """The first of those to check."""
     horizon_min: int
     backwards_ms: int
-    """By how much clocks of different machines disagree, at least."""
+    """The least by which clocks of different machines disagree."""
     coverage_is_complete: bool
     knows_all_accepted: bool = False
-    """Whether at least everything that was accepted is told of: records are missing only of those who kept it."""
+    """Whether every accepted message has a record: only records of namespaces and syphons are missing."""
     held: int = 0
-    """Of those that wait, how many a syphon holds under lock."""
+    """Waiting messages that a syphon holds under lock."""
     held_since_ms: int = 0
-    """Since when, at the longest."""
+    """Since when the first of them is held."""
     unsure: tuple[str, ...] = ()
     """Why the answer is unknown although no record is missing."""
 
@@ -55,34 +65,34 @@ class Reconciliation:
 
     @property
     def not_named(self) -> int:
-        """How many more there are of those that somebody should look at."""
-        return max(0, self.count(*WORTH_A_LOOK) - len(self.named))
+        """How many more there are to check."""
+        return max(0, self.count(*CHECKED_CLASSES) - len(self.named))
 
     @property
     def lost_at_least(self) -> int:
-        """How many are proven to be lost, whatever else is unknown: no record that is missing could tell otherwise."""
+        """How many are proven to be lost, whatever records are missing."""
         return self.count(LOST)
 
     @property
     def lost(self) -> int | None:
-        """How many were lost; None: unknown, because records are missing."""
+        """How many were lost; None: unknown."""
         return self.count(LOST) if self.is_certain else None
 
     @property
     def is_certain(self) -> bool:
-        """Whether what is not told of did not happen, or would change nothing.
+        """Whether missing records would change nothing.
 
-        A namespace or syphon that was killed may have kept its last records. They do not matter if all messages come
-        from clients whose records are complete, and each of them is accounted for without.
+        The last records of a killed namespace or syphon may be missing. They do not matter if all messages come from
+        clients whose records are complete, and each message is accounted for without them.
         """
-        if self.unsure or self.count(UNKNOWN) or (self._is_of_others and not self.accepted):
+        if self.unsure or self.count(UNKNOWN) or (self._has_messages_of_others and not self.accepted):
             return False
-        accounted = self.accepted and not self._is_of_others
+        accounted = self.accepted and not self._has_messages_of_others
         return self.coverage_is_complete or bool(self.knows_all_accepted and accounted)
 
     @property
-    def _is_of_others(self) -> bool:
-        """Whether the primary has messages that nobody says were accepted."""
+    def _has_messages_of_others(self) -> bool:
+        """Whether the primary has messages without a record that they were accepted."""
         return any(found.get(SENT_ELSEWHERE) for entity, found in self.entities.items() if not split_name(entity)[0])
 
     @property
@@ -99,7 +109,7 @@ class Reconciliation:
 
     @property
     def _of_those_on_record(self) -> str:
-        """What can be said of the messages that are told of, though records are missing."""
+        """What the records show although some are missing."""
         unknown = self.count(UNKNOWN)
         if unknown:
             return f"; {unknown:,} of {self.accepted:,} messages look lost, unless they tell otherwise"
@@ -108,13 +118,18 @@ class Reconciliation:
         return f"; the {self.accepted:,} messages that are told of are all accounted for" if self.accepted else ""
 
     @property
+    def has_wrong_clock(self) -> bool:
+        """Whether clocks disagree by more than any horizon should allow for."""
+        return self.backwards_ms > WRONG_CLOCK_MS
+
+    @property
     def _at_least(self) -> str:
-        """What is certain although more is unknown."""
+        """What is certain although the rest is unknown."""
         return f"at least {self.count(LOST):,} lost; whether more is " if self.count(LOST) else ""
 
     @property
     def _doubt(self) -> str:
-        """Why nobody knows although no record is missing: the messages concerned are listed elsewhere."""
+        """Why the answer is unknown although no record is missing."""
         reasons = dict.fromkeys(row["why"] for row in self.named if row["verdict"] == UNKNOWN and row["why"])
         unknown = [f"{self.count(UNKNOWN):,} of {self.accepted:,} messages: {'; '.join(reasons)}"] if reasons else []
         nobody = [] if self.accepted else ["those who sent the messages keep no ledger"]
@@ -138,14 +153,11 @@ class Reconciliation:
         }
 
 
-WORTH_A_LOOK = (LOST, UNKNOWN, DUPLICATED, IN_DOUBT)
-
-
 @dataclass(frozen=True, slots=True)
 class Findings:
     """Everything that a report shows."""
 
-    coverage: Coverage
+    coverage: StoreCoverage
     reconciliation: Reconciliation
     outages: list[Row]
     availability: list[Row]
@@ -179,7 +191,7 @@ def cost_dict(bills: list[Bill], prices_as_of: str) -> Row:
     return {"prices_as_of": prices_as_of, "months": [each.as_dict() for each in bills]}
 
 
-def coverage_dict(coverage: Coverage) -> Row:
+def coverage_dict(coverage: StoreCoverage) -> Row:
     return {
         "complete": coverage.is_complete,
         "processes": coverage.processes,
@@ -187,7 +199,7 @@ def coverage_dict(coverage: Coverage) -> Row:
         "records": coverage.records,
         "first_ms": coverage.first_ms,
         "last_ms": coverage.last_ms,
-        "unknown": [_unknown_dict(each) for each in coverage.unknown],
+        "unknown": [_unknown_dict(each) for each in coverage.missing],
         "clocks": list(coverage.clocks),
         "skipped": [
             {
@@ -197,11 +209,60 @@ def coverage_dict(coverage: Coverage) -> Row:
                 "lines": each.lines,
                 "text": each.text,
             }
-            for each in coverage.troubles
+            for each in coverage.skipped
         ],
     }
 
 
-def _unknown_dict(unknown: Unknown) -> Row:
-    said = asdict(unknown)
-    return said | {"until_ms": None if unknown.until_ms >= FOREVER_MS else unknown.until_ms}
+def _unknown_dict(missing: MissingRecords) -> Row:
+    return asdict(missing) | {"until_ms": None if missing.until_ms >= FOREVER_MS else missing.until_ms}
+
+
+def widen_horizon(horizon_min: int, missing_until_ms: int, backwards_ms: int) -> tuple[int, int]:
+    """The horizon, and until when records count as missing, if clocks disagree by this much."""
+    if backwards_ms <= MINOR_SKEW_MS:
+        return horizon_min, missing_until_ms
+    if backwards_ms > WRONG_CLOCK_MS:
+        return horizon_min, FOREVER_MS
+    later_ms = backwards_ms if missing_until_ms else 0
+    return horizon_min + -(-backwards_ms // MINUTE_MS), missing_until_ms + later_ms
+
+
+def with_clock_warning(coverage: StoreCoverage, found: Reconciliation) -> StoreCoverage:
+    """The same coverage; if a clock is wrong, records count as missing."""
+    if not found.has_wrong_clock:
+        return coverage
+    text = (
+        f"messages arrived {found.backwards_ms / 1000:,.0f} s before they left: a clock is wrong, so nobody can say "
+        "who has overtaken whom"
+    )
+    wrong = MissingRecords("", "clocks", None, 0, FOREVER_MS, text)
+    return replace(coverage, missing=(*coverage.missing, wrong))
+
+
+def hours_out(month: str, outages: list[Row], last_ms: int) -> float:
+    """Hours of `month`, e.g. 2025-03, in which at least one entity was out; an outage without an end lasts until
+    `last_ms`.
+    """
+    begin_ms, end_ms = _month_bounds(month)
+    spans = sorted(
+        (
+            max(row["suspected_ms"], begin_ms),
+            min(last_ms if row["recovered_ms"] is None else row["recovered_ms"], end_ms),
+        )
+        for row in outages
+    )
+    total_ms, until_ms = 0, begin_ms
+    for since_ms, till_ms in spans:
+        total_ms += max(0, till_ms - max(since_ms, until_ms))
+        until_ms = max(until_ms, till_ms)
+    return total_ms / HOUR_MS
+
+
+def _month_bounds(month: str) -> tuple[int, int]:
+    year, number = map(int, month.split("-"))
+    begin = datetime(year, number, 1, tzinfo=UTC)
+    last_of_all = datetime.max.replace(tzinfo=UTC)
+    is_last = (year, number) == (last_of_all.year, last_of_all.month)
+    end = last_of_all if is_last else datetime(year + number // 12, number % 12 + 1, 1, tzinfo=UTC)
+    return round(begin.timestamp() * 1000), round(end.timestamp() * 1000)

@@ -1,4 +1,4 @@
-"""The Parquet files of a balance: what is in them, and how they are read."""
+"""The Parquet tables of a balance: their columns, and how they are read."""
 
 from __future__ import annotations
 
@@ -8,99 +8,81 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from twinbus.spark.jobs.compaction import paths_of, steps_of_files
+from twinbus.spark.jobs.compaction import escape_paths, steps_of_files
 from twinbus.spark.transforms.accounts import KEY, accounts
 from twinbus.spark.transforms.availability import changes
-from twinbus.spark.transforms.ordering import journeys, mended, session_names, stretches, together
-from twinbus.spark.transforms.reconciliation import fates
-from twinbus.spark.transforms.tallies import tallies, watched
+from twinbus.spark.transforms.message_states import message_states, state_counts, watched
+from twinbus.spark.transforms.ordering import (
+    repaired_stretches,
+    sent_messages,
+    session_names,
+    stretches,
+    with_later_arrivals,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
 AT_ONCE = 4
-"""Questions: most of the time that a small one takes goes into planning it."""
+"""Queries run at once: most of the time of a small one goes into planning it."""
 
 
 def read_table(spark: SparkSession, store: Path, table: str, files: list[str]) -> DataFrame:
-    """What some files of a table have; without files no rows."""
+    """The rows in some files of a table; none without files."""
     schema = schemas()[table]
     if not files:
         return spark.createDataFrame([], schema)
-    return spark.read.schema(schema).parquet(*paths_of(store, files))
+    return spark.read.schema(schema).parquet(*escape_paths(store, files))
 
 
 @cache
 def schemas() -> dict[str, StructType]:
-    """The columns of every table. They are those of the transforms, and are asked for once: it takes a while."""
+    """The columns of every table, by its name in stores: those of the transforms. Deriving them takes a while."""
     steps = steps_of_files(SparkSession.active(), Path(), [])
     known = with_key(accounts(steps))
     in_files = known.withColumn("file", F.lit(""))
+    states, sent = message_states(in_files), sent_messages(in_files)
     frames = {
         "accounts": known,
-        "tallies": tallies(fates(in_files)),
-        "watched": watched(fates(in_files)),
-        "stretches": stretches(journeys(in_files)),
-        "mended": mended(together(stretches(journeys(in_files))), journeys(in_files)),
+        "tallies": state_counts(states),
+        "watched": watched(states),
+        "stretches": stretches(sent),
+        "mended": repaired_stretches(with_later_arrivals(stretches(sent)), sent),
         "changes": changes(steps),
         "sessions": session_names(steps),
     }
     return {name: frame.schema for name, frame in frames.items()}
 
 
-@cache
-def arrow_schemas() -> dict[str, Any]:
-    """The same as Arrow."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    asked = {name: to_arrow_schema(schema) for name, schema in schemas().items()}
-    return {
-        name: pa.schema([(each.name, _as_in_files(each.type)) for each in schema]) for name, schema in asked.items()
-    }
-
-
-def _as_in_files(kind: Any) -> Any:
-    """Spark knows of some values that they are never empty; files do not."""
-    if pa.types.is_struct(kind):
-        return pa.struct([(each.name, _as_in_files(each.type)) for each in kind])
-    return pa.list_(_as_in_files(kind.value_type)) if pa.types.is_list(kind) else kind
-
-
 def with_key(accounts: DataFrame) -> DataFrame:
-    """With one number for what a message is called, quick to look for; two messages may share it."""
+    """Add `key`: one number for entity and id, quick to search for; two messages may share it."""
     return accounts.withColumn("key", F.xxhash64(*KEY))
 
 
-def with_file(read: DataFrame) -> DataFrame:
-    """With the name of the file that a row is in: no two files of a balance have the same."""
-    return read.withColumn("file", F.col("_metadata.file_name"))
+def with_file(rows: DataFrame) -> DataFrame:
+    """Add `file`: the name of the file that a row is in; no two files of a balance have the same."""
+    return rows.withColumn("file", F.col("_metadata.file_name"))
 
 
-def name_of(file: str) -> str:
-    return Path(file).name
-
-
-def has_any(store: Path, files: list[str], keys: Any) -> list[str]:
-    """The files of accounts that have one of these keys, which are in order. It is a column of whole numbers: read here
-    it takes less time than Spark needs to begin.
+def files_with_keys(store: Path, files: list[str], keys: Any) -> list[str]:
+    """The files of accounts that have one of these sorted keys. It is a column of numbers: read in this process, it
+    takes less time than Spark needs to start a job.
     """
     if not len(keys):
         return []
+
+    def has_any(file: str) -> bool:
+        present = pq.read_table(store / file, columns=["key"], use_threads=False)["key"].to_numpy()
+        at = np.minimum(np.searchsorted(keys, present), len(keys) - 1)
+        return bool((keys[at] == present).any())
+
     with ThreadPoolExecutor(AT_ONCE) as at_once:
-        found = at_once.map(lambda file: _has_any(store / file, keys), files)
-        return [file for file, has in zip(files, found, strict=True) if has]
-
-
-def _has_any(file: Path, keys: Any) -> bool:
-    there = pq.read_table(file, columns=["key"], use_threads=False)["key"].to_numpy()
-    at = np.minimum(np.searchsorted(keys, there), len(keys) - 1)
-    return bool((keys[at] == there).any())
+        return [file for file, has in zip(files, at_once.map(has_any, files), strict=True) if has]
 
 
 def rows_in(file: Path) -> int:
@@ -109,6 +91,5 @@ def rows_in(file: Path) -> int:
 
 
 def first_ms_in(file: Path) -> int:
-    """When the first message in a file of accounts was first heard of."""
-    there = pq.read_table(file, columns=["first_ms"])["first_ms"]
-    return int(there.to_numpy().min())
+    """The first record of any message in a file of accounts."""
+    return int(pq.read_table(file, columns=["first_ms"])["first_ms"].to_numpy().min())

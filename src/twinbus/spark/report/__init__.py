@@ -1,1 +1,1 @@
-"""Findings for people: one HTML file that needs nothing else, not even a network."""
+"""The report as one HTML file that needs nothing else, not even a network."""

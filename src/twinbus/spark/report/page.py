@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-from twinbus.cost.alternatives import Alternative
-from twinbus.cost.bill import Bill
-from twinbus.ledger.endings import FOREVER_MS
-from twinbus.percent import percent
+from twinbus.cost.bill import Alternative, Bill
+from twinbus.ledger.process_end import FOREVER_MS
 from twinbus.plain_text import in_html
-from twinbus.spark.compaction.coverage import Unknown
-from twinbus.spark.jobs.findings import Findings, Row
-from twinbus.spark.jobs.skew import HEEDED_MS, is_wrong
-from twinbus.spark.report.plots import Bar, columns, line, moment, shares, timeline
-from twinbus.spark.report.style import STYLE
-from twinbus.spark.report.table import length, table
+from twinbus.spark.compaction.coverage import MissingRecords
+from twinbus.spark.jobs.findings import MINOR_SKEW_MS, Findings, Row
+from twinbus.spark.report.plots import PlotBar, columns, line, shares, timeline
 from twinbus.spark.transforms.classes import ACCEPTED_CLASSES, OTHER_CLASSES
+from twinbus.units import clock_time_or_ms, percent, report_duration
 
 UNKNOWN_SHOWN = 50
 
@@ -29,10 +26,34 @@ PAGE = """<!doctype html>
 </main></body></html>
 """
 
+STYLE = """
+:root{color-scheme:light dark;--ink:#1c2330;--soft:#5b6575;--paper:#fff;--faint:#d9dee7;--stripe:#f5f7fa;--blue:#2f6fde;
+--red:#c8372d;--amber:#d98a00;--green:#2c8a4b}
+@media(prefers-color-scheme:dark){:root{--ink:#e4e8ef;--soft:#9aa5b5;--paper:#151a22;--faint:#333c4a;--stripe:#1b212b;
+--blue:#6aa0ff;--red:#ff7a70;--amber:#ffbe4d;--green:#68cf8b}}
+body{background:var(--paper);color:var(--ink);font:15px/1.5 system-ui,sans-serif;margin:0}
+main{max-width:1000px;margin:auto;padding:24px}h1{font-size:24px;line-height:1.25}
+h2{font-size:18px;margin:40px 0 8px}h3{font-size:15px;margin:24px 0 4px}p{margin:8px 0;max-width:75ch}
+.wide{overflow-x:auto}.soft{color:var(--soft)}
+table{border-collapse:collapse;min-width:min(100%,480px);font-variant-numeric:tabular-nums}
+th,td{padding:4px 12px 4px 0;border-bottom:1px solid var(--faint);text-align:right;white-space:nowrap}
+th{color:var(--soft);font-weight:600}tr.total td{font-weight:600}
+th:first-child,td:first-child,td.text,th.text{text-align:left}td.long{white-space:normal;min-width:220px}
+.verdict{font-size:20px;font-weight:600;padding:10px 14px;border-left:6px solid;background:var(--stripe)}
+.good{border-color:var(--green)}.bad{border-color:var(--red)}.unsure{border-color:var(--amber)}
+svg{width:100%;min-width:800px;height:auto;display:block}svg text{fill:var(--ink);font-size:12px}
+.grid{stroke:var(--faint)}.line{fill:none;stroke:var(--blue);stroke-width:1.5}.area{fill:var(--blue);opacity:.15}
+.column{fill:var(--blue)}.suspected{fill:var(--amber)}.out{fill:var(--red)}
+.key{display:inline-block;width:10px;height:10px;margin:0 4px 0 12px}.key.suspected{background:var(--amber)}
+.key.out{background:var(--red)}
+@media(max-width:600px){main{padding:16px}td:first-child{white-space:normal}h1{font-size:21px}.verdict{font-size:18px}}
+"""
+"""For light and dark screens, wide ones and phones."""
+
 
 def page(findings: Findings) -> str:
     """The whole page."""
-    mood = mood_of(findings)
+    mood = verdict_style(findings)
     sections = [_messages(findings), _coverage(findings), _named(findings), _outages(findings), _flow(findings)]
     sections += [_order(findings), _cost(findings)]
     return PAGE.format(
@@ -44,8 +65,8 @@ def page(findings: Findings) -> str:
     )
 
 
-def mood_of(findings: Findings) -> str:
-    """good: nothing is lost; bad: something is; unsure: nobody can tell."""
+def verdict_style(findings: Findings) -> str:
+    """good: nothing is lost; bad: something is; unsure: unknown."""
     if findings.reconciliation.lost_at_least:
         return "bad"
     return "unsure" if findings.is_empty or findings.reconciliation.lost is None else "good"
@@ -60,12 +81,13 @@ def summary(findings: Findings) -> str:
     coverage, found = findings.coverage, findings.reconciliation
     if findings.is_empty:
         return "The ledger has no records."
+    span = f"from {clock_time_or_ms(coverage.first_ms)} to {clock_time_or_ms(coverage.last_ms)} UTC"
     text = (
-        f"{found.accepted:,} messages were accepted from {moment(coverage.first_ms)} to {moment(coverage.last_ms)} "
-        f"UTC, as {coverage.records:,} records of {coverage.processes:,} processes say. A message counts as lost when "
+        f"{found.accepted:,} messages were accepted {span}, as {coverage.records:,} records of "
+        f"{coverage.processes:,} processes say. A message counts as lost when "
         f"others that came {found.horizon_min} min later have gone on."
     )
-    if found.backwards_ms > HEEDED_MS and not is_wrong(found.backwards_ms):
+    if found.backwards_ms > MINOR_SKEW_MS and not found.has_wrong_clock:
         text += f" Clocks disagree by at least {found.backwards_ms / 1000:,.1f} s; that was added to the horizon."
     return text
 
@@ -76,10 +98,10 @@ def _coverage(findings: Findings) -> str:
         ("records", coverage.records),
         ("processes that wrote them", coverage.processes),
         ("of these still running", coverage.running),
-        ("first record", moment(coverage.first_ms)),
-        ("last record", moment(coverage.last_ms)),
+        ("first record", clock_time_or_ms(coverage.first_ms)),
+        ("last record", clock_time_or_ms(coverage.last_ms)),
         ("horizon", f"{found.horizon_min} min"),
-        ("records are missing", "no" if coverage.is_complete else f"yes, in {len(coverage.unknown):,} places"),
+        ("records are missing", "no" if coverage.is_complete else f"yes, in {len(coverage.missing):,} places"),
     ]
     head = f"<h2>What was read</h2>{table(('', ''), facts)}" if not findings.is_empty else ""
     clocks = "".join(f"<p>Put right: {in_html(line)}.</p>" for line in coverage.clocks[:UNKNOWN_SHOWN])
@@ -87,7 +109,7 @@ def _coverage(findings: Findings) -> str:
 
 
 def _missing(findings: Findings) -> str:
-    unknown = findings.coverage.unknown
+    unknown = findings.coverage.missing
     rows = [_unknown_row(each) for each in unknown[:UNKNOWN_SHOWN]]
     more = f"<p>And {len(unknown) - len(rows):,} more.</p>" if len(unknown) > len(rows) else ""
     text = f"<h2>What is missing</h2><p>{_meaning(findings)}</p>"
@@ -102,14 +124,14 @@ def _meaning(findings: Findings) -> str:
 
 
 def _skipped(findings: Findings) -> str:
-    rows = [(each.segment, each.defect, each.count, each.text) for each in findings.coverage.troubles]
+    rows = [(each.segment, each.defect, each.count, each.text) for each in findings.coverage.skipped]
     shown = table(("segment", "what", "lines", "why"), rows, text=(1, 3), long=(3,))
     return f"<h2>What was skipped</h2>{shown}" if rows else ""
 
 
-def _unknown_row(unknown: Unknown) -> tuple[object, ...]:
-    until = "?" if unknown.until_ms >= FOREVER_MS else moment(unknown.until_ms)
-    since = moment(unknown.since_ms) if unknown.since_ms else "?"
+def _unknown_row(unknown: MissingRecords) -> tuple[object, ...]:
+    until = "?" if unknown.until_ms >= FOREVER_MS else clock_time_or_ms(unknown.until_ms)
+    since = clock_time_or_ms(unknown.since_ms) if unknown.since_ms else "?"
     name = f"{unknown.program} {unknown.process}".strip()
     return (name, "?" if unknown.records is None else unknown.records, since, until, unknown.reason)
 
@@ -129,7 +151,13 @@ def _messages(findings: Findings) -> str:
 
 def _named(findings: Findings) -> str:
     rows = [
-        (row["entity"], row["message_id"], row["verdict"].replace("_", " "), moment(row["first_ms"]), row["why"] or "")
+        (
+            row["entity"],
+            row["message_id"],
+            row["verdict"].replace("_", " "),
+            clock_time_or_ms(row["first_ms"]),
+            row["why"] or "",
+        )
         for row in findings.reconciliation.named
     ]
     shown = table(("entity", "message", "what", "first heard of", "why"), rows, text=(1, 2, 4), long=(4,))
@@ -149,7 +177,7 @@ def held(findings: Findings) -> str:
     found = findings.reconciliation
     return (
         f"{found.held:,} of those that wait are held under lock by a syphon, the first since "
-        f"{moment(found.held_since_ms)}."
+        f"{clock_time_or_ms(found.held_since_ms)}."
         if found.held
         else ""
     )
@@ -157,7 +185,12 @@ def held(findings: Findings) -> str:
 
 def _outages(findings: Findings) -> str:
     rows = [
-        (row["entity"], row["outages"], length(row["out_ms"]), "" if row["share"] is None else percent(row["share"]))
+        (
+            row["entity"],
+            row["outages"],
+            report_duration(row["out_ms"]),
+            "" if row["share"] is None else percent(row["share"]),
+        )
         for row in findings.availability
     ]
     shown = table(("entity", "outages", "time out", "available"), rows) if rows else ""
@@ -170,11 +203,11 @@ def _outages(findings: Findings) -> str:
     return f'<h2>Outages</h2><p class="soft">As clients saw it: {key}</p>{plot}{shown}'
 
 
-def _bars(row: Row) -> Iterable[Bar]:
-    end = "still out" if row["recovered_ms"] is None else moment(row["recovered_ms"])
-    title = f"{row['entity']}: {moment(row['failed_over_ms'])} to {end}, {row['failovers']} failovers"
-    yield Bar(row["entity"], "suspected", row["suspected_ms"], row["failed_over_ms"], f"{title} (suspected)")
-    yield Bar(row["entity"], "out", row["failed_over_ms"], row["recovered_ms"], title)
+def _bars(row: Row) -> Iterable[PlotBar]:
+    end = "still out" if row["recovered_ms"] is None else clock_time_or_ms(row["recovered_ms"])
+    title = f"{row['entity']}: {clock_time_or_ms(row['failed_over_ms'])} to {end}, {row['failovers']} failovers"
+    yield PlotBar(row["entity"], "suspected", row["suspected_ms"], row["failed_over_ms"], f"{title} (suspected)")
+    yield PlotBar(row["entity"], "out", row["failed_over_ms"], row["recovered_ms"], title)
 
 
 def _flow(findings: Findings) -> str:
@@ -188,7 +221,7 @@ def _flow(findings: Findings) -> str:
     )
     return (
         f"<h2>Messages in the backlog</h2>{depth}<h2>Drain rate, messages a second</h2>{rate}"
-        f'<p class="soft">In steps of {length(findings.bucket_ms)}.</p>'
+        f'<p class="soft">In steps of {report_duration(findings.bucket_ms)}.</p>'
     )
 
 
@@ -200,7 +233,7 @@ def _order(findings: Findings) -> str:
             row["arrived"] or 0,
             row["late"] or 0,
             f"{row['sessions_hurt'] or 0:,} of {row['sessions']:,}",
-            length(row["worst_ms"] or 0),
+            report_duration(row["worst_ms"] or 0),
         )
         for row in findings.ordering
     ]
@@ -232,10 +265,35 @@ def _month(bill: Bill, others: list[Alternative]) -> str:
 
 
 def _beside(bill: Bill, others: list[Alternative]) -> str:
-    """What the month cost, and what else there was to buy."""
+    """The cost of the month beside the alternatives."""
     pairing = f"of it for pairing {bill.pairing_usd('documents'):,.2f} to {bill.pairing_usd('full'):,.2f}"
     rows = [("twinbus on Standard, by the documents", f"{bill.usd('documents'):,.2f}", "sends go on")]
     rows += [("twinbus on Standard, in full", f"{bill.usd('full'):,.2f}", f"sends go on; {pairing}")]
     rows += [(each.name, f"{each.usd:,.2f}", each.remark) for each in others]
     shown = table(("beside the alternatives", "USD a month", ""), rows, text=(2,), long=(2,))
     return shown if others else ""
+
+
+def table(
+    heads: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    *,
+    text: tuple[int, ...] = (),
+    long: tuple[int, ...] = (),
+    total: bool = False,
+) -> str:
+    """Columns in `text` are not numbers, those in `long` may take several lines; with `total` the last row is one."""
+
+    def cell(tag: str, at: int, value: object) -> str:
+        shown = f"{value:,}" if isinstance(value, int) else in_html(str(value), "\n")
+        kinds = " ".join(kind for kind, chosen in (("text", text), ("long", long)) if at in chosen)
+        mark = f' class="{kinds}"' if kinds else ""
+        return f"<{tag}{mark}>{shown}</{tag}>"
+
+    def line(at: int, row: Sequence[Any]) -> str:
+        mark = ' class="total"' if total and at == len(rows) - 1 else ""
+        return f"<tr{mark}>{''.join(cell('td', place, value) for place, value in enumerate(row))}</tr>"
+
+    top = "".join(cell("th", at, head) for at, head in enumerate(heads)) if any(heads) else ""
+    body = "".join(line(at, row) for at, row in enumerate(rows))
+    return f'<div class="wide"><table>{f"<tr>{top}</tr>" if top else ""}{body}</table></div>'

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from math import ceil, floor, log10
 from typing import NamedTuple
 
 from twinbus.plain_text import in_html
+from twinbus.units import clock_time_or_ms
 
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 960, 150, 36, 8, 40
 INNER = WIDTH - LEFT - RIGHT
@@ -15,7 +15,7 @@ TICKS = 6
 ROWS_MAX = 60
 
 
-class Bar(NamedTuple):
+class PlotBar(NamedTuple):
     """A stretch of time in a row of a timeline; `end_ms` None: it goes on."""
 
     row: str
@@ -25,16 +25,7 @@ class Bar(NamedTuple):
     title: str
 
 
-def moment(at_ms: int, *, seconds: bool = True) -> str:
-    """As 2025-03-09 14:05:06; a time that no calendar has as the number it is."""
-    try:
-        text = datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(" ", timespec="seconds" if seconds else "minutes")
-    except (ValueError, OverflowError, OSError):
-        return f"{at_ms} ms"
-    return text.removesuffix("+00:00")
-
-
-def timeline(bars: Sequence[Bar], first_ms: int, last_ms: int) -> str:
+def timeline(bars: Sequence[PlotBar], first_ms: int, last_ms: int) -> str:
     """A row for each name, in the order in which they come."""
     rows = list(dict.fromkeys(bar.row for bar in bars))[:ROWS_MAX]
     height = TOP + 24 * len(rows) + BOTTOM
@@ -47,7 +38,7 @@ def timeline(bars: Sequence[Bar], first_ms: int, last_ms: int) -> str:
     return _svg("outages over time", height, shapes)
 
 
-def _bar(bar: Bar, across: _Axis, y: int, last_ms: int) -> str:
+def _bar(bar: PlotBar, across: _Axis, y: int, last_ms: int) -> str:
     begin, end = across.at(bar.begin_ms), across.at(last_ms if bar.end_ms is None else bar.end_ms)
     shape = f'<rect class="{bar.kind}" x="{begin:.1f}" y="{y + 4}" width="{max(end - begin, 2):.1f}" height="16">'
     return f"{shape}<title>{in_html(bar.title)}</title></rect>"
@@ -79,7 +70,7 @@ def columns(points: Sequence[tuple[int, float]], first_ms: int, last_ms: int, bu
     for at_ms, value in points:
         if value:
             x, y = max(across.at(at_ms), LEFT), up.at(value)
-            title = in_html(f"{moment(at_ms)}: {value:,.1f}")
+            title = in_html(f"{clock_time_or_ms(at_ms)}: {value:,.1f}")
             size = f'width="{width:.1f}" height="{up.at(0) - y:.1f}"'
             shapes.append(f'<rect class="column" x="{x:.1f}" y="{y:.1f}" {size}><title>{title}</title></rect>')
     return _svg("messages a second over time", height, shapes)
@@ -115,7 +106,7 @@ class _Axis:
             x = LEFT + INNER * tick / TICKS
             shapes.append(f'<line class="grid" x1="{x:.1f}" y1="{TOP}" x2="{x:.1f}" y2="{height - BOTTOM}"/>')
             at_ms = round(self._first + self._span * tick / TICKS)
-            day, _, time = moment(at_ms, seconds=self._span < 600_000).partition(" ")
+            day, _, time = clock_time_or_ms(at_ms, seconds=self._span < 600_000).partition(" ")
             shapes.append(_text(x, height - 24, time, "middle"))
             if day != day_before:
                 shapes.append(_text(x, height - 9, day, "middle"))

@@ -1,5 +1,5 @@
-"""Questions about the ledger, as pure functions from DataFrame to DataFrame.
+"""Queries on the ledger, as pure functions from DataFrame to DataFrame.
 
-They start from *steps*: one row for what one event did to one message (see `transforms.steps`). None of them reads,
-writes or has a session; the docstring says what a row of the result is.
+They start from *steps*: one row for what one event did to one message (`transforms.steps`). None of them reads, writes
+or has a session; the docstring says what a row of the result is.
 """

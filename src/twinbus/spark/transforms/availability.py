@@ -1,4 +1,4 @@
-"""When each entity was out, as the clients saw it."""
+"""Outages and availability of each entity, as clients saw them."""
 
 from __future__ import annotations
 
@@ -12,23 +12,17 @@ BY_CLIENTS = (*CHANGES, Kind.ACCEPTED, Kind.BACKLOGGED, Kind.PING, Kind.PROBED, 
 
 
 def changes(steps: DataFrame) -> DataFrame:
-    """One row for each time that a process changed its mind about an entity: `entity`, `process`, `number`, `kind`,
-    `at_ms`. There are few of them.
-    """
-    return steps.where(is_change()).select(F.lower("entity").alias("entity"), "process", "number", "kind", "at_ms")
-
-
-def is_change() -> Column:
-    """Whether a step tells that a process changed its mind about an entity."""
-    return F.col("kind").isin(*map(str, CHANGES)) & (F.col("entity") != "") & (F.col("position") == 0)
+    """One row for each change of an entity's state in a process: `entity`, `process`, `number`, `kind`, `at_ms`."""
+    is_change = F.col("kind").isin(*map(str, CHANGES)) & (F.col("entity") != "") & (F.col("position") == 0)
+    return steps.where(is_change).select(F.lower("entity").alias("entity"), "process", "number", "kind", "at_ms")
 
 
 def detours(changes: DataFrame) -> DataFrame:
-    """One row for each time that a process sent around an entity: `entity`, `process`, `suspected_ms` (when it began to
-    fail), `failed_over_ms`, `recovered_ms` (null: it never told).
+    """One row for each failover of a process: `entity`, `process`, `suspected_ms` (when it began to fail),
+    `failed_over_ms`, `recovered_ms` (null: not recorded).
     """
     in_order = Window.partitionBy("entity", "process").orderBy("number")
-    told = changes.select(
+    known = changes.select(
         "entity",
         "process",
         "kind",
@@ -38,7 +32,7 @@ def detours(changes: DataFrame) -> DataFrame:
         _next_recovered(in_order).alias("recovered_ms"),
     )
     suspected_ms = F.when(F.col("kind_before") == Kind.SUSPECTED, F.col("before_ms"))
-    return told.where(F.col("kind") == Kind.FAILED_OVER).select(
+    return known.where(F.col("kind") == Kind.FAILED_OVER).select(
         "entity",
         "process",
         F.coalesce(suspected_ms, "failed_over_ms").alias("suspected_ms"),
@@ -53,10 +47,10 @@ def _next_recovered(in_order: WindowSpec) -> Column:
 
 
 def outages(detours: DataFrame) -> DataFrame:
-    """One row per outage of an entity: detours of any process that overlap, taken together.
+    """One row per outage of an entity: overlapping detours of all processes together.
 
-    `suspected_ms`, `failed_over_ms` (the first), `recovered_ms` (the last; null: one of them never told), `processes`,
-    `failovers` (more than processes: somebody went to and fro).
+    `suspected_ms`, `failed_over_ms` (the first), `recovered_ms` (the last; null: one was not recorded), `processes`,
+    `failovers` (more than processes: one failed over repeatedly).
     """
     far = F.lit(1 << 62)
     ends = F.coalesce("recovered_ms", far)
@@ -93,13 +87,8 @@ def availability(outages: DataFrame, observed: DataFrame) -> DataFrame:
 
 
 def observed(steps: DataFrame) -> DataFrame:
-    """One row per entity that a client sent to or looked after: `entity`, `first_ms`, `last_ms`."""
-    about = steps.where(is_sight())
+    """One row per entity that a client sent to or probed: `entity`, `first_ms`, `last_ms`."""
+    about = steps.where(F.col("kind").isin(*map(str, BY_CLIENTS)) & (F.col("entity") != ""))
     return about.groupBy(F.lower("entity").alias("entity")).agg(
         F.min("at_ms").alias("first_ms"), F.max("at_ms").alias("last_ms")
     )
-
-
-def is_sight() -> Column:
-    """Whether a step tells that a client had to do with an entity."""
-    return F.col("kind").isin(*map(str, BY_CLIENTS)) & (F.col("entity") != "")

@@ -1,4 +1,4 @@
-"""What can have become of a message."""
+"""Verdict classes of messages."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ ACCEPTED_CLASSES = (
     UNKNOWN,
     LOST,
 )
-"""What can have become of a message that was accepted."""
+"""Of a message that was accepted."""
 OTHER_CLASSES = (NOT_SENT, SENT_ELSEWHERE)
-"""Messages that nobody promised anything about: refused to the caller, or sent by somebody who keeps no ledger."""
+"""Not accepted: refused to the caller, or sent by a process without a ledger."""

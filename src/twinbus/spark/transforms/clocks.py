@@ -1,9 +1,9 @@
-"""How well it is known when something happened that another machine tells of.
+"""How exact the times of another machine's records are.
 
-The clock of a machine is compared with the primary's by the messages that both tell of. What a process of it tells
-happened, by the primary's clock, at most its *reach* earlier or later: the most by which both were ever seen to differ,
-and by how much each of them was set. A process on the primary's own machine has the primary's clock. One that nothing
-compares has no reach, and neither has one at whose clock, or the primary's, nobody looked.
+The clock of a machine is compared with the primary's by messages that both recorded. By the primary's clock, an event
+of a process happened at most its *reach* earlier or later: the most by which both clocks were seen to differ, and by
+how much each was set. A process on the primary's machine has the primary's clock. A process that nothing compares has
+no reach, and neither has one whose clock, or the primary's, was not measured.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from twinbus.spark.compaction.machines import Clock, Clocks
+from twinbus.spark.compaction.clocks import ProcessClock, ProcessClocks
 
 MINUTE_MS = 60_000
 SAME_CLOCK_MS = 1000
-"""By how much two records of one machine may be apart that tell of the same."""
+"""How far apart two records of one event on one machine may be."""
 _FLAGS = ("is_primarys", "is_secondarys", "is_missing", "is_missings")
 _SCHEMA = pa.schema(
     [
@@ -28,9 +28,9 @@ _SCHEMA = pa.schema(
 )
 
 
-def by_process(apart: DataFrame, clocks: Clocks) -> DataFrame:
-    """One row per process, by its number: `machine`, `set_ms`, the flags of its `Clock`, and `process_reach_ms`."""
-    rows = [dict(zip(Clock._fields, each, strict=True)) for each in clocks.known]
+def by_process(apart: DataFrame, clocks: ProcessClocks) -> DataFrame:
+    """One row per process, by its number: `machine`, `set_ms`, the flags of its clock, and `process_reach_ms`."""
+    rows = [dict(zip(ProcessClock._fields, each, strict=True)) for each in clocks.known]
     listed = apart.sparkSession.createDataFrame(pa.Table.from_pylist(rows, _SCHEMA)).select(
         F.xxhash64("process").alias("process"),
         F.xxhash64("machine").alias("machine"),
@@ -52,10 +52,10 @@ def _or_null(ms: int | None) -> Column:
     return F.lit(ms).cast("bigint")
 
 
-def with_reach(frame: DataFrame, by_process: DataFrame, clocks: Clocks) -> DataFrame:
-    """Add `reach_ms` of who told of the acknowledgement; of the sender `machine`, `set_ms`, `is_secondarys` and
-    `is_missings`; and `dark_reach_ms`: by how much the times of the sender, and of those of whom records may be
-    missing, may differ.
+def with_reach(frame: DataFrame, by_process: DataFrame, clocks: ProcessClocks) -> DataFrame:
+    """Add `reach_ms` of the acknowledging process; of the sender `machine`, `set_ms`, `is_secondarys` and
+    `is_missings`; and `missing_reach_ms`: by how much the times of the sender, and of processes with missing records,
+    may differ.
     """
     col, located = F.col, frame
     for name in ("acked_by", "last_acked_by"):
@@ -79,7 +79,7 @@ def with_reach(frame: DataFrame, by_process: DataFrame, clocks: Clocks) -> DataF
             {
                 "reach_ms": F.when(first.isNotNull() & last.isNotNull(), F.greatest(first, last)),
                 "machine": F.coalesce("_machine", "sender"),
-                "dark_reach_ms": col("_sender_ms") + col("_missing_ms"),
+                "missing_reach_ms": col("_sender_ms") + col("_missing_ms"),
             }
         )
         .drop("_acked_by_ms", "_last_acked_by_ms", "_machine", "_sender_ms", "_missing_ms")
@@ -94,13 +94,13 @@ def by_machine(own_home: DataFrame, by_process: DataFrame) -> DataFrame:
     return located.groupBy("entity", "backlog_queue", machine).agg(F.max("own_home_to_min").alias("own_home_to_min"))
 
 
-def queue_reach_ms(clocks: Clocks) -> Column:
-    """The same as `reach_ms`, for what the secondary tells of its queues."""
+def queue_reach_ms(clocks: ProcessClocks) -> Column:
+    """The same as `reach_ms`, for the secondary's records about its queues."""
     apart = F.coalesce("queue_apart_ms", F.when(F.col("is_secondarys"), SAME_CLOCK_MS))
     reach = F.greatest(apart, F.lit(SAME_CLOCK_MS)) + F.col("set_ms") + _or_null(clocks.secondary_set_ms)
     return F.when(apart.isNotNull() & F.col("sender").isNotNull(), reach)
 
 
 def in_minutes(ms: Column) -> Column:
-    """So many whole minutes, or one more."""
+    """In whole minutes, rounded up."""
     return F.ceil(ms / MINUTE_MS).cast("bigint")

@@ -1,4 +1,4 @@
-"""What was used, stage by stage, by both rules of counting. Money comes later, from `twinbus.cost`."""
+"""Billable use by month and stage, by both rules of counting; `twinbus.cost` computes the price."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from twinbus.ledger.kinds import Kind
 from twinbus.spark.transforms.traffic import DAY_MS
 
 LAST_MS = 253_402_300_799_999
-"""The end of the year 9999: a clock that is wrong beyond all calendars counts in its last month."""
+"""The end of the year 9999: a time beyond all calendars counts in their last month."""
 
 
 def uses(traffic: DataFrame) -> DataFrame:
     """One row per month and stage: `messages`, operations by the rules `documents` and `full`, and `bytes`.
 
-    What receivers were done with counts in months in which the namespace itself told of no delivery.
+    What receivers recorded counts in months without deliveries recorded by the namespace.
     """
     at_ms = F.least(F.greatest("bucket_ms", F.lit(0)), F.lit(LAST_MS))
     # By days since 1970 and not as a timestamp: that would be a month of the session's time zone.
     day = F.date_from_unix_date(F.floor(at_ms / DAY_MS).cast("int"))
     month = F.substring(day.cast("string"), 1, 7).alias("month")
-    tallies = traffic.groupBy(month, "kind", "in_backlog", "is_settled").agg(
+    totals = traffic.groupBy(month, "kind", "in_backlog", "is_settled").agg(
         *(F.sum(name).alias(name) for name in ("messages", "operations", "sized_operations", "bytes"))
     )
-    return _charged(tallies)
+    return _charged(totals)
 
 
-def _charged(tallies: DataFrame) -> DataFrame:
+def _charged(totals: DataFrame) -> DataFrame:
     """The few rows of all kinds as charges, added up by stage."""
     charges = F.explode(F.array(*(_charge(each) for each in CHARGES))).alias("charge")
-    charged = tallies.select("*", charges).where(F.col("charge.kind") == F.col("kind"))
+    charged = totals.select("*", charges).where(F.col("charge.kind") == F.col("kind"))
     charged = charged.where(~((F.col("charge.stage") == Stage.SETTLE) & F.col("is_settled")))
     was_taken = ~((F.col("charge.stage") == Stage.PING) & F.col("is_settled"))
     sized = F.when(F.col("charge.by_size"), F.col("sized_operations")).otherwise(F.col("operations"))
@@ -49,7 +49,7 @@ def _charged(tallies: DataFrame) -> DataFrame:
 
 
 def _total(value: Column) -> Column:
-    """Deliveries are counted once: as the namespace told, or, where it told of none, as receivers did."""
+    """Deliveries count once: as the namespace recorded them or, if it recorded none, as receivers did."""
     kind = F.col("kind")
     without_receivers = F.sum(F.when(kind != Kind.RECEIVED, value))
     return F.when(F.bool_or(kind == Kind.DELIVERED), without_receivers).otherwise(F.sum(value))
@@ -62,7 +62,7 @@ def _charge(charge: Charge) -> Column:
 
 def _stage() -> Column:
     stage = F.col("charge.stage")
-    # Whoever waits at a backlog queue is a syphon; other waits are the application's.
+    # A syphon waits at backlog queues; other waits are the application's.
     instead = F.when((stage == Stage.IDLE) & ~F.col("in_backlog"), F.lit(str(Stage.RECEIVE))).otherwise(stage)
     for usual, in_backlog in IN_BACKLOG.items():
         instead = F.when(F.col("in_backlog") & (stage == usual), F.lit(str(in_backlog))).otherwise(instead)

@@ -1,8 +1,8 @@
-"""Whose entity a step is about.
+"""The namespace of the entity that a step is about.
 
 Two namespaces may each have a queue `orders`, and the secondary of a pair may keep a ledger too. So an entity of any
 other namespace than the primary has the name of that namespace before its own, as in `backup:orders`; a colon is in no
-path. What clients and syphons record is about the primary, and so is what names a backlog queue. If a ledger tells of
+path. Records of clients and syphons are about the primary, and so are those that name a backlog queue. If a ledger has
 several primaries, all entities have the name of theirs.
 """
 
@@ -14,33 +14,32 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from twinbus.ledger.kinds import FACTS
-from twinbus.spark.compaction.primaries import MARK, UNNAMED
+from twinbus.spark.compaction.primaries import NAMESPACE_MARK, UNNAMED
 
-TOLD_BY_NAMESPACES = tuple(kind for kind, facts in FACTS.items() if "namespace" in facts.by)
+RECORDED_BY_NAMESPACES = tuple(kind for kind, facts in FACTS.items() if "namespace" in facts.by)
 """Kinds whose `namespace` may be any: a namespace writes its own name."""
 
 
-def named_by_namespace(steps: DataFrame, homes: Collection[str]) -> DataFrame:
-    """The same steps, in which entities of other namespaces have the name of theirs before them, and `is_foreign`:
-    whether a step is about an entity of another namespace than a primary.
+def with_namespace(steps: DataFrame, primaries: Collection[str]) -> DataFrame:
+    """Add `is_foreign`: whether a step is about an entity of another namespace; and put its name before `entity`.
 
-    `homes`: what the primary is called, in small letters; more than one name if the ledger tells of several primaries.
+    `primaries`: the primary's name in lower case; more than one if the ledger has several primaries.
     """
     namespace, has_entity = F.lower("namespace"), F.col("entity") != ""
     is_foreign = (
-        F.col("kind").isin(*map(str, TOLD_BY_NAMESPACES))
+        F.col("kind").isin(*map(str, RECORDED_BY_NAMESPACES))
         & (F.col("queue") == "")
         & has_entity
-        & ~namespace.isin("", UNNAMED, *sorted(homes))
+        & ~namespace.isin("", UNNAMED, *sorted(primaries))
     )
     owner, is_named = (
-        (namespace, is_foreign) if len(homes) <= 1 else (_owner(), has_entity & ~_owner().isin("", UNNAMED))
+        (namespace, is_foreign) if len(primaries) <= 1 else (_owner(), has_entity & ~_owner().isin("", UNNAMED))
     )
-    named = F.when(is_named, F.concat(owner, F.lit(MARK), F.col("entity"))).otherwise(F.col("entity"))
+    named = F.when(is_named, F.concat(owner, F.lit(NAMESPACE_MARK), F.col("entity"))).otherwise(F.col("entity"))
     return steps.withColumns({"entity": named, "is_foreign": is_foreign})
 
 
 def _owner() -> Column:
-    """The namespace of an entity; a backlog queue begins with the name of whose backlog it is."""
+    """The namespace of an entity; a backlog queue begins with the name of its primary."""
     of_queue = F.regexp_extract(F.lower("queue"), r"^(.+)/x-servicebus-transfer/\d+", 1)
     return F.when(F.col("queue") != "", of_queue).otherwise(F.lower("namespace"))

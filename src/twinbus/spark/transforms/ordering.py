@@ -1,14 +1,14 @@
-"""Was order kept? For each session, and for each entity, how many messages came after one that was sent later.
+"""Order: for each session and each entity, how many messages came after one that was sent later.
 
-What was sent is in order within one sending process only. What arrived is looked at four times, as far as there are
-records: as receivers were done with it, in the namespace's words and in their own, as the namespace stored it, and as
-the primary acknowledged it.
+Sends are ordered within one process only. Arrivals are compared in four ways, as far as there are records: as receivers
+completed messages, by the namespace's records and by their own, as the namespace stored them, and as the primary
+acknowledged them.
 
-What was scheduled for later comes later by intent. It is compared only with what was scheduled too, by when it was due;
-if nobody recorded when that was, with nothing.
+Scheduled messages come later by intent. They are compared only with each other, by the time they were due; if that was
+not recorded, with nothing.
 
-What a process sent is cut into *stretches*. Within one of them order can be looked at once and for all. Together, only
-those are looked at again in which something came later than the first of all later stretches: they are *torn*.
+The sends of a process are cut into *stretches* of records. Order within a stretch is computed once. A stretch is *torn*
+if a message in it came after the first of a later stretch: only torn ones are computed again (repaired).
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from twinbus.spark.transforms.accounts import ARRIVALS, POSITIONS_MAX
 
 STRETCH_RECORDS = 8192
 DUE_MS_MAX = 1 << 42
-"""In the year 2109: later ones count as due together, and fit into a whole number as a place."""
+"""The year 2109: later messages count as due together; a place fits into a whole number."""
 SENT_BY = ("entity", "session", "sender", "is_scheduled")
 IN_STRETCH = (*SENT_BY, "stretch")
 
 
-def journeys(accounts: DataFrame) -> DataFrame:
-    """One row per message that was sent: `entity`, `session`, `sender`, whether it `is_scheduled`, its place in what
-    was sent (of what is scheduled, in what is due) and the `stretch` that it is in, and for each way of looking at
-    arrivals the moment and the place of the first. `file` stays.
+def sent_messages(accounts: DataFrame) -> DataFrame:
+    """One row per message that was sent: `entity`, `session`, `sender`, whether it `is_scheduled`, its place among the
+    sends (if scheduled, among those due), its `stretch`, and for each way to see arrivals the time and the place of the
+    first. `file` stays.
     """
     keep = [name for name in ("file", "entity", "session", "sender") if name in accounts.columns]
     arrivals = [f"{name}_{what}" for name in ARRIVALS for what in ("ms", "place")]
@@ -41,48 +41,45 @@ def journeys(accounts: DataFrame) -> DataFrame:
         F.when(is_due_later, due_place).otherwise(F.col("sent_place")).alias("sent_place"),
         *arrivals,
     )
-    return placed.select(*keep, "is_scheduled", "sent_place", _stretch().alias("stretch"), *arrivals)
+    stretch = F.floor(F.col("sent_place") / (STRETCH_RECORDS * POSITIONS_MAX)).alias("stretch")
+    return placed.select(*keep, "is_scheduled", "sent_place", stretch, *arrivals)
 
 
-def _stretch() -> Column:
-    return F.floor(F.col("sent_place") / (STRETCH_RECORDS * POSITIONS_MAX))
+def with_lateness(sent: DataFrame, within: tuple[str, ...] = SENT_BY) -> DataFrame:
+    """Add for each way `<way>_late_ms`: how much later a message came than one that was sent after it; null: not later.
 
-
-def with_lateness(journeys: DataFrame, within: tuple[str, ...] = SENT_BY) -> DataFrame:
-    """Add for each way of looking `<way>_late_ms`: how much later than one that was sent after it; null: not later.
-
-    `within` says among which messages; if there is `<way>_beyond`, one that arrived then was sent later, too.
+    Messages that agree in `within` are compared; `<way>_beyond`, if it exists, is an arrival that was sent later, too.
     """
     in_order = Window.partitionBy(*within).orderBy(F.desc("sent_place"))
-    # By value: what two processes sent under one name may share its place with another message.
+    # By value: a message that two processes sent may share its place with another.
     before = in_order.rangeBetween(Window.unboundedPreceding, -1)
-    # One step after the other, each for all ways: they share a window, and nothing is computed twice.
-    looked_at = journeys.withColumns({f"_{name}": _arrival(name) for name in ARRIVALS})
-    looked_at = looked_at.withColumns({f"_{name}_next": F.min(f"_{name}").over(before) for name in ARRIVALS})
-    late = {f"{name}_late_ms": _late_ms(name, _beyond(name) in journeys.columns) for name in ARRIVALS}
-    return looked_at.withColumns(late).select(*journeys.columns, *late)
+    # Step by step for all ways: they share a window, and nothing is computed twice.
+    compared = sent.withColumns({f"_{name}": _arrival(name) for name in ARRIVALS})
+    compared = compared.withColumns({f"_{name}_next": F.min(f"_{name}").over(before) for name in ARRIVALS})
+    late = {f"{name}_late_ms": _late_ms(name, _beyond(name) in sent.columns) for name in ARRIVALS}
+    return compared.withColumns(late).select(*sent.columns, *late)
 
 
-def _late_ms(name: str, heeds_beyond: bool) -> Column:
+def _late_ms(name: str, has_beyond: bool) -> Column:
     following = F.col(f"_{name}_next")
-    if heeds_beyond:
+    if has_beyond:
         following = F.least(following, _beyond(name))
     return F.when(F.col(f"_{name}") > following, F.col(f"{name}_ms") - following[f"{name}_ms"])
 
 
-def ordering_by_session(journeys: DataFrame) -> DataFrame:
-    """One row per entity and session (null: without): `messages`, and for each way of looking how many `arrived`, how
-    many came `late`, after one that was sent later, and the `worst_ms` of it.
+def ordering_by_session(sent: DataFrame) -> DataFrame:
+    """One row per entity and session (null: without): `messages`, and for each way how many `arrived`, how many came
+    `late`, after one that was sent later, and the `worst_ms` of it.
     """
-    damage = with_lateness(journeys).groupBy("entity", "session")
+    damage = with_lateness(sent).groupBy("entity", "session")
     return damage.agg(F.count("*").alias("messages"), *(column for name in ARRIVALS for column in _damage(name)))
 
 
-def stretches(journeys: DataFrame) -> DataFrame:
-    """One row per stretch of what a sender sent to an entity and session: `messages`, the `files` that they are in, and
-    for each way of looking what `ordering_by_session` has, and the `first` and the `last` arrival.
+def stretches(sent: DataFrame) -> DataFrame:
+    """One row per stretch of sends to an entity and session: `messages`, the `files` that they are in, and for each way
+    what `ordering_by_session` has, and the `first` and the `last` arrival.
     """
-    damage = with_lateness(journeys, IN_STRETCH).groupBy(*IN_STRETCH)
+    damage = with_lateness(sent, IN_STRETCH).groupBy(*IN_STRETCH)
     ends = [
         end(_arrival(name)).alias(f"{name}_{what}")
         for name in ARRIVALS
@@ -96,9 +93,9 @@ def stretches(journeys: DataFrame) -> DataFrame:
     )
 
 
-def together(stretches: DataFrame) -> DataFrame:
-    """All stretches there are, with the first arrival of all later ones, `<way>_beyond`, whether they `is_torn`, and
-    `torn_as`, one number for a stretch, what it is made of and what lies beyond: it changes if any of these does.
+def with_later_arrivals(stretches: DataFrame) -> DataFrame:
+    """Add the first arrival of all later stretches, `<way>_beyond`, whether a stretch `is_torn`, and `torn_as`: a
+    number that changes if the stretch, its files or the later arrivals do. `stretches` are all there are.
     """
     later = Window.partitionBy(*SENT_BY).orderBy(F.desc("stretch")).rowsBetween(Window.unboundedPreceding, -1)
     is_torn = F.lit(False)
@@ -110,26 +107,24 @@ def together(stretches: DataFrame) -> DataFrame:
     return stretches.withColumn("is_torn", is_torn).withColumn("torn_as", torn_as)
 
 
-def mended(torn: DataFrame, journeys: DataFrame) -> DataFrame:
-    """The torn stretches once more, with an eye on later ones; `journeys` are at least those of their messages."""
+def repaired_stretches(torn: DataFrame, sent: DataFrame) -> DataFrame:
+    """The torn stretches again, compared with later ones; `sent` has at least their messages."""
     beyond = torn.select(*(F.col(name).alias(f"_{name}") for name in IN_STRETCH), *map(_beyond, ARRIVALS), "torn_as")
-    same = [journeys[name].eqNullSafe(beyond[f"_{name}"]) for name in IN_STRETCH]
-    damage = with_lateness(journeys.join(beyond, same), IN_STRETCH).groupBy(*IN_STRETCH, "torn_as")
+    same = [sent[name].eqNullSafe(beyond[f"_{name}"]) for name in IN_STRETCH]
+    damage = with_lateness(sent.join(beyond, same), IN_STRETCH).groupBy(*IN_STRETCH, "torn_as")
     return damage.agg(F.count("*").alias("messages"), *(column for name in ARRIVALS for column in _damage(name)))
 
 
-def whole(stretches: DataFrame, mended: DataFrame) -> DataFrame:
-    """What all stretches come to: those that are not torn, as `together` says, and the others mended; `mended` may have
-    more than those.
-    """
-    columns = [name for name in mended.columns if name != "torn_as"]
+def replace_torn(stretches: DataFrame, repaired: DataFrame) -> DataFrame:
+    """All stretches, with the repaired ones in place of those that are torn; `repaired` may have more than those."""
+    columns = [name for name in repaired.columns if name != "torn_as"]
     torn = stretches.where("is_torn").select("torn_as")
-    instead = mended.join(torn, "torn_as", "semi").select(*columns)
+    instead = repaired.join(torn, "torn_as", "semi").select(*columns)
     return stretches.where("not is_torn").select(*columns).unionByName(instead)
 
 
-def by_session(stretches: DataFrame) -> DataFrame:
-    """`ordering_by_session`, from stretches that are whole or mended."""
+def session_totals(stretches: DataFrame) -> DataFrame:
+    """`ordering_by_session`, from stretches that are not torn or repaired."""
     sums = [F.sum(f"{name}_{what}").alias(f"{name}_{what}") for name in ARRIVALS for what in ("arrived", "late")]
     worst = [F.max(f"{name}_worst_ms").alias(f"{name}_worst_ms") for name in ARRIVALS]
     return stretches.groupBy("entity", "session").agg(F.sum("messages").alias("messages"), *sums, *worst)
@@ -152,7 +147,7 @@ def _damage(name: str) -> list[Column]:
 
 
 def ordering(by_session: DataFrame) -> DataFrame:
-    """One row per entity: `messages`, `sessions`, `basis` (the best way of looking that has records), `arrived`,
+    """One row per entity: `messages`, `sessions`, `basis` (the best way that has records), `arrived`,
     `late`, `sessions_hurt` and `worst_ms`.
     """
     totals = by_session.groupBy("entity").agg(
@@ -168,8 +163,8 @@ def ordering(by_session: DataFrame) -> DataFrame:
     return chosen.select("entity", "messages", "sessions", "basis", *best).orderBy("entity")
 
 
-def hurt(by_session: DataFrame, by_entity: DataFrame) -> DataFrame:
-    """The sessions that have `late` messages, in the way of looking that is the `basis` of their entity."""
+def sessions_hurt(by_session: DataFrame, by_entity: DataFrame) -> DataFrame:
+    """The sessions with `late` messages, in the way that is the `basis` of their entity."""
     based = by_session.where("session is not null").join(F.broadcast(by_entity.select("entity", "basis")), "entity")
     return based.withColumn("late", _of_basis("late")).where("late > 0")
 
@@ -191,6 +186,6 @@ def _of_basis(column: str) -> Column:
 
 
 def session_names(steps: DataFrame) -> DataFrame:
-    """One row per session: `session` (its hash, as elsewhere) and `session_id`, its name."""
+    """One row per session: `session` (its hash) and `session_id`, its name."""
     named = steps.where(F.col("session_id").isNotNull())
     return named.select(F.xxhash64("session_id").alias("session"), "session_id").distinct()

@@ -1,7 +1,7 @@
-"""Sums that can be put together: of any parts of the rows, in any order, they come to what they are of the whole.
+"""Sums that can be merged: those of parts of the rows, in any order, add up to those of the whole.
 
-Each row is first turned into what it adds. Then it does not matter who adds up: Spark where there is much, and where
-there is little whoever is nearest, because for it a name of how two values become one is enough.
+A table of sums says for each column what a row adds and how two values become one. `add_up` makes the columns of rows,
+`merge_parts` of rows that were added up before: both from the same table.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 
 class Sum(NamedTuple):
-    """How two values become one, nothing being no value; and what a row adds."""
+    """How two values become one (null is no value), and what a row adds."""
 
     how: Literal["sum", "min", "max"]
     value: Column
@@ -28,16 +28,11 @@ Sums = dict[str, Sum]
 """By the name of the column."""
 
 
-def each(rows: DataFrame, by: Sequence[str], sums: Sums) -> DataFrame:
-    """What every row adds, one by one."""
-    return rows.select(*by, *(total.value.alias(name) for name, total in sums.items()))
-
-
-def added_up(rows: DataFrame, by: Sequence[str], sums: Sums) -> DataFrame:
+def add_up(rows: DataFrame, by: Sequence[str], sums: Sums) -> DataFrame:
     """One row for all that agree in `by`."""
-    return rows.groupBy(*by).agg(*(total.of(total.value).alias(name) for name, total in sums.items()))
+    return rows.groupBy(*by).agg(*(each.of(each.value).alias(name) for name, each in sums.items()))
 
 
-def put_together(parts: DataFrame, by: Sequence[str], sums: Sums) -> DataFrame:
-    """The same, from rows that `each` or `added_up` made of parts."""
-    return parts.groupBy(*by).agg(*(total.of(F.col(name)).alias(name) for name, total in sums.items()))
+def merge_parts(parts: DataFrame, by: Sequence[str], sums: Sums) -> DataFrame:
+    """The same, from rows that `add_up` made of parts."""
+    return parts.groupBy(*by).agg(*(each.of(F.col(name)).alias(name) for name, each in sums.items()))

@@ -1,0 +1,247 @@
+"""`<entity>/$management`: what is done by request rather than on a link.
+
+A request becomes a command, and the command's reply becomes a response. What is wrong with a request is reported
+by status and condition; the clients turn those into their exceptions.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from twinbus.amqp.types import Array, Int, Timestamp, UInt
+from twinbus.broker.core.commands import (
+    CancelScheduled,
+    CreateRule,
+    DeleteRule,
+    GetSessionState,
+    ListRules,
+    ListSessions,
+    PeekMessages,
+    ReceiveDeferred,
+    RenewMessageLocks,
+    RenewSessionLock,
+    RequestCommand,
+    SendMessages,
+    SetSessionState,
+    SettleMessages,
+)
+from twinbus.broker.core.delivery_format import encode_delivery, lock_token_from_uuid, lock_token_uuid, without_body
+from twinbus.broker.core.replies import (
+    FoundRow,
+    LocksRenewed,
+    MessagesFound,
+    Reply,
+    RulesFound,
+    SessionsFound,
+    SessionStateFound,
+)
+from twinbus.broker.core.rule_requests import read_rule, rule_name, write_rule
+from twinbus.broker.links.request_messages import Request, failure_response, management_response
+from twinbus.broker.message import Arrival
+from twinbus.broker.operations import (
+    DEAD_LETTER_DESCRIPTION,
+    DEAD_LETTER_REASON,
+    Abandon,
+    Complete,
+    DeadLetter,
+    Defer,
+    Done,
+    ReceiveMode,
+    Refused,
+    Settled,
+    SettlementOutcome,
+)
+from twinbus.errors import AmqpError, ArgumentError, InternalError
+
+_LONG_CODE, _TIMESTAMP_CODE, _STRING_CODE = 0x81, 0x83, 0xB1
+_ANY_TIME_MS = 253_402_300_800_000
+"""The end of the calendar: as the time since when sessions were updated it stands for all of them."""
+LIST_LENGTH_MAX = 1_000
+_LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
+
+
+def command_for(
+    request: Request, path: str, holder: int | None, read_message: Callable[[bytes], Arrival]
+) -> RequestCommand:
+    """The command a request stands for; raises `ArgumentError`, `DecodeError` or what `read_message` raises.
+
+    A request about a session is made as its receiver on the same connection, the `holder`: a connection that has lost
+    the session must not touch another's.
+    """
+    body = request.body
+    if not isinstance(body, dict):
+        raise ArgumentError(f"'{request.operation}' needs a map as its body")
+    match request.operation.removeprefix("com.microsoft:"):
+        case "schedule-message":
+            return SendMessages(path, tuple(read_message(message) for message in _messages(body)))
+        case "cancel-scheduled-message":
+            return CancelScheduled(path, _sequences(body))
+        case "peek-message":
+            most = _whole_number(body, "message-count")
+            if most < 1:
+                raise ArgumentError(f"message-count must be 1 or more, got {most}")
+            return PeekMessages(path, _whole_number(body, "from-sequence-number"), most, _session_or_none(body))
+        case "receive-by-sequence-number":
+            mode, session_id = _receive_mode(body), _session_or_none(body)
+            return ReceiveDeferred(path, _sequences(body), mode, session_id, None if session_id is None else holder)
+        case "update-disposition":
+            return SettleMessages(path, _tokens(body), _outcome(body), _session_or_none(body))
+        case "renew-lock":
+            return RenewMessageLocks(path, _tokens(body))
+        case "renew-session-lock":
+            return RenewSessionLock(path, _session(body), holder)
+        case "get-session-state":
+            return GetSessionState(path, _session(body), holder)
+        case "set-session-state":
+            state = body.get("session-state")
+            if state is not None and not isinstance(state, bytes):
+                raise ArgumentError(f"session-state must be binary or null, got {type(state).__name__}")
+            return SetSessionState(path, _session(body), state, holder)
+        case "get-message-sessions":
+            since, (skip, top) = body.get("last-updated-time"), _page(body)
+            if not isinstance(since, Timestamp):
+                raise ArgumentError(f"last-updated-time must be a timestamp, got {type(since).__name__}")
+            return ListSessions(path, None if since >= _ANY_TIME_MS else int(since), skip, top)
+        case "add-rule":
+            return CreateRule(path, read_rule(body))
+        case "remove-rule":
+            return DeleteRule(path, rule_name(body))
+        case "enumerate-rules":
+            skip, top = _page(body)
+            return ListRules(path, skip, min(top, LIST_LENGTH_MAX))
+        case _:
+            raise ArgumentError(f"'{request.operation}' is not an operation of '{path}'")
+
+
+def response_for(request: Request, reply: Reply) -> bytes:
+    """The response that reports a reply."""
+    try:
+        return _response_for(request, reply)
+    except AmqpError as error:  # a stored message that cannot be read: the request is answered all the same
+        return failure_response(request, InternalError(f"a message in the answer is damaged: {error}"))
+
+
+def _response_for(request: Request, reply: Reply) -> bytes:
+    body: dict[str, Any] = {}
+    match reply:
+        case Refused(error=error):
+            return failure_response(request, error)
+        case Settled(failures=failures) if failures:
+            return failure_response(request, next(iter(failures.values())))
+        case MessagesFound(found=()) | RulesFound(rules=()) | SessionsFound(names=()):
+            return management_response(request, 204, "No Content", {})
+        case LocksRenewed(until_ms=(end,)) if request.operation.endswith("renew-session-lock"):
+            body = {"expiration": Timestamp(end)}
+        case LocksRenewed(until_ms=ends):
+            body = {"expirations": Array([Timestamp(end) for end in ends], _TIMESTAMP_CODE)}
+        case MessagesFound(found=found):
+            omits_bodies = isinstance(request.body, dict) and request.body.get("omit-message-body") is True
+            body = {"messages": [_message(each, omits_body=omits_bodies) for each in found]}
+        case SessionStateFound(state=state):
+            body = {"session-state": state}
+        case SessionsFound(names=names, skip=skip):
+            body = {"skip": Int(skip), "sessions-ids": Array(names, _STRING_CODE)}
+        case RulesFound(rules=rules):
+            body = {"rules": [{"rule-description": write_rule(rule)} for rule in rules]}
+        case Done(sequences=sequences) if sequences:
+            body = {"sequence-numbers": Array(sequences, _LONG_CODE)}
+        case _:
+            pass  # done or settled; the other replies are not for requests
+    return management_response(request, 200, "OK", body)
+
+
+def _message(lent: FoundRow, *, omits_body: bool) -> dict[str, Any]:
+    message = encode_delivery(lent.row, lent.token, lent.locked_until_ms)
+    found: dict[str, Any] = {"message": without_body(message) if omits_body else message}
+    if lent.token is not None:
+        found["lock-token"] = uuid.UUID(bytes=lock_token_uuid(lent.token))
+    return found
+
+
+# --- fields ---
+
+
+def _items(body: dict[Any, Any], field: str) -> list[Any]:
+    values = body.get(field)
+    if not isinstance(values, list | Array) or not 1 <= len(values) <= LIST_LENGTH_MAX:
+        raise ArgumentError(f"{field} must be a list of 1 to {LIST_LENGTH_MAX} items")
+    return list(values)
+
+
+def _tokens(body: dict[Any, Any]) -> tuple[bytes, ...]:
+    tokens = _items(body, "lock-tokens")
+    if not all(isinstance(token, uuid.UUID) for token in tokens):
+        raise ArgumentError("lock-tokens must be uuids")
+    return tuple(lock_token_from_uuid(token.bytes) for token in tokens)
+
+
+def _sequences(body: dict[Any, Any]) -> tuple[int, ...]:
+    numbers = _items(body, "sequence-numbers")
+    if not all(isinstance(number, int) and _LONG_MIN <= number <= _LONG_MAX for number in numbers):
+        raise ArgumentError("sequence-numbers must be whole numbers of at most 64 bits")
+    return tuple(dict.fromkeys(int(number) for number in numbers))
+
+
+def _session(body: dict[Any, Any]) -> str:
+    session_id = _session_or_none(body)
+    if session_id is None:
+        raise ArgumentError("session-id must be a string")
+    return session_id
+
+
+def _session_or_none(body: dict[Any, Any]) -> str | None:
+    session_id = body.get("session-id")
+    if session_id is not None and not isinstance(session_id, str):
+        raise ArgumentError(f"session-id must be a string, got {type(session_id).__name__}")
+    return None if session_id is None else str(session_id)
+
+
+def _whole_number(body: dict[Any, Any], field: str) -> int:
+    value = body.get(field)
+    if not isinstance(value, int) or isinstance(value, bool) or not _LONG_MIN <= value <= _LONG_MAX:
+        raise ArgumentError(f"{field} must be a whole number of at most 64 bits, got {value!r:.60}")
+    return int(value)
+
+
+def _messages(body: dict[Any, Any]) -> list[bytes]:
+    entries = _items(body, "messages")
+    messages = [entry.get("message") if isinstance(entry, dict) else None for entry in entries]
+    if not all(isinstance(message, bytes) for message in messages):
+        raise ArgumentError("each of the messages must be a map with an encoded message under 'message'")
+    return [message for message in messages if message is not None]
+
+
+def _page(body: dict[Any, Any]) -> tuple[int, int]:
+    skip, top = _whole_number(body, "skip"), _whole_number(body, "top")
+    if skip < 0 or top < 1:
+        raise ArgumentError(f"skip must be 0 or more and top 1 or more, got {skip} and {top}")
+    return skip, top
+
+
+def _receive_mode(body: dict[Any, Any]) -> ReceiveMode:
+    mode = body.get("receiver-settle-mode", UInt(1))
+    if mode not in (0, 1):
+        raise ArgumentError(f"receiver-settle-mode must be 0 (delete) or 1 (lock), got {mode!r}")
+    return ReceiveMode.PEEK_LOCK if mode else ReceiveMode.RECEIVE_AND_DELETE
+
+
+def _outcome(body: dict[Any, Any]) -> SettlementOutcome:
+    changes = body.get("properties-to-modify") or {}
+    if not isinstance(changes, dict):
+        raise ArgumentError("properties-to-modify must be a map")
+    properties = {str(key): value for key, value in changes.items() if value is not None}
+    match body.get("disposition-status"):
+        case "completed":
+            return Complete()
+        case "abandoned":
+            return Abandon(properties)
+        case "defered":  # spelled so on the wire
+            return Defer(properties)
+        case "suspended":
+            fields = ((DEAD_LETTER_REASON, "deadletter-reason"), (DEAD_LETTER_DESCRIPTION, "deadletter-description"))
+            reasons = {name: body[field] for name, field in fields if body.get(field) is not None}
+            return DeadLetter(properties | reasons)
+        case other:
+            raise ArgumentError(f"disposition-status must be completed, abandoned, defered or suspended, got {other!r}")

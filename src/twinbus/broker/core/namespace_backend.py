@@ -1,0 +1,183 @@
+"""The embedded namespace as a back end of links: asks become commands, what the machine says becomes deliveries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import assert_never
+
+from twinbus.broker.core.commands import (
+    AcceptSession,
+    CancelScheduled,
+    CloseReceiver,
+    Command,
+    CreateRule,
+    DeleteRule,
+    FindEntity,
+    GetSessionState,
+    Grant,
+    ListRules,
+    ListSessions,
+    OpenReceiver,
+    OpenSender,
+    PauseReceiver,
+    PeekMessages,
+    ReceiveDeferred,
+    RenewMessageLocks,
+    RenewSessionLock,
+    RequestCommand,
+    ResumeReceiver,
+    SendMessages,
+    SetSessionState,
+    SettleMessages,
+)
+from twinbus.broker.core.commit_gate import CommitGate
+from twinbus.broker.core.delivery_format import encode_delivery
+from twinbus.broker.core.management import command_for, response_for
+from twinbus.broker.core.replies import Delivery, Forwarded, MessagesFound, Notice, Reply
+from twinbus.broker.links.backend import EncodedDelivery, ReceiverNotice
+from twinbus.broker.links.request_messages import Request
+from twinbus.broker.message import Arrival, MessageReader
+from twinbus.broker.operations import (
+    Done,
+    ReceiveMode,
+    ReceiverDrained,
+    ReceiverLost,
+    Refused,
+    SenderOpened,
+    SessionAccepted,
+    Settled,
+    SettlementOutcome,
+)
+from twinbus.broker.ops.meter import Meter, Metered
+
+
+class NamespaceBackend:
+    """Implements `Backend`."""
+
+    def __init__(
+        self, gate: CommitGate, messages: MessageReader, meter: Meter, notify: Callable[[ReceiverNotice], None]
+    ) -> None:
+        """`notify` takes deliveries and what else receivers have to know."""
+        self._gate = gate
+        self._messages = messages
+        self._meter = meter
+        self._notify_receiver = notify
+
+    def notify(self, notice: Notice) -> None:
+        """Pass on what the machine says without being asked."""
+        if isinstance(notice, Delivery):  # not a case: most notices are deliveries, and a pattern takes longer
+            receiver, row, token, until_ms = notice
+            self._notify_receiver(EncodedDelivery(receiver, encode_delivery(row, token, until_ms), token))
+            return
+        match notice:
+            case ReceiverDrained() | ReceiverLost():
+                self._notify_receiver(notice)
+            case Forwarded(path, size):
+                self._meter.count(Metered.FORWARD, path, size)
+            case _:
+                assert_never(notice)
+
+    @property
+    def unwritten_bytes(self) -> int:
+        return self._gate.unwritten_bytes
+
+    def messages_per_send(self, path: str) -> int | None:
+        return self._gate.machine.messages_per_step(path)
+
+    # --- sending ---
+
+    def open_sender(self, path: str, now_ms: int, on_reply: Callable[[SenderOpened | Refused], None]) -> None:
+        self._gate.ask(OpenSender(path), now_ms, on_reply)
+
+    def send(
+        self, path: str, arrivals: tuple[Arrival, ...], now_ms: int, on_reply: Callable[[Done | Refused], None]
+    ) -> None:
+        self._gate.ask(SendMessages(path, arrivals), now_ms, on_reply)
+
+    # --- receiving ---
+
+    def open_receiver(
+        self, receiver: int, path: str, mode: ReceiveMode, now_ms: int, on_reply: Callable[[Done | Refused], None]
+    ) -> None:
+        self._gate.ask(OpenReceiver(receiver, path, mode), now_ms, on_reply)
+
+    def accept_session(
+        self,
+        receiver: int,
+        path: str,
+        mode: ReceiveMode,
+        session_id: str | None,
+        wait_ms: int,
+        now_ms: int,
+        on_reply: Callable[[SessionAccepted | Refused], None],
+    ) -> None:
+        self._gate.ask(AcceptSession(receiver, path, mode, session_id, wait_ms), now_ms, on_reply)
+
+    def grant_credit(self, receiver: int, credit_limit: int, drain: bool, now_ms: int) -> None:
+        self._gate.do(Grant(receiver, credit_limit, drain), now_ms)
+
+    def pause_receiver(self, receiver: int, now_ms: int) -> None:
+        self._gate.do(PauseReceiver(receiver), now_ms)
+
+    def resume_receiver(self, receiver: int, now_ms: int) -> None:
+        self._gate.do(ResumeReceiver(receiver), now_ms)
+
+    def close_receiver(self, receiver: int, now_ms: int) -> None:
+        self._gate.do(CloseReceiver(receiver), now_ms)
+
+    def settle(
+        self,
+        path: str,
+        tokens: tuple[bytes, ...],
+        outcome: SettlementOutcome,
+        now_ms: int,
+        on_reply: Callable[[Settled | Refused], None] | None,
+    ) -> None:
+        command = SettleMessages(path, tokens, outcome)
+        if on_reply is None:
+            self._gate.do(command, now_ms)
+        else:
+            self._gate.ask(command, now_ms, on_reply)
+
+    # --- requests ---
+
+    def find_entity(self, path: str, now_ms: int, on_reply: Callable[[Done | Refused], None]) -> None:
+        self._gate.ask(FindEntity(path), now_ms, on_reply)
+
+    def request(
+        self, path: str, request: Request, holder: int | None, now_ms: int, on_response: Callable[[bytes], None]
+    ) -> None:
+        command = command_for(request, path, holder, self._messages.read)
+
+        def respond(reply: Reply) -> None:
+            on_response(response_for(request, reply))
+            self._count(command, reply)
+
+        asked: Command[Reply] = command
+        self._gate.ask(asked, now_ms, respond)
+
+    def _count(self, command: RequestCommand, reply: Reply) -> None:
+        """Count what a request did; what was refused did nothing."""
+        if isinstance(reply, Refused):
+            return
+        entity, meter = command.path.lower(), self._meter
+        found = [len(encode_delivery(*lent)) for lent in reply.found] if isinstance(reply, MessagesFound) else []
+        match command:
+            case SendMessages(arrivals=arrivals):
+                meter.count_sends(entity, arrivals)
+            case SettleMessages(tokens=tokens):
+                meter.count(Metered.SETTLE, entity, operations=len(tokens))
+            case RenewMessageLocks(tokens=tokens):
+                meter.count(Metered.RENEW, entity, operations=len(tokens))
+            case RenewSessionLock():
+                meter.count(Metered.RENEW, entity)
+            case PeekMessages():
+                meter.count_each(Metered.PEEK, entity, found or [0])
+            case ReceiveDeferred():
+                meter.count_each(Metered.DELIVERY, entity, found)
+            case CancelScheduled(sequences=sequences):
+                meter.count(Metered.MANAGE, entity, operations=len(sequences))
+            case GetSessionState() | SetSessionState() | ListSessions() | CreateRule() | DeleteRule() | ListRules():
+                meter.count(Metered.MANAGE, entity)
+            case _:
+                assert_never(command)

@@ -1,0 +1,378 @@
+"""The entities of a namespace by name.
+
+Everything an entity consists of has a row of its own: a queue and its dead-letter queue; a topic, its subscriptions,
+their dead-letter queues and their rules. `parent_id` says what belongs to what.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import TypeVar
+
+from twinbus.broker.core.replies import Step
+from twinbus.broker.entities import rules
+from twinbus.broker.entities.entity import EntityContext, MessagingEntity
+from twinbus.broker.entities.forwarding import Forwarder
+from twinbus.broker.entities.queue import DeadLetterQueue, Queue, TransferDeadLetterQueue
+from twinbus.broker.entities.rules import DEFAULT_RULE, Rule
+from twinbus.broker.entities.session_queue import SessionQueue
+from twinbus.broker.entities.settings import QueueSettings, TopicSettings, check_entity_path, check_part_name
+from twinbus.broker.entities.subscription import SessionSubscription, Subscription, compile_rule
+from twinbus.broker.entities.topic import Topic
+from twinbus.broker.store.api import EntityRow, EntitySummary, PutEntity, StoredNamespace
+from twinbus.errors import EntityAlreadyExists, EntityNotFound, NotAllowed, QuotaExceeded, StoreDamaged
+
+DEAD_LETTER_SUFFIX = "/$deadletterqueue"
+TRANSFER_SUFFIX = "/$transfer/$deadletterqueue"
+"""What could not be forwarded: made when it is first needed."""
+SUBSCRIPTIONS = "/Subscriptions/"
+RULES = "/Rules/"
+QUEUE, DEAD_LETTER_QUEUE, TOPIC, SUBSCRIPTION, RULE = "queue", "dead-letter-queue", "topic", "subscription", "rule"
+TRANSFER_QUEUE = "transfer-dead-letter-queue"
+ENTITIES_MAX = 10_000
+"""Queues and topics together."""
+PARTITIONED_MAX = 100
+SUBSCRIPTIONS_MAX = 2_000
+"""Of one topic."""
+SQL_FILTERS_MAX, CORRELATION_FILTERS_MAX = 2_000, 100_000
+"""Of one topic."""
+ACTIONS_MAX = 2_000
+"""Of one topic: each may make a copy of its own, and all copies of a message are made in one step."""
+_EMPTY = EntitySummary(0, 0, 0, 0, None, None, None, 1)
+
+Kind = TypeVar("Kind", bound=MessagingEntity)
+
+
+def has_sessions(row: EntityRow) -> bool:
+    """Whether it is a queue or subscription with sessions; one whose settings make no sense is refused elsewhere."""
+    return '"requires_session":true' in row.settings
+
+
+def _is_correlation(rule: Rule) -> bool:
+    return isinstance(rule.filter, rules.CorrelationFilter)
+
+
+class Registry:
+    """Entities by path and by id. Paths keep the case they were created with and are found in any."""
+
+    def __init__(self, stored: StoredNamespace, context: EntityContext) -> None:
+        self._context = replace(context, forwarder=Forwarder(self))
+        self._by_path: dict[str, MessagingEntity] = {}
+        self._by_id: dict[int, MessagingEntity] = {}
+        self._counted = 0
+        self._next_id = stored.next_entity_id
+        self._summaries = stored.summaries
+        self._committed = stored.last_number
+        self._open_stored(stored)
+        self._summaries = {}
+
+    def _open_stored(self, stored: StoredNamespace) -> None:
+        parts: dict[int | None, list[EntityRow]] = defaultdict(list)
+        for row in stored.entities:
+            parts[row.parent_id].append(row)
+        for row in parts[None]:
+            if row.kind == TOPIC:
+                self._open_topic(row, parts)
+            elif row.kind == QUEUE:
+                queue = self._open_queue(row, self._open_grave(row, parts[row.entity_id]))
+                self._open_transfers(queue, parts[row.entity_id])
+            else:
+                raise StoreDamaged(f"'{row.path}' is a {row.kind}, which this version does not know")
+
+    def _open_topic(self, row: EntityRow, parts: dict[int | None, list[EntityRow]]) -> Topic:
+        topic = self._enter(Topic(row, self._summary(row), self._context, committed=self._committed))
+        self._counted += 1
+        for part in parts[row.entity_id]:
+            own = parts[part.entity_id]
+            subscription = self._open_subscription(part, topic, self._open_grave(part, own))
+            self._open_transfers(subscription, own)
+            for rule_row in own:
+                if rule_row.kind == RULE:
+                    topic.put_rule(rule_row, compile_rule(subscription, rules.from_text(rule_row.settings)))
+        return topic
+
+    def _open_grave(self, row: EntityRow, parts: Iterable[EntityRow]) -> DeadLetterQueue:
+        for part in parts:
+            if part.kind == DEAD_LETTER_QUEUE:
+                return self._open_dead_letters(part)
+        raise StoreDamaged(f"the {row.kind} '{row.path}' has no dead-letter queue")
+
+    def _open_dead_letters(self, row: EntityRow) -> DeadLetterQueue:
+        kind = DeadLetterQueue if row.kind == DEAD_LETTER_QUEUE else TransferDeadLetterQueue
+        return self._enter(kind(row, self._summary(row), self._context, committed=self._committed, dead_letter=None))
+
+    def _give_transfers(self, owner: Queue, row: EntityRow) -> DeadLetterQueue:
+        dead_letters = self._open_dead_letters(row)
+        owner.transfer_dead_letter, dead_letters.owner = dead_letters, owner
+        return dead_letters
+
+    def _open_transfers(self, queue: Queue, parts: Iterable[EntityRow]) -> None:
+        for part in parts:
+            if part.kind == TRANSFER_QUEUE:
+                self._give_transfers(queue, part)
+
+    def _open_queue(self, row: EntityRow, dead_letter: DeadLetterQueue) -> Queue:
+        self._counted += 1
+        kind = SessionQueue if has_sessions(row) else Queue
+        queue = kind(row, self._summary(row), self._context, committed=self._committed, dead_letter=dead_letter)
+        dead_letter.owner = queue
+        return self._enter(queue)
+
+    def _open_subscription(self, row: EntityRow, topic: Topic, dead_letter: DeadLetterQueue) -> Subscription:
+        kind = SessionSubscription if has_sessions(row) else Subscription
+        subscription = self._enter(
+            kind(
+                row, self._summary(row), self._context, committed=self._committed, dead_letter=dead_letter, topic=topic
+            )
+        )
+        topic.subscriptions[subscription.name.lower()] = subscription
+        dead_letter.owner = subscription
+        return subscription
+
+    def _summary(self, row: EntityRow) -> EntitySummary:
+        return self._summaries.get(row.entity_id, _EMPTY)
+
+    def _enter(self, entity: Kind) -> Kind:
+        self._by_path[entity.row.path.lower()] = entity
+        self._by_id[entity.entity_id] = entity
+        return entity
+
+    # --- finding ---
+
+    def find(self, path: str) -> MessagingEntity:
+        entity = self._by_path.get(path.lower())
+        if entity is None:
+            # The first words are the ones by which the JS client recognises a missing entity.
+            raise EntityNotFound(f"The messaging entity '{path}' could not be found.")
+        return entity
+
+    def get(self, path: str) -> MessagingEntity | None:
+        """The entity of that name, if there is one."""
+        return self._by_path.get(path.lower())
+
+    def holds(self, path: str) -> bool:
+        """Whether there is an entity of that name."""
+        return path.lower() in self._by_path
+
+    def find_or_make(self, path: str, step: Step) -> MessagingEntity:
+        """An entity, and if it is only the transfer dead letters that are missing, those too."""
+        if path.lower() not in self._by_path and path.lower().endswith(TRANSFER_SUFFIX):
+            owner = self._by_path.get(path[: -len(TRANSFER_SUFFIX)].lower())
+            if isinstance(owner, Queue) and owner.dead_letter is not None:
+                return self.transfer_dead_letters(owner, step)
+        return self.find(path)
+
+    def transfer_dead_letters(self, queue: Queue, step: Step) -> Queue:
+        """Where a queue or subscription puts what it cannot forward; that of dead letters is their entity's."""
+        owner = self._by_id[queue.row.parent_id or 0] if queue.dead_letter is None else queue
+        assert isinstance(owner, Queue)
+        if owner.transfer_dead_letter is None:
+            (transfer_id,) = self._take_ids(1)
+            row = self._grave_row(transfer_id, owner.row, TRANSFER_SUFFIX, TRANSFER_QUEUE)
+            step.changes.append(PutEntity(row))
+            return self._give_transfers(owner, row)
+        return owner.transfer_dead_letter
+
+    def find_queue(self, path: str) -> Queue:
+        """What can be received from: a queue, a subscription or a dead-letter queue."""
+        entity = self.find(path)
+        if not isinstance(entity, Queue):
+            raise NotAllowed(f"'{path}' is a topic: its messages are in its subscriptions")
+        return entity
+
+    def find_topic(self, path: str) -> Topic:
+        entity = self.find(path)
+        if not isinstance(entity, Topic):
+            raise EntityNotFound(f"The messaging entity '{path}' could not be found: it is not a topic.")
+        return entity
+
+    def find_subscription(self, topic: str, name: str) -> Subscription:
+        found = self.find_topic(topic).subscriptions.get(name.lower())
+        if found is None:
+            raise EntityNotFound(f"The messaging entity '{topic}{SUBSCRIPTIONS}{name}' could not be found.")
+        return found
+
+    def find_whole(self, path: str) -> MessagingEntity:
+        """An entity that is made and removed by itself; a dead-letter queue is not."""
+        entity = self.find(path)
+        if isinstance(entity, Queue) and entity.dead_letter is None:
+            raise NotAllowed(f"'{path}' is a dead-letter queue: it comes and goes with its queue")
+        return entity
+
+    def is_partitioned(self, path: str) -> bool:
+        """Whether there is an entity at a path that is partitioned; a subscription is as its topic is."""
+        entity = self._by_path.get(path.lower())
+        if isinstance(entity, Subscription):
+            entity = entity.topic
+        return entity is not None and entity.settings.partitioned
+
+    def by_id(self, entity_id: int) -> MessagingEntity | None:
+        """The entity, or None if it was deleted meanwhile."""
+        return self._by_id.get(entity_id)
+
+    def all(self) -> Iterable[MessagingEntity]:
+        return self._by_id.values()
+
+    def queues(self) -> Iterator[Queue]:
+        """The queues themselves, without their dead-letter queues and without subscriptions."""
+        return (queue for queue in self._by_id.values() if isinstance(queue, Queue) and queue.row.kind == QUEUE)
+
+    def topics(self) -> Iterator[Topic]:
+        return (topic for topic in self._by_id.values() if isinstance(topic, Topic))
+
+    # --- making ---
+
+    def create_queue(self, path: str, settings: QueueSettings, committed: int, now_ms: int) -> list[EntityRow]:
+        """A new queue and its dead-letter queue, as rows to write."""
+        self._check_new(path, "queue", settings)
+        self._committed = committed
+        queue_id, dead_letter_id = self._take_ids(2)
+        text = settings.to_text()
+        queue_row = EntityRow(queue_id, path, QUEUE, None, text, now_ms, now_ms)
+        dead_row = self._grave_row(dead_letter_id, queue_row)
+        self._open_queue(queue_row, self._open_dead_letters(dead_row))
+        return [queue_row, dead_row]
+
+    def create_topic(self, path: str, settings: TopicSettings, committed: int, now_ms: int) -> list[EntityRow]:
+        self._check_new(path, "topic", settings)
+        self._committed = committed
+        (topic_id,) = self._take_ids(1)
+        row = EntityRow(topic_id, path, TOPIC, None, settings.to_text(), now_ms, now_ms)
+        self._open_topic(row, defaultdict(list))
+        return [row]
+
+    def create_subscription(
+        self, topic_path: str, name: str, settings: QueueSettings, rule: Rule | None, committed: int, now_ms: int
+    ) -> list[EntityRow]:
+        """A new subscription, its dead-letter queue and its first rule, as rows to write."""
+        topic = self.find_topic(topic_path)
+        check_part_name(name, "subscription")
+        if name.lower() in topic.subscriptions:
+            raise EntityAlreadyExists(f"the subscription '{name}' of '{topic.row.path}' exists already")
+        if len(topic.subscriptions) >= SUBSCRIPTIONS_MAX:
+            raise QuotaExceeded(f"a topic has at most {SUBSCRIPTIONS_MAX} subscriptions: delete one first")
+        self._committed = committed
+        subscription_id, dead_letter_id = self._take_ids(2)
+        path = f"{topic.row.path}{SUBSCRIPTIONS}{name}"
+        row = EntityRow(subscription_id, path, SUBSCRIPTION, topic.entity_id, settings.to_text(), now_ms, now_ms)
+        dead_row = self._grave_row(dead_letter_id, row)
+        subscription = self._open_subscription(row, topic, self._open_dead_letters(dead_row))
+        try:
+            first = self.create_rule(subscription, rule or Rule(DEFAULT_RULE), now_ms)
+        except Exception:
+            self.remove(subscription)
+            raise
+        return [row, dead_row, first]
+
+    def create_rule(self, subscription: Subscription, rule: Rule, now_ms: int) -> EntityRow:
+        """A new rule in force, as a row to write."""
+        if rule.name.lower() in subscription.rules:
+            raise EntityAlreadyExists(f"the rule '{rule.name}' of '{subscription.row.path}' exists already")
+        return self._put_rule(subscription, rule, None, now_ms)
+
+    def update_rule(self, subscription: Subscription, rule: Rule, now_ms: int) -> EntityRow:
+        """A rule in force in place of the one of that name, whose time of creation and spelling it keeps."""
+        before = self.find_rule(subscription, rule.name)
+        kept = rule._replace(name=before.name)
+        return self._put_rule(subscription, kept, subscription.rules[rule.name.lower()].row, now_ms)
+
+    def _put_rule(self, subscription: Subscription, rule: Rule, row: EntityRow | None, now_ms: int) -> EntityRow:
+        check_part_name(rule.name, "rule")
+        rules.check_rule(rule)
+        rule = rule._replace(created_at_ms=now_ms if row is None else row.created_at_ms)
+        entry = compile_rule(subscription, rule)
+        before = None if row is None else subscription.rules[rule.name.lower()].rule
+        if before is None or _is_correlation(rule) is not _is_correlation(before):
+            self._check_room(subscription.topic, rule)
+        if rule.action is not None and (before is None or before.action is None):
+            self._check_actions(subscription.topic)
+        if row is None:
+            path = f"{subscription.row.path}{RULES}{rule.name}"
+            (rule_id,) = self._take_ids(1)
+            row = EntityRow(rule_id, path, RULE, subscription.entity_id, "", now_ms, now_ms)
+        row = row._replace(settings=rules.to_text(rule), updated_at_ms=now_ms)
+        subscription.topic.put_rule(row, entry)
+        return row
+
+    def _check_room(self, topic: Topic, rule: Rule) -> None:
+        is_correlation = _is_correlation(rule)
+        there = topic.matcher.correlation_filters if is_correlation else topic.matcher.sql_filters
+        most = CORRELATION_FILTERS_MAX if is_correlation else SQL_FILTERS_MAX
+        if there >= most:
+            kind = "correlation" if is_correlation else "SQL"
+            raise QuotaExceeded(f"a topic has at most {most} {kind} filters: delete one first")
+
+    def _check_actions(self, topic: Topic) -> None:
+        if topic.matcher.actions >= ACTIONS_MAX:
+            raise QuotaExceeded(f"the rules of a topic have at most {ACTIONS_MAX} actions: delete a rule that has one")
+
+    def find_rule(self, subscription: Subscription, name: str) -> Rule:
+        found = subscription.rules.get(name.lower())
+        if found is None:
+            raise EntityNotFound(f"The messaging entity '{subscription.row.path}{RULES}{name}' could not be found.")
+        return found.rule
+
+    def _check_new(self, path: str, kind: str, settings: QueueSettings | TopicSettings) -> None:
+        check_entity_path(path, kind)
+        there = self._by_path.get(path.lower())
+        if there is not None:
+            raise EntityAlreadyExists(f"the {there.row.kind} '{there.row.path}' exists already")
+        if self._counted >= ENTITIES_MAX:
+            raise QuotaExceeded(f"a namespace has at most {ENTITIES_MAX} queues and topics: delete one first")
+        if settings.partitioned and self._count_partitioned() >= PARTITIONED_MAX:
+            raise QuotaExceeded(f"a namespace has at most {PARTITIONED_MAX} partitioned entities: delete one first")
+
+    def _count_partitioned(self) -> int:
+        """Queues and topics; what belongs to them has their settings, and is not counted again."""
+        return sum(each.settings.partitioned for each in self._by_id.values() if each.row.parent_id is None)
+
+    def _take_ids(self, count: int) -> range:
+        first = self._next_id
+        self._next_id += count
+        return range(first, first + count)
+
+    def _grave_row(
+        self, entity_id: int, owner: EntityRow, suffix: str = DEAD_LETTER_SUFFIX, kind: str = DEAD_LETTER_QUEUE
+    ) -> EntityRow:
+        return owner._replace(entity_id=entity_id, path=owner.path + suffix, kind=kind, parent_id=owner.entity_id)
+
+    # --- changing and removing ---
+
+    def update(
+        self, entity: MessagingEntity, settings: QueueSettings | TopicSettings, now_ms: int
+    ) -> list[MessagingEntity]:
+        """Give an entity, and its dead-letter queues, other settings; their rows have to be written."""
+        text = settings.to_text()
+        changed: list[MessagingEntity] = [entity, *(entity.dead_letter_queues if isinstance(entity, Queue) else ())]
+        for each in changed:
+            each.configure(each.row._replace(settings=text, updated_at_ms=now_ms))
+            each.touch(now_ms)
+        return changed
+
+    def parts_of(self, entity: MessagingEntity) -> Iterator[MessagingEntity]:
+        """An entity and whatever is gone when it is removed; rules have no place of their own here."""
+        yield entity
+        if isinstance(entity, Queue):
+            yield from entity.dead_letter_queues
+        if isinstance(entity, Topic):
+            for subscription in entity.subscriptions.values():
+                yield from self.parts_of(subscription)
+
+    def remove(self, entity: MessagingEntity) -> list[int]:
+        """Forget an entity with all its parts; returns the ids of all of them, rules too."""
+        parts = list(self.parts_of(entity))
+        gone = [part.entity_id for part in parts]
+        for part in parts:
+            del self._by_path[part.row.path.lower()]
+            del self._by_id[part.entity_id]
+            if isinstance(part, Subscription):
+                gone += [stored.row.entity_id for stored in part.rules.values()]
+                for name in list(part.rules):
+                    part.topic.remove_rule(part, name)
+        if isinstance(entity, Subscription):
+            del entity.topic.subscriptions[entity.name.lower()]
+        else:
+            self._counted -= 1
+        return gone

@@ -1,0 +1,259 @@
+"""What a namespace answers, as values, and the step in which it says so."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from twinbus.broker.core.message_events import MessageEvents
+from twinbus.broker.entities.rules import Rule
+from twinbus.broker.entities.settings import QueueSettings, TopicSettings
+from twinbus.broker.operations import (
+    Done,
+    ReceiverDrained,
+    ReceiverLost,
+    Refused,
+    SenderOpened,
+    SessionAccepted,
+    Settled,
+)
+from twinbus.broker.store.api import Change, MessageRow, ReadRequest
+
+
+class QueueDescription(NamedTuple):
+    """A queue as it stands: its settings, and what is in it."""
+
+    path: str
+    settings: QueueSettings
+    active: int
+    """Messages that can be received now or are locked."""
+    deferred: int
+    scheduled: int
+    dead_letters: int
+    stored_bytes: int
+    """Dead letters too."""
+    created_at_ms: int
+    updated_at_ms: int
+    accessed_at_ms: int
+    """The last send, receive or change of settings that is known: only changes are remembered through a restart."""
+    transfer_dead_letters: int = 0
+    """What could not be forwarded."""
+
+
+class QueueFound(NamedTuple):
+    queue: QueueDescription
+
+
+class QueuesFound(NamedTuple):
+    queues: tuple[QueueDescription, ...]
+    has_more: bool
+    """Whether there are queues behind the last of these."""
+
+
+class SubscriptionDescription(NamedTuple):
+    """A subscription as it stands."""
+
+    topic: str
+    name: str
+    queue: QueueDescription
+    """It is a queue, too."""
+
+
+class TopicDescription(NamedTuple):
+    """A topic as it stands."""
+
+    path: str
+    settings: TopicSettings
+    subscriptions: int
+    sql_filters: int
+    correlation_filters: int
+    scheduled: int
+    stored_bytes: int
+    """What waits for its time."""
+    created_at_ms: int
+    updated_at_ms: int
+    accessed_at_ms: int
+
+
+class TopicFound(NamedTuple):
+    topic: TopicDescription
+
+
+class TopicsFound(NamedTuple):
+    topics: tuple[TopicDescription, ...]
+    has_more: bool
+
+
+class SubscriptionFound(NamedTuple):
+    subscription: SubscriptionDescription
+
+
+class SubscriptionsFound(NamedTuple):
+    subscriptions: tuple[SubscriptionDescription, ...]
+    has_more: bool
+
+
+class RuleFound(NamedTuple):
+    rule: Rule
+
+
+class RulesFound(NamedTuple):
+    rules: tuple[Rule, ...]
+    has_more: bool
+
+
+class Delivery(NamedTuple):
+    """A message for a receiver. Without a token it is already removed (receive-and-delete)."""
+
+    receiver: int
+    row: MessageRow
+    token: bytes | None
+    locked_until_ms: int | None
+
+
+class LocksRenewed(NamedTuple):
+    until_ms: tuple[int, ...]
+
+
+class FoundRow(NamedTuple):
+    row: MessageRow
+    token: bytes | None
+    locked_until_ms: int | None
+
+
+class MessagesFound(NamedTuple):
+    """The answer to a peek or to a receive of deferred messages."""
+
+    found: tuple[FoundRow, ...]
+
+
+class SessionStateFound(NamedTuple):
+    state: bytes | None
+
+
+class SessionsFound(NamedTuple):
+    names: tuple[str, ...]
+    skip: int
+    """How many to skip for those behind the last of these."""
+
+
+class Forwarded(NamedTuple):
+    """An entity has passed a message on to another one: for the meter, nobody asked."""
+
+    path: str
+    size: int
+
+
+Reply = (
+    Done
+    | Refused
+    | QueueFound
+    | QueuesFound
+    | TopicFound
+    | TopicsFound
+    | SubscriptionFound
+    | SubscriptionsFound
+    | RuleFound
+    | RulesFound
+    | SenderOpened
+    | Settled
+    | LocksRenewed
+    | MessagesFound
+    | SessionAccepted
+    | SessionStateFound
+    | SessionsFound
+)
+"""The answer to a command."""
+
+Notice = Delivery | ReceiverDrained | ReceiverLost | Forwarded
+"""What a namespace says without being asked."""
+
+NOBODY = 0
+"""The request id of a command whose reply nobody waits for."""
+
+
+class AddressedReply(NamedTuple):
+    """A reply, and the request that it answers."""
+
+    request_id: int
+    reply: Reply
+
+
+class Committing(Protocol):
+    """An entity with changes in a step."""
+
+    @property
+    def entity_id(self) -> int: ...
+
+    def committed(self, number: int, now_ms: int, step: Step) -> None:
+        """Everything up to this number is durable."""
+
+    def next_wake_ms(self) -> int | None:
+        """When time next changes something there."""
+
+
+WORK_PER_STEP = 2_000
+"""A unit is one copy of a message for a subscription, about 5 microseconds; other work is counted in such units."""
+
+
+class Step:
+    """What one command leads to: changes to write, replies that wait for them, rows to read."""
+
+    __slots__ = (
+        "changes",
+        "dropped",
+        "events",
+        "gone",
+        "immediate",
+        "number",
+        "reads",
+        "replies",
+        "request_id",
+        "touched",
+        "woken",
+        "work",
+        "work_max",
+    )
+
+    def __init__(
+        self,
+        number: int,
+        request_id: int = NOBODY,
+        events: MessageEvents | None = None,
+        work_max: float = WORK_PER_STEP,
+    ) -> None:
+        self.number = number
+        """The number of its changes, if there are any."""
+        self.request_id = request_id
+        """The request that the command came with."""
+        self.changes: list[Change] = []
+        self.replies: list[AddressedReply | Notice] = []
+        """Sent when the changes are committed; at once if there are none."""
+        self.immediate: list[AddressedReply | Notice] = []
+        """Sent at once: they report what is durable already (a lock on a stored message is not a change)."""
+        self.reads: list[ReadRequest] = []
+        self.gone: list[int] = []
+        """Receivers that were closed by the namespace."""
+        self.dropped: list[int] = []
+        """Requests that are never answered: the receiver that made them is closed."""
+        self.touched: dict[int, Committing] = {}
+        """Entities with changes in this step, by id."""
+        self.woken: list[Committing] = []
+        """Entities that have to be woken soon, though no command was for them."""
+        self.events = events
+        """What happens to messages, true once the changes are committed; None: not recorded."""
+        self.work = 0.0
+        """How much was done, as far as it depends on how many messages, copies and rules there are."""
+        self.work_max = work_max
+
+    def reply(self, reply: Reply) -> None:
+        """Answer the command of this step."""
+        self.replies.append(AddressedReply(self.request_id, reply))
+
+    def reply_to(self, request_id: int, reply: Reply) -> None:
+        """Answer a command of an earlier step."""
+        self.replies.append(AddressedReply(request_id, reply))
+
+    @property
+    def is_long(self) -> bool:
+        """Whether enough was done: everybody waits until it is over, so what can wait is left for another step."""
+        return self.work >= self.work_max

@@ -1,0 +1,72 @@
+"""Where a fault applies: the whole namespace, named entities, or entities whose name matches a pattern."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fnmatch import translate
+
+MANAGEMENT_SUFFIX = "/$management"
+BELOW_TOPIC = "/subscriptions/"
+BELOW_ENTITY = "/$"
+"""Followed by a part of an entity: its dead-letter queue, its management node."""
+NAME_LENGTH_MAX = 260
+ENTITIES_MAX = 1_000
+
+
+def entity_of(path: str) -> str:
+    """The entity of an address, in lower case: its dead-letter queue and management node belong to it."""
+    return path.lower().partition(BELOW_ENTITY)[0]
+
+
+def topic_of(entity: str) -> str:
+    """The topic of a subscription; any other entity itself."""
+    return entity.partition(BELOW_TOPIC)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Without entities and pattern: the whole namespace."""
+
+    entities: tuple[str, ...] = ()
+    pattern: str | None = None
+
+    @property
+    def is_namespace(self) -> bool:
+        return not self.entities and self.pattern is None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """As given; empty: the whole namespace."""
+        return self.entities if self.pattern is None else (self.pattern,)
+
+    def __str__(self) -> str:
+        if self.pattern is not None:
+            return f"entities like {self.pattern}"
+        return ", ".join(self.entities) or "the namespace"
+
+    def matcher(self) -> ScopeMatcher:
+        return ScopeMatcher(self)
+
+
+class ScopeMatcher:
+    """A compiled scope."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._is_namespace = scope.is_namespace
+        self._entities = frozenset(name.lower() for name in scope.entities)
+        self._pattern = None if scope.pattern is None else re.compile(translate(scope.pattern.lower()))
+
+    def covers(self, entity: str | None) -> bool:
+        """Whether an entity, as `entity_of` returns it, is in scope. None is the namespace itself.
+
+        Subscriptions are in scope with their topic.
+        """
+        if self._is_namespace:
+            return True
+        if entity is None:
+            return False
+        return self._names(entity) or self._names(topic_of(entity))
+
+    def _names(self, entity: str) -> bool:
+        return entity in self._entities or (self._pattern is not None and self._pattern.match(entity) is not None)

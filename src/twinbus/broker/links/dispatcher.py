@@ -1,0 +1,221 @@
+"""One connection's links: events of the AMQP engine become requests to the back end, and results become frames.
+
+It does no I/O: the server feeds it the engine's events and sends the engine's output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from twinbus.amqp.connection import Connection
+from twinbus.amqp.events import (
+    AttachRequested,
+    Authenticated,
+    ConnectionClosed,
+    CreditChanged,
+    Detached,
+    DispositionArrived,
+    Event,
+    Opened,
+    SessionEnded,
+    TransferArrived,
+)
+from twinbus.amqp.link import Link
+from twinbus.amqp.sasl import PLAIN
+from twinbus.amqp.sending_link import SendingLink
+from twinbus.broker.links.addresses import CBS_ADDRESS, need_of
+from twinbus.broker.links.attach import AttachHandler
+from twinbus.broker.links.connection_context import ConnectionContext
+from twinbus.broker.links.disk_share import SenderShare
+from twinbus.broker.links.fault_gate import FaultGate
+from twinbus.broker.links.incoming import IncomingDeliveries
+from twinbus.broker.links.link_roles import OpeningRole, ReceiverRole, RequesterRole, SenderRole
+from twinbus.broker.links.outcomes import amqp_error
+from twinbus.broker.links.outgoing import OutgoingDeliveries
+from twinbus.broker.links.request_nodes import RequestNodes, ResponseLink
+from twinbus.errors import Unauthorized
+
+REQUESTS_AT_ONCE = 4
+"""Of one peer; the next one is read when one of them is answered."""
+MESSAGES_AT_ONCE, BYTES_AT_ONCE = 4_500, 1024 * 1024
+"""Of one peer that are not written yet; then the rest waits until some are."""
+
+
+def _never() -> bool:
+    return False
+
+
+def outlasts_connection(event: Event) -> bool:
+    """Whether an event counts though the peer is gone: messages that it sent or settled; nobody waits for answers."""
+    if isinstance(event, TransferArrived):
+        return isinstance(event.link.context, SenderRole)
+    return isinstance(event, DispositionArrived)
+
+
+class LinkDispatcher:
+    def __init__(
+        self,
+        connection: Connection,
+        context: ConnectionContext,
+        flush: Callable[[], None],
+        drop: Callable[[], None],
+    ) -> None:
+        """`flush` sends the engine's output; called after results that came from elsewhere.
+
+        `drop` cuts the connection without a word.
+        """
+        self._connection = connection
+        self._context = context
+        self.flush = flush
+        self._faults = FaultGate(context.faults, context.delayed, drop, context.report_busy)
+        self._incoming = IncomingDeliveries(context, self._faults, self._flush_later)
+        self.outgoing = OutgoingDeliveries(context, self._faults, self._flush_later, flush)
+        self._nodes = RequestNodes(context, self._faults, self._incoming, self.outgoing.holder_of, self._flush_later)
+        self._attach = AttachHandler(context, self._faults, self.outgoing, self._nodes, self._flush_later)
+
+    @property
+    def is_authenticated(self) -> bool:
+        """Whether the peer has proved anything: by name and key, or by a token."""
+        return self._nodes.is_authenticated
+
+    @property
+    def share(self) -> SenderShare:
+        """What this peer has sent that others may have to wait for."""
+        return self._incoming.share
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """Sent by this peer, taken in, and not yet written or refused."""
+        return self._incoming.share.unwritten_bytes
+
+    @property
+    def has_enough_to_do(self) -> bool:
+        """Whether so much that this peer asked for is not done yet that the rest of it can wait.
+
+        Others wait for the same disk, behind all that was taken in before.
+        """
+        return (
+            self._nodes.unanswered >= REQUESTS_AT_ONCE
+            or self.share.unwritten_messages >= MESSAGES_AT_ONCE
+            or self.unwritten_bytes >= BYTES_AT_ONCE
+        )
+
+    def take(self, events: list[Event], now_ms: int, is_enough: Callable[[], bool] = _never) -> list[Event]:
+        """Act on events until `is_enough`; what is left comes before all else the next time."""
+        number = 0
+        while number < len(events) and not is_enough():
+            event = events[number]
+            if type(event) is TransferArrived:
+                if self._transfer(event, now_ms):
+                    number += 1
+                continue
+            number += 1
+            self._incoming.send_gathered(now_ms)  # what was sent before comes first
+            handler = self._HANDLERS.get(type(event))
+            if handler is not None:
+                handler(self, event, now_ms)
+        self._incoming.send_gathered(now_ms)
+        return events[number:]
+
+    def close(self, now_ms: int) -> None:
+        """The connection is gone: so are its receivers. Their locks stay until they end."""
+        self._faults.close()
+        self.outgoing.close_all(now_ms)
+        for link in [link for session in self._connection.sessions for link in session.links]:
+            self._forget(link, now_ms)
+            link.context = None  # what waited there for the peer can be large
+
+    def _flush_later(self) -> None:
+        """Schedule a flush."""
+        self._context.unflushed.add(self)
+
+    # --- the connection ---
+
+    def _opened(self, event: Opened, now_ms: int) -> None:
+        busy = self._context.throttle.connection_refusal(self._context.connections() - 1)
+        if busy is not None:
+            self._connection.close(amqp_error(busy))
+
+    def _authenticated(self, event: Authenticated, now_ms: int) -> None:
+        if event.mechanism == PLAIN:
+            self._nodes.authenticated(event.user)
+
+    def next_expiry_ms(self) -> int | None:
+        """When `close_expired` has something to do; None: not before the peer sends another token."""
+        return self._nodes.next_expiry_ms()
+
+    def close_expired(self, now_ms: int) -> None:
+        """Detach links whose token has ended, or was replaced by one that allows less. Cheap while there are none."""
+        if not self._nodes.is_review_due(now_ms):
+            return
+        for link in [link for session in self._connection.sessions for link in session.links if link.is_open]:
+            path, right = need_of(link)
+            if path.lower() != CBS_ADDRESS and not self._nodes.has_right(path, right, now_ms):
+                self._forget(link, now_ms)
+                link.detach(amqp_error(Unauthorized(f"the token for '{path}' has expired, or allows less now")))
+        self._nodes.reviewed(now_ms)
+
+    # --- links ---
+
+    def _attach_requested(self, event: AttachRequested, now_ms: int) -> None:
+        self._attach.take(event, now_ms)
+
+    def _detached(self, event: Detached, now_ms: int) -> None:
+        self._forget(event.link, now_ms)
+
+    def _session_ended(self, event: SessionEnded, now_ms: int) -> None:
+        for link in event.session.links:
+            self._forget(link, now_ms)
+
+    def _connection_closed(self, event: ConnectionClosed, now_ms: int) -> None:
+        self.close(now_ms)
+
+    def _forget(self, link: Link, now_ms: int) -> None:
+        role = link.context
+        if isinstance(role, ReceiverRole):
+            self.outgoing.close(role.receiver, now_ms)
+        elif isinstance(role, OpeningRole):
+            link.context = None
+            self._context.forget_receiver(role.receiver)
+            self._context.backend.close_receiver(role.receiver, now_ms)
+        elif isinstance(role, ResponseLink):
+            role.close()
+
+    # --- messages and requests ---
+
+    def _transfer(self, event: TransferArrived, now_ms: int) -> bool:
+        """Whether all of it was taken; if not, it has to be taken again."""
+        role = event.link.context
+        if type(role) is SenderRole:
+            return self._incoming.take(event, role, now_ms)
+        if type(role) is RequesterRole:
+            self._nodes.take(event, role.address, now_ms)
+        return True
+
+    def _credit(self, event: CreditChanged, now_ms: int) -> None:
+        if not event.link.attached:
+            return  # detached in the same breath: a message delivered now would reach nobody
+        role = event.link.context
+        if type(role) is ReceiverRole:
+            self.outgoing.credit(event, role, now_ms)
+        elif type(role) is ResponseLink:
+            role.send_waiting()
+            if event.drain:
+                event.link.drained()
+
+    def _disposition(self, event: DispositionArrived, now_ms: int) -> None:
+        role = event.link.context
+        if type(role) is ReceiverRole and isinstance(event.link, SendingLink):
+            self.outgoing.disposition(event, event.link, role, now_ms)
+
+    _HANDLERS: ClassVar[dict[type, Callable[..., None]]] = {
+        Authenticated: _authenticated,
+        Opened: _opened,
+        AttachRequested: _attach_requested,
+        Detached: _detached,
+        SessionEnded: _session_ended,
+        ConnectionClosed: _connection_closed,
+        CreditChanged: _credit,
+        DispositionArrived: _disposition,
+    }

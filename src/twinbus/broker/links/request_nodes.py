@@ -1,0 +1,201 @@
+"""One connection's requests to `$cbs` and `$management`, and the rights that it has proved so far."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+from twinbus.amqp.account import FRAME_COST
+from twinbus.amqp.events import TransferArrived
+from twinbus.amqp.outcomes import ACCEPTED, Rejected
+from twinbus.amqp.sending_link import SendingLink
+from twinbus.amqp.session import Session
+from twinbus.amqp.types import Array
+from twinbus.broker.auth.claims import ClaimBook
+from twinbus.broker.faults.decisions import Proceed
+from twinbus.broker.links.addresses import CBS_ADDRESS, managed_entity
+from twinbus.broker.links.cbs import put_token
+from twinbus.broker.links.connection_context import ConnectionContext
+from twinbus.broker.links.fault_gate import FaultGate
+from twinbus.broker.links.incoming import IncomingDeliveries
+from twinbus.broker.links.outcomes import amqp_error
+from twinbus.broker.links.request_messages import Request, failure_response, read_request
+from twinbus.broker.operations import Right
+from twinbus.errors import AmqpError, NamespaceError
+
+REQUEST_ELEMENTS, TOKEN_ELEMENTS = 20_000, 100
+"""Values that a request may consist of; a thousand messages to be scheduled are about 11,000."""
+_SEND_OPERATIONS = {"schedule-message", "cancel-scheduled-message"}
+_MANAGE_OPERATIONS = {"add-rule", "remove-rule", "enumerate-rules"}
+
+
+def right_for_operation(name: str) -> Right:
+    """The right that a request to `$management` needs; `com.microsoft:` in front of its name does not matter."""
+    operation = name.removeprefix("com.microsoft:")
+    if operation in _SEND_OPERATIONS:
+        return Right.SEND
+    return Right.MANAGE if operation in _MANAGE_OPERATIONS else Right.LISTEN
+
+
+def stored_sizes(request: Request) -> list[int]:
+    """The sizes of what a request wants stored: that counts like messages that are sent."""
+    if not isinstance(request.body, dict):
+        return []
+    match request.operation.removeprefix("com.microsoft:"):
+        case "schedule-message":
+            entries = request.body.get("messages")
+            listed = entries if isinstance(entries, list | Array) else ()
+            messages = [entry.get("message") for entry in listed if isinstance(entry, dict)]
+            return [len(message) for message in messages if isinstance(message, bytes)]
+        case "set-session-state":
+            state = request.body.get("session-state")
+            return [len(state)] if isinstance(state, bytes) else []
+        case _:
+            return []
+
+
+class ResponseLink:
+    """A link to a client that waits for responses; those it has no credit for wait with it."""
+
+    def __init__(self, address: str, link: SendingLink) -> None:
+        self.address = address
+        self.link = link
+        self._waiting: deque[bytes] = deque()
+        self._account = link.session.connection.account
+
+    def respond(self, response: bytes) -> None:
+        """Send a response, now or when the client takes it."""
+        self._waiting.append(response)
+        self._account.queue(len(response) + FRAME_COST)
+        self.send_waiting()
+
+    def send_waiting(self) -> None:
+        while self._waiting and self.link.attached and self.link.credit > 0:
+            response = self._waiting.popleft()
+            self._account.queue(-len(response) - FRAME_COST)
+            self.link.send(response, settled=True)
+
+    def close(self) -> None:
+        """The link is gone, and with it what waits."""
+        self._account.queue(-sum([len(response) + FRAME_COST for response in self._waiting]))
+        self._waiting.clear()
+
+
+class RequestNodes:
+    def __init__(
+        self,
+        context: ConnectionContext,
+        faults: FaultGate,
+        incoming: IncomingDeliveries,
+        holder_of: Callable[[str, str], int],
+        flush_later: Callable[[], None],
+    ) -> None:
+        """`holder_of` gives the receiver of this connection that has a session of an entity; 0: none."""
+        self._context = context
+        self._authority = context.authority
+        self._faults = faults
+        self._incoming = incoming
+        self._holder_of = holder_of
+        self._flush_later = flush_later
+        self._claims = ClaimBook()
+        self.is_authenticated = False
+        """Whether anything was proved here so far."""
+        self.unanswered = 0
+        """Requests that are not done yet."""
+
+    # --- rights ---
+
+    def authenticated(self, rule_name: str) -> None:
+        """The peer has logged in with a rule's name and key, which were checked."""
+        self._claims.enter(self._authority.claim_of(rule_name))
+        self.is_authenticated = True
+
+    def check_right(self, path: str, right: Right | None, now_ms: int) -> None:
+        """Raise `Unauthorized` unless the connection has this right to an entity; None asks for any right at all."""
+        self._claims.check(path, right, now_ms)
+
+    def next_expiry_ms(self) -> int | None:
+        """When `is_review_due` becomes true; None: not before another token is put."""
+        return self._claims.review_ms
+
+    def is_review_due(self, now_ms: int) -> bool:
+        """Whether rights may have been lost: then ask for each with `has_right`, and call `reviewed`."""
+        review_ms = self._claims.review_ms
+        return review_ms is not None and review_ms <= now_ms
+
+    def has_right(self, path: str, right: Right | None, now_ms: int) -> bool:
+        return self._claims.has(path, right, now_ms)
+
+    def reviewed(self, now_ms: int) -> None:
+        self._claims.reviewed(now_ms)
+
+    # --- requests ---
+
+    def take(self, event: TransferArrived, address: str, now_ms: int) -> None:
+        try:
+            request = read_request(event.payload, TOKEN_ELEMENTS if address == CBS_ADDRESS else REQUEST_ELEMENTS)
+        except AmqpError as error:
+            self._incoming.settle(event, Rejected(amqp_error(error)))
+            return
+        self._incoming.settle(event, ACCEPTED)
+        session = event.link.session
+        if address == CBS_ADDRESS:
+            response = put_token(request, self._authority, self._claims, now_ms)
+            self.is_authenticated = self.is_authenticated or self._claims.review_ms is not None
+            self._respond(session, address, request, response)
+        else:
+            self._manage(session, address, request, now_ms)
+
+    def _manage(self, session: Session, address: str, request: Request, now_ms: int) -> None:
+        path = managed_entity(address)
+
+        def refuse(error: NamespaceError | AmqpError) -> None:
+            self._respond(session, address, request, failure_response(request, error))
+
+        try:
+            self.check_right(path, right_for_operation(request.operation), now_ms)
+            decision = self._faults.decide_request(request.operation, path, now_ms)
+            if isinstance(decision, Proceed):
+                self._carry_out(session, address, request, decision, now_ms)
+            else:
+                self._faults.apply(decision, now_ms, lambda: None, refuse)
+        except (NamespaceError, AmqpError) as error:
+            refuse(error)
+
+    def _carry_out(self, session: Session, address: str, request: Request, decision: Proceed, now_ms: int) -> None:
+        path, sizes, incoming = managed_entity(address), stored_sizes(request), self._incoming
+        if sizes:
+            incoming.check_load(path)
+            incoming.count_unwritten(sum(sizes), len(sizes))
+        self.unanswered += 1
+
+        def done() -> None:
+            self.unanswered -= 1
+            incoming.share.written(sum(sizes), len(sizes))
+
+        def respond(response: bytes) -> None:
+            done()
+            if not decision.unanswered:
+                send = partial(self._respond, session, address, request, response)
+                self._faults.call_later(decision.delay_ms, now_ms, send)
+
+        try:
+            self._context.backend.request(path, request, self._holder(path, request), now_ms, respond)
+        except (NamespaceError, AmqpError):
+            done()
+            raise
+
+    def _holder(self, path: str, request: Request) -> int | None:
+        session_id = request.body.get("session-id") if isinstance(request.body, dict) else None
+        return self._holder_of(path, session_id) if isinstance(session_id, str) else None
+
+    def _respond(self, session: Session, address: str, request: Request, response: bytes) -> None:
+        """Respond on the link that the client opened for it: the one it names, else the first of that node."""
+        waiting = [
+            link for link in session.links if type(link.context) is ResponseLink and link.context.address == address
+        ]
+        named = [link for link in waiting if request.reply_to in (link.name, getattr(link.target, "address", None))]
+        for link in (named or waiting)[:1]:
+            link.context.respond(response)
+            self._flush_later()

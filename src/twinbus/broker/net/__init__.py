@@ -1,0 +1,1 @@
+"""Sockets of a namespace: the listener, TLS, AMQP and HTTP connections."""

@@ -1,0 +1,279 @@
+"""One connection from its acceptance to its end, whatever protocol it speaks.
+
+Its first bytes decide: perhaps there is a TLS handshake, then a handler of its protocol takes over. Until it is
+authenticated (by an AMQP token or key, or by an HTTP request with the right it needs) it is on a deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import struct
+from collections.abc import Callable
+from typing import Protocol
+
+from twinbus.amqp.account import Account, AccountPool
+from twinbus.broker.limits import ServerLimits
+from twinbus.broker.net.sniffer import TLS_HANDSHAKE, ConnectionProtocol, protocol_of
+from twinbus.broker.net.tls_stream import accept_tls
+
+EXCESS_S = 5.0
+"""How long a connection over the limit may take to be refused."""
+TLS_SHUTDOWN_S = 1.0
+TLS_ONLY = "this namespace takes connections over TLS only: use TLS, or serve it with --no-tls-only"
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+
+
+class ProtocolHandler(asyncio.Protocol):
+    """Handles one connection in its protocol; calls `mark_authenticated` and `closed` of the connection."""
+
+    def hold(self) -> None:
+        """Neither read nor write anything until `release`."""
+
+    def release(self) -> None: ...
+
+
+class ConnectionHost(Protocol):
+    """What a connection needs of the listener that accepted it."""
+
+    limits: ServerLimits
+    is_silent: bool
+
+    @property
+    def is_tls_only(self) -> bool:
+        """Whether connections without TLS are refused."""
+
+    handlers: dict[ConnectionProtocol, Callable[[AcceptedConnection], ProtocolHandler]]
+    """By protocol."""
+
+    unauthenticated_pool: AccountPool
+    """Memory kept for unauthenticated connections."""
+    authenticated_pool: AccountPool
+
+    def tls_context(self) -> ssl.SSLContext: ...
+
+    def forget(self, connection: AcceptedConnection) -> None: ...
+
+    def authenticated(self, connection: AcceptedConnection) -> None: ...
+
+
+class AcceptedConnection:
+    def __init__(self, sock: socket.socket, host: ConnectionHost, *, is_excess: bool) -> None:
+        """`is_excess`: it is over the limit of connections, and accepted only to be told so."""
+        self.is_excess = is_excess
+        self.address = _address(sock)
+        self.transport: asyncio.Transport | None = None
+        self._socket = sock
+        self._host = host
+        self._loop = asyncio.get_running_loop()
+        self._handler: ProtocolHandler | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._is_tls = False
+        self.is_authenticated = False
+        self.account = Account(host.limits.unauthenticated_bytes, host.unauthenticated_pool, close=self.abort)
+        self._deadline: asyncio.TimerHandle | None = None
+        self._start_deadline()
+
+    # --- opening ---
+
+    def listen(self) -> None:
+        """Wait for the first bytes, or go on after `hold`."""
+        if self._handler is not None:
+            self._handler.release()
+        elif self._opening is None:
+            self._loop.add_reader(self._socket, self._look_at_first_byte)
+        if not self.is_authenticated:
+            self._start_deadline()
+
+    def hold(self) -> None:
+        """Neither read nor write anything until `listen`."""
+        if self._handler is not None:
+            self._handler.hold()
+        elif self._opening is None:
+            self._loop.remove_reader(self._socket)
+
+    def mark_authenticated(self) -> None:
+        """End the deadline: the peer has proved a right."""
+        if not self.is_authenticated:
+            self.account.move(self._host.limits.held_bytes, self._host.authenticated_pool)
+            self._host.authenticated(self)
+        self.is_authenticated = True
+        self._cancel_deadline()
+
+    def closed(self) -> None:
+        """The connection is gone."""
+        self._cancel_deadline()
+        self.account.leave()
+        self._host.forget(self)
+
+    def set_handler(self, handler: ProtocolHandler) -> None:
+        self._handler = handler
+
+    def handler_for(self, protocol: ConnectionProtocol) -> ProtocolHandler | None:
+        """A new handler for this protocol; None: it is not served."""
+        make = self._host.handlers.get(protocol)
+        return None if make is None else make(self)
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether we closed it; the peer may still be reading our last bytes."""
+        return self.transport is not None and self.transport.is_closing()
+
+    @property
+    def must_use_tls(self) -> bool:
+        """Whether it came without TLS where that is required: it is refused."""
+        return self._host.is_tls_only and not self._is_tls
+
+    @property
+    def is_held(self) -> bool:
+        return self._host.is_silent
+
+    def free_memory(self) -> None:
+        """Abort the connections that take most, as long as too much is kept for all of them."""
+        for pool in (self._host.unauthenticated_pool, self._host.authenticated_pool):
+            while pool.is_over and (largest := pool.largest()) is not None:
+                largest.leave()
+                largest.close()
+
+    def _look_at_first_byte(self) -> None:
+        """Look, without taking it: TLS reads its own bytes from the socket."""
+        try:
+            first = self._socket.recv(1, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            first = b""
+        self._loop.remove_reader(self._socket)
+        if first:
+            self._opening = self._loop.create_task(self._open_transport(is_tls=first[0] == TLS_HANDSHAKE))
+            self._opening.add_done_callback(self._opened)
+        else:
+            self._close_socket()
+
+    async def _open_transport(self, *, is_tls: bool) -> None:
+        limits = self._host.limits
+        self._is_tls = is_tls
+        with contextlib.suppress(OSError):  # no TLS after all, not in time, or gone
+            if is_tls:
+                context, handshake_s = self._host.tls_context(), limits.tls_handshake_s
+                sniffer = ProtocolSniffer(self)
+                await accept_tls(self._socket, sniffer, context, handshake_s=handshake_s, shutdown_s=TLS_SHUTDOWN_S)
+            else:
+                await self._loop.connect_accepted_socket(lambda: ProtocolSniffer(self), self._socket)
+
+    def _opened(self, _: asyncio.Task[None]) -> None:
+        if self.transport is None:
+            self._close_socket()
+
+    # --- closing ---
+
+    def abort(self, *, reset: bool = False) -> None:
+        """Close without a word; with `reset` the peer sees the connection break instead of end."""
+        if reset:
+            with contextlib.suppress(OSError):
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+        if self.transport is not None:
+            self.transport.abort()
+        elif self._opening is not None:
+            self._opening.cancel()
+        else:
+            self._loop.remove_reader(self._socket)
+            self._close_socket()
+
+    def _close_socket(self) -> None:
+        self._socket.close()
+        self.closed()
+
+    def _start_deadline(self) -> None:
+        self._cancel_deadline()
+        limit_s = self._host.limits.unauthenticated_s
+        self._deadline = self._loop.call_later(
+            min(limit_s, EXCESS_S) if self.is_excess else limit_s, self._deadline_passed
+        )
+
+    def _cancel_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _deadline_passed(self) -> None:
+        if not self._host.is_silent:  # else it is us who do not answer
+            self.abort()
+
+
+class ProtocolSniffer(ProtocolHandler):
+    """Reads the first bytes of a connection, inside TLS if there is TLS, and hands it to a handler of its protocol."""
+
+    def __init__(self, accepted: AcceptedConnection) -> None:
+        self._accepted = accepted
+        self._received = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = self._accepted.transport = transport
+        self._accepted.set_handler(self)
+        if self._accepted.is_held:
+            self.hold()
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        protocol = protocol_of(self._received)
+        if protocol is None:
+            return
+        handler = self._accepted.handler_for(protocol)
+        if handler is None:
+            self._transport.close()
+            return
+        self._accepted.set_handler(handler)
+        self._transport.set_protocol(handler)
+        handler.connection_made(self._transport)
+        handler.data_received(self._received)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._accepted.closed()
+
+    def hold(self) -> None:
+        self._transport.pause_reading()
+
+    def release(self) -> None:
+        self._transport.resume_reading()
+
+
+class UnreadWatch:
+    """Aborts the connection of a peer that reads nothing although a lot waits for it."""
+
+    def __init__(self, transport: asyncio.Transport, limit_s: float, taken: Callable[[], int]) -> None:
+        """`taken`: a number that grows whenever the peer reads something."""
+        self._transport = transport
+        self._limit_s = limit_s
+        self._taken = taken
+        self._taken_before = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """Much output waits for the peer from now on."""
+        self.end()
+        self._taken_before = self._taken()
+        self._timer = asyncio.get_running_loop().call_later(self._limit_s, self._look)
+
+    def end(self) -> None:
+        """Not much any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        if self._taken() > self._taken_before:
+            self.begin()
+        else:
+            self._transport.abort()
+
+
+def _address(sock: socket.socket) -> str:
+    """Of the machine at the other end."""
+    try:
+        return str(sock.getpeername()[0])
+    except OSError:  # it is gone already
+        return ""

@@ -1,0 +1,334 @@
+"""The one port of a namespace: accepts connections, within limits.
+
+Faults can close the port for a while, reset every connection, or make it silent: connections are accepted and kept, and
+nothing is read or written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import socket
+import ssl
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from ipaddress import ip_address
+from typing import Any, TypeAlias
+
+from twinbus.amqp.account import AccountPool
+from twinbus.broker.limits import ServerLimits
+from twinbus.broker.net.accepted_connection import AcceptedConnection, ProtocolHandler
+from twinbus.broker.net.reserved_ports import ports_to_try
+from twinbus.broker.net.sniffer import ConnectionProtocol
+from twinbus.broker.ops.process_memory import ClosedConnections
+from twinbus.errors import AddressInUse, TwinbusError
+
+logger = logging.getLogger("twinbus.namespace")
+
+BACKLOG = 512
+ACCEPTS_AT_ONCE = 16
+"""Then others get their turn."""
+EXCESS_MAX = 64
+"""So many over the limit are told so at a time; more are just closed."""
+PAUSE_S = 0.5
+"""A pause in accepting when the machine has no socket left for us."""
+CLOSING_S = 5.0
+"""A connection that we closed and whose peer does not read our last bytes is aborted after once or twice that."""
+PORT_TRIES = 8
+
+Address: TypeAlias = tuple[int, Any]
+"""A family and what `bind` takes for it."""
+
+
+class Listener:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        limits: ServerLimits,
+        handlers: dict[ConnectionProtocol, Callable[[AcceptedConnection], ProtocolHandler]],
+        tls_context: Callable[[], ssl.SSLContext],
+        tls_only: bool | None = None,
+        is_dropping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`handlers`: by protocol; connections of any other are closed at once.
+
+        `tls_only`: whether TLS is required; None: unless only this machine can reach the port.
+        While `is_dropping`, new connections are reset at once.
+        """
+        self._tls_only = tls_only
+        self._is_dropping = is_dropping
+        self.port = port
+        self.limits = limits
+        self.handlers = handlers
+        self.tls_context = tls_context
+        self.is_silent = False
+        self.connections: set[AcceptedConnection] = set()
+        self._unauthenticated = UnauthenticatedConnections(limits.unauthenticated_connections)
+        self.unauthenticated_pool = AccountPool(limits.unauthenticated_bytes_all)
+        self.authenticated_pool = AccountPool(limits.held_bytes_all)
+        self._host = host
+        self._sockets: list[socket.socket] = []
+        self._addresses: list[Address] = []
+        self._is_listening = False
+        self._closing: set[AcceptedConnection] = set()
+        self._closed = ClosedConnections()
+        self._sweep_timer: asyncio.TimerHandle | None = None
+
+    # --- the port ---
+
+    async def bind(self) -> None:
+        """Take the port without answering on it; harmless when it is taken by us already."""
+        if not self._sockets:
+            self._loop = asyncio.get_running_loop()
+            with self._explaining_errors():
+                found = await self._loop.getaddrinfo(
+                    self._host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+                )
+                self._sockets = bound_sockets([(family, address) for family, _, _, _, address in found])
+            self._addresses = [(bound.family, bound.getsockname()) for bound in self._sockets]
+            self.port = self._addresses[0][1][1]
+
+    @property
+    def is_tls_only(self) -> bool:
+        """Whether connections without TLS are refused; known after `bind`."""
+        return not self.is_for_this_machine if self._tls_only is None else self._tls_only
+
+    @property
+    def is_for_this_machine(self) -> bool:
+        """Whether no other machine can reach the port; known after `bind`."""
+        return all(ip_address(address[0]).is_loopback for _, address in self._addresses)
+
+    def listen(self) -> None:
+        """Take connections in."""
+        with self._explaining_errors():  # another process may have begun to listen since `bind`
+            for listening in self._sockets:
+                listening.listen(BACKLOG)
+                _let_restarts_in(listening)
+        for listening in self._sockets:
+            self._loop.add_reader(listening, self._accept, listening)
+        self._is_listening = True
+        if self._sweep_timer is None:
+            self._sweep()
+
+    def pause(self) -> None:
+        """Refuse connections, but keep the port; those that are there stay."""
+        if self._is_listening:
+            self._close_port()
+            with contextlib.suppress(OSError):  # somebody was very quick: `resume` will say so
+                self._sockets = bound_sockets(self._addresses)
+
+    def resume(self) -> None:
+        """Take connections in again; raises `AddressInUse` if another process took the port meanwhile."""
+        if not self._is_listening:
+            with self._explaining_errors():
+                self._sockets = self._sockets or bound_sockets(self._addresses)
+            self.listen()
+
+    def _close_port(self) -> None:
+        for listening in self._sockets:
+            if self._is_listening:
+                self._loop.remove_reader(listening)
+            listening.close()
+        self._sockets = []
+        self._is_listening = False
+
+    def close(self) -> None:
+        """Give the port back, and abort unauthenticated connections."""
+        self._close_port()
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+            self._sweep_timer = None
+        for connection in list(self.connections):
+            if self.is_silent or not connection.is_authenticated:
+                connection.abort()
+
+    @contextlib.contextmanager
+    def _explaining_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self._close_port()
+            if error.errno == errno.EADDRINUSE:
+                text = f"port {self.port} on {self._host} is taken: stop what uses it or choose another"
+                raise AddressInUse(text) from None
+            raise TwinbusError(f"cannot listen on {self._host}:{self.port}: {error.strerror or error}") from None
+
+    # --- connections ---
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(ACCEPTS_AT_ONCE):
+            try:
+                sock, _ = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                self._pause_accepting(listening, error)
+                return
+            self._add(sock)
+
+    def _pause_accepting(self, listening: socket.socket, error: OSError) -> None:
+        """No more files, most likely: asking again at once would only burn the processor."""
+        logger.warning("no connection can be taken in: %s", error.strerror)
+        self._loop.remove_reader(listening)
+        self._loop.call_later(PAUSE_S, self._resume_accepting, listening)
+
+    def _resume_accepting(self, listening: socket.socket) -> None:
+        if self._is_listening and listening in self._sockets:
+            self._loop.add_reader(listening, self._accept, listening)
+
+    def _add(self, sock: socket.socket) -> None:
+        excess = len(self.connections) - self.limits.connections
+        if excess >= EXCESS_MAX:
+            sock.close()
+            return
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else small answers wait 40 ms for company
+        connection = AcceptedConnection(sock, self, is_excess=excess >= 0)
+        self.connections.add(connection)
+        if self._is_dropping():
+            connection.abort(reset=True)
+            return
+        if not self.is_silent:
+            connection.listen()
+        self._unauthenticated.add(connection)
+
+    def authenticated(self, connection: AcceptedConnection) -> None:
+        self._unauthenticated.forget(connection)
+
+    def forget(self, connection: AcceptedConnection) -> None:
+        """It is gone."""
+        if connection in self.connections:
+            self.connections.discard(connection)
+            self._closed.add()
+        self._unauthenticated.forget(connection)
+        self._closing.discard(connection)
+
+    def _sweep(self) -> None:
+        """Abort connections that were closed some time ago and are still there."""
+        now_closing = {connection for connection in self.connections if connection.is_closing}
+        for connection in now_closing & self._closing:
+            connection.abort()
+        self._closing = now_closing
+        self._sweep_timer = self._loop.call_later(CLOSING_S, self._sweep)
+
+    # --- faults ---
+
+    def drop_connections(self) -> None:
+        """Break every connection, as a network does that goes away."""
+        for connection in list(self.connections):
+            connection.abort(reset=True)
+
+    def go_silent(self) -> None:
+        """Accept connections, but neither read nor write anything, on old ones neither."""
+        if not self.is_silent:
+            self.is_silent = True
+            for connection in list(self.connections):
+                connection.hold()
+
+    def speak_again(self) -> None:
+        """Read what has arrived meanwhile, and go on."""
+        if self.is_silent:
+            self.is_silent = False
+            for connection in list(self.connections):
+                connection.listen()
+
+
+class UnauthenticatedConnections:
+    """Limits how many there are, without letting one address keep the others out."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._count = 0
+        self._by_address: dict[str, dict[AcceptedConnection, None]] = {}
+
+    def add(self, connection: AcceptedConnection) -> None:
+        """Add one; if that is one too many, the oldest of the address with most of them is aborted."""
+        self._by_address.setdefault(connection.address, {})[connection] = None
+        self._count += 1
+        if self._count > self._most:
+            same_address = max(self._by_address.values(), key=len)
+            longest = next(iter(same_address))
+            self.forget(longest)  # now: its connection ends later, and until then others come
+            longest.abort()
+
+    def forget(self, connection: AcceptedConnection) -> None:
+        same_address = self._by_address.get(connection.address, {})
+        if connection in same_address:
+            del same_address[connection]
+            self._count -= 1
+            if not same_address:
+                del self._by_address[connection.address]
+
+
+def bound_sockets(addresses: Sequence[Address]) -> list[socket.socket]:
+    """A socket for each of these addresses, bound and not listening. All have the same port, also when 0 picks it."""
+    problem: OSError | None = None
+    asked = addresses[0][1][1]
+    for port in ports_to_try(asked, PORT_TRIES):
+        try:
+            named = [(family, (host, port, *rest)) for family, (host, _, *rest) in addresses]
+            return _bind_all(named, is_shared=asked != 0)
+        except OSError as error:
+            problem = error
+            if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+                break
+    assert problem is not None, "there is at least one port to try"
+    raise problem
+
+
+def reserve_port(host: str = "127.0.0.1") -> socket.socket | None:
+    """Bind a port without listening, so that no other process takes it while its server is away.
+
+    A server that is told this port can bind it as well. None where the system allows only one socket per port.
+    """
+    if sys.platform != "linux":
+        return None
+    (bound,) = bound_sockets([(socket.AF_INET, (host, 0))])
+    _let_restarts_in(bound)
+    return bound
+
+
+def _let_restarts_in(sock: socket.socket) -> None:
+    """Let another process bind this port while our old connections still end; they inherit this option."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+
+
+def _bind_all(addresses: Sequence[Address], *, is_shared: bool) -> list[socket.socket]:
+    made: list[socket.socket] = []
+    port = addresses[0][1][1]
+    try:
+        for family, (host, _, *rest) in dict.fromkeys(addresses):
+            sock = _bound(family, (host, port, *rest), may_be_absent=bool(made), is_shared=is_shared)
+            if sock is not None:
+                made.append(sock)
+                port = sock.getsockname()[1]
+    except BaseException:
+        for sock in made:
+            sock.close()
+        raise
+    return made
+
+
+def _bound(family: int, address: Any, *, may_be_absent: bool, is_shared: bool) -> socket.socket | None:
+    """A socket on this address; None for one that `may_be_absent` and is, as the IPv6 address of localhost can be.
+
+    `is_shared`: others may bind it as well, until one of them listens. A port that nobody asked for need not be.
+    """
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        if is_shared:
+            _let_restarts_in(sock)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind(address)
+    except OSError as error:
+        sock.close()
+        if may_be_absent and error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+            return None
+        raise
+    return sock

@@ -1,0 +1,1 @@
+"""Operating a namespace: metrics, the control socket, dumps, backups, ledger events."""

@@ -1,0 +1,72 @@
+"""What is ordered from an administrator, and how the tools' languages are filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from string import Template
+
+from twinbus.pairing.backlog_queues import BACKLOG_SETTINGS, backlog_path
+
+SENDER_ROLE_ID = "69a216fc-b8fb-44d8-bc22-1f3c2cd27a39"
+"""Azure Service Bus Data Sender, everywhere."""
+RECEIVER_ROLE_ID = "4f6d3b9b-027b-4f4c-9142-0e5a2a2247e0"
+"""Azure Service Bus Data Receiver."""
+
+ROLES = """\
+Four roles, none with more rights than it needs:
+  manager  Manage on the secondary: creates backlog queues. Whoever applies this file has done that.
+  sender   Send on the primary's entities and on the backlog queues: applications that send.
+  syphon   Listen on the backlog queues, Send on the primary's entities: whoever brings the messages home.
+  monitor  Listen on the backlog queues and on the primary's entities: whoever looks at the pair, as twinbus status.
+Each is either a key (an authorization rule) or an identity (a role assignment); a key is for a whole namespace."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProvisioningRequest:
+    primary: str
+    """The primary's name: the queues are called by it."""
+    secondary: str | None
+    """The secondary's name; None: whoever uses the text fills it in."""
+    queue_count: int
+
+    @property
+    def first_path(self) -> str:
+        return backlog_path(self.primary, 0)
+
+    @property
+    def last_path(self) -> str:
+        return backlog_path(self.primary, self.queue_count - 1)
+
+
+class ToolTemplate(Template):
+    """A text with `%{gaps}`: the tools' own dollars and braces stay as they are."""
+
+    delimiter = "%"
+
+
+def fill(form: ToolTemplate, order: ProvisioningRequest, settings: str, comment: str) -> str:
+    """The form with everything in it that an order tells; `comment` begins a line of prose in that language."""
+    return form.substitute(
+        primary=order.primary,
+        count=order.queue_count,
+        first=order.first_path,
+        last=order.last_path,
+        settings=settings,
+        roles="\n".join(f"{comment} {line}".rstrip() for line in ROLES.splitlines()),
+        sender_role=SENDER_ROLE_ID,
+        receiver_role=RECEIVER_ROLE_ID,
+    )
+
+
+def settings_lines(names: Mapping[str, str], line: str, quote: str = '"') -> list[str]:
+    """One line for each setting of a backlog queue, under the name it has in that language."""
+    return [
+        line.format(name=names[setting], value=_literal(value, quote)) for setting, value in BACKLOG_SETTINGS.items()
+    ]
+
+
+def _literal(value: int | str | bool, quote: str) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int) else f"{quote}{value}{quote}"

@@ -1,0 +1,397 @@
+"""Does what flows ask for and what the pairing core orders, on tasks.
+
+One lock guards the core. It is held for the steps of flows and never across I/O; orders are carried out after it is
+released, under a lock of their own so that they keep their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Hashable
+from time import monotonic
+
+from azure.servicebus.aio import ServiceBusClient
+
+from twinbus.client.aio import drive
+from twinbus.client.aio.backlog_pool import BacklogPool
+from twinbus.client.aio.concurrency import Event, Lock, caller, guard_of_the_core, in_thread, sleep, wait_for
+from twinbus.client.aio.links import LinkOpener, SenderLink, close_client
+from twinbus.client.aio.provisioner import BacklogProvisioner
+from twinbus.client.aio.receivers import receiving
+from twinbus.client.aio.sides import PairSides
+from twinbus.client.aio.syphon_runner import SyphonRunner
+from twinbus.client.aio.timers import Timers
+from twinbus.client.core import answers, flows, probes
+from twinbus.client.core.asks import Answer, Ask, Flow, OpenBacklog, Probe, Result, Sleep, ToBacklog, WaitTurn, Woke
+from twinbus.client.core.client_state import CLOSE_PATIENCE_S, FIRST_RECHECK_S, RECHECK_S, ClientState
+from twinbus.client.core.effect_runner import TRIAL, TimerKey, run_effects
+from twinbus.client.core.link_rules import NoFreeLink
+from twinbus.client.core.own_syphon import OrderObserver, OwnSyphon, event_of, reason_of
+from twinbus.client.core.ping_message import ping_message
+from twinbus.client.reporting.event_log import AioEventLog
+from twinbus.client.reporting.status import Phase
+from twinbus.client.sdk.failures import LinkFailed, describe
+from twinbus.pairing.closing import SIDES, SideName
+from twinbus.pairing.effects import ReportEvent
+from twinbus.pairing.entity import Entity
+from twinbus.pairing.events import Event as EntityEvent
+from twinbus.pairing.events import SendSucceeded, TimeCame
+from twinbus.pairing.failure import Failure
+from twinbus.pairing.secondary import PAUSE_MAX_S
+from twinbus.syphon import Alert
+
+SWEEP_S = 30.0
+CLOSE_LOOK_S = 0.005
+
+
+class PairShell:
+    def __init__(self, state: ClientState) -> None:
+        self.state = state
+        self.pair = state.pair
+        self.rules = state.pair.rules
+        self.lock = guard_of_the_core()
+        self.event_log = AioEventLog()
+        self._settling = guard_of_the_core()
+        self._pairing = Lock()
+        self._closing = Event()
+        self._turns: dict[int, Event] = {}
+        self._timers = Timers(self.pair.name)
+        self._opener = LinkOpener()
+        self._primary: ServiceBusClient | None = None
+        self._secondary: ServiceBusClient | None = None
+        self._receiving: ServiceBusClient | None = None
+        self._pool: BacklogPool | None = None
+        self._warm_queue: int | None = None
+        self._is_warm_queue_lent = False
+        self._syphon: SyphonRunner | None = None
+        self._last_event: tuple[str, str] | None = None
+        self.sides: Callable[[], PairSides | None] = lambda: None
+        """Where to report that the syphon failed for good; None once the application has dropped the client."""
+
+    # --- life ---
+
+    async def prepare(self) -> None:
+        """Find, create and try the backlog queues; the pair is ready then. Once is enough."""
+        async with self._pairing:
+            self.state.check_not_ended()
+            if self.state.phase is not Phase.NEW:
+                return
+            syphon = self._own_syphon()
+            async with self._provisioner() as provisioner:
+                found = await provisioner.prepare(self.state.plan)
+            self.state.open_ledger()  # before anything that would have to be ended if this cannot be
+            attempt_s = self.rules.attempt_s
+            self._primary = self.state.primary.aio_client(attempt_s=attempt_s)
+            self._receiving = receiving(self.state.primary.aio_client(attempt_s=attempt_s))
+            self._secondary = self.state.secondary.aio_client(attempt_s=attempt_s)
+            self._pool = BacklogPool(self._secondary, self.state.queue_path, self._opener)
+            self._timers.start()
+            with self.lock:
+                self.state.prepared(found, monotonic())
+            if self.state.recorder is not None:
+                self.state.recorder.paired(found)
+            for warning in (*self.state.warnings(), *found.warnings):
+                self.event_log.report("pairing_warning", warning, namespace=self.state.secondary.name)
+            self._warm_queue = self._pick_queue()
+            self._warm_up(self._warm_queue)
+            self.schedule("sweep", monotonic() + SWEEP_S, self._sweep)
+            self.schedule("recheck", monotonic() + FIRST_RECHECK_S, lambda: self._timers.begin(self.recheck))
+            self.settle()
+            if syphon is not None:
+                self._syphon = SyphonRunner(syphon, sorted(found.found), self.pair.name)
+                await self._syphon.start()
+                self.state.syphon = syphon
+
+    def _own_syphon(self) -> OwnSyphon | None:
+        """What a syphon is made of, if this client is to have one; raises what would keep it from ever connecting."""
+        if not self.state.options.enable_syphon:
+            return None
+        syphon = OwnSyphon(
+            self.state,
+            self._tell_alert,
+            lambda error: self._syphon_failed(lambda sides: sides.broke(reason_of(error))),
+        )
+        if self.pair.fences is not None:
+            syphon.witness = OrderObserver(self.pair, self.lock, self.settle)
+        return syphon
+
+    def _tell_alert(self, alert: Alert) -> None:
+        self.event_log.report(**event_of(alert, self.pair.name, self.state.secondary.name))
+        if alert.name == "refused":
+            self._syphon_failed(lambda sides: sides.faulted("secondary", alert.text))
+
+    def _syphon_failed(self, report: Callable[[PairSides], Awaitable[None]]) -> None:
+        sides = self.sides()
+        if sides is not None:
+            self._timers.begin(lambda: report(sides))  # not here: what runs here is about to be ended
+
+    def _provisioner(self) -> BacklogProvisioner:
+        return BacklogProvisioner(self.state.primary, self.state.secondary, attempt_s=self.rules.attempt_s)
+
+    async def recheck(self) -> None:
+        """Prove again that the backlog queues can be used."""
+        before = self.state.preparation
+        if before is None or self.state.has_ended or self.state.is_half_open:
+            return
+        async with self._provisioner() as provisioner:
+            found = await provisioner.recheck(self.state.plan, before)
+        inspection = await in_thread(self.state.inspect)
+        with self.lock:
+            self.state.inspection = inspection
+            self.state.prepared(found, monotonic())
+        for name, text in self.state.recheck_events(before, found):
+            self.event_log.report(name, text, namespace=self.state.secondary.name)
+        self.schedule("recheck", monotonic() + RECHECK_S, lambda: self._timers.begin(self.recheck))
+        self.settle()
+
+    def end(self, phase: Phase, reason: str | None = None) -> None:
+        """Close, or fault: sends that wait end, and nothing begins any more."""
+        with self.lock:
+            if not self.state.end(phase, reason):
+                return
+        self._closing.set()
+        for turn in tuple(self._turns.values()):
+            turn.set()
+        self._timers.end()
+        if self._primary is not None:
+            self._opener.end(self._primary)
+        if self._pool is not None:
+            self._pool.close()
+        self.settle()
+        self._last_event = ("closed" if phase is Phase.CLOSED else "faulted", reason or "by the application")
+
+    async def let_go(self, side: SideName) -> None:
+        """One side has ended: the syphon needs both, and the backlog the secondary."""
+        if self._syphon is not None:
+            await self._syphon.stop()
+        if side == "secondary" and self._pool is not None:
+            self._pool.close()
+            with self.lock:
+                self.pair.secondary_ended(monotonic())
+            self.settle()
+
+    async def finish(self, is_any_storing: Callable[[int], bool]) -> None:
+        """What is left to do when all senders are closed: nothing stays behind.
+
+        `is_any_storing`: whether one of them is in an attempt, on another task than this one.
+        """
+        try:
+            for side in SIDES:
+                await self.let_go(side)
+            await self._timers.stop(CLOSE_PATIENCE_S)
+            self._opener.hang_up()
+            await self._wait_for_sends(is_any_storing)
+            if self._last_event is not None:  # nothing is reported after it: timers, syphon and sends have ended
+                name, text = self._last_event
+                self._last_event = None
+                self.event_log.report(name, text, namespace=self.pair.name)
+            await self.event_log.close()
+            for client in (self._primary, self._secondary, self._receiving):  # sync: for client in (self._receiving,):
+                if client is not None:
+                    await close_client(client)
+        finally:
+            await self._opener.wait_closed()
+            await in_thread(self.state.close_ledger)
+
+    async def _wait_for_sends(self, is_any_storing: Callable[[int], bool]) -> None:
+        """Sends that were cut off record what became of them before the ledger ends."""
+        me, began = caller(), monotonic()
+        while self.state.has_to_wait(me, lambda: is_any_storing(me), monotonic() - began):
+            await sleep(CLOSE_LOOK_S)
+
+    # --- what senders and receivers need ---
+
+    @property
+    def pool(self) -> BacklogPool:
+        assert self._pool is not None, "senders are used only after pairing"
+        return self._pool
+
+    @property
+    def receiving(self) -> ServiceBusClient:
+        assert self._receiving is not None, "receivers are made only after pairing"
+        return self._receiving
+
+    async def open_primary(self, path: str, deadline_s: float, name: str | None = None) -> SenderLink:
+        assert self._primary is not None, "senders are used only after pairing"
+        self.state.check_side("primary")
+        heard = self.state.primary_offers
+        return await self._opener.open(self._primary, path, deadline_s=deadline_s, name=name, heard=heard)
+
+    async def to_backlog(self, ask: ToBacklog) -> Answer:
+        if self._closing.is_set():
+            return self.woke()
+        self.state.check_side("secondary")
+        try:
+            await self.pool.send(ask.queue, ask.encoded, ask.timeout_s, is_patient=ask.is_patient)
+        except NoFreeLink as problem:
+            return answers.no_turn(problem.failure, is_moving=problem.is_moving)
+        except LinkFailed as problem:
+            if self._closing.is_set():
+                return answers.woke(is_closing=True, failure=problem.failure)
+            return answers.failed(problem.failure)
+        with self.lock:
+            self.state.count_sent(ask.queue, ask.encoded)
+        return answers.stored()
+
+    # --- warm links ---
+
+    def lend_warm_queue(self, choice: flows.QueueChoice) -> None:
+        """The first sender's choice is the queue to which a link is kept warm; it was chosen by chance too."""
+        with self.lock:
+            if not self._is_warm_queue_lent and self._warm_queue is not None:
+                choice.queue, self._is_warm_queue_lent = self._warm_queue, True
+
+    def expect_detour(self, choice: flows.QueueChoice) -> None:
+        """An attempt failed: have a link ready for the sender's backlog queue, in case it is needed."""
+        if choice.queue is None:
+            choice.queue = self._pick_queue()
+        self._warm_up(choice.queue)
+
+    def _pick_queue(self) -> int | None:
+        with self.lock:
+            return self.pair.rotation.pick(None, monotonic(), answers.chance())
+
+    def _warm_up(self, queue: int | None) -> None:
+        if queue is not None and self.pair.secondary.is_open and not self.pool.is_warm(queue):
+            self._timers.begin(lambda: self.pool.warm_up(queue, self.rules.attempt_s))
+
+    # --- waiting ---
+
+    def woke(self) -> Woke:
+        return answers.woke(is_closing=self._closing.is_set())
+
+    @property
+    def is_closing(self) -> bool:
+        return self._closing.is_set()
+
+    async def wait(self, ask: Sleep | WaitTurn) -> Woke:
+        """Let time pass, until it is a held send's turn, or the client closes."""
+        if isinstance(ask, Sleep):
+            await wait_for(self._closing, ask.seconds)
+            return self.woke()
+        turn = self._turns.setdefault(ask.ticket, Event())
+        await wait_for(turn, 0 if self._closing.is_set() else ask.seconds)
+        turn.clear()
+        return self.woke()
+
+    def forget_turn(self, ticket: int) -> None:
+        self._turns.pop(ticket, None)
+
+    # --- the core ---
+
+    async def run(self, flow: Flow[Result], perform: Callable[[Ask], Awaitable[Answer]]) -> Result:
+        return await drive.run(flow, perform, self.lock, self.settle)
+
+    def feed(self, entity: Entity, make: Callable[[float, int], EntityEvent]) -> None:
+        """Something happened to an entity just now; `make` gets the time and the entity's epoch."""
+        with self.lock:
+            self.pair.feed(entity, make(monotonic(), entity.epoch))
+        self.settle()
+
+    def succeeded(self, entity: Entity, epoch: int) -> None:
+        """The primary took what was sent directly."""
+        self.feed(entity, lambda at, _: SendSucceeded(at, epoch))
+
+    def doubted(
+        self, entity: Entity, failure: Failure, message_ids: tuple[str, ...], sizes: tuple[int, ...] = ()
+    ) -> None:
+        """A direct send was given up in the middle."""
+        with self.lock:
+            self.pair.doubted(entity, failure, message_ids, "primary", sizes=sizes)
+        self.settle()
+
+    def warn_once(self, entity: Entity, name: str, text: str, **details: object) -> None:
+        with self.lock:
+            self.pair.warn_once(entity, name, text, **details)
+        self.settle()
+
+    def settle(self) -> None:
+        """Carry out what the core has ordered."""
+        if not self.pair.has_orders:
+            return
+        with self._settling:
+            with self.lock:
+                orders = self.pair.take_orders()
+            run_effects(self.pair, orders, self)
+
+    # --- ports of the effect runner ---
+
+    def schedule(self, key: Hashable, at: float, job: Callable[[], None]) -> None:
+        self._timers.schedule(key, at, job)
+
+    def cancel(self, key: Hashable) -> None:
+        self._timers.cancel(key)
+
+    def wake(self, ticket: int) -> None:
+        self._turns.setdefault(ticket, Event()).set()
+
+    def report(self, entity: Entity | None, event: ReportEvent) -> None:
+        # Here and not later, so that callbacks, log and ledger have the order of the events.
+        path = None if entity is None else entity.path
+        self.state.told(entity, event)
+        namespace = self.state.namespace_of(entity, event)
+        self.event_log.report(event.name, event.text, entity=path, namespace=namespace, details=event.details)
+
+    def time_came(self, entity: Entity) -> None:
+        self.feed(entity, lambda at, epoch: TimeCame(at, epoch, answers.chance()))
+
+    def ping(self, entity: Entity) -> None:
+        self._timers.begin(lambda: self._ping(entity))
+
+    def try_secondary(self) -> None:
+        self.begin_apart(TRIAL, self._try_secondary)
+
+    def begin_apart(self, key: Hashable, work: Callable[[], Awaitable[None]]) -> None:
+        """Begin work that must not wait for pings that nobody answers; later, if nothing more can begin now."""
+        if not self._timers.begin_apart(work, key.kind if isinstance(key, TimerKey) else str(key)):
+            self.schedule(key, monotonic() + PAUSE_MAX_S, lambda: self.begin_apart(key, work))
+
+    # --- trials and pings ---
+
+    async def _try_secondary(self) -> None:
+        if not self._closing.is_set():
+            await self.run(probes.try_secondary(self.pair, monotonic()), self._open_backlog)
+
+    async def _open_backlog(self, ask: Ask) -> Answer:
+        assert isinstance(ask, OpenBacklog)
+        if self.state.has_side_ended("secondary"):
+            return answers.stored()  # sends that wait go on, and raise that it is closed
+        try:
+            await self.pool.open_another(ask.queue, ask.timeout_s)
+        except LinkFailed as problem:
+            return answers.failed(problem.failure)
+        except Exception as error:  # whatever it was: a trial that is not reported would be the last one
+            return answers.failed(describe(error, sending=False))
+        return answers.stored()
+
+    async def _ping(self, entity: Entity) -> None:
+        if self.state.has_side_ended("primary"):
+            return
+        async with self._timers.room:
+            await self.run(probes.ping(self.pair, entity), lambda ask: self._probe(ask, entity))
+
+    async def _probe(self, ask: Ask, entity: Entity) -> Answer:
+        assert isinstance(ask, Probe)
+        until = monotonic() + ask.timeout_s
+        size, failure = 0, None
+        try:
+            link = await self.open_primary(ask.path, ask.timeout_s)
+            try:
+                if ask.sends_ping:
+                    await link.send(ping_message(), max(0.001, until - monotonic()))
+            finally:
+                size = sum(link.sent_sizes())
+                link.discard()
+        except LinkFailed as problem:
+            failure = problem.failure
+        except Exception as error:  # whatever it was: a ping that is not reported would be the last one
+            failure = describe(error, sending=False)
+        self.state.probed(entity, "ping" if ask.sends_ping else "link", size, failure)
+        return answers.stored() if failure is None else answers.failed(failure)
+
+    def _sweep(self) -> None:
+        self.pool.close_idle(keep=self._warm_queue)
+        self._warm_up(self._warm_queue)
+        with self.lock:
+            self.pair.look_at_secondary(monotonic())
+        self.settle()
+        self.schedule("sweep", monotonic() + SWEEP_S, self._sweep)

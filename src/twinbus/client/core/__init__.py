@@ -1,0 +1,1 @@
+"""What both clients share: flows, state, scheduling of pings. No SDK calls."""

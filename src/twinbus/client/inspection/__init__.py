@@ -1,0 +1,1 @@
+"""A look at a pair from outside, for `twinbus status`."""

@@ -1,0 +1,122 @@
+"""A look into a queue from its head, in bounded time: how much lies there, and whether somebody has had it in hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+
+from azure.servicebus import (
+    ServiceBusClient,
+    ServiceBusMessageState,
+    ServiceBusReceivedMessage,
+    ServiceBusReceiver,
+)
+
+from twinbus.client.inspection.look_cost import LookCounter
+from twinbus.client.sdk.deadline import within
+from twinbus.client.sdk.failures import describe
+from twinbus.client.sdk.internals import LinkConnection
+from twinbus.client.sdk.messages import read_facts
+from twinbus.client.sdk.readable import read_all_of
+from twinbus.client.sdk.watchdog import Watchdog
+from twinbus.ledger.kinds import DELIVERY_BYTES
+from twinbus.pairing.failure import Failure
+from twinbus.pairing.queue_depth import Depth, Peeked, measure
+
+GRACE_S = 1.0
+"""How long after its time a look may end by itself."""
+
+
+def peek_depth(
+    client: ServiceBusClient,
+    path: str,
+    messages_max: int,
+    *,
+    deadline_s: float,
+    watchdog: Watchdog,
+    cost: LookCounter,
+    session_id: str | None = None,
+    met: Callable[[ServiceBusReceivedMessage], None] | None = None,
+) -> Depth | Failure:
+    """What lies in a queue. Nothing is taken and nothing is locked; `cost` hears of every peek.
+
+    `met` is called with every message that is seen waiting. With `session_id` that session is looked into.
+    """
+    receiver = client.get_queue_receiver(path, session_id=session_id)
+    read_all_of(receiver)
+    looking = _Looking(receiver, messages_max, deadline_s, watchdog, cost, met)
+    try:
+        return within(deadline_s + GRACE_S, looking.run)
+    except Exception as error:
+        return describe(error, sending=False)
+
+
+class _Looking:
+    """A receiver that only peeks; the watchdog cuts its connection when it takes too long."""
+
+    def __init__(
+        self,
+        receiver: ServiceBusReceiver,
+        messages_max: int,
+        deadline_s: float,
+        watchdog: Watchdog,
+        cost: LookCounter,
+        met: Callable[[ServiceBusReceivedMessage], None] | None,
+    ) -> None:
+        self._met = met
+        self.busy_until: float | None = monotonic() + deadline_s
+        self._cost = cost
+        self._receiver = receiver
+        self._messages_max = messages_max
+        self._wire = LinkConnection(receiver)
+        self._until = monotonic() + deadline_s
+        self._watchdog = watchdog
+        watchdog.watch(self)
+
+    def run(self) -> Depth:
+        flow = measure(self._messages_max)
+        try:
+            ask = next(flow)
+            while True:
+                found = self._receiver.peek_messages(
+                    ask.most, sequence_number=ask.from_sequence, timeout=max(0.001, self._until - monotonic())
+                )
+                self._cost.peeked([read_facts(message).size + DELIVERY_BYTES for message in found])
+                peeked = [_peeked(message) for message in found]
+                if self._met is not None:
+                    for message, seen in zip(found, peeked, strict=True):
+                        if seen.is_waiting:
+                            self._met(message)
+                ask = flow.send(peeked)
+        except StopIteration as done:
+            depth: Depth = done.value
+            return depth
+        finally:
+            self._end()
+
+    def cut(self) -> None:
+        self._wire.cut()
+
+    def _end(self) -> None:
+        try:
+            self._receiver.close()
+        finally:
+            self._wire.close()
+            self._watchdog.forget(self)
+
+
+def _peeked(message: ServiceBusReceivedMessage) -> Peeked:
+    enqueued = message.enqueued_time_utc
+    return Peeked(
+        sequence=message.sequence_number or 0,
+        enqueued_ms=None if enqueued is None else int(enqueued.timestamp() * 1000),
+        is_waiting=message.state is ServiceBusMessageState.ACTIVE,
+        was_delivered=bool(message.delivery_count),
+        size=_body_bytes(message),
+    )
+
+
+def _body_bytes(message: ServiceBusReceivedMessage) -> int:
+    """About how large a message is, to keep looks small; a body of other values than bytes counts as nothing."""
+    parts = message.body
+    return sum([len(part) for part in parts if isinstance(part, bytes)]) if not isinstance(parts, bytes) else len(parts)

@@ -1,0 +1,1 @@
+"""What a client reports: status, events, metrics, ledger records."""

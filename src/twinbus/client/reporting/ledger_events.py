@@ -1,0 +1,251 @@
+"""What a paired client tells the ledger: where messages went, what became of entities, what was tried and received.
+
+Called on the way of a send or a completion, so it only puts together a value and hands it over; the ledger writes
+elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from time import time
+
+from msgspec.structs import replace
+
+from twinbus.amqp.types import text_of
+from twinbus.client.core.send_request import SendRequest
+from twinbus.client.inspection.look_cost import LookCost
+from twinbus.client.reporting.scheduled_ids import ScheduledIds
+from twinbus.client.sdk.messages import MessageFacts
+from twinbus.client.setup.preparation import Preparation
+from twinbus.ledger.kinds import PING_NOT_SENT, PING_REFUSED, Kind
+from twinbus.ledger.schema import Event
+from twinbus.ledger.writer import EVENT_WEIGHT, MESSAGE_WEIGHT, Ledger
+from twinbus.pairing.backlog_queues import backlog_path
+from twinbus.pairing.effects import ReportEvent
+from twinbus.pairing.entity import Entity
+from twinbus.pairing.failure import Failure
+from twinbus.pairing.receipt import NamespaceSide, SendReceipt
+
+KINDS: Mapping[str, Kind] = {
+    "suspect": Kind.SUSPECTED,
+    "failed_over": Kind.FAILED_OVER,
+    "recovered": Kind.RECOVERED,
+    "ping_failed": Kind.ATTEMPT_FAILED,
+    "in_doubt": Kind.IN_DOUBT,
+    "held": Kind.HELD,
+    "busy": Kind.THROTTLED,
+    "backlog_queue_lost": Kind.QUEUE_LEFT_OUT,
+    "backlog_queue_back": Kind.QUEUE_BACK,
+    "secondary_unreachable": Kind.SECONDARY_UNREACHABLE,
+    "secondary_back": Kind.SECONDARY_BACK,
+}
+"""PairEvent that are worth a line in the ledger, and what they are called there."""
+
+
+ACCEPTED_WEIGHT = MESSAGE_WEIGHT + 128
+"""Of a message with a rather long id."""
+RECEIVED_WEIGHT = ACCEPTED_WEIGHT + 128
+"""The same with a session."""
+
+
+class ClientRecorder:
+    def __init__(self, ledger: Ledger, primary: str, secondary: str, clock: Callable[[], float] = time) -> None:
+        """`clock` tells the seconds since 1970."""
+        self._record = ledger.record
+        self._record_later = ledger.record_later
+        self._primary = primary
+        self._secondary = secondary
+        self._clock = clock
+        self._scheduled = ScheduledIds()
+
+    def accepted(
+        self,
+        entity: str,
+        message_ids: tuple[str, ...],
+        sizes: tuple[int, ...],
+        seconds: float,
+        due_ms: tuple[int, ...] = (),
+    ) -> None:
+        """The primary took messages on the straight way. Done for every send, so what can wait is done later.
+
+        `due_ms`: when each of them is to be enqueued, if one is scheduled.
+        """
+        for until_ms, which in _by_due(due_ms, slice(0, len(message_ids))) if due_ms else ():
+            event = _accepted(entity, self._primary, message_ids[which], sizes[which], seconds)
+            self._record(replace(event, until_ms=until_ms))
+        if not due_ms:
+            weight = EVENT_WEIGHT + ACCEPTED_WEIGHT * len(message_ids)
+            self._record_later(weight, _accepted, (entity, self._primary, message_ids, sizes, seconds))
+
+    def sent(self, receipt: SendReceipt, request: SendRequest) -> None:
+        """A send that was not so simple has ended with this receipt, which may say that nothing was accepted."""
+        start, sizes, due_ms = receipt.accepted, request.sizes, request.due_ms
+        if receipt.side is NamespaceSide.PRIMARY:
+            self._scheduled.remember(receipt.entity, receipt.sequence_numbers, receipt.message_ids)
+            for until_ms, which in _by_due(due_ms, slice(0, start)):
+                self._stored(Kind.ACCEPTED, self._primary, "", receipt, which, sizes, until_ms)
+        else:
+            in_backlog = request.sizes_in_backlog
+            start = 0
+            for queue, group in groupby(receipt.backlog_queues):
+                end = start + sum(1 for _ in group)
+                if queue:
+                    for until_ms, which in _by_due(due_ms, slice(start, end)):
+                        self._stored(Kind.BACKLOGGED, self._secondary, queue, receipt, which, in_backlog, until_ms)
+                else:
+                    self._stored(Kind.NOT_SENT, self._primary, "", receipt, slice(start, end), sizes)
+                start = end
+        self._stored(Kind.NOT_SENT, self._primary, "", receipt, slice(start, None), sizes)
+
+    def _stored(
+        self,
+        kind: Kind,
+        namespace: str,
+        queue: str,
+        receipt: SendReceipt,
+        which: slice,
+        sizes: Sequence[int],
+        until_ms: int = 0,
+    ) -> None:
+        message_ids = receipt.message_ids[which]
+        if not message_ids:
+            return
+        event = Event(
+            kind,
+            receipt.entity,
+            namespace,
+            queue,
+            message_ids=message_ids,
+            sizes=tuple(sizes[which]),
+            sequence_numbers=receipt.sequence_numbers[which] if kind is Kind.ACCEPTED else (),
+            attempts=receipt.attempts,
+            duration_us=int(receipt.seconds * 1e6),
+            until_ms=until_ms,
+        )
+        self._record(event)
+
+    def cancelled(self, entity: str, numbers: Sequence[int]) -> None:
+        """Scheduled messages are no more. A service knows them by number; their ids, whoever has scheduled them."""
+        known = self._scheduled.take(entity, numbers)
+        if known:
+            event = Event(
+                Kind.CANCELLED,
+                entity,
+                self._primary,
+                message_ids=tuple(known.values()),
+                sequence_numbers=tuple(known),
+            )
+            self._record(event)
+        unknown = tuple([number for number in numbers if number not in known])
+        if unknown:
+            self._record(Event(Kind.CANCELLED, entity, self._primary, sequence_numbers=unknown, count=len(unknown)))
+
+    def settled(
+        self, kind: Kind, path: str, messages: tuple[MessageFacts, ...], outcome: str, reason: str = ""
+    ) -> None:
+        """A receiver is done with messages of a queue or subscription. Done for every one, so what can wait is done
+        later.
+        """
+        weight = EVENT_WEIGHT + RECEIVED_WEIGHT * len(messages) + len(reason)
+        self._record_later(weight, _settled, (kind, path, self._primary, messages, outcome, reason))
+
+    def told(self, entity: Entity | None, event: ReportEvent, queue_path: str) -> None:
+        """The core has reported an event; `queue_path` is that of the backlog queue in it, or empty."""
+        kind = KINDS.get(event.name)
+        if kind is None:
+            return
+        details = event.details
+        is_elsewhere = entity is None or details.get("side") == NamespaceSide.BACKLOG.value
+        ids, wait_s = details.get("message_ids"), details.get("wait_s")
+        record = Event(
+            kind,
+            "" if entity is None else entity.path,
+            self._secondary if is_elsewhere else self._primary,
+            queue_path,
+            message_ids=ids if isinstance(ids, tuple) else (),
+            sizes=event.sizes,
+            reason=event.text,
+            epoch=0 if entity is None else entity.epoch,
+            until_ms=int((self._clock() + wait_s) * 1000) if isinstance(wait_s, float | int) else 0,
+        )
+        self._record(record)
+
+    def probed(self, entity: Entity, probe: str, size: int, failure: Failure | None) -> None:
+        """The primary was asked whether it is back, by a ping of this size (0: it could not be sent) or by a link."""
+        if probe != "ping":
+            outcome = "ok" if failure is None else "failed"
+            self._record(Event(Kind.PROBED, entity.path, self._primary, outcome=outcome, epoch=entity.epoch))
+            return
+        if failure is None:
+            outcome = "ok"
+        elif failure.in_doubt:
+            outcome = "in-doubt"
+        else:
+            outcome = PING_REFUSED if size else PING_NOT_SENT
+        path, epoch = entity.path, entity.epoch
+        self._record(Event(Kind.PING, path, self._primary, count=1, bytes=size, outcome=outcome, epoch=epoch))
+
+    def paired(self, found: Preparation) -> None:
+        """Backlog queues were looked for, perhaps created, and the pair is ready."""
+        self._asked(self._primary, found.requests.primary)
+        self._asked(self._secondary, found.requests.secondary - len(found.created))
+        for index in found.created:
+            path = backlog_path(self._primary, index)
+            self._record(Event(Kind.QUEUE_CREATED, namespace=self._secondary, queue=path, count=1))
+        self._record(Event(Kind.PAIRED, namespace=self._primary, count=len(found.found)))
+
+    def looked(self, cost: LookCost) -> None:
+        """The backlog was looked at."""
+        self._asked(self._secondary, cost.requests)
+        if cost.peeks:
+            event = Event(Kind.PEEKED, namespace=self._secondary, count=cost.peeks, bytes=cost.peeked_bytes)
+            self._record(event)
+
+    def _asked(self, namespace: str, requests: int) -> None:
+        if requests > 0:
+            self._record(Event(Kind.QUEUE_CHECKED, namespace=namespace, count=requests))
+
+    def faulted(self, reason: str) -> None:
+        self._record(Event(Kind.FAULTED, namespace=self._primary, reason=reason))
+
+
+def _by_due(due_ms: Sequence[int], which: slice) -> list[tuple[int, slice]]:
+    """A slice of messages cut into those that are due at the same time: an event has one `until_ms`."""
+    if not due_ms:
+        return [(0, which)]
+    found, start = [], which.start
+    for until_ms, group in groupby(due_ms[which]):
+        end = start + sum(1 for _ in group)
+        found.append((until_ms, slice(start, end)))
+        start = end
+    return found
+
+
+def _accepted(entity: str, primary: str, message_ids: tuple[str, ...], sizes: tuple[int, ...], seconds: float) -> Event:
+    return Event(
+        Kind.ACCEPTED,
+        entity,
+        primary,
+        message_ids=message_ids,
+        sizes=sizes,
+        attempts=1,
+        duration_us=int(seconds * 1e6),
+    )
+
+
+def _settled(
+    kind: Kind, path: str, primary: str, messages: tuple[MessageFacts, ...], outcome: str, reason: str
+) -> Event:
+    sessions = tuple([text_of(message.session_id) for message in messages])
+    return Event(
+        kind,
+        path,
+        primary,
+        message_ids=tuple([text_of(message.message_id) for message in messages]),
+        sizes=tuple([message.size for message in messages]),
+        session_ids=sessions if any(sessions) else (),
+        sequence_numbers=tuple([message.sequence_number for message in messages]),
+        outcome=outcome,
+        reason=reason,
+    )

@@ -1,0 +1,202 @@
+"""Every number that can be watched of a paired client, and where in its status it is found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from twinbus import deprecated
+from twinbus.client.reporting.backlog_metrics import BACKLOG_METRICS
+from twinbus.client.reporting.metric_types import (
+    Metric,
+    MetricKind,
+    Sample,
+    of_entity,
+    of_moment,
+    of_order,
+    of_pair,
+    of_secondary,
+)
+from twinbus.client.reporting.status import EntityState, Phase, Status
+from twinbus.client.reporting.syphon_metrics import SYPHON_METRICS
+
+
+def _states(status: Status) -> Iterator[Sample]:
+    for entity in status.entities:
+        for state in EntityState:
+            yield (entity.entity, state.value), float(entity.state is state)
+
+
+def _sent(status: Status) -> Iterator[Sample]:
+    for entity in status.entities:
+        yield (entity.entity, "primary"), entity.sent_to_primary
+        yield (entity.entity, "backlog"), entity.sent_to_backlog
+
+
+def _rotation(status: Status) -> Iterator[Sample]:
+    for queue in status.backlog_queues:
+        yield (queue.path,), float(queue.in_rotation)
+
+
+def _queue_sent(status: Status) -> Iterator[Sample]:
+    for queue in status.backlog_queues:
+        yield (queue.path,), queue.sent
+
+
+_METRICS: tuple[Metric, ...] = (
+    of_pair(
+        "twinbus_pair_ready",
+        "1 while the pair is paired, 0 before, when it is closed, and after a fault.",
+        lambda status: float(status.phase is Phase.PAIRED),
+    ),
+    Metric(
+        "twinbus_pair_entity_state",
+        MetricKind.GAUGE,
+        "1 for the state an entity is in, 0 for the others.",
+        ("entity", "state"),
+        _states,
+    ),
+    of_entity(
+        "twinbus_pair_entity_since_timestamp_seconds",
+        "When the entity came into its state, in seconds since 1970; missing if it never changed.",
+        lambda entity: None if entity.since is None else entity.since.timestamp(),
+        MetricKind.GAUGE,
+    ),
+    Metric(
+        "twinbus_pair_messages_total",
+        MetricKind.COUNTER,
+        "Messages that were accepted, by the side that took them.",
+        ("entity", "side"),
+        _sent,
+    ),
+    of_entity(
+        "twinbus_pair_failovers_total",
+        "How often an entity's messages were turned to the backlog.",
+        lambda entity: entity.failovers,
+        MetricKind.COUNTER,
+    ),
+    of_entity(
+        "twinbus_pair_flaps_total",
+        "Failovers that came soon after a recovery.",
+        lambda entity: entity.flaps,
+        MetricKind.COUNTER,
+    ),
+    of_entity(
+        "twinbus_pair_pings_total",
+        "Pings that were sent. Each is a billable message.",
+        lambda entity: entity.pings_sent,
+        MetricKind.COUNTER,
+    ),
+    of_entity(
+        "twinbus_pair_pings_failed_total",
+        "Pings that found the entity still down.",
+        lambda entity: entity.pings_failed,
+        MetricKind.COUNTER,
+    ),
+    of_entity(
+        "twinbus_pair_in_doubt_total",
+        "Attempts that ended without an answer: so many copies may be stored beside the accepted ones.",
+        lambda entity: entity.copies_in_doubt,
+        MetricKind.COUNTER,
+    ),
+    of_entity(
+        "twinbus_pair_held_sends",
+        "Sends that wait for the outcome of a suspicion.",
+        lambda entity: entity.held_now,
+        MetricKind.GAUGE,
+    ),
+    of_entity(
+        "twinbus_pair_held_size_bytes", "Bytes of those sends.", lambda entity: entity.held_bytes, MetricKind.GAUGE
+    ),
+    Metric(
+        "twinbus_pair_backlog_queue_in_rotation",
+        MetricKind.GAUGE,
+        "1 while a backlog queue is used, 0 while it is lost.",
+        ("queue",),
+        _rotation,
+    ),
+    Metric(
+        "twinbus_pair_backlog_queue_messages_total",
+        MetricKind.COUNTER,
+        "Messages of this client that a backlog queue accepted.",
+        ("queue",),
+        _queue_sent,
+    ),
+    of_secondary(
+        "twinbus_pair_secondary_checked_timestamp_seconds",
+        "When the secondary was last looked at, in seconds since 1970.",
+        lambda secondary: None if secondary.checked_at is None else secondary.checked_at.timestamp(),
+    ),
+    of_pair(
+        "twinbus_pair_warnings",
+        "How many warnings the last look at the pairing gave.",
+        lambda status: len(status.secondary_status.warnings),
+    ),
+    of_secondary(
+        "twinbus_pair_secondary_reachable",
+        "0 while nobody can connect to the secondary and sends wait for trials, else 1; missing before pairing.",
+        lambda secondary: None if secondary.checked_at is None else float(secondary.unreachable_since is None),
+    ),
+    of_secondary(
+        "twinbus_pair_secondary_waiting_sends",
+        "Sends that wait for the secondary to be reachable.",
+        lambda secondary: secondary.waiting_sends,
+    ),
+    of_pair(
+        "twinbus_pair_sent_to_backlog_messages",
+        "Messages that this client itself has put into the backlog since it was last seen empty; some may be home now.",
+        lambda status: status.sent_to_backlog.messages,
+    ),
+    of_pair(
+        "twinbus_pair_sent_to_backlog_bytes",
+        "Bytes of those messages.",
+        lambda status: status.sent_to_backlog.size_bytes,
+    ),
+    of_moment(
+        "twinbus_pair_sent_to_backlog_since_timestamp_seconds",
+        "When the first of those messages was sent, in seconds since 1970; missing if there is none.",
+        lambda status: status.sent_to_backlog.first_at,
+    ),
+    *BACKLOG_METRICS,
+    of_secondary(
+        "twinbus_pair_backlog_full_in_seconds",
+        "How long the backlog queues last at the rate at which they fill; missing if unknown or not filling.",
+        lambda secondary: None if secondary.capacity_hours is None else secondary.capacity_hours * 3600,
+    ),
+    of_secondary(
+        "twinbus_pair_syphon_seen",
+        "1 if somebody seems to bring the backlog home, 0 if not; missing if unknown.",
+        lambda secondary: None if secondary.syphon_seen is None else float(secondary.syphon_seen),
+    ),
+    of_order(
+        "twinbus_pair_order_fences",
+        "Sessions that go on into the backlog behind their own messages; missing without `order`.",
+        lambda order: order.fences,
+    ),
+    of_order(
+        "twinbus_pair_order_messages_left",
+        "About how many messages have to come home until no session has to; missing without `order`.",
+        lambda order: order.messages_left,
+    ),
+    of_order(
+        "twinbus_pair_order_queues_unseen",
+        "Backlog queues that were not seen empty yet since pairing; missing without `order`.",
+        lambda order: len(order.unseen_queues),
+    ),
+    *SYPHON_METRICS,
+    of_pair(
+        "twinbus_pair_events_dropped_total",
+        "Callbacks that were not called because too many events were waiting.",
+        lambda status: status.events_dropped,
+        MetricKind.COUNTER,
+    ),
+)
+
+_BY_NAME = {metric.name: metric for metric in _METRICS}
+METRICS: tuple[Metric, ...] = (
+    *_METRICS,
+    *[
+        replace(_BY_NAME[new], name=old, help=f"Deprecated, removed in {deprecated.REMOVED_IN}: use {new}.")
+        for old, new in deprecated.METRICS.items()
+    ],
+)

@@ -1,0 +1,1 @@
+"""The only place that uses private parts of the official SDK."""

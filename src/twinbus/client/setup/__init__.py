@@ -1,0 +1,1 @@
+"""Checks and creates what a pair needs before the first outage."""

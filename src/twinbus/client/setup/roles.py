@@ -1,0 +1,108 @@
+"""The roles around a pair, what each needs, and whether a credential has exactly that.
+
+No I/O: what was tried comes in as `Trial`s (`rights_check.py` makes them), and a judgement goes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class PairRole(StrEnum):
+    SENDER = "sender"
+    """An application that sends."""
+    SYPHON = "syphon"
+    """Whoever brings messages home."""
+    MONITOR = "monitor"
+    """Whoever looks at a pair and changes nothing."""
+
+
+class PairRight(StrEnum):
+    SEND = "Send"
+    LISTEN = "Listen"
+    MANAGE = "Manage"
+
+
+class Place(StrEnum):
+    PRIMARY = "primary"
+    """Entities of the primary."""
+    BACKLOG = "backlog"
+    """Backlog queues, on the secondary."""
+
+
+NEEDS: Mapping[PairRole, Mapping[Place, PairRight]] = {
+    PairRole.SENDER: {Place.PRIMARY: PairRight.SEND, Place.BACKLOG: PairRight.SEND},
+    PairRole.SYPHON: {Place.PRIMARY: PairRight.SEND, Place.BACKLOG: PairRight.LISTEN},
+    PairRole.MONITOR: {Place.PRIMARY: PairRight.LISTEN, Place.BACKLOG: PairRight.LISTEN},
+}
+"""One right in each place, and no other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One right that was tried on one entity."""
+
+    place: Place
+    path: str
+    right: PairRight
+    is_allowed: bool | None
+    """None: nobody can tell."""
+    why: str | None = None
+    """Why it is not allowed, or why nobody can tell."""
+
+
+class RoleFit(StrEnum):
+    EXACT = "exact"
+    """All that the role needs, and nothing else."""
+    MISSING = "missing"
+    """The role lacks something."""
+    EXCESS = "excess"
+    """All that it needs, and more."""
+    UNKNOWN = "unknown"
+    """Nothing is known to be missing or too much, and not everything could be tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoleCheck:
+    """What became of a check."""
+
+    role: PairRole
+    trials: tuple[Trial, ...]
+
+    @property
+    def missing(self) -> tuple[Trial, ...]:
+        return tuple([each for each in self.trials if self.is_needed(each) and each.is_allowed is False])
+
+    @property
+    def excess(self) -> tuple[Trial, ...]:
+        return tuple([each for each in self.trials if not self.is_needed(each) and each.is_allowed])
+
+    @property
+    def unknown(self) -> tuple[Trial, ...]:
+        return tuple([each for each in self.trials if each.is_allowed is None])
+
+    @property
+    def untried(self) -> tuple[Place, ...]:
+        """Places of which no entity was named."""
+        return tuple([place for place in Place if not any(each.place is place for each in self.trials)])
+
+    @property
+    def verdict(self) -> RoleFit:
+        if self.missing:
+            return RoleFit.MISSING
+        if self.excess:
+            return RoleFit.EXCESS
+        return RoleFit.UNKNOWN if self.unknown or self.untried else RoleFit.EXACT
+
+    def is_needed(self, trial: Trial) -> bool:
+        return NEEDS[self.role][trial.place] is trial.right
+
+
+def by_right(trials: Iterable[Trial]) -> list[tuple[PairRight, list[Trial]]]:
+    """Those that are told of together: the same right, in the same place, for the same kind of reason."""
+    groups: dict[tuple[Place, PairRight], list[Trial]] = {}
+    for trial in trials:
+        groups.setdefault((trial.place, trial.right), []).append(trial)
+    return [(right, group) for (_, right), group in groups.items()]

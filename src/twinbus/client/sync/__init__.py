@@ -1,0 +1,1 @@
+"""The paired client for threads."""

@@ -1,0 +1,195 @@
+# Generated from client/aio/client.py by tests/pages/sync_client.py: edit that file, then run `make pages`.
+"""`PairedServiceBusClient` for threads: two namespaces that look like one to whoever sends."""
+
+from __future__ import annotations
+
+import contextlib
+from time import monotonic
+from types import TracebackType
+from typing import Any
+from weakref import ref
+
+from azure.core.paging import ItemPaged
+
+from twinbus.client.core.any_client import check_sender_options, checked_path, known_entity, options_from, sent_directly
+from twinbus.client.core.client_state import ClientState
+from twinbus.client.core.weak_register import WeakRegister
+from twinbus.client.namespace import Namespace
+from twinbus.client.options import SendAvailabilityPairedNamespaceOptions
+from twinbus.client.reporting.event_log import Callback, Unsubscribe
+from twinbus.client.reporting.status import Phase, Status
+from twinbus.client.reporting.telemetry import TELEMETRY
+from twinbus.client.sync.receivers import PairedServiceBusReceiver, queue_receiver, recorded, subscription_receiver
+from twinbus.client.sync.sender import PairedServiceBusSender
+from twinbus.client.sync.shell import PairShell
+from twinbus.client.sync.sides import PairSide, PairSides
+from twinbus.pairing.closing import SideName
+from twinbus.pairing.entity import Entity
+from twinbus.pairing.events import FailoverForced, MarkedHealthy
+
+
+class PairedServiceBusClient:
+    """Sends go to the primary; while a queue or topic of it is down, to backlog queues in the secondary.
+
+    Entering it in a `with` block pairs the namespaces, leaving it closes it.
+    Threads may share it and its senders.
+    """
+
+    def __init__(self, primary: Namespace, options: SendAvailabilityPairedNamespaceOptions) -> None:
+        self._state = ClientState(primary, options)
+        self._shell = PairShell(self._state)
+        self._senders: WeakRegister[PairedServiceBusSender] = WeakRegister()
+        self._receivers: WeakRegister[PairedServiceBusReceiver] = WeakRegister()
+        self._sides = sides = PairSides(self, self._shell)
+        self._shell.sides = ref(sides)  # weakly: timers must not keep a forgotten client alive
+        self.primary = PairSide("primary", primary, sides)
+        self.secondary = PairSide("secondary", options.secondary, sides)
+        self._watch = TELEMETRY.watch(self.status)
+
+    @classmethod
+    def from_connection_strings(cls, primary: str, secondary: str, **options: Any) -> PairedServiceBusClient:
+        """Pair two namespaces by their connection strings; every option is a keyword."""
+        return cls(Namespace.from_connection_string(primary), options_from(secondary, options))
+
+    # --- life ---
+
+    def pair(self) -> None:
+        """Find or create the backlog queues and prove that they work; returns when everything is ready for sends.
+
+        Raises `PairingError` saying which namespace, which queue and what to do. The primary may be down meanwhile.
+        """
+        self._shell.prepare()
+
+    def close(self) -> None:
+        """End everything; held sends raise whether they are "not sent" or "in doubt"."""
+        self._end(Phase.CLOSED)
+
+    def fault(self, reason: str) -> None:
+        """End the pairing for good: from now on every call raises `PairFaulted` with this reason."""
+        self._end(Phase.FAULTED, reason)
+
+    def let_go(self, side: SideName) -> None:
+        """One side has ended: what senders and receivers have open on it is closed."""
+        if side == "primary":
+            for sender in self._senders.all():
+                sender.let_go()
+            for receiver in self._receivers.all():
+                receiver.close()
+
+    def __enter__(self) -> PairedServiceBusClient:
+        self.pair()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _end(self, phase: Phase, reason: str | None = None) -> None:
+        self._shell.end(phase, reason)
+        senders = self._senders.all()
+        for sender in senders:
+            sender.close()
+        for receiver in self._receivers.all():
+            with contextlib.suppress(Exception):  # the others have to be closed in any case
+                receiver.close()
+        self._watch.stop()
+        self._shell.finish(lambda me: any(each.is_storing(me) for each in senders))
+
+    # --- senders and receivers ---
+
+    def get_queue_sender(
+        self, queue_name: str, *, client_identifier: str | None = None, **kwargs: Any
+    ) -> PairedServiceBusSender:
+        """A sender for this queue of the primary; `client_identifier` is its name for the primary."""
+        return self._sender(queue_name, client_identifier, kwargs)
+
+    def get_topic_sender(
+        self, topic_name: str, *, client_identifier: str | None = None, **kwargs: Any
+    ) -> PairedServiceBusSender:
+        """A sender for this topic of the primary; `client_identifier` is its name for the primary."""
+        return self._sender(topic_name, client_identifier, kwargs)
+
+    def get_queue_receiver(self, queue_name: str, **kwargs: Any) -> PairedServiceBusReceiver:
+        """The SDK's receiver on this queue of the primary; pings are not shown. Arguments are the SDK's."""
+        self._state.check_usable()
+        self._state.check_side("primary")
+        return self._kept(queue_receiver(self._shell.receiving, queue_name, **kwargs))
+
+    def get_subscription_receiver(
+        self, topic_name: str, subscription_name: str, **kwargs: Any
+    ) -> PairedServiceBusReceiver:
+        """The SDK's receiver on this subscription of the primary; pings are not shown. Arguments are the SDK's."""
+        self._state.check_usable()
+        self._state.check_side("primary")
+        return self._kept(subscription_receiver(self._shell.receiving, topic_name, subscription_name, **kwargs))
+
+    def list_queue_sessions(self, queue_name: str, **kwargs: Any) -> ItemPaged[str]:
+        """The SDK's list of sessions of this queue of the primary. Arguments are the SDK's."""
+        self._state.check_usable()
+        self._state.check_side("primary")
+        return self._shell.receiving.list_queue_sessions(queue_name, **kwargs)
+
+    def list_subscription_sessions(self, topic_name: str, subscription_name: str, **kwargs: Any) -> ItemPaged[str]:
+        """The SDK's list of sessions of this subscription of the primary. Arguments are the SDK's."""
+        self._state.check_usable()
+        self._state.check_side("primary")
+        return self._shell.receiving.list_subscription_sessions(topic_name, subscription_name, **kwargs)
+
+    def _sender(self, path: str, name: str | None, kwargs: dict[str, Any]) -> PairedServiceBusSender:
+        check_sender_options(name, kwargs)
+        self._state.check_not_ended()
+        with self._shell.lock:
+            entity = self._state.pair.entity(checked_path(path))
+        sender = PairedServiceBusSender(self._shell, entity, name)
+        self._shell.lend_warm_queue(sender.choice)
+        self._senders.add(sender)
+        return sender
+
+    def _kept(self, receiver: PairedServiceBusReceiver) -> PairedServiceBusReceiver:
+        self._receivers.add(receiver)
+        return recorded(receiver, self._state.recorder)
+
+    # --- controls and sight ---
+
+    @property
+    def backlog_queue_count(self) -> int:
+        """How many backlog queues were found or created; 0 before pairing."""
+        return self._state.queue_count
+
+    def force_failover(self, entity: str, *, reason: str = "forced", stay: bool = False) -> None:
+        """Send an entity's messages to the backlog from now on, until a ping succeeds; `stay`: until `mark_healthy`."""
+        self._state.check_usable()
+        self._shell.feed(self._entity(entity), lambda at, epoch: FailoverForced(at, epoch, reason, stay))
+
+    def mark_healthy(self, entity: str) -> None:
+        """Send an entity's messages to the primary from now on."""
+        self._state.check_usable()
+        self._shell.feed(self._entity(entity), MarkedHealthy)
+
+    def recheck(self) -> None:
+        """Prove now, and not only every hour, that the backlog queues can be used."""
+        self._state.check_usable()
+        self._shell.recheck()
+
+    def on(self, event: str, callback: Callback) -> Unsubscribe:
+        """Call a function with every event of this name, or with all ("*"); call the result to end that."""
+        return self._shell.event_log.on(event, callback)
+
+    def status(self) -> Status:
+        """How the pair is doing: every entity, every backlog queue. Prints as a table."""
+        with self._shell.lock:
+            direct = sent_directly(self._senders.all())
+            return self._state.status(monotonic(), direct.__getitem__, self._shell.event_log.dropped)
+
+    def metrics_text(self) -> str:
+        """The numbers of this client as Prometheus scrapes them."""
+        return self._watch.text()
+
+    def __repr__(self) -> str:
+        state = self._state
+        return f"PairedServiceBusClient({state.primary!r}, {state.secondary!r}, {state.phase.value})"
+
+    def _entity(self, path: str) -> Entity:
+        with self._shell.lock:
+            return known_entity(self._state.pair, path)

@@ -1,0 +1,117 @@
+# Generated from client/aio/receivers.py by tests/pages/sync_client.py: edit that file, then run `make pages`.
+"""Receivers of a paired client: the SDK's own, on the primary, without pings; what they settle is recorded.
+
+An embedded namespace delivers no pings; the real service does, for the second that they live.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from time import monotonic
+from typing import Any
+
+from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage, ServiceBusReceiver
+from azure.servicebus.exceptions import ServiceBusError
+
+from twinbus.client.core.ping_message import is_ping
+from twinbus.client.reporting.completions import Completions
+from twinbus.client.reporting.ledger_events import ClientRecorder
+from twinbus.client.sdk.internals import HookedReceiver, close_thoroughly, set_retries
+
+RETRIES = 3
+"""As the SDK has it: receivers have no second side to go to, and find their way back by themselves."""
+
+
+class PairedServiceBusReceiver(HookedReceiver):
+    """A `ServiceBusReceiver` that shows no pings; with a ledger, what it is done with is recorded."""
+
+    _completions: Completions | None = None
+
+    def receive_messages(
+        self, max_message_count: int | None = 1, max_wait_time: float | None = None
+    ) -> list[ServiceBusReceivedMessage]:
+        until = None if max_wait_time is None else monotonic() + max_wait_time
+        while True:
+            found = super().receive_messages(max_message_count, max_wait_time)
+            kept = [message for message in found if not self._took_out(message)]
+            if kept or not found:
+                return self._taken(kept)
+            if until is not None:
+                max_wait_time = until - monotonic()
+                if max_wait_time <= 0:
+                    return []
+
+    def receive_deferred_messages(
+        self, sequence_numbers: int | list[int], *, timeout: float | None = None, **kwargs: Any
+    ) -> list[ServiceBusReceivedMessage]:
+        return self._taken(super().receive_deferred_messages(sequence_numbers, timeout=timeout, **kwargs))
+
+    def complete_message(self, message: ServiceBusReceivedMessage) -> None:
+        super().complete_message(message)
+        if self._completions is not None:
+            self._completions.completed(message)
+
+    def dead_letter_message(
+        self, message: ServiceBusReceivedMessage, reason: str | None = None, error_description: str | None = None
+    ) -> None:
+        super().dead_letter_message(message, reason, error_description)
+        if self._completions is not None:
+            self._completions.dead_lettered(message, reason)
+
+    def peek_messages(
+        self, max_message_count: int = 1, *, sequence_number: int = 0, timeout: float | None = None, **kwargs: Any
+    ) -> list[ServiceBusReceivedMessage]:
+        found = super().peek_messages(max_message_count, sequence_number=sequence_number, timeout=timeout, **kwargs)
+        return [message for message in found if not is_ping(message)]
+
+    def choose_next(self, take: Callable[[], ServiceBusReceivedMessage]) -> ServiceBusReceivedMessage:
+        while True:
+            message = take()
+            if not self._took_out(message):
+                self._taken([message])
+                return message
+
+    def _took_out(self, message: ServiceBusReceivedMessage) -> bool:
+        if not is_ping(message):
+            return False
+        if not self.deletes:
+            with contextlib.suppress(ServiceBusError):  # it lives for a second and ends without us too
+                super().complete_message(message)
+        return True
+
+    def _taken(self, messages: list[ServiceBusReceivedMessage]) -> list[ServiceBusReceivedMessage]:
+        """The messages; where receiving deletes them, that is recorded."""
+        if self._completions is not None and self.deletes:
+            self._completions.deleted(messages)
+        return messages
+
+
+def receiving(client: ServiceBusClient) -> ServiceBusClient:
+    """A client of ours makes one attempt; for receivers it may make as many as the SDK would."""
+    set_retries(client, RETRIES)
+    return client
+
+
+def queue_receiver(client: ServiceBusClient, queue_name: str, **kwargs: Any) -> PairedServiceBusReceiver:
+    return _without_pings(client.get_queue_receiver(queue_name, **kwargs))
+
+
+def subscription_receiver(
+    client: ServiceBusClient, topic_name: str, subscription_name: str, **kwargs: Any
+) -> PairedServiceBusReceiver:
+    return _without_pings(client.get_subscription_receiver(topic_name, subscription_name, **kwargs))
+
+
+def recorded(receiver: PairedServiceBusReceiver, recorder: ClientRecorder | None) -> PairedServiceBusReceiver:
+    """The same; what it is done with is in the ledger from now on, if there is one."""
+    receiver._completions = None if recorder is None else Completions(recorder, receiver.entity_path)
+    return receiver
+
+
+def _without_pings(receiver: ServiceBusReceiver) -> PairedServiceBusReceiver:
+    # The SDK names the class itself where it makes a receiver; ours only adds behaviour, so it can be put on later.
+    receiver.__class__ = PairedServiceBusReceiver
+    assert isinstance(receiver, PairedServiceBusReceiver)
+    close_thoroughly(receiver)
+    return receiver

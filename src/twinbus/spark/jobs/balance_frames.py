@@ -1,0 +1,145 @@
+"""Opens the balance of a store: merges what is new, and gives all that is known as DataFrames."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa  # type: ignore[import-untyped]
+from pyspark.sql import functions as F  # noqa: N812
+
+from twinbus.spark.compaction import manifest as manifests
+from twinbus.spark.compaction.compaction import CompactedLedger
+from twinbus.spark.jobs import balance as balances
+from twinbus.spark.jobs.balance import Balance
+from twinbus.spark.jobs.merge import merge_new_steps
+from twinbus.spark.jobs.merge_run import MergeRun
+from twinbus.spark.jobs.tables import read_table, rows_in
+from twinbus.spark.session import restore_active_session, session_for
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+TRAFFIC_SCHEMA = pa.schema(
+    [
+        ("bucket_ms", pa.int64()),
+        ("kind", pa.string()),
+        ("in_backlog", pa.bool_()),
+        ("is_settled", pa.bool_()),
+        *((name, pa.int64()) for name in ("messages", "operations", "sized_operations", "bytes")),
+    ]
+)
+OBSERVED_SCHEMA = pa.schema([("entity", pa.string()), ("first_ms", pa.int64()), ("last_ms", pa.int64())])
+REMOVALS_SCHEMA = pa.schema([("entity", pa.string()), ("removed_ms", pa.int64())])
+QUERIED = ("tallies", "watched", "stretches", "mended", "changes")
+
+
+@dataclass(frozen=True)
+class BalanceFrames:
+    """All that is known of a store, as DataFrames."""
+
+    spark: SparkSession
+    is_little: bool
+    """Whether the session is one for little data: tables are read in one partition."""
+    compacted: CompactedLedger
+    balance: Balance
+
+    @property
+    def accounts(self) -> DataFrame:
+        return self._table("accounts").drop("key")
+
+    @cached_property
+    def state_counts(self) -> DataFrame:
+        return self._table("tallies").where(self._is_current())
+
+    @cached_property
+    def watched(self) -> DataFrame:
+        return self._table("watched").where(self._is_current())
+
+    @cached_property
+    def stretches(self) -> DataFrame:
+        return self._table("stretches")
+
+    @cached_property
+    def repaired(self) -> DataFrame:
+        return self._table("mended")
+
+    @cached_property
+    def changes(self) -> DataFrame:
+        return self._table("changes")
+
+    @cached_property
+    def sessions(self) -> DataFrame:
+        return self._table("sessions")
+
+    @cached_property
+    def traffic(self) -> DataFrame:
+        return self._rows([msgspec.structs.asdict(row) for row in self.balance.traffic], TRAFFIC_SCHEMA)
+
+    @cached_property
+    def observed(self) -> DataFrame:
+        seen = [{"entity": name, "first_ms": at[0], "last_ms": at[1]} for name, at in self.balance.observed.items()]
+        return self._rows(seen, OBSERVED_SCHEMA)
+
+    @cached_property
+    def removals(self) -> DataFrame:
+        gone = [{"entity": name, "removed_ms": at_ms} for name, at_ms in self.balance.removed.items()]
+        return self._rows(gone, REMOVALS_SCHEMA)
+
+    def _table(self, name: str) -> DataFrame:
+        return self._in_one_piece(read_table(self.spark, self.compacted.store, name, self.balance.files(name)))
+
+    def _rows(self, rows: list[dict[str, Any]], schema: Any) -> DataFrame:
+        return self._in_one_piece(self.spark.createDataFrame(pa.Table.from_pylist(rows, schema)))
+
+    def _in_one_piece(self, frame: DataFrame) -> DataFrame:
+        return frame.coalesce(1) if self.is_little else frame
+
+    def _is_current(self) -> Column:
+        """Whether a row is about a file of accounts that still counts."""
+        names = ", ".join(f"'{Path(file).name}'" for file in self.balance.files("accounts"))
+        return F.expr(f"file in ({names})") if names else F.lit(False)  # as text: a call for each name takes long
+
+
+@contextmanager
+def open_balance(
+    spark: SparkSession, compacted: CompactedLedger, *, note: Callable[[str], None] = lambda _: None
+) -> Iterator[BalanceFrames]:
+    """The balance of a store with all its steps merged; its files stay until the block ends.
+
+    `note` gets a line if the balance of earlier reports cannot be used and is made again.
+
+    Raises `StoreInUse` if another process writes to it, `StoreDamaged` if a file of the balance cannot be read, and
+    `StoreError` if none can be written.
+    """
+    with restore_active_session(), ExitStack() as until_read:
+        with manifests.lock_store(compacted.store), balances.store_errors(compacted.store):
+            current = replace(compacted, manifest=manifests.load(compacted.store))
+            balance = _merge(spark, current, note)
+            until_read.enter_context(balances.lock_for_reading(compacted.store))
+            rows = sum(rows_in(current.store / file) for name in QUERIED for file in balance.files(name))
+        session = session_for(spark, rows)
+        yield BalanceFrames(session, session is not spark, current, balance)
+
+
+def _merge(spark: SparkSession, compacted: CompactedLedger, note: Callable[[str], None]) -> Balance:
+    store, manifest = compacted.store, compacted.manifest
+    balance = balances.load(store, manifest)
+    if balance.made_again:
+        note(f"what earlier reports found is made again because {balance.made_again}")
+    folder = balances.new_folder(store)
+    balances.remove_uncounted(store, balance)
+    if not set(manifest.files) <= set(balance.folded):
+        balance = merge_new_steps(MergeRun(spark, compacted, balance, folder))
+        balances.save(store, balance)
+        balances.remove_uncounted(store, balance)
+    return balance
+
+
+def collect_rows(frame: DataFrame) -> list[dict[str, Any]]:
+    return [row.asDict() for row in frame.collect()]

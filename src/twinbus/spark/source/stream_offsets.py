@@ -1,0 +1,200 @@
+"""Finds how far a stream can go: what is new in each partition, and whether an entity was deleted and created again."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from twinbus.errors import TwinbusError
+from twinbus.spark.source.offsets import (
+    EntityPartition,
+    Positions,
+    StreamPosition,
+    as_offsets,
+    first_sequence_of,
+    old_number,
+    partition_of,
+    positions_in,
+    share_limit,
+)
+from twinbus.spark.source.options import LATEST, ReadOptions
+from twinbus.spark.source.partitions import (
+    PartitionSpan,
+    PeekedEntry,
+    PeekEntity,
+    first_in,
+    is_recreated,
+    partitions_from,
+    span_from,
+)
+from twinbus.transport.peek import DEAD_LETTER_QUEUE
+
+logger = logging.getLogger("twinbus.spark")
+
+CHECK_S = 10.0
+"""How often an idle stream searches new partitions, and checks whether its entities were created again. Whatever is
+found before that is checked at once, so nothing is missed; a call that finds nothing costs one peek.
+"""
+
+
+class StreamOffsets:
+    """The next offset of a stream, by peeking."""
+
+    def __init__(
+        self,
+        options: ReadOptions,
+        peek: Callable[[str, int, int], list[PeekedEntry]],
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`peek` returns up to so many messages of an entity from a number on."""
+        self._options = options
+        self._peek = peek
+        self._monotonic = monotonic
+        self._clock = clock
+        self._checked_s: dict[str, float] = {}
+        self._targets: dict[EntityPartition, int] | None = None
+        self._logged: set[str] = set()
+
+    def initial(self) -> dict[str, Any]:
+        """The first message of each partition, or the one after the last that is there now."""
+        found: dict[str, Positions] = {}
+        for entity in self._options.entities:
+            peek = self._peek_of(entity)
+            firsts = list(partitions_from(peek, max(1, self._options.from_sequence)))
+            if self._options.from_sequence == LATEST:
+                lasts = [span_from(peek, first).last for first in firsts]
+                positions = [self._after(entity, each.number + 1, each.number + 1, each) for each in lasts]
+            else:
+                positions = [self._after(entity, each.number, each.number, each) for each in firsts]
+            found[entity] = {partition_of(each.next): each for each in positions}
+            if not firsts and self._options.fail_on_data_loss and self._options.from_sequence == 1:
+                found[entity] = {0: StreamPosition(1, 1)}  # what others take first is missing too
+        return as_offsets(found)
+
+    def stop_at_what_is_there(self) -> None:
+        """Messages that arrive from now on are left for another run."""
+        self._targets = {}
+        for entity in self._options.entities:
+            peek = self._peek_of(entity)
+            for first in partitions_from(peek, 1):
+                self._targets[entity, partition_of(first.number)] = span_from(peek, first).last.number
+
+    def latest(self, start: Mapping[str, Any] | None, most: int | None) -> dict[str, Any]:
+        """The offset after the next batch of about `most` messages; `start` again if nothing is new.
+
+        Raises `TwinbusError` if messages were lost, or may have been, and the options make that a failure.
+        """
+        before = {entity: self._positions(start, entity) for entity in self._options.entities}
+        begins: dict[EntityPartition, StreamPosition | None] = {}
+        spans: dict[EntityPartition, PartitionSpan] = {}
+        for entity, positions in before.items():
+            for key, (begin, first) in self._find_new(entity, positions).items():
+                span = self._within_target(key, span_from(self._peek_of(entity), first))
+                if span is not None:
+                    begins[key], spans[key] = begin, span
+        ends = share_limit({key: span.depth for key, span in spans.items()}, most)
+        if not any(ends.values()):
+            return dict(start or {})
+        after = {entity: dict(positions) for entity, positions in before.items()}
+        for key, count in ends.items():
+            if count:
+                entity, partition = key
+                after[entity][partition] = self._end(entity, spans[key], count, begins[key])
+        return as_offsets(after)
+
+    # --- one entity ---
+
+    def _positions(self, start: Mapping[str, Any] | None, entity: str) -> Positions:
+        positions = positions_in(start, entity)
+        number = old_number(start, entity)
+        if number is not None and partition_of(number):
+            # What is below was read up to a number that was not kept.
+            self._report_loss(
+                f"{entity} has partitions, and the checkpoint is of version 0.1, which did not say what was read of "
+                f"those before partition {partition_of(number)}",
+                "reads them again from their beginning",
+            )
+        return positions
+
+    def _find_new(
+        self, entity: str, positions: Positions
+    ) -> dict[EntityPartition, tuple[StreamPosition | None, PeekedEntry]]:
+        """By partition with anything new: the position to go on from (None: the partition is new), and its first new
+        message.
+        """
+        peek = self._peek_of(entity)
+        found: dict[EntityPartition, tuple[StreamPosition | None, PeekedEntry]] = {}
+        checks = self._monotonic() - self._checked_s.get(entity, -CHECK_S) >= CHECK_S
+        for partition, position in positions.items():
+            first = first_in(peek, position.next)
+            if (first is not None or checks) and is_recreated(peek, position):
+                self._report_recreated(entity, position)
+                position = position._replace(anew=position.anew + 1, latest_ms=0)
+                first = first_in(peek, first_sequence_of(partition))
+                if first is not None:
+                    position = position._replace(next=first.number, first=first.number)
+            if first is not None:
+                found[entity, partition] = position, first
+        if checks or not positions:
+            for first in partitions_from(peek, max(1, self._options.from_sequence)):
+                if partition_of(first.number) not in positions:
+                    found[entity, partition_of(first.number)] = None, first
+            self._checked_s[entity] = self._monotonic()
+        return found
+
+    def _within_target(self, key: EntityPartition, span: PartitionSpan) -> PartitionSpan | None:
+        if self._targets is None:
+            return span
+        target = self._targets.get(key, 0)
+        if span.first.number > target:
+            return None
+        return span if span.last.number <= target else PartitionSpan(span.first, span.last._replace(number=target))
+
+    def _end(self, entity: str, span: PartitionSpan, count: int, begin: StreamPosition | None) -> StreamPosition:
+        number = min(span.last.number, span.first.number + count - 1)
+        # The last message of the batch, or one behind it if that number is gone; there is one.
+        seen = first_in(self._peek_of(entity), number) or span.last
+        first = span.first.number if begin is None else begin.first
+        return self._after(entity, number + 1, first, seen, begin)
+
+    def _after(
+        self, entity: str, next_number: int, first: int, seen: PeekedEntry, begin: StreamPosition | None = None
+    ) -> StreamPosition:
+        # Messages keep their time in a dead-letter queue, and that of scheduled ones is to come: then all that is known
+        # is that nothing arrived later than now.
+        is_timeless = seen.is_scheduled or entity.lower().endswith(DEAD_LETTER_QUEUE.lower())
+        latest_ms = round(self._clock() * 1000) if is_timeless else seen.enqueued_ms
+        if begin is not None:
+            latest_ms = max(latest_ms, begin.latest_ms)
+        anew = 0 if begin is None else begin.anew
+        return StreamPosition(next_number, first, seen.number, seen.enqueued_ms, latest_ms, anew)
+
+    def _peek_of(self, entity: str) -> PeekEntity:
+        return partial(self._peek, entity)
+
+    # --- reports ---
+
+    def _report_recreated(self, entity: str, position: StreamPosition) -> None:
+        read = f"the stream had read it up to number {position.next - 1}"
+        if position.seen:
+            self._report_loss(
+                f"{entity} was deleted and made anew: {read}, and numbers have begun again", "reads what is there"
+            )
+        else:
+            self._report_loss(
+                f"{entity} may have been deleted and made anew: {read}, that message is gone while earlier numbers are "
+                "there, and the checkpoint, which is of version 0.1, does not say what they were",
+                "reads what is there, perhaps again",
+            )
+
+    def _report_loss(self, what: str, otherwise: str) -> None:
+        if self._options.fail_on_data_loss:
+            raise TwinbusError(f"{what}; failOnDataLoss=false {otherwise}")
+        if what not in self._logged:
+            logger.warning("%s; failOnDataLoss=false %s", what, otherwise)
+            self._logged.add(what)

@@ -1,0 +1,156 @@
+"""The connection to the primary: opened when there is something to send, one link for each destination."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from twinbus.amqp.events import DispositionArrived
+from twinbus.amqp.outcomes import Received
+from twinbus.amqp.sending_link import SendingLink
+from twinbus.errors import AmqpError
+from twinbus.pairing.failure import Failure
+from twinbus.syphon.effects import SendBatch
+from twinbus.syphon.pump import Pump
+from twinbus.syphon.secondary_connection import StartTask, raise_error
+from twinbus.transport.connection import NamespaceConnection
+from twinbus.transport.failures import ConnectionFailed, unreachable
+from twinbus.transport.link_handler import LinkHandler
+
+if TYPE_CHECKING:
+    from twinbus.transport.dial import Dial
+
+BATCH_LIMIT = "com.microsoft:max-message-batch-size"
+_MIB = 1024 * 1024
+
+
+class PrimaryConnection:
+    def __init__(
+        self, dial: Dial, pump: Pump, clock: Callable[[], int], run_effects: Callable[[], None], start_task: StartTask
+    ) -> None:
+        self._dial = dial
+        self._pump = pump
+        self._clock = clock
+        self._run_effects = run_effects
+        self._start_task = start_task
+        self._connection: NamespaceConnection | None = None
+        self._connecting: asyncio.Task[NamespaceConnection] | None = None
+        self._links: dict[str, SendingLink] = {}
+
+    async def close(self) -> None:
+        if self._connecting is not None:
+            self._connecting.cancel()
+            await asyncio.gather(self._connecting, return_exceptions=True)
+        if self._connection is not None:
+            await self._connection.close()
+
+    def flush(self) -> None:
+        if self._connection is not None:
+            self._connection.flush()
+
+    # --- effects of the pump ---
+
+    def send(self, effect: SendBatch) -> None:
+        link = self._links.get(effect.path)
+        if link is None:
+            return  # the pump is about to know that it is lost
+        try:
+            link.send(effect.payload, tag=effect.number.to_bytes(4, "big"), message_format=effect.message_format)
+        except AmqpError as error:
+            self._link_lost(effect.path, unreachable(error))
+
+    def open_destination(self, path: str) -> None:
+        self._start_task(self._open(path))
+
+    def drop_destination(self, path: str) -> None:
+        link = self._links.pop(path, None)
+        if link is not None:
+            link.context = None
+            link.detach()
+
+    async def _open(self, path: str) -> None:
+        link = self._links.get(path)
+        if link is None or not link.attached:
+            handler = DestinationLink(path, self._pump, self._clock, self._link_lost)
+            try:
+                connection = await self._connected()
+                link = self._links[path] = await connection.open_sender(path, handler)
+            except ConnectionFailed as error:
+                self._pump.destination_failed(path, error.failure, self._clock())
+                self._run_effects()
+                return
+            handler.is_in_use = True
+        largest = link.max_message_size or 0
+        self._pump.destination_opened(path, largest, _batch_limit(link, largest), link.credit)
+        self._run_effects()
+
+    def _link_lost(self, path: str, failure: Failure) -> None:
+        self._links.pop(path, None)
+        self._pump.destination_failed(path, failure, self._clock())
+
+    async def _connected(self) -> NamespaceConnection:
+        """The connection; all callers share one attempt to open it."""
+        if self._connection is not None and self._connection.is_open:
+            return self._connection
+        if self._connecting is None:
+            self._connecting = asyncio.get_running_loop().create_task(self._connect())
+            # Retrieves the error: if all callers were cancelled, nobody needs it.
+            self._connecting.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return await asyncio.shield(self._connecting)
+
+    async def _connect(self) -> NamespaceConnection:
+        try:
+            connection = NamespaceConnection(
+                self._dial,
+                attempt_s=self._pump.options.attempt_s,
+                clock=self._clock,
+                after_events=self._run_effects,
+                on_error=lambda error: self._start_task(raise_error(error)),
+            )
+            await connection.open()
+            self._connection = connection
+            return connection
+        finally:
+            self._connecting = None
+
+
+def _batch_limit(link: SendingLink, largest: int) -> int:
+    """The largest batch a link accepts; without a statement the same as the official clients assume."""
+    limit = (link.properties or {}).get(BATCH_LIMIT)
+    if isinstance(limit, int) and limit > 0:
+        return int(limit)
+    return min(largest, _MIB) if largest else _MIB
+
+
+class DestinationLink(LinkHandler):
+    """Passes what happens on the link to a destination to the pump."""
+
+    def __init__(
+        self, path: str, pump: Pump, clock: Callable[[], int], on_lost: Callable[[str, Failure], None]
+    ) -> None:
+        super().__init__()
+        self._path = path
+        self._pump = pump
+        self._clock = clock
+        self._on_lost = on_lost
+        self.is_in_use = False
+        """Until then `open_sender` raises if the link ends."""
+
+    def on_disposition(self, event: DispositionArrived) -> None:
+        if isinstance(event.outcome, Received):
+            return  # not final
+        numbers = [int.from_bytes(tag, "big") for _, tag in event.deliveries]
+        if not event.settled and isinstance(event.link, SendingLink):
+            for delivery_id, _ in event.deliveries:
+                event.link.settle(delivery_id, delivery_id, event.outcome)
+        self._pump.batches_settled(self._path, numbers, event.outcome, self._clock())
+
+    def on_credit(self, link: SendingLink) -> None:
+        super().on_credit(link)
+        self._pump.credit_changed(self._path, link.credit)
+
+    def on_detached(self, failure: Failure) -> None:
+        super().on_detached(failure)
+        if self.is_in_use:
+            self._on_lost(self._path, failure)

@@ -1,0 +1,131 @@
+"""The links with which quarantined messages are read, removed and sent home, one at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from twinbus.amqp import sections
+from twinbus.amqp.events import DispositionArrived, TransferArrived
+from twinbus.amqp.outcomes import ACCEPTED, Accepted, Rejected
+from twinbus.amqp.receiving_link import ReceivingLink
+from twinbus.amqp.sending_link import SendingLink
+from twinbus.errors import EnvelopeError
+from twinbus.pairing.envelope import open_envelope
+from twinbus.pairing.failure import Failure, FailureKind
+from twinbus.syphon.dead_letter_reasons import DEAD_LETTER_PROPERTIES, path_problem
+from twinbus.transport.connection import NamespaceConnection
+from twinbus.transport.failures import ConnectionFailed, failure_of_outcome, no_answer
+from twinbus.transport.link_handler import LinkHandler
+
+
+class DeadLetterReader(LinkHandler):
+    """Messages of a dead-letter queue, one at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._arrived: asyncio.Queue[TransferArrived] = asyncio.Queue()
+        self._answers: dict[int, asyncio.Future[DispositionArrived]] = {}
+
+    def on_transfers(self, transfers: list[TransferArrived]) -> None:
+        for transfer in transfers:
+            self._arrived.put_nowait(transfer)
+
+    async def next(self, wait_s: float) -> TransferArrived | None:
+        """The next message; None if none arrives in time."""
+        try:
+            async with asyncio.timeout(wait_s):
+                return await self._arrived.get()
+        except TimeoutError:
+            return None
+
+    def take_unread(self) -> list[int]:
+        """The delivery ids of messages that arrived and were not read."""
+        return [self._arrived.get_nowait().delivery_id for _ in range(self._arrived.qsize())]
+
+    async def remove(self, link: ReceivingLink, delivery_id: int, flush: Callable[[], None], wait_s: float) -> None:
+        """Complete a message. Raises `ConnectionFailed` if the queue does not confirm it."""
+        answer = self._answers[delivery_id] = asyncio.get_running_loop().create_future()
+        link.settle(delivery_id, delivery_id, ACCEPTED, settled=False)
+        flush()
+        try:
+            async with asyncio.timeout(wait_s):
+                outcome = (await answer).outcome
+        except TimeoutError:
+            raise ConnectionFailed(no_answer("the queue did not answer in time", in_doubt=True)) from None
+        finally:
+            del self._answers[delivery_id]
+        if isinstance(outcome, Rejected):
+            raise ConnectionFailed(failure_of_outcome(outcome))
+
+    def on_disposition(self, event: DispositionArrived) -> None:
+        for delivery_id, _ in event.deliveries:
+            answer = self._answers.get(delivery_id)
+            if answer is not None and not answer.done():
+                answer.set_result(event)
+
+    def on_detached(self, failure: Failure) -> None:
+        super().on_detached(failure)
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_exception(ConnectionFailed(failure))
+
+
+class SingleSender(LinkHandler):
+    """Sends one message at a time to its destination and waits for the outcome."""
+
+    def __init__(self, connection: NamespaceConnection, attempt_s: float) -> None:
+        super().__init__()
+        self._connection = connection
+        self._attempt_s = attempt_s
+        self._links: dict[str, SendingLink] = {}
+        self._answer: asyncio.Future[DispositionArrived] | None = None
+        self._number = 0
+        self._silent: set[str] = set()
+        """Entities that did not answer: asked once, or a thousand messages would wait a thousand times."""
+
+    async def deliver(self, message: bytes) -> int:
+        """Send a message home; its size there in bytes.
+
+        Raises `ConnectionFailed`, `EnvelopeError` or `DecodeError` if it did not arrive.
+        """
+        home = open_envelope(sections.rewrite(message, remove_application_properties=DEAD_LETTER_PROPERTIES))
+        problem = path_problem(home.path)
+        if problem is not None:
+            raise EnvelopeError(problem)
+        if home.path in self._silent:
+            raise ConnectionFailed(no_answer(f"{home.path} did not answer before, so it was not asked again"))
+        try:
+            await self._send(home.path, home.encoded)
+        except ConnectionFailed as error:
+            if error.failure.kind is FailureKind.NO_ANSWER:
+                self._silent.add(home.path)
+            raise
+        return len(home.encoded)
+
+    async def _send(self, path: str, message: bytes) -> None:
+        link = self._links.get(path)
+        if link is None or not link.attached:
+            link = self._links[path] = await self._connection.open_sender(path, self)
+        await self.wait_for_credit(link, self._attempt_s, path)
+        self._answer = asyncio.get_running_loop().create_future()
+        self._number += 1
+        link.send(message, tag=self._number.to_bytes(4, "big"))
+        self._connection.flush()
+        try:
+            async with asyncio.timeout(self._attempt_s):
+                answer = await self._answer
+        except TimeoutError:
+            raise ConnectionFailed(no_answer(f"{path} did not answer in time", in_doubt=True)) from None
+        if not isinstance(answer.outcome, Accepted):
+            raise ConnectionFailed(failure_of_outcome(answer.outcome))
+
+    def on_disposition(self, event: DispositionArrived) -> None:
+        is_latest = any(int.from_bytes(tag, "big") == self._number for _, tag in event.deliveries)
+        if is_latest and self._answer is not None and not self._answer.done():
+            self._answer.set_result(event)
+
+    def on_detached(self, failure: Failure) -> None:
+        super().on_detached(failure)
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(ConnectionFailed(failure))

@@ -1,0 +1,13 @@
+"""How our own AMQP engine reaches a peer: dial, TLS, SASL, tokens, links, requests, peeks.
+
+dial.py          what has to be known to connect
+connection.py    a connection to one namespace: opening, links, requests
+amqp_stream.py   the socket under it
+link_handler.py  receives what happens on a link
+requests.py      requests to `$cbs` and `<entity>/$management`
+tokens.py        puts tokens and renews them in time
+peek.py          looks into a queue without taking anything
+annotations.py   what the service writes into a message's annotations
+failures.py      errors of a peer, classified
+backoff.py       pauses that grow
+"""

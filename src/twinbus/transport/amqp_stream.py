@@ -1,0 +1,85 @@
+"""The socket of one AMQP connection: bytes to the engine, events to its owner, output back to the socket."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from twinbus.amqp.connection import Connection
+from twinbus.amqp.events import Event
+
+WRITE_BUFFER_BYTES = 4 * 1024 * 1024
+
+
+class AmqpStream(asyncio.Protocol):
+    def __init__(
+        self,
+        connection: Connection,
+        clock: Callable[[], int],
+        on_events: Callable[[list[Event]], None],
+        on_lost: Callable[[Exception | None], None],
+    ) -> None:
+        """`on_lost` is called once, when the socket is gone."""
+        self._connection = connection
+        self._clock = clock
+        self._on_events = on_events
+        self._on_lost = on_lost
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self._tick()
+
+    def data_received(self, data: bytes) -> None:
+        events = self._connection.receive(data, self._clock())
+        if events:
+            self._on_events(events)
+        self.flush()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._transport = None
+        self._on_lost(error)
+
+    def flush(self) -> None:
+        """Write the engine's output; close the socket once the engine is closed."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        output = self._connection.take_output()
+        if output:
+            transport.write(output)
+        if self._connection.closed:
+            transport.close()
+        else:
+            self._set_timer()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _set_timer(self) -> None:
+        """Tick when the engine wants it. A timer that fires too early is kept, one that fires too late is replaced."""
+        at_ms = self._connection.next_tick_ms()
+        if at_ms is None or self._transport is None:
+            return
+        if self._timer is not None:
+            if self._timer_ms <= at_ms:
+                return
+            self._timer.cancel()
+        self._timer_ms = at_ms
+        delay_s = max(0, at_ms - self._clock()) / 1000
+        self._timer = asyncio.get_running_loop().call_later(delay_s + 0.001, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        events = self._connection.tick(self._clock())
+        if events:
+            self._on_events(events)
+        self.flush()
+        self._set_timer()

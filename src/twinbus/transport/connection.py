@@ -1,0 +1,374 @@
+"""A connection to one namespace: opened within a deadline, with tokens that are renewed in time.
+
+Links are opened by coroutines; what happens on them later goes to their `LinkHandler` in callbacks of the event loop,
+without waiting, because that is the path of the messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, assert_never
+
+from twinbus.amqp.connection import Connection, Role
+from twinbus.amqp.events import (
+    Attached,
+    AttachRequested,
+    Authenticated,
+    ConnectionClosed,
+    CreditChanged,
+    Detached,
+    DispositionArrived,
+    Drained,
+    Event,
+    LinkRefused,
+    Opened,
+    SessionBegun,
+    SessionEnded,
+    TransferArrived,
+)
+from twinbus.amqp.limits import ConnectionLimits
+from twinbus.amqp.link import Link
+from twinbus.amqp.outcomes import Error
+from twinbus.amqp.receiving_link import ReceivingLink
+from twinbus.amqp.sasl import ClientSasl
+from twinbus.amqp.sending_link import SendingLink
+from twinbus.amqp.session import Session
+from twinbus.amqp.types import Value
+from twinbus.errors import AmqpError
+from twinbus.pairing.failure import Failure
+from twinbus.transport.amqp_stream import AmqpStream
+from twinbus.transport.failures import ConnectionFailed, connection_failure, failure_of, no_answer, unreachable
+from twinbus.transport.link_handler import LinkHandler
+from twinbus.transport.requests import RequestLink, Response
+from twinbus.transport.tokens import TokenRenewer
+
+if TYPE_CHECKING:
+    from twinbus.transport.dial import Dial
+
+IDLE_MS = 60_000
+_LIMITS = ConnectionLimits(
+    frame_bytes_max=1024 * 1024,
+    incoming_window=20_000,
+    message_bytes_max=128 * 1024 * 1024,
+    held_bytes_max=256 * 1024 * 1024,
+)
+"""Large enough for any message of the service: the engine rejects larger ones, and rejecting one dead-letters it."""
+
+
+def monotonic_ms() -> int:
+    return int(time.monotonic() * 1000)
+
+
+class NamespaceConnection:
+    """Use it in an `async with` block, or `open` and `close` it."""
+
+    def __init__(
+        self,
+        dial: Dial,
+        *,
+        attempt_s: float,
+        clock: Callable[[], int] = monotonic_ms,
+        after_events: Callable[[], None] = lambda: None,
+        on_lost: Callable[[Failure], None] = lambda _failure: None,
+        on_error: Callable[[Exception], None] = lambda _error: None,
+        on_peek: Callable[[str, Sequence[bytes]], None] = lambda _path, _messages: None,
+    ) -> None:
+        """`after_events` is called after all events of one read are handled; `on_lost` once, if we did not close it.
+
+        `on_error` gets what a link handler raises: that is our bug, and must not look like an outage.
+        `on_peek` gets every peek with the messages it returned, because peeks are charged.
+        """
+        self._dial = dial
+        self._attempt_s = attempt_s
+        self._after_events = after_events
+        self._on_lost = on_lost
+        self._on_error = on_error
+        self.on_peek = on_peek
+        self._connection = Connection(
+            role=Role.CLIENT,
+            container_id=f"twinbus-syphon-{uuid.uuid4().hex}",
+            hostname=dial.hostname or dial.host,
+            sasl=ClientSasl(),
+            limits=_LIMITS,
+            idle_timeout_ms=IDLE_MS,
+        )
+        self._stream = AmqpStream(self._connection, clock, self._handle_events, self._socket_lost)
+        self._failure: Failure | None = None
+        self._is_closing = False
+        self._opened: asyncio.Future[None] | None = None
+        self._attaching: dict[Link, asyncio.Future[None]] = {}
+        self._sessions: dict[str, Session] = {}
+        self._request_links: dict[str, RequestLink] = {}
+        self._request_locks: dict[str, asyncio.Lock] = {}
+        """By address, held while its request link is opened; all who wait then share it."""
+        self._tokens = TokenRenewer(dial, lambda properties, token: self._request("$cbs", properties, token))
+
+    @property
+    def is_open(self) -> bool:
+        return self._failure is None and not self._connection.closed
+
+    # --- opening and closing ---
+
+    async def open(self) -> None:
+        """Connect. Raises `ConnectionFailed` after `attempt_s` at the latest."""
+        loop = asyncio.get_running_loop()
+        self._opened = loop.create_future()
+        self._connection.open()
+        dial = self._dial
+        name = None if dial.tls is None else dial.server_hostname or dial.hostname or dial.host
+        try:
+            async with asyncio.timeout(self._attempt_s):
+                await loop.create_connection(
+                    lambda: self._stream, dial.host, dial.port, ssl=dial.tls, server_hostname=name
+                )
+                await self._opened
+        except TimeoutError:
+            self._stream.abort()
+            raise ConnectionFailed(no_answer(f"{dial.host}:{dial.port} did not open a connection in time")) from None
+        except OSError as error:
+            raise ConnectionFailed(unreachable(error)) from None
+        except BaseException:
+            self._is_closing = True  # nobody waits for it any more, so its end is not reported
+            self._stream.abort()
+            raise
+
+    async def close(self) -> None:
+        """Close, and wait a moment for the peer's close; abort at once if this is cancelled."""
+        self._is_closing = True
+        try:
+            await self._tokens.close()
+            self._connection.close()
+            self._stream.flush()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(1.0, self._attempt_s)):
+                    while not self._connection.closed and self._failure is None:
+                        await asyncio.sleep(0.005)
+        finally:
+            self._stream.abort()
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # --- links ---
+
+    async def open_receiver(self, path: str, handler: LinkHandler) -> ReceivingLink:
+        """A peek-lock link. Each path has a session of its own, so that its delivery ids are consecutive."""
+        await self._authorise(path)
+        link = self._attach_receiver(f"from {path}", path)
+        await self._attached(link, self._expect(link, handler), path)
+        return link
+
+    async def probe_receiver(self, path: str) -> None:
+        """Check that we may receive. Raises `ConnectionFailed` with the reason if not.
+
+        All probes share one session; no credit is granted, so nothing arrives and nothing is charged.
+        """
+        await self._authorise(path)
+        await self._probe(self._attach_receiver("tries", path), path)
+
+    async def probe_sender(self, path: str) -> None:
+        """The same for sending."""
+        await self._authorise(path)
+        await self._probe(self._session("tries").attach_sender(_link_name(path), path, snd_settle_mode=0), path)
+
+    async def _probe(self, link: Link, path: str) -> None:
+        await self._attached(link, self._expect(link, LinkHandler()), path)
+        link.context = None
+        link.detach()
+        self.flush()
+
+    async def open_sender(self, path: str, handler: LinkHandler) -> SendingLink:
+        """A link with credit, on which every message is settled by the peer."""
+        await self._authorise(path)
+        link = self._session("to").attach_sender(_link_name(path), path, snd_settle_mode=0)
+        await self._attached(link, self._expect(link, handler), path)
+        try:
+            await handler.wait_for_credit(link, self._attempt_s, path)
+        except ConnectionFailed:
+            if link.attached:
+                link.detach()
+                self.flush()
+            raise
+        return link
+
+    async def request(self, path: str, operation: str, body: dict[str, Value]) -> Response:
+        """The response of an entity's `$management`. Raises `ConnectionFailed` after `attempt_s` at the latest."""
+        await self._authorise(path)
+        return await self._request(f"{path}/$management", {"operation": f"com.microsoft:{operation}"}, body)
+
+    def _attach_receiver(self, session: str, path: str) -> ReceivingLink:
+        return self._session(session).attach_receiver(
+            _link_name(path), path, snd_settle_mode=0, rcv_settle_mode=1, properties=_RECEIVER_PROPERTIES
+        )
+
+    def _expect(self, link: Link, handler: LinkHandler) -> asyncio.Future[None]:
+        """Be ready for the answer to an attach; must be called before anybody can flush it."""
+        link.context = handler
+        future = self._attaching[link] = asyncio.get_running_loop().create_future()
+        return future
+
+    async def _attached(self, link: Link, answer: asyncio.Future[None], path: str) -> None:
+        self.flush()
+        try:
+            async with asyncio.timeout(self._attempt_s):
+                await answer
+        except TimeoutError:
+            link.context = None
+            link.detach()
+            self.flush()
+            raise ConnectionFailed(no_answer(f"{path} did not answer a link in time")) from None
+        finally:
+            self._attaching.pop(link, None)
+
+    def _session(self, name: str) -> Session:
+        if self._failure is not None:
+            raise ConnectionFailed(self._failure)
+        session = self._sessions.get(name)
+        if session is None or session.ended:
+            try:
+                session = self._sessions[name] = self._connection.begin()
+            except AmqpError as error:
+                raise ConnectionFailed(unreachable(error)) from None
+        return session
+
+    # --- requests and tokens ---
+
+    async def _authorise(self, path: str) -> None:
+        try:
+            async with asyncio.timeout(self._attempt_s):
+                await self._tokens.provide(path)
+        except TimeoutError:
+            raise ConnectionFailed(no_answer(f"no token for {path} was put in time")) from None
+
+    async def _request(self, address: str, properties: dict[str, Value], body: Value) -> Response:
+        # Concurrent requests share one link: a namespace allows few links to a peer that has put no token yet.
+        async with self._request_locks.setdefault(address, asyncio.Lock()):
+            link = self._request_links.get(address)
+            if link is None or not link.is_open:
+                link = await self._open_request_link(address)
+        try:
+            async with asyncio.timeout(self._attempt_s):
+                return await link.request(properties, body)
+        except TimeoutError:
+            raise ConnectionFailed(no_answer(f"{address} did not answer a request in time")) from None
+
+    async def _open_request_link(self, address: str) -> RequestLink:
+        session, handler = self._session("requests"), RequestLink(address, self.flush, self._attempt_s)
+        receiver = session.attach_receiver(handler.name, address, target=handler.name)
+        sender = session.attach_sender(f"{handler.name}-asks", address, source=handler.name)
+        expected = [(link, self._expect(link, handler)) for link in (receiver, sender)]
+        await asyncio.gather(*[self._attached(link, answer, address) for link, answer in expected])
+        handler.attached(sender, receiver)
+        self._request_links[address] = handler
+        return handler
+
+    # --- events of the engine ---
+
+    def _handle_events(self, events: list[Event]) -> None:
+        try:
+            together: list[TransferArrived] = []
+            for event in events:
+                if type(event) is TransferArrived:
+                    if together and together[0].link is not event.link:
+                        _hand_over(together)
+                        together = []
+                    together.append(event)
+                else:
+                    self._handle(event)
+            if together:
+                _hand_over(together)
+            self._after_events()
+        except Exception as error:
+            self._on_error(error)
+            raise
+
+    def _handle(self, event: Event) -> None:
+        match event:
+            case DispositionArrived(link=link):
+                if link.context is not None:
+                    link.context.on_disposition(event)
+            case CreditChanged(link=link):
+                if link.context is not None:
+                    link.context.on_credit(link)
+            case Drained(link=link):
+                if link.context is not None:
+                    link.context.on_drained()
+            case Attached(link=link):
+                self._answer_attach(link, None)
+            case LinkRefused(link=link, error=error):
+                self._answer_attach(link, error or Error("amqp:link:detach-forced", "refused without a reason"))
+            case Detached(link=link, error=error):
+                self._detached(link, failure_of(error))
+            case SessionEnded(session=session, error=error):
+                for link in session.links:
+                    self._detached(link, failure_of(error))
+            case Opened():
+                if self._opened is not None and not self._opened.done():
+                    self._opened.set_result(None)
+            case ConnectionClosed(error=error):
+                self._end(connection_failure(error))
+            case Authenticated() | SessionBegun() | AttachRequested() | TransferArrived():
+                pass  # a namespace attaches no links to us, and transfers are handed over together
+            case _:
+                assert_never(event)
+
+    def _answer_attach(self, link: Link, error: Error | None) -> None:
+        future = self._attaching.get(link)
+        if future is None or future.done():
+            return
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(ConnectionFailed(failure_of(error)))
+
+    def _detached(self, link: Link, failure: Failure) -> None:
+        future, handler = self._attaching.get(link), link.context
+        if future is not None and not future.done():
+            future.set_exception(ConnectionFailed(failure))
+        elif handler is not None and not self._is_closing:
+            link.context = None
+            handler.on_detached(failure)
+
+    def _socket_lost(self, error: Exception | None) -> None:
+        self._end(unreachable(error or ConnectionError("the connection was closed"), in_doubt=True))
+        self._after_events()
+
+    def _end(self, failure: Failure) -> None:
+        if self._failure is not None:
+            return
+        self._failure = failure
+        if self._opened is not None and not self._opened.done():
+            self._opened.set_exception(ConnectionFailed(failure))
+            self._opened.exception()  # retrieved: whoever waited may have been cancelled
+        for link in [link for session in self._connection.sessions for link in session.links]:
+            self._detached(link, failure)
+        self._tokens.stop()
+        if not self._is_closing:
+            self._on_lost(failure)
+
+
+def _hand_over(transfers: list[TransferArrived]) -> None:
+    handler = transfers[0].link.context
+    if handler is not None:
+        handler.on_transfers(transfers)
+
+
+_RECEIVER_PROPERTIES: dict[str, str] = {"com.microsoft:receiver-name": "twinbus-syphon"}
+
+
+def _link_name(path: str) -> str:
+    return f"syphon-{path}-{uuid.uuid4().hex}"

@@ -1,0 +1,50 @@
+"""What has to be known to connect to a namespace."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+SAS_TOKEN, JWT = "servicebus.windows.net:sastoken", "jwt"
+"""The token types of `$cbs`."""
+
+
+@dataclass(frozen=True, slots=True)
+class CbsToken:
+    """A token for `$cbs`."""
+
+    text: str = field(repr=False)
+    type: str
+    expires_at: float
+    """Seconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dial:
+    host: str
+    port: int
+    tls: ssl.SSLContext | None
+    """None: plain AMQP."""
+    server_hostname: str | None
+    """The name that the server's certificate must have; None without TLS."""
+    get_token: Callable[[str], CbsToken] = field(repr=False)
+    """A new token for an audience, e.g. `sb://contoso.servicebus.windows.net/orders`.
+
+    May ask over the network, so it must not be called on the thread of an event loop. It returns in bounded time.
+    """
+    hostname: str | None = None
+    """The peer's name in `open` if it is not `host`, which may be a gateway."""
+    name: str = ""
+    """The display name of the namespace; may be empty."""
+
+    list_queues: Callable[[], Awaitable[list[list[str]]]] | None = field(default=None, repr=False, compare=False)
+    """The names of all queues, one list per request; None: listing is not supported here.
+
+    Raises `PermissionError` if the credential may not list, another `OSError` if the request fails.
+    """
+
+    @property
+    def ledger_name(self) -> str:
+        """The namespace's name in ledger records."""
+        return self.name or self.hostname or self.host

@@ -1,0 +1,138 @@
+"""Requests to `$cbs` and to `<entity>/$management`, and the pair of links on which they travel."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from itertools import count
+from typing import Any, NamedTuple
+
+from twinbus.amqp import sections
+from twinbus.amqp.events import TransferArrived
+from twinbus.amqp.outcomes import ACCEPTED, Error
+from twinbus.amqp.receiving_link import ReceivingLink
+from twinbus.amqp.sections import PropertyField
+from twinbus.amqp.sending_link import SendingLink
+from twinbus.amqp.types import Array, Timestamp, Value
+from twinbus.errors import DecodeError
+from twinbus.pairing.failure import Failure
+from twinbus.transport.failures import ConnectionFailed
+from twinbus.transport.link_handler import LinkHandler
+
+RESPONSE_CREDIT = 100
+_UUID_CODE = 0x98
+_OK_CODES = range(200, 300)
+_CONDITIONS = {401: "amqp:unauthorized-access", 404: "amqp:not-found", 410: "com.microsoft:message-lock-lost"}
+"""For responses that have a status only."""
+
+
+class Response(NamedTuple):
+    """The response of a node to a request."""
+
+    code: int
+    text: str
+    condition: str | None
+    body: Any
+
+    @property
+    def is_ok(self) -> bool:
+        return self.code in _OK_CODES
+
+    @property
+    def error(self) -> Error:
+        """The error in a response that is not ok."""
+        return Error(self.condition or _CONDITIONS.get(self.code, "amqp:internal-error"), self.text)
+
+
+class RequestLink(LinkHandler):
+    """A pair of links to one node: requests go out on one, responses come back on the other, matched by id."""
+
+    def __init__(self, address: str, flush: Callable[[], None], attempt_s: float) -> None:
+        super().__init__()
+        self.name = f"syphon-{uuid.uuid4().hex}"
+        self._address = address
+        self._flush = flush
+        self._attempt_s = attempt_s
+        self._ids = count(1)
+        self._waiting: dict[str, asyncio.Future[Response]] = {}
+        self._failure: Failure | None = None
+        self._sender: SendingLink | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._failure is None and self._sender is not None
+
+    def attached(self, sender: SendingLink, receiver: ReceivingLink) -> None:
+        self._sender = sender
+        receiver.keep_credit = RESPONSE_CREDIT
+        self._flush()
+
+    async def request(self, properties: Mapping[str, Value], body: Value) -> Response:
+        """The node's response. Raises `ConnectionFailed` if the links end; the caller limits the waiting time."""
+        if self._failure is not None:
+            raise ConnectionFailed(self._failure)
+        assert self._sender is not None, "request after attached"
+        await self.wait_for_credit(self._sender, self._attempt_s, self._address)
+        message_id = f"{self.name}:{next(self._ids)}"
+        future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        self._waiting[message_id] = future
+        try:
+            message = sections.encode_message(
+                properties={PropertyField.MESSAGE_ID: message_id, PropertyField.REPLY_TO: self.name},
+                application_properties=properties,
+                value=body,
+            )
+            self._sender.send(message, tag=message_id[-16:].encode(), settled=True)
+            self._flush()
+            return await future
+        finally:
+            del self._waiting[message_id]
+
+    def on_transfers(self, transfers: list[TransferArrived]) -> None:
+        for transfer in transfers:
+            if not transfer.settled:
+                transfer.link.settle(transfer.delivery_id, transfer.delivery_id, ACCEPTED)
+            try:
+                request_id, response = read_response(transfer.payload)
+            except DecodeError:
+                continue  # no request can be found for it; the one that waits for it times out
+            future = self._waiting.get(request_id) if isinstance(request_id, str) else None
+            if future is not None and not future.done():
+                future.set_result(response)
+
+    def on_detached(self, failure: Failure) -> None:
+        super().on_detached(failure)
+        self._failure = failure
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(ConnectionFailed(failure))
+
+
+def read_response(payload: bytes) -> tuple[Value, Response]:
+    """The id of the request, and the response to it. Raises `DecodeError`."""
+    layout = sections.walk(payload)
+    request_id = sections.read_property(payload, layout, PropertyField.CORRELATION_ID)
+    properties = sections.read_application_properties(payload, layout)
+    code = properties.get("statusCode", properties.get("status-code"))
+    if not isinstance(code, int):
+        raise DecodeError("a response needs a status code")
+    condition = properties.get("errorCondition", properties.get("error-condition"))
+    body = sections.read_value(payload, layout) if layout.body_kind == "value" else None
+    text = str(properties.get("statusDescription", properties.get("status-description", "")))
+    return request_id, Response(int(code), text, None if condition is None else str(condition), body)
+
+
+def put_token_request(audience: str, token_type: str, expires_at_s: float) -> dict[str, Value]:
+    """The application properties of a put-token; the token itself is the body."""
+    return {
+        "operation": "put-token",
+        "type": token_type,
+        "name": audience,
+        "expiration": Timestamp(int(expires_at_s * 1000)),
+    }
+
+
+def renew_locks_body(tokens: Iterable[bytes]) -> dict[str, Value]:
+    """A delivery tag has the bytes of its lock token in .NET's order, a request has them in AMQP's."""
+    return {"lock-tokens": Array([uuid.UUID(bytes_le=token) for token in tokens], _UUID_CODE)}

@@ -1,0 +1,179 @@
+"""The rooms of the package: what each speaks of and what it may import. The table in ARCHITECTURE.md is made of this.
+
+`PYTHONPATH=tests python -m pages.rooms ARCHITECTURE.md` writes the table; `tests/test_rooms.py` holds every import of
+every file to these rules.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+BEGIN, END = "<!-- rooms: made by `make pages` -->", "<!-- end of rooms -->"
+
+
+@dataclass(frozen=True)
+class Room:
+    name: str
+    """A package or module below `twinbus`; of several that fit a file, the longest decides."""
+    speaks_of: str
+    may_import: str = ""
+    """Beside the room itself, `errors` and `deprecated`; `twinbus` is the package's `__init__`, `*` is everything."""
+    is_pure: bool = False
+    """It decides and does nothing: no clock, no chance, no threads, no I/O."""
+
+
+BROKER_VALUES = "broker.core.commands broker.message broker.core.replies"
+
+ROOMS = (
+    # what everybody uses
+    Room("errors", "exceptions raised on purpose", "pairing.receipt", is_pure=True),
+    Room("deprecated", "old public names, and what they are called now", is_pure=True),
+    Room("ranges", "numbers within bounds", is_pure=True),
+    Room("units", "durations, times and sizes as text", is_pure=True),
+    Room("plain_text", "texts of others, made harmless", is_pure=True),
+    Room("connection_string", "how a namespace is reached, in one line", is_pure=True),
+    Room("own_files", "files for their owner only, links that are not followed"),
+    Room("control_client", "the client's end of a control socket"),
+    Room("options", "options of an embedded namespace", "broker connection_string"),
+    Room("limit_names", "every limit under one name", "broker.faults broker.limits options"),
+    # both ends of the protocol
+    Room("amqp", "bytes, frames, sessions, links, credit, deliveries", "ranges", is_pure=True),
+    Room("transport", "how our own engine reaches a peer", "amqp pairing.failure"),
+    # the paired client
+    Room("pairing", "entities, epochs, failover, backlog queues, envelopes, order", "amqp", is_pure=True),
+    Room("client", "namespaces, credentials and options", "connection_string pairing transport client units"),
+    Room(
+        "client.core",
+        "flows, the effects of the pairing core, the state of a client",
+        "amqp client ledger pairing syphon transport",
+    ),
+    Room("client.core.asks", "what a flow asks for, and the answers", "pairing", is_pure=True),
+    Room("client.core.flows", "conversations, each written once", "client.core pairing", is_pure=True),
+    Room("client.core.send_record", "what one send came to", "pairing", is_pure=True),
+    Room("client.sdk", "the official SDK: its private parts, messages, deadlines", "amqp client pairing"),
+    Room("client.setup", "what must exist before the first outage", "client pairing"),
+    Room("client.setup.plan", "what is to be prepared", "pairing", is_pure=True),
+    Room("client.setup.findings", "what was found, in words", "client.setup pairing units", is_pure=True),
+    Room("client.setup.preparation", "how a pair is prepared", "client.setup pairing", is_pure=True),
+    Room("client.setup.queue_settings", "settings that can cost messages", "units", is_pure=True),
+    Room("client.reporting", "status, events, metrics, ledger records", "amqp client ledger pairing plain_text units"),
+    Room("client.inspection", "a pair seen from outside", "amqp client ledger pairing syphon transport"),
+    Room("client.aio", "the client for asyncio", "client pairing syphon"),
+    Room("client.sync", "the client for threads", "client pairing syphon"),
+    # the embedded namespace
+    Room(
+        "broker",
+        "a running namespace, put together",
+        "amqp broker connection_string ledger options own_files units",
+    ),
+    Room("broker.operations", "operations, rights, settlement, results", is_pure=True),
+    Room("broker.message", "encoded messages and the facts in them", "amqp.sections amqp.types", is_pure=True),
+    Room("broker.clock", "where time comes from"),
+    Room("broker.store", "rows, sequences, transactions, files", "own_files"),
+    Room("broker.filters", "conditions and actions of rules", "amqp.sections amqp.types amqp.values", is_pure=True),
+    Room(
+        "broker.core",
+        "commands, changes, replies, the commit gate",
+        (
+            "amqp.sections amqp.types broker.entities broker.message broker.operations broker.store.api "
+            "broker.links.backend broker.links.request_messages broker.ops.meter"
+        ),
+        is_pure=True,
+    ),
+    Room(
+        "broker.entities",
+        "queues, topics, subscriptions, locks, sessions, rules",
+        f"{BROKER_VALUES} amqp.types broker.core.message_events broker.filters broker.operations broker.store.api",
+        is_pure=True,
+    ),
+    Room("broker.auth", "keys, tokens, claims", "broker.operations", is_pure=True),
+    Room(
+        "broker.auth.keyring",
+        "the keys of a running namespace",
+        "broker.auth broker.core.registry broker.entities broker.operations connection_string",
+    ),
+    Room("broker.faults", "faults, scopes, throttling", "broker.operations units", is_pure=True),
+    Room(
+        "broker.links",
+        "attach, deliveries, settlement, `$cbs`, `$management`; asks a back end and does not know which",
+        ("amqp broker.auth broker.faults broker.limits broker.message broker.operations broker.ops.meter"),
+        is_pure=True,
+    ),
+    Room(
+        "broker.admin",
+        "routes, documents, fields of the HTTP administration",
+        (
+            "broker.auth broker.core broker.entities broker.faults broker.filters broker.links "
+            "broker.operations broker.ops broker.data_directory units"
+        ),
+    ),
+    Room(
+        "broker.net",
+        "sockets, TLS, HTTP",
+        ("amqp broker.data_directory broker.limits broker.links broker.ops.process_memory options own_files"),
+    ),
+    Room("broker.net.sniffer", "the first bytes of a connection", is_pure=True),
+    Room("broker.limits", "what peers may take", "amqp.limits ranges", is_pure=True),
+    Room(
+        "broker.ops",
+        "metrics, the control socket, dumps, backups, ledger events",
+        "twinbus amqp broker control_client ledger options own_files pairing.backlog_queues units",
+    ),
+    Room("broker.ops.meter", "operations and bytes, counted", "broker.message", is_pure=True),
+    # the way home and the record
+    Room("syphon", "the pump, its pace, order, quarantine", "amqp ledger pairing plain_text ranges transport"),
+    Room("ledger", "events, segments, gaps", "own_files units"),
+    Room("cost", "prices, operations, bills", "ledger units", is_pure=True),
+    # Spark
+    Room("spark", "sessions and how jobs reach a namespace", "client connection_string pairing spark transport"),
+    Room("spark.source", 'format "servicebus"', "amqp pairing spark transport"),
+    Room("spark.drain", "a backlog brought home as a job", "ledger pairing spark syphon transport"),
+    Room("spark.compaction", "segments to Parquet", "ledger own_files pairing"),
+    Room("spark.transforms", "functions from DataFrame to DataFrame", "cost ledger spark.compaction", is_pure=True),
+    Room("spark.jobs", "transforms meet data", "cost ledger own_files spark"),
+    Room("spark.report", "the page", "cost ledger plain_text spark units"),
+    # people
+    Room(
+        "drill",
+        "an outage on purpose, measured",
+        ("amqp client control_client ledger own_files pairing plain_text syphon transport units"),
+    ),
+    Room("drill.measures", "events in, numbers and limits out", "units", is_pure=True),
+    Room("demo", "an outage on this machine, played", "twinbus client cost spark"),
+    Room("testing", "namespaces for tests", "broker limit_names options"),
+    Room("cli", "commands, and what people see", "*"),
+    Room("twinbus", "public names", "client pairing"),
+    Room("__main__", "`python -m twinbus`", "cli"),
+    Room("aio", "public names for asyncio", "client.aio"),
+)
+
+
+def room_of(module: str) -> Room:
+    """The room of a module, named without `twinbus.` (and `twinbus` itself)."""
+    fitting = [room for room in ROOMS if is_below(module, room.name)]
+    return max(fitting, key=lambda room: len(room.name))
+
+
+def is_below(module: str, room: str) -> bool:
+    return module == room or module.startswith(room + ".")
+
+
+def table() -> str:
+    """The table of rooms, in Markdown."""
+    lines = ["| room | speaks of | may import | decides only |", "|---|---|---|---|"]
+    for room in ROOMS:
+        allowed = ", ".join("everything" if other == "*" else f"`{other}`" for other in room.may_import.split())
+        lines.append(f"| `{room.name}` | {room.speaks_of} | {allowed or '–'} | {'yes' if room.is_pure else ''} |")
+    return "\n".join(lines)
+
+
+def page_with_table(page: str) -> str:
+    head, _, rest = page.partition(BEGIN)
+    return f"{head}{BEGIN}\n{table()}\n{END}{rest.partition(END)[2]}"
+
+
+if __name__ == "__main__":
+    path = Path(sys.argv[1])
+    path.write_text(page_with_table(path.read_text(encoding="utf-8")), encoding="utf-8")

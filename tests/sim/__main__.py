@@ -1,0 +1,65 @@
+"""`python -m sim --seeds 1000 --first 0`: simulate, and say which seed breaks a promise.
+
+With `--pair` it is a pair of namespaces and its senders that are simulated, with `--syphon` a pair whose backlog comes
+home too, with `--forward` one namespace whose entities forward to each other, without any of these one namespace.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Callable
+
+from sim.runner import (
+    CALLS,
+    STEPS,
+    Outcome,
+    run_forward_seed,
+    run_home_seed,
+    run_kind_seed,
+    run_pair_seed,
+    run_seed,
+)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """0 if every promise was kept, 1 with the failing seeds printed otherwise."""
+    parser = argparse.ArgumentParser(prog="python -m sim", description=__doc__)
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--pair", action="store_true", help="simulate two namespaces, paired, and senders")
+    what.add_argument("--syphon", action="store_true", help="simulate a pair, senders, and the way home")
+    what.add_argument("--forward", action="store_true", help="simulate entities that forward to each other")
+    what.add_argument("--kinds", action="store_true", help="simulate schedules of topics, states, idleness, partitions")
+    parser.add_argument("--seeds", type=int, default=100, help="how many simulations")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--steps", type=int, help=f"how much happens in each ({STEPS}; sends of a pair: {CALLS})")
+    parser.add_argument("--trace", action="store_true", help="show what happened before a problem")
+    options = parser.parse_args(arguments)
+    run: Callable[[int, int], Outcome] = run_forward_seed if options.forward else run_seed
+    if options.kinds:
+        run = run_kind_seed
+    steps = options.steps or STEPS
+    if options.pair or options.syphon:
+        run, steps = run_pair_seed if options.pair else run_home_seed, options.steps or CALLS
+    seen: Counter[str] = Counter()
+    failed = 0
+    for seed in range(options.first, options.first + options.seeds):
+        outcome = run(seed, steps)
+        seen += outcome.seen
+        if outcome.problem:
+            failed += 1
+            _show(outcome, with_trace=options.trace)
+    sys.stdout.write(f"{options.seeds} simulations, {failed} with a problem\n")
+    sys.stdout.writelines(f"  {number:>9} {what}\n" for what, number in sorted(seen.items()))
+    return 1 if failed else 0
+
+
+def _show(outcome: Outcome, *, with_trace: bool) -> None:
+    if with_trace:
+        sys.stdout.writelines(f"{line}\n" for line in outcome.trace)
+    sys.stdout.write(f"seed {outcome.seed}: {outcome.problem}\n  again: {outcome.replay}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

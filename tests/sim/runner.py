@@ -1,0 +1,116 @@
+"""Run simulations and say how they ended."""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from sim.forward_world import ForwardWorld
+from sim.home_world import HomeWorld
+from sim.invariants import Violation
+from sim.kind_world import KindWorld
+from sim.pair_world import PairWorld
+from sim.world import Parts, World
+
+STEPS = 400
+CALLS = 80
+"""So many sends there are in the simulation of a pair."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    seed: int
+    steps: int
+    about: str
+    """What was simulated, as an argument of the command; empty: a namespace."""
+    problem: str | None
+    """What a user would have noticed; None if every promise was kept."""
+    trace: tuple[str, ...]
+    """The last things that happened before the problem."""
+    seen: Counter[str]
+    """How often what happened."""
+
+    @property
+    def replay(self) -> str:
+        """The command that shows the same simulation again."""
+        return f"python -m sim {self.about}--first {self.seed} --seeds 1 --steps {self.steps} --trace"
+
+
+def run_seed(seed: int, steps: int = STEPS, parts: Parts | None = None) -> Outcome:
+    """Simulate one namespace from an empty disk until it is empty again."""
+    world = World(seed, parts)
+    problem = _problem(world.run, steps)
+    trace = tuple(f"{now_ms} {what!r:.240}" for now_ms, what in world.trace) if problem else ()
+    return Outcome(seed, steps, "", problem, trace, world.invariants.seen)
+
+
+def run_pair_seed(seed: int, steps: int = CALLS) -> Outcome:
+    """Simulate a pair of namespaces and its senders until everything has come to rest."""
+    world = PairWorld(seed)
+    problem = _problem(world.run, steps)
+    lines = (f"{at:.6f} {who} {what!r:.240}" for at, who, what in world.watch.trace)
+    trace = (repr(world.rules), repr(world.habits), *lines) if problem else ()
+    return Outcome(seed, steps, "--pair ", problem, trace, world.seen)
+
+
+def run_home_seed(seed: int, steps: int = CALLS) -> Outcome:
+    """Simulate a pair with its syphon until everything has come home."""
+    world = HomeWorld(seed)
+    problem = _problem(world.run, steps)
+    lines = (f"{at:.6f} {who} {what!r:.240}" for at, who, what in world.watch.trace)
+    trace = (repr(world.rules), repr(world.syphon.pump.options), *lines) if problem else ()
+    return Outcome(seed, steps, "--syphon ", problem, trace, world.seen)
+
+
+def run_forward_seed(seed: int, steps: int = STEPS, parts: Parts | None = None) -> Outcome:
+    """Simulate a namespace whose entities forward to each other until everything has come to rest."""
+    world = ForwardWorld(seed, parts)
+    problem = _problem(world.run, steps)
+    lines = (f"{now_ms} {what!r:.240}" for now_ms, what in world.trace)
+    trace = (world.kind.value, *map(repr, world.map.settings.items()), *lines) if problem else ()
+    return Outcome(seed, steps, "--forward ", problem, trace, world.seen)
+
+
+def run_kind_seed(seed: int, steps: int = STEPS, parts: Parts | None = None) -> Outcome:
+    """Simulate schedules of topics, states of sessions, idle entities and partitions."""
+    world = KindWorld(seed, parts)
+    problem = _problem(world.run, steps)
+    trace = tuple(f"{now_ms} {what!r:.240}" for now_ms, what in world.trace) if problem else ()
+    return Outcome(seed, steps, "--kinds ", problem, trace, world.seen)
+
+
+def _problem(run: Callable[[int], None], steps: int) -> str | None:
+    try:
+        run(steps)
+    except Violation as violation:
+        return str(violation)
+    except Exception:  # whatever else is raised is a finding too
+        return traceback.format_exc(limit=-4)
+    return None
+
+
+def first_problem(seeds: Iterable[int], steps: int = STEPS, parts: Parts | None = None) -> Outcome | None:
+    """The first simulation in which a promise is broken; None if there is none."""
+    return next((outcome for seed in seeds if (outcome := run_seed(seed, steps, parts)).problem), None)
+
+
+def first_pair_problem(seeds: Iterable[int], steps: int = CALLS) -> Outcome | None:
+    """The same for simulated pairs."""
+    return next((outcome for seed in seeds if (outcome := run_pair_seed(seed, steps)).problem), None)
+
+
+def first_home_problem(seeds: Iterable[int], steps: int = CALLS) -> Outcome | None:
+    """The same for pairs with a syphon."""
+    return next((outcome for seed in seeds if (outcome := run_home_seed(seed, steps)).problem), None)
+
+
+def first_forward_problem(seeds: Iterable[int], steps: int = STEPS, parts: Parts | None = None) -> Outcome | None:
+    """The same for simulated forwarding."""
+    return next((outcome for seed in seeds if (outcome := run_forward_seed(seed, steps, parts)).problem), None)
+
+
+def first_kind_problem(seeds: Iterable[int], steps: int = STEPS, parts: Parts | None = None) -> Outcome | None:
+    """The same for the kinds of entities that have promises of their own."""
+    return next((outcome for seed in seeds if (outcome := run_kind_seed(seed, steps, parts)).problem), None)

@@ -1,0 +1,60 @@
+"""A connection stands in line once, whatever changes while it is heard."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from twinbus.amqp.connection import Connection, Role
+from twinbus.amqp.events import DispositionArrived
+from twinbus.amqp.sasl import PLAIN, ClientSasl
+from twinbus.amqp.sections import encode_message
+from twinbus.broker.server import NamespaceServer
+from twinbus.connection_string import ConnectionString
+from twinbus.options import NamespaceOptions
+
+
+async def test_a_connection_that_may_go_on_in_the_middle_of_its_step_is_in_line_once() -> None:
+    most = 0
+    async with NamespaceServer(NamespaceOptions(name="contoso", port=0, queues=("orders",))) as server:
+        said = ConnectionString.parse(server.connection_string)
+        reader, writer = await asyncio.open_connection(said.host, said.port)
+        peer = Connection(role=Role.CLIENT, container_id="peer", sasl=ClientSasl(PLAIN, said.key_name, said.key))
+        peer.open()
+        link = peer.begin().attach_sender("to-orders", "orders")
+        async with asyncio.timeout(30):
+            while not link.attached:
+                writer.write(peer.take_output())
+                peer.receive(await reader.read(65536), 0)
+        after_action, enqueue = server.after_action, server.turns.enqueue
+        must_wait = [True]
+
+        def relieved() -> None:
+            """What kept the connection waiting ends just now."""
+            must_wait[0] = False
+            after_action()
+            must_wait[0] = True
+
+        def counted(source: Any) -> None:
+            nonlocal most
+            enqueue(source)
+            most = max(most, [each[2] for each in server.turns._authenticated].count(source))
+
+        server.must_wait_for_disk = lambda sender: must_wait[0]  # type: ignore[method-assign]
+        server.after_action = relieved  # type: ignore[method-assign]
+        server.turns.enqueue = counted  # type: ignore[method-assign]
+        for _ in range(20):
+            link.send(encode_message(data=b"x"), tag=b"t")
+        writer.write(peer.take_output())
+        for _ in range(20):
+            await asyncio.sleep(0.002)
+        must_wait[0] = False
+        server.after_action = after_action  # type: ignore[method-assign]
+        server.after_action()
+        answered = 0
+        async with asyncio.timeout(30):
+            while answered < 20:
+                events = peer.receive(await reader.read(65536), 0)
+                answered += sum(len(each.deliveries) for each in events if isinstance(each, DispositionArrived))
+        writer.close()
+    assert most <= 1
