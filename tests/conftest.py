@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -20,11 +22,9 @@ BOTH = ("threads", "tasks")
 if TYPE_CHECKING:
     from xdist.scheduler import LoadScopeScheduling
 
-SPARK_TESTS = ("tests/spark/", "with_spark")
-LONG_SPARK_TESTS = ("test_known_truths.py", "test_balance.py")
-"""About half of the time of all that need Spark: in a session of their own beside the others."""
 LONGEST = (
-    *SPARK_TESTS,
+    "tests/spark/",
+    "with_spark",
     "docs/test_shell_blocks.py",
     "docs/test_tutorial.py",
     "test_crash",
@@ -109,6 +109,18 @@ def _others_of_samples(items: list[pytest.Item]) -> Iterator[pytest.Item]:
         yield from (item for number, item in enumerate(each) if number not in shown)
 
 
+@pytest.fixture
+def caplog(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+    """Without what libraries log: threads of the official SDK do so after the test that started them has ended."""
+
+    def is_ours(record: logging.LogRecord) -> bool:
+        return record.name.partition(".")[0] in ("twinbus", "asyncio")
+
+    caplog.handler.addFilter(is_ours)
+    yield caplog
+    caplog.handler.removeFilter(is_ours)
+
+
 def _parameters(item: pytest.Item) -> dict[str, object]:
     return getattr(getattr(item, "callspec", None), "params", {})
 
@@ -117,7 +129,8 @@ def _parameters(item: pytest.Item) -> dict[str, object]:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
     """Every test by itself, the longest first; but the tests of a file that shares a fixture in one worker.
 
-    So it is made once. All that need Spark are in two workers, with a session each.
+    So it is made once. All that need Spark are in one worker, with one session: the first report in a session uses as
+    much CPU as the next four, because the JVM has still to load and compile.
 
     The groups of `--dist loadgroup` would do the same, but are lost with some versions of pytest.
     """
@@ -125,13 +138,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 
     class LongestFirst(LoadScopeScheduling):  # type: ignore[misc]  # untyped
         def _split_scope(self, nodeid: str) -> str:
-            if any(part in nodeid for part in SPARK_TESTS):
-                return "long spark" if any(part in nodeid for part in LONG_SPARK_TESTS) else "spark"
-            file = nodeid.partition("::")[0]
-            return file if _shares_a_fixture(config.rootpath / file) else nodeid
+            file = config.rootpath / nodeid.partition("::")[0]
+            if "with_spark" in nodeid or _uses_spark_session(file):
+                return "spark"
+            return str(file) if _shares_a_fixture(file) else nodeid
 
     config.option.loadscopereorder = False  # it means: by the number of their tests
     return LongestFirst(config, log)
+
+
+@cache
+def _uses_spark_session(file: Path) -> bool:
+    """Whether the file has a test with a fixture of `tests/spark/conftest.py` that needs a session."""
+    asks = re.compile(r"""def \w+\([^)]*\b(?:spark|findings):|usefixtures\("spark"\)""")
+    return asks.search(file.read_text(encoding="utf-8")) is not None
 
 
 @cache

@@ -65,8 +65,11 @@ def write_in_turns(scripts: Iterable[Script], ledger: Path, parts: int, seed: in
 
 
 QUICK_SEED = 1
-SEEDS = [QUICK_SEED, *(pytest.param(seed, marks=pytest.mark.large) for seed in range(2, 12))]
-"""The first is in `make test`, with less data; `make test-ledger` runs the others."""
+SEEDS = [
+    pytest.param(QUICK_SEED, marks=pytest.mark.long),
+    *(pytest.param(seed, marks=pytest.mark.large) for seed in range(2, 12)),
+]
+"""The first has less data and is in `make test-long`; `make test-ledger` runs the others."""
 
 
 @pytest.fixture
@@ -81,7 +84,6 @@ def cut_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ordering, "STRETCH_RECORDS", 20)
 
 
-@pytest.mark.long
 @pytest.mark.usefixtures("cut_small")
 @pytest.mark.parametrize("little_rows", [LITTLE_ROWS, 0, pytest.param(150, marks=pytest.mark.large)])
 @pytest.mark.parametrize("seed", SEEDS)
