@@ -462,7 +462,7 @@ def test_entities_in_entities_are_not_expanded_before_they_are_refused() -> None
     bomb = b'<!DOCTYPE x [<!ENTITY e0 "x">' + entities + b"]><x>&e9;</x>"
     begun = time.thread_time()
     assert "DOCTYPE" in refusal(bomb)
-    assert time.thread_time() - begun < 0.02
+    assert time.thread_time() - begun < 1, "expanded they are a thousand million characters"
 
 
 @given(st.binary(max_size=200))
