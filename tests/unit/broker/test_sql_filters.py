@@ -272,7 +272,7 @@ def test_no_pattern_is_slow_whatever_the_text(pattern: str) -> None:
     """Python's own expressions take 5 to 13 ms for each, and a topic can have 2,000 rules."""
     rule, message = compile_filter(f"t LIKE '{pattern}'"), MessageOnPaper({"t": "a" * 30_000})
     took = []
-    for _ in range(3):
+    for _ in range(10):
         begun = time.thread_time()
         assert rule.matches(message) is False
         took.append(time.thread_time() - begun)
