@@ -29,7 +29,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusRece
 import twinbus.aio
 from bench.footprint import Footprint
 from bench.namespaces import ServedNamespace, served_pair
-from bench.soak_books import Found, Journal, judge
+from bench.soak_tally import Found, Journal, judge
 from twinbus import PairedServiceBusClient, Retry, SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.backlog_queues import backlog_path
 

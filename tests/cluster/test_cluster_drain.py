@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from backlog_letters import fill, letters_for
-from ledger_story import BASE_MS, Script, write_lines
+from backlog_messages import fill, letters_for
+from scripted_ledger import BASE_MS, Script, write_lines
 from served import KEY, Served
 from spark_backlog import ids_of
 from spark_cluster import EXECUTOR, PYTHON_WORKER, SPARK_HOME, Drain, SparkCluster, processes_of, until

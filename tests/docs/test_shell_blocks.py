@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from doc_blocks import DOCS, ROOT, Block, blocks_of, logical_lines, to_run
-from doc_stage import for_the_shell, stage
+from doc_environment import for_the_shell, stage
 from sample_output import difference, outputs_below
 
 PAGES = {page: list(blocks) for page, blocks in groupby(to_run("sh"), lambda block: block.page)}

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusError
-from crash_chapters import CHAPTERS, Chapter, Work
+from crash_workloads import CHAPTERS, Chapter, Work
 from power_cut import PowerCutDisk
 from served import Served
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from backlog_letters import fill
+from backlog_messages import fill
 from syphon_program import QUEUES
 
 from twinbus.amqp.sections import PropertyField, encode_message, read_application_properties, read_value, walk

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from backlog_letters import fill, letter, letters_for
+from backlog_messages import fill, letter, letters_for
 from syphon_program import ids_at
 from token_makers import scoped_to
 

@@ -18,8 +18,8 @@ from azure.servicebus import ServiceBusSender as SdkSender
 from azure.servicebus.aio import ServiceBusSender as SdkAioSender
 from azure.servicebus.exceptions import ServiceBusError
 from azure.servicebus.management import EntityStatus
-from backlog_letters import letter, put, stranger
-from cost_story import metered
+from backlog_messages import letter, put, stranger
+from cost_scenario import metered
 from ledger_disks import RefusingDisk
 from paired import WAIT_S, Heard, Stage, wait_until
 from promises import broken_promises, kinds_by, kinds_in, of_kind, records_of

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage
-from backlog_letters import fill, letters_for
+from backlog_messages import fill, letters_for
 from paired import WAIT_S, Heard, OnLoop, Stage, wait_until
 
 from twinbus import PairedServiceBusClient, SendReceipt

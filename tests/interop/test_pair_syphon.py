@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage
-from backlog_letters import fill, letters_for, stranger
+from backlog_messages import fill, letters_for, stranger
 from paired import Heard, OnLoop, Stage, wait_until
 from wire_relay import Relay
 

@@ -10,7 +10,19 @@ from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusClient
-from syphon_stage import QUICK, WAIT_S, backlog, dial, fill, ids_of, letter, messages_at, running, until, with_backlog
+from syphon_environment import (
+    QUICK,
+    WAIT_S,
+    backlog,
+    dial,
+    fill,
+    ids_of,
+    letter,
+    messages_at,
+    running,
+    until,
+    with_backlog,
+)
 
 from twinbus.amqp import sections
 from twinbus.amqp.sections import Header, PropertyField

@@ -15,7 +15,7 @@ from urllib.parse import quote_plus
 
 import pytest
 from azure.core.credentials import AccessToken
-from syphon_stage import QUICK, WAIT_S, backlog, dial, fill, ids_of, letter, messages_at, until, with_backlog
+from syphon_environment import QUICK, WAIT_S, backlog, dial, fill, ids_of, letter, messages_at, until, with_backlog
 from token_makers import secret_signer, web_token
 
 from twinbus.broker.auth.jwt import JwtIssuer

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
-from backlog_letters import fill, letter, letters_for
+from backlog_messages import fill, letter, letters_for
 from syphon_program import QUEUES, ids_at, started, wait_for
 
 from twinbus.cli.main import run

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from backlog_letters import fill, letter, letters_for, stranger
+from backlog_messages import fill, letter, letters_for, stranger
 from syphon_program import QUEUES, WAIT_S, command, ids_at, wait_for
 
 from twinbus.amqp.sections import Header

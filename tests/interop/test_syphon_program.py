@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessageState
-from backlog_letters import fill, letter, letters_for
+from backlog_messages import fill, letter, letters_for
 from free_ports import free_port
 from syphon_program import QUEUES, ids_at, started, wait_for
 from token_makers import python_token

@@ -6,7 +6,7 @@ import time
 from datetime import timedelta
 
 import pytest
-from syphon_stage import dial, fill, letter, messages_at, running, until, with_backlog
+from syphon_environment import dial, fill, letter, messages_at, running, until, with_backlog
 
 from twinbus.amqp import sections
 from twinbus.amqp.sections import Header, PropertyField

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from message_on_paper import MessageOnPaper
+from rule_message import MessageOnPaper
 from seeds import examples
 from sql_model import Model, Wrong
 

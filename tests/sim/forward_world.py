@@ -14,12 +14,12 @@ from functools import partial
 from itertools import count
 from random import Random
 
-from sim.books import Books
 from sim.clock import VirtualClock
 from sim.disk import Disk
 from sim.forward_model import QUEUES, SUBSCRIPTIONS, TOPIC, Map, draw_settings
+from sim.idle_check import check_counts
 from sim.invariants import Violation, check
-from sim.rest import check_counts
+from sim.ledger_check import Books
 from sim.surroundings import Surroundings, draw_work
 from sim.world import Parts
 from twinbus.amqp import sections

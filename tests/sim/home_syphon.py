@@ -14,9 +14,9 @@ from random import Random
 from typing import Any, cast
 
 from sim.home_namespace import LendingNamespace
+from sim.pair_conditions import Trouble
 from sim.pair_loop import Signal, Task, VirtualLoop
 from sim.pair_network import Road
-from sim.pair_weather import Trouble
 from twinbus.amqp import sections
 from twinbus.amqp.events import TransferArrived
 from twinbus.amqp.outcomes import ACCEPTED, RELEASED, Error, Outcome, Rejected

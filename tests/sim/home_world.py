@@ -17,11 +17,11 @@ from sim.home_senders import TTL_MS, Application, HomeShell
 from sim.home_syphon import SimulatedSyphon, Witness
 from sim.invariants import check
 from sim.pair_archive import Copy
+from sim.pair_conditions import Spell, Trouble
 from sim.pair_faults import Faults
 from sim.pair_loop import VirtualLoop
 from sim.pair_network import Road
 from sim.pair_watch import Watch
-from sim.pair_weather import Spell, Trouble
 from twinbus.amqp.sections import PropertyField, encode_message
 from twinbus.broker.core.registry import DEAD_LETTER_SUFFIX
 from twinbus.broker.entities.settings import QueueSettings

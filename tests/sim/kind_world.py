@@ -15,10 +15,10 @@ from typing import Any
 from sim.clock import VirtualClock
 from sim.concern import Asking, Concern, Place
 from sim.disk import Disk
+from sim.idle_check import check_counts
 from sim.idleness import Idleness
 from sim.invariants import Violation, check
 from sim.partitions import Partitions
-from sim.rest import check_counts
 from sim.session_states import SessionStates
 from sim.surroundings import Surroundings, draw_work
 from sim.topic_schedules import TopicSchedules

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from random import Random
 
+from sim.pair_conditions import NEEDS_A_QUEUE, Spell, Trouble
 from sim.pair_network import Road
-from sim.pair_weather import NEEDS_A_QUEUE, Spell, Trouble
 from twinbus.broker.entities.settings import QueueStatus
 
 CONDITIONS = (

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from sim.pair_conditions import Spell, Trouble, Weather
 from sim.pair_loop import Signal, VirtualLoop
 from sim.pair_namespace import SimulatedNamespace
-from sim.pair_weather import Spell, Trouble, Weather
 from twinbus.broker.operations import Done, Refused, SenderOpened
 from twinbus.client.sdk.failures import KINDS
 from twinbus.errors import ConditionError, NamespaceError

@@ -13,7 +13,7 @@ import pytest
 from seeds import found, seed_count
 
 from sim.__main__ import main
-from sim.pair_weather import Trouble
+from sim.pair_conditions import Trouble
 from sim.runner import first_pair_problem, run_pair_seed
 from twinbus.client.core import flows, send_request
 from twinbus.client.core.asks import Answer, Flow

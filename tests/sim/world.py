@@ -15,12 +15,12 @@ from random import Random
 from sim.accounts import Accounts, Question
 from sim.answers import Answers
 from sim.balance import Balance
-from sim.books import Books
 from sim.clients import Clients
 from sim.clock import VirtualClock
 from sim.disk import Disk, SimulatedStore
+from sim.idle_check import check_rest
 from sim.invariants import Invariants, Violation, check
-from sim.rest import check_rest
+from sim.ledger_check import Books
 from sim.surroundings import Surroundings, draw_work
 from twinbus.broker.core.commands import Command
 from twinbus.broker.core.commit_gate import CommitGate

@@ -11,8 +11,8 @@ import pytest
 from twinbus.spark.jvm import stderr_tail
 
 if TYPE_CHECKING:
-    from ledger_story import Story
     from pyspark.sql import SparkSession
+    from scripted_ledger import Story
 
     from twinbus.spark.compaction.compaction import CompactedLedger
     from twinbus.spark.jobs.findings import Findings
@@ -50,7 +50,7 @@ def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def story() -> Story:
     """What happened to fifteen hundred messages."""
-    from ledger_story import a_story
+    from scripted_ledger import a_story
 
     return a_story(7, 1500)
 

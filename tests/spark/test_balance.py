@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ledger_soup import a_soup
-from ledger_story import BASE_MS, MINUTE, Script, a_story
+from random_ledger import a_soup
+from scripted_ledger import BASE_MS, MINUTE, Script, a_story
 
 from twinbus.cost.prices import Prices
 from twinbus.errors import StoreDamaged, StoreError, StoreInUse

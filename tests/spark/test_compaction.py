@@ -12,7 +12,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ledger_story import BASE_MS, Script, a_story, without_numbers, write_lines
+from scripted_ledger import BASE_MS, Script, a_story, without_numbers, write_lines
 
 from twinbus.errors import StoreDamaged, StoreError, StoreInUse, StoreTooNew
 from twinbus.ledger import Event, Kind, Ledger, LedgerReader, verify

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from ledger_story import BASE_MS, Script, write_lines
+from scripted_ledger import BASE_MS, Script, write_lines
 
 from twinbus.ledger import Event, Kind, Ledger, verify
 from twinbus.spark.compaction import manifest as manifests

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ledger_story import BASE_MS, MINUTE, Script
+from scripted_ledger import BASE_MS, MINUTE, Script
 
 from twinbus.cost.prices import Prices
 from twinbus.ledger import Event, Kind

@@ -6,9 +6,9 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import cost_story
+import cost_scenario
 import pytest
-from cost_story import DETOURED, DIRECT, ENTITIES, LOOKS, PINGS, QUEUES, USAGE, looks_of_clients, metered
+from cost_scenario import DETOURED, DIRECT, ENTITIES, LOOKS, PINGS, QUEUES, USAGE, looks_of_clients, metered
 
 from twinbus.cost.bill import Use
 from twinbus.cost.forecast import ALIAS_BYTES, uses
@@ -53,7 +53,7 @@ def books(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Book
     ):
         for module in (shell, aio_shell):  # no look but those of the story, however busy the machine is
             patched.setattr(module, "FIRST_RECHECK_S", 3_600.0)
-        cost_story.run(NamespacePair(primary, secondary), folder)
+        cost_scenario.run(NamespacePair(primary, secondary), folder)
         counted = metered(primary), metered(secondary)
     return Books(*counted, actual_uses(spark, folder), folder)
 

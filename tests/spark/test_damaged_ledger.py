@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 import pytest
-from ledger_story import BASE_MS, MINUTE, Script, write_lines
+from scripted_ledger import BASE_MS, MINUTE, Script, write_lines
 
 from twinbus.cli.main import run
 from twinbus.ledger import Event, Kind

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from backlog_letters import fill, letter, letters_for, stranger
+from backlog_messages import fill, letter, letters_for, stranger
 from roles import QUEUE_COUNT, SYPHON, estate
 from spark_backlog import SparkBacklog, ids_in
 from token_makers import scoped_to

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from azure.servicebus import ServiceBusClient
-from backlog_letters import fill, letters_for
+from backlog_messages import fill, letters_for
 from ordered_backlog import letter
 from spark_backlog import SparkBacklog, ids_in, peeks_of
 from typer.testing import CliRunner

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessageState
-from backlog_letters import fill, letter, letters_for, stranger
+from backlog_messages import fill, letter, letters_for, stranger
 from idle_progress import IDLE
 from spark_backlog import SparkBacklog, ids_in
 

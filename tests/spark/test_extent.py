@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from ledger_story import a_story
+from scripted_ledger import a_story
 
 from twinbus.errors import StoreError
 from twinbus.spark import session as sessions

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from clock_truths import CLOCK_TRUTHS
 from known_truths import TRUTHS, Truth
-from ledger_story import BASE_MS, MINUTE
-from told_ledger import told_ledger
+from scripted_ledger import BASE_MS, MINUTE
+from small_ledger import told_ledger
 
 from twinbus.cli.commands.pipeline import exit_code, report_text
 from twinbus.cli.main import run

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from told_ledger import told_ledger
+from small_ledger import told_ledger
 
 from twinbus.spark.compaction.clocks import find_clocks
 from twinbus.spark.compaction.compaction import compact_ledger, read_in_process

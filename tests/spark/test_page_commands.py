@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from doc_blocks import Block, to_run
-from doc_stage import MALFORMED, Pair, commands_for_spark, served_pair
+from doc_environment import MALFORMED, Pair, commands_for_spark, served_pair
 
 from twinbus.cli.exit_codes import ExitCode
 from twinbus.cli.main import run

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from ledger_story import (
+from plain_oracle import late_of_each_entity, messages_of_each_kind
+from scripted_ledger import (
     BASE_MS,
     FIRST_BACK,
     FIRST_OUT,
@@ -22,7 +23,6 @@ from ledger_story import (
     without_numbers,
     write_lines,
 )
-from plain_oracle import late_of_each_entity, messages_of_each_kind
 
 from twinbus.cost.prices import Prices
 from twinbus.ledger import Event, Kind

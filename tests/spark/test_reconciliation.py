@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from duck_oracle import Oracle
-from ledger_soup import a_soup
-from ledger_story import (
+from random_ledger import a_soup
+from scripted_ledger import (
     BASE_MS,
     MINUTE,
     PRIMARY,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from duck_oracle import Oracle
 from json_rules import broken_rules
-from ledger_story import BASE_MS, FIRST_BACK, FIRST_OUT, MINUTE, SECOND_OUT, Script, Story, a_story, write_lines
+from scripted_ledger import BASE_MS, FIRST_BACK, FIRST_OUT, MINUTE, SECOND_OUT, Script, Story, a_story, write_lines
 
 from twinbus.cli.main import run
 from twinbus.ledger import Event, Kind

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ledger_story import BASE_MS, a_story
+from scripted_ledger import BASE_MS, a_story
 
 from twinbus.ledger import SPARK_SCHEMA, Kind
 from twinbus.ledger.kinds import DELIVERY_BYTES

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from known_truths import HOUR, Truth, ids, keep_in
-from told_ledger import PRIMARY, QUEUE, SECONDARY, ToldLedger, Writer
+from small_ledger import PRIMARY, QUEUE, SECONDARY, ToldLedger, Writer
 
 from twinbus.ledger import Kind
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from told_ledger import PRIMARY, QUEUE, SECONDARY, ToldLedger, Writer
+from small_ledger import PRIMARY, QUEUE, SECONDARY, ToldLedger, Writer
 
 from twinbus.ledger import Kind
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from amqp_wire import Wire, begin, message, only, opened
+from frame_peer import Wire, begin, message, only, opened
 
 from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.events import AttachRequested, ConnectionClosed, Opened, SessionBegun, SessionEnded

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from amqp_wire import Wire, only
+from frame_peer import Wire, only
 
 from twinbus.amqp.composites import encode_composite
 from twinbus.amqp.connection import Connection, Role

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from amqp_wire import attach_receiving, attach_sending, begin, link_flow, message, only, opened, payload_of
+from frame_peer import attach_receiving, attach_sending, begin, link_flow, message, only, opened, payload_of
 
 from twinbus.amqp.account import FRAME_COST
 from twinbus.amqp.events import (

@@ -6,7 +6,6 @@ import struct
 from typing import Any
 
 import pytest
-from amqp_wire import Wire, attach_receiving, attach_sending, begin, link_flow, only
 from azure.servicebus._pyamqp import outcomes as official_outcomes
 from azure.servicebus._pyamqp import performatives as official
 from azure.servicebus._pyamqp._decode import decode_frame
@@ -14,6 +13,7 @@ from azure.servicebus._pyamqp._encode import encode_frame
 from azure.servicebus._pyamqp.endpoints import Source as OfficialSource
 from azure.servicebus._pyamqp.endpoints import Target as OfficialTarget
 from azure.servicebus._pyamqp.error import AMQPError
+from frame_peer import Wire, attach_receiving, attach_sending, begin, link_flow, only
 
 from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.events import (

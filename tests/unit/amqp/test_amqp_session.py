@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from amqp_wire import Wire, attach_receiving, attach_sending, begin, link_flow, message, only, opened, payload_of
+from frame_peer import Wire, attach_receiving, attach_sending, begin, link_flow, message, only, opened, payload_of
 
 from twinbus.amqp.events import (
     AttachRequested,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ledger_story import BASE_MS, MINUTE, Script, write_lines
+from scripted_ledger import BASE_MS, MINUTE, Script, write_lines
 
 from twinbus.ledger import Event, Kind, Ledger, LedgerOptions
 from twinbus.spark.compaction.compaction import CompactedLedger, compact_ledger, read_in_process

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from ledger_ends import let_go
-from ledger_story import BASE_MS, Script, write_lines
+from scripted_ledger import BASE_MS, Script, write_lines
 
 from twinbus.errors import StoreError
 from twinbus.ledger import Event, Kind, Ledger, verify

@@ -6,7 +6,7 @@ from collections import Counter
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pump_yard import Yard, id_of
+from pump_harness import Yard, id_of
 from seeds import examples
 
 from twinbus.amqp.outcomes import Error

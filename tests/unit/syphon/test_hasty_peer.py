@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from hall import NOW_MS, Hall
+from connection_harness import NOW_MS, Hall
 
 from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.sasl import ANONYMOUS, ServerSasl

@@ -6,7 +6,7 @@ them are missing.
 
 from __future__ import annotations
 
-from hall import NOW_MS, Hall
+from connection_harness import NOW_MS, Hall
 
 from twinbus.amqp.events import Event, TransferArrived
 from twinbus.amqp.receiving_link import ReceivingLink

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from pump_yard import START_MS, Yard, backlogged, delivered
+from pump_harness import START_MS, Yard, backlogged, delivered
 
 from twinbus.errors import OptionsError
 from twinbus.syphon.options import SyphonOptions

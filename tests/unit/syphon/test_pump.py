@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pump_yard import START_MS, Yard, backlogged, header_ttl, id_of, plain, with_ttl
+from pump_harness import START_MS, Yard, backlogged, header_ttl, id_of, plain, with_ttl
 from seeds import examples
 
 from twinbus.amqp import sections

@@ -6,7 +6,7 @@ import asyncio
 from itertools import count
 from typing import cast
 
-from pump_yard import START_MS, backlogged, delivered, transfer
+from pump_harness import START_MS, backlogged, delivered, transfer
 
 from twinbus.amqp.outcomes import Outcome
 from twinbus.amqp.receiving_link import ReceivingLink

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pump_yard import START_MS, Yard, backlogged, delivered, header_ttl, with_ttl
+from pump_harness import START_MS, Yard, backlogged, delivered, header_ttl, with_ttl
 
 from twinbus.amqp import sections
 from twinbus.amqp.types import Symbol, Timestamp, encode

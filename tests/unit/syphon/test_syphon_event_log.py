@@ -7,7 +7,7 @@ from collections import Counter
 
 from hypothesis import example, given
 from hypothesis import strategies as st
-from pump_yard import START_MS, Yard, plain, with_ttl
+from pump_harness import START_MS, Yard, plain, with_ttl
 
 from twinbus.amqp import sections
 from twinbus.amqp.outcomes import ACCEPTED, Error

@@ -10,7 +10,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from pump_yard import START_MS, Yard, header_ttl, with_ttl
+from pump_harness import START_MS, Yard, header_ttl, with_ttl
 
 from twinbus.amqp import sections
 from twinbus.amqp.sections import PropertyField

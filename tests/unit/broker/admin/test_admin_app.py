@@ -12,7 +12,7 @@ from urllib.parse import quote, quote_plus
 from xml.etree.ElementTree import Element, fromstring
 
 import pytest
-from admin_booth import KEY, KEY_NAME, START_MS, AdminBooth, MemoryNamespace
+from admin_harness import KEY, KEY_NAME, START_MS, AdminBooth, MemoryNamespace
 from aiohttp import ServerDisconnectedError, web
 from aiohttp.test_utils import TestClient, TestServer
 

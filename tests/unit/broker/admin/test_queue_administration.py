@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from admin_booth import MemoryNamespace
+from admin_harness import MemoryNamespace
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,0 +1,403 @@
+"""Nothing is said before it is true, and everybody is told when the store fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from namespace_harness import DEAD_LETTERS, QUEUE, START_MS, Bench, arrival, names
+
+from twinbus.broker.core.commands import (
+    AcceptSession,
+    Command,
+    CreateQueue,
+    CreateRule,
+    CreateSubscription,
+    CreateTopic,
+    Creation,
+    DeleteEntity,
+    FindEntity,
+    Grant,
+    OpenReceiver,
+    PeekMessages,
+    ReceiveDeferred,
+    SendMessages,
+    SetSessionState,
+    SettleMessages,
+    Tick,
+    UpdateQueue,
+)
+from twinbus.broker.core.commit_gate import CommitGate
+from twinbus.broker.core.machine import NamespaceMachine
+from twinbus.broker.core.replies import NOBODY, Delivery, Notice, Reply
+from twinbus.broker.entities.rules import Rule
+from twinbus.broker.entities.settings import QueueSettings, TopicSettings
+from twinbus.broker.operations import Abandon, Complete, DeadLetter, Defer, Done, ReceiveMode, Refused, Settled
+from twinbus.broker.store.api import (
+    Change,
+    CommitFailed,
+    Committed,
+    DiskSpaceChanged,
+    ReadFailed,
+    ReadRequest,
+    Report,
+    RowsRead,
+    StoredNamespace,
+)
+from twinbus.errors import EntityAlreadyExists, QuotaExceeded, StoreDamaged, StoreUnavailable
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+# --- when the disk is full ---
+
+
+def test_on_a_full_disk_sends_are_refused_at_once_and_everything_else_goes_on(bench: Bench) -> None:
+    bench.send("a")
+    held = bench.receive()
+    bench.gate.report(DiskSpaceChanged("database or disk is full"), START_MS)
+    bench.take()
+    bench.do(SendMessages(QUEUE, (arrival("b"),)), "origin")
+    [refused] = bench.take()
+    assert isinstance(refused, Refused)
+    assert isinstance(refused.error, QuotaExceeded)
+    assert "disk of the namespace is full" in str(refused.error)
+    assert bench.settle(Complete(), *held) == {}
+    bench.gate.report(DiskSpaceChanged(None), START_MS)
+    bench.send("c")
+    assert names(bench.receive()) == ["c"]
+
+
+@pytest.mark.parametrize(
+    "creation",
+    [
+        CreateQueue("new", QueueSettings()),
+        CreateTopic("new", TopicSettings()),
+        CreateSubscription("events", "new", QueueSettings()),
+        CreateRule("events/Subscriptions/audit", Rule("new")),
+    ],
+)
+def test_on_a_full_disk_nothing_is_made_and_what_is_there_can_be_changed_and_removed(
+    bench: Bench, creation: Creation
+) -> None:
+    bench.ask(CreateTopic("events", TopicSettings()))
+    bench.ask(CreateSubscription("events", "audit", QueueSettings()))
+    bench.gate.report(DiskSpaceChanged("database or disk is full"), START_MS)
+    refused = bench.refusal(creation)
+    assert isinstance(refused, QuotaExceeded)
+    assert "disk of the namespace is full" in str(refused)
+    assert isinstance(bench.refusal(CreateQueue("ORDERS", QueueSettings())), EntityAlreadyExists)
+    assert isinstance(bench.refusal(CreateSubscription("events", "Audit", QueueSettings())), EntityAlreadyExists)
+    assert isinstance(bench.ask(UpdateQueue(QUEUE, QueueSettings(lock_ms=5_000))), Done)
+    assert isinstance(bench.ask(DeleteEntity("events")), Done)
+
+
+def test_on_a_full_disk_messages_are_settled_but_nothing_is_written_on_them_save_a_reason(bench: Bench) -> None:
+    bench.send("a", "b")
+    one, other = bench.receive(2)
+    bench.gate.report(DiskSpaceChanged("database or disk is full"), START_MS)
+    for verdict in (Abandon({"why": "busy"}), Defer({"why": "busy"})):
+        refused = bench.refusal(SettleMessages(QUEUE, (one.token or b"",), verdict))
+        assert isinstance(refused, QuotaExceeded)
+    assert bench.settle(Abandon(), one) == {}
+    assert bench.settle(DeadLetter({"DeadLetterReason": "Unreadable"}), other) == {}
+    assert names(bench.peek(path=DEAD_LETTERS)) == ["b"]
+
+
+# --- while all is well ---
+
+
+def test_a_send_is_answered_only_when_it_is_durable(bench: Bench) -> None:
+    bench.do(SendMessages(QUEUE, (arrival("a"),)), "origin")
+    assert bench.take() == []
+    bench.commit()
+    assert bench.take_named() == [("origin", Done((1,)))]
+
+
+def test_answers_come_in_the_order_of_the_commits(bench: Bench) -> None:
+    for name in "abc":
+        bench.do(SendMessages(QUEUE, (arrival(name),)), name)
+    bench.commit(2)
+    assert [name for name, reply in bench.take_named() if isinstance(reply, Done)] == ["a", "b"]
+    bench.commit()
+    assert [name for name, reply in bench.take_named() if isinstance(reply, Done)] == ["c"]
+
+
+def test_a_question_without_a_change_is_answered_at_once(bench: Bench) -> None:
+    bench.do(SendMessages(QUEUE, (arrival("a"),)), "send")
+    bench.do(FindEntity(QUEUE), "find")
+    assert bench.take_named() == [("find", Done())]
+
+
+def test_a_completion_is_answered_only_when_it_is_durable(bench: Bench) -> None:
+    bench.send("a")
+    (lent,) = bench.receive()
+    bench.do(SettleMessages(QUEUE, (lent.token or b"",), Complete()), "origin")
+    assert bench.take() == []
+    bench.commit()
+    assert bench.take_named() == [("origin", Settled({}))]
+
+
+def test_the_weight_of_what_is_unwritten_is_known(bench: Bench) -> None:
+    assert bench.gate.unwritten_bytes == 0
+    bench.do(SendMessages(QUEUE, (arrival("a", body=bytes(10_000)),)))
+    assert 10_000 < bench.gate.unwritten_bytes < 11_000
+    bench.commit()
+    assert bench.gate.unwritten_bytes == 0
+
+
+def test_states_of_sessions_and_ids_of_messages_have_their_weight() -> None:
+    bench = Bench(QueueSettings(requires_session=True))
+    bench.do(AcceptSession(1, QUEUE, ReceiveMode.PEEK_LOCK, "a"))
+    bench.do(SetSessionState(QUEUE, "a", bytes(100_000)))
+    assert 100_000 < bench.gate.unwritten_bytes < 101_000
+    bench = Bench(QueueSettings(requires_duplicate_detection=True))
+    bench.do(SendMessages(QUEUE, tuple(arrival(str(number), body=b"") for number in range(100))))
+    assert bench.gate.unwritten_bytes > 100 * 300
+
+
+# --- when a commit fails ---
+
+
+def test_a_failed_commit_refuses_everybody_who_waited_for_it(bench: Bench) -> None:
+    bench.send("kept")
+    (lent,) = bench.receive()
+    bench.do(SendMessages(QUEUE, (arrival("a"),)), "send")
+    bench.do(SettleMessages(QUEUE, (lent.token or b"",), Complete()), "complete")
+    bench.take()
+    bench.store.fail("disk full")
+    replies = [(name, reply.error) for name, reply in bench.take_named() if isinstance(reply, Refused)]
+    assert [name for name, _ in replies] == ["send", "complete"]
+    assert all(isinstance(error, StoreUnavailable) for _, error in replies)
+    assert "disk full" in str(replies[0][1])
+    assert bench.failures == ["disk full"]
+    assert bench.gate.unwritten_bytes == 0
+
+
+def test_a_failed_namespace_refuses_new_work_and_wants_no_waking(bench: Bench) -> None:
+    bench.send(arrival("a", ttl_ms=1_000))
+    bench.store.fail("disk full")
+    bench.take()
+    bench.do(SendMessages(QUEUE, (arrival("b"),)), "origin")
+    (refused,) = bench.take()
+    assert isinstance(refused, Refused)
+    assert isinstance(refused.error, StoreUnavailable)
+    bench.do(Grant(1, 5))  # asks for no answer, and gets none
+    bench.do(Tick())
+    assert bench.take() == []
+    assert bench.gate.next_wake_ms() is None
+
+
+def test_a_recovered_namespace_holds_what_was_acknowledged_and_nothing_else(bench: Bench) -> None:
+    bench.send("acknowledged")
+    bench.do(SendMessages(QUEUE, (arrival("refused"),)))
+    bench.store.fail("disk full")
+    bench.gate.recover()
+    assert bench.gate.failure is None
+    assert names(bench.peek()) == ["acknowledged"]
+    assert bench.send("next") == (2,)
+    assert names(bench.receive(5)) == ["acknowledged", "next"]
+
+
+def test_a_message_whose_deletion_failed_is_not_handed_out(bench: Bench) -> None:
+    bench.send("a")
+    bench.open(1, credit=1, deletes=True)
+    bench.store.fail("disk full")
+    assert bench.deliveries() == []
+    bench.gate.recover()
+    assert names(bench.receive()) == ["a"]
+
+
+def test_the_failure_is_told_once_each_time(bench: Bench) -> None:
+    for number in range(1, 4):
+        bench.do(SendMessages(QUEUE, (arrival("a"),)))
+        bench.do(SendMessages(QUEUE, (arrival("b"),)))
+        bench.store.fail("disk full")
+        assert len(bench.failures) == number
+        bench.gate.recover()
+
+
+# --- over a store whose every report the test writes itself ---
+
+
+class SilentStore:
+    """Keeps what it is asked; says what the test tells it to."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.submitted: list[int] = []
+        self.requests: list[Any] = []
+        self.is_usable = True
+
+    def load(self) -> StoredNamespace:
+        if not self.is_usable:
+            raise StoreDamaged("still broken")
+        return self.stored
+
+    stored = StoredNamespace((), {}, 1, 0)
+
+    def start(self, report: Callable[[Report], None]) -> None: ...
+
+    def submit(self, number: int, changes: tuple[Change, ...]) -> None:
+        self.submitted.append(number)
+
+    def request(self, request: ReadRequest) -> None:
+        self.requests.append(request)
+
+    def close(self) -> None: ...
+
+
+class Scene:
+    """A gate over a silent store that holds the queue of a bench, with one message."""
+
+    def __init__(self) -> None:
+        bench = Bench()
+        bench.send("a")
+        self.store = SilentStore()
+        self.store.stored = bench.store.load()
+        self.loaded = self.store.stored.last_number
+        self.row = bench.peek()[0]
+        self.replies: list[tuple[object, Reply | Notice]] = []
+        self.failures: list[str] = []
+        self.gate = CommitGate(
+            self.store, self._build, lambda notice: self.replies.append((None, notice)), self.failures.append
+        )
+
+    def _build(self, stored: StoredNamespace) -> NamespaceMachine:
+        return NamespaceMachine(stored, new_token=lambda: bytes(16))
+
+    def send(self, name: str) -> None:
+        self.ask(SendMessages(QUEUE, (arrival(name),)), name)
+
+    def ask(self, command: Command[Reply], name: str) -> None:
+        self.gate.ask(command, START_MS, lambda reply: self.replies.append((name, reply)))
+
+    def report(self, report: Report) -> None:
+        self.gate.report(report, START_MS)
+
+    def told(self) -> list[tuple[type[Reply | Notice], object]]:
+        """Who was answered, with what, since the last time."""
+        told = [(type(reply), name) for name, reply in self.replies]
+        self.replies.clear()
+        return told
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_rows_may_tell_of_a_commit_before_its_own_report(scene: Scene) -> None:
+    scene.send("send")
+    scene.ask(PeekMessages(QUEUE, 0, 10), "peek")
+    (request,) = scene.store.requests
+    scene.report(RowsRead(request, (scene.row,), True, None, scene.loaded + 1))
+    assert [origin for _, origin in scene.told()] == ["send", "peek"]
+    scene.report(Committed(scene.loaded + 1))
+    assert scene.told() == []
+
+
+def test_a_failed_read_refuses_who_waited_for_it(scene: Scene) -> None:
+    scene.ask(PeekMessages(QUEUE, 0, 10), "peek")
+    scene.report(ReadFailed(scene.store.requests[0], "bad sector"))
+    assert scene.told() == [(Refused, "peek")]
+    assert scene.failures == ["bad sector"]
+
+
+def test_a_failed_read_leaves_it_to_the_store_what_becomes_of_a_send(scene: Scene) -> None:
+    scene.send("written")
+    scene.send("not written")
+    scene.ask(PeekMessages(QUEUE, 0, 10), "peek")
+    scene.report(ReadFailed(scene.store.requests[0], "bad sector"))
+    assert scene.told() == [(Refused, "peek")]
+    scene.report(Committed(scene.loaded + 1))
+    assert scene.told() == [(Done, "written")]
+    assert scene.failures == []  # told when everybody has an answer
+    scene.report(CommitFailed(scene.loaded + 2, "bad sector"))
+    assert scene.told() == [(Refused, "not written")]
+    assert scene.failures == ["bad sector"]
+
+
+def test_a_message_that_was_deleted_after_a_failed_read_is_still_handed_out(scene: Scene) -> None:
+    scene.gate.do(OpenReceiver(1, QUEUE, ReceiveMode.RECEIVE_AND_DELETE), START_MS)
+    scene.gate.do(Grant(1, 1), START_MS)
+    (head,) = scene.store.requests
+    scene.report(RowsRead(head, (scene.row,), True, None, scene.loaded))
+    scene.ask(PeekMessages(QUEUE, 0, 10), "peek")
+    scene.report(ReadFailed(scene.store.requests[-1], "bad sector"))
+    scene.told()
+    scene.report(Committed(scene.loaded + 1))
+    assert [type(reply) for _, reply in scene.replies] == [Delivery]
+
+
+def test_who_waits_for_a_deferral_to_be_written_is_refused_when_the_store_fails(bench: Bench) -> None:
+    bench.send("a")
+    (lent,) = bench.receive()
+    bench.do(SettleMessages(QUEUE, (lent.token or b"",), Defer()), "defer")
+    bench.do(ReceiveDeferred(QUEUE, (1,), ReceiveMode.PEEK_LOCK), "receive")
+    assert bench.take() == []
+    bench.store.fail("disk full")
+    assert {name for name, reply in bench.take_named() if isinstance(reply, Refused)} == {"defer", "receive"}
+
+
+def test_rows_read_before_what_was_loaded_answer_nobody(scene: Scene) -> None:
+    scene.send("send")
+    scene.report(CommitFailed(scene.loaded + 1, "disk full"))
+    scene.store.stored = scene.store.stored._replace(last_number=scene.loaded + 5)
+    scene.gate.recover()
+    scene.told()
+    scene.ask(PeekMessages(QUEUE, 0, 10), "peek")
+    (request,) = scene.store.requests
+    scene.report(RowsRead(request, (), True, None, scene.loaded + 4))
+    assert scene.told() == []
+    scene.report(RowsRead(request, (), True, None, scene.loaded + 5))
+    assert [origin for _, origin in scene.told()] == ["peek"]
+
+
+def test_reports_for_a_machine_that_is_gone_change_nothing(scene: Scene) -> None:
+    scene.ask(PeekMessages(QUEUE, 0, 10), "peek")
+    (request,) = scene.store.requests
+    scene.send("send")
+    scene.report(CommitFailed(scene.loaded + 1, "disk full"))
+    scene.gate.recover()
+    scene.told()
+    scene.report(RowsRead(request, (), True, None, scene.loaded))
+    scene.report(ReadFailed(request, "disk full"))
+    scene.report(Committed(scene.loaded))
+    assert scene.told() == []
+    assert scene.gate.failure is None
+
+
+def test_while_the_disk_stays_broken_the_namespace_stays_failed(scene: Scene) -> None:
+    scene.send("send")
+    scene.report(CommitFailed(scene.loaded + 1, "disk full"))
+    scene.store.is_usable = False
+    with pytest.raises(StoreDamaged):
+        scene.gate.recover()
+    assert scene.gate.failure == "disk full"
+    scene.store.is_usable = True
+    scene.gate.recover()
+    assert scene.gate.failure is None
+
+
+def test_answers_leave_before_the_machine_goes_on_with_what_a_commit_leads_to() -> None:
+    """Copies for many subscriptions can take a while, and nobody else should wait for them."""
+    bench = Bench()
+    said: list[str] = []
+    machine = bench.gate.machine
+    apply = machine.apply
+
+    def applied(command: Any, now_ms: int, request_id: int = NOBODY) -> Any:
+        if isinstance(command, Committed):
+            said.append("goes on")
+        return apply(command, now_ms, request_id)
+
+    machine.apply = applied  # type: ignore[method-assign]
+    bench.gate._flush = lambda: said.append("flushed")
+    bench.gate.ask(SendMessages(QUEUE, (arrival("a"),)), bench.now_ms, lambda reply: said.append(type(reply).__name__))
+    bench.commit(1)
+    assert said == ["Done", "flushed", "goes on"]
