@@ -38,7 +38,7 @@ WINDOW = QUEUES * SyphonOptions().prefetch
 """What a syphon may have in its hands at a time."""
 RATE = 4_000
 """Messages a second: slow enough to be killed in the middle of it."""
-MID_JOURNEY = 0.7
+MIDWAY = 0.7
 """How many of the kills wait until messages are on their way; the others come when they come."""
 DRAIN_S = 120
 MOVES_S = 10
@@ -106,7 +106,7 @@ class Chaos:
         self._syphon = self._processes.start(self._command(), None, self._log, self._environment())
 
     def round(self, number: int, victim: str, messages: int) -> None:
-        """New letters, a kill somewhere in the middle of their journey, and the victim is back."""
+        """New letters, a kill somewhere while they are on their way, and the victim is back."""
         asyncio.run(self._fill_and_kill(number, messages, victim))
         time.sleep(self._chance.uniform(0, 0.3))
         self._revive(victim)
@@ -116,7 +116,7 @@ class Chaos:
         filling = asyncio.create_task(self._fill(number, messages))
         if victim == "secondary":
             await filling  # or nobody would know which letters it has acknowledged
-        if self._chance.random() < MID_JOURNEY:
+        if self._chance.random() < MIDWAY:
             await self._moves(begin)
         await asyncio.sleep(self._chance.uniform(0, messages / RATE / 2))
         await asyncio.to_thread(self._kill, victim)

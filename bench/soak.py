@@ -74,7 +74,7 @@ class Crew:
     def options(self, wishes: dict[str, Any]) -> SendAvailabilityPairedNamespaceOptions:
         return SendAvailabilityPairedNamespaceOptions(self._secondary.namespace, **COMMON, **wishes)
 
-    def parcels(self, name: str) -> Iterator[tuple[list[str], Any, float]]:
+    def payloads(self, name: str) -> Iterator[tuple[list[str], Any, float]]:
         """Ids, what to send, and how long to rest afterwards: a message, now and then a few at once."""
         dice = random.Random(f"{self._seed} {name}")
         number = 0
@@ -99,9 +99,9 @@ class Crew:
                 thread.join()
 
     def _send(self, name: str, sender: Any) -> None:
-        for ids, parcel, rest_s in self.parcels(name):
+        for ids, payload, rest_s in self.payloads(name):
             try:
-                self._journal.note_receipt(sender.entity_name, sender.send_messages(parcel))
+                self._journal.note_receipt(sender.entity_name, sender.send_messages(payload))
             except Exception as error:
                 self._journal.note_error(sender.entity_name, ids, error)
             self._is_over.wait(rest_s)
@@ -119,9 +119,9 @@ class Crew:
             )
 
     async def _send_in_task(self, name: str, sender: Any) -> None:
-        for ids, parcel, rest_s in self.parcels(name):
+        for ids, payload, rest_s in self.payloads(name):
             try:
-                self._journal.note_receipt(sender.entity_name, await sender.send_messages(parcel))
+                self._journal.note_receipt(sender.entity_name, await sender.send_messages(payload))
             except Exception as error:
                 self._journal.note_error(sender.entity_name, ids, error)
             await asyncio.sleep(rest_s)

@@ -78,7 +78,7 @@ def _raw_parts(message_id: str) -> dict[str, Any]:
     }
 
 
-def portrait(message: ServiceBusReceivedMessage) -> dict[str, Any]:
+def visible_fields(message: ServiceBusReceivedMessage) -> dict[str, Any]:
     """All that a receiver sees of a message, but what the service says of its own copy of it."""
     raw = message.raw_amqp_message
     own = (b"x-opt-sequence", b"x-opt-enqueue", b"x-opt-locked", b"x-opt-message-state")
@@ -99,7 +99,7 @@ def portrait(message: ServiceBusReceivedMessage) -> dict[str, Any]:
 # --- one namespace for all: every link of an SDK costs a second to open and close -------------------
 
 
-class PostOffice:
+class Mailboxes:
     """Links to the queues of one namespace, of both SDK flavours, each opened when it is first used."""
 
     def __init__(self, namespace: LocalNamespace) -> None:
@@ -163,19 +163,19 @@ class LetterReader(EngineClient):
 
 
 @pytest.fixture(scope="module")
-def office() -> Iterator[PostOffice]:
+def mailboxes() -> Iterator[Mailboxes]:
     with LocalNamespace("local", queues=["plain", "letters", BACKLOG, "to-be-opened"]) as namespace:
-        office = PostOffice(namespace)
-        yield office
-        office.close()
+        mailboxes = Mailboxes(namespace)
+        yield mailboxes
+        mailboxes.close()
 
 
 Send = Callable[[str, list[Any]], None]
 
 
 @pytest.fixture(params=["sync", "aio"])
-def send(request: pytest.FixtureRequest, office: PostOffice) -> Send:
-    return office.send_sync if request.param == "sync" else office.send_aio
+def send(request: pytest.FixtureRequest, mailboxes: Mailboxes) -> Send:
+    return mailboxes.send_sync if request.param == "sync" else mailboxes.send_aio
 
 
 def received_letter(message: ServiceBusReceivedMessage) -> bytes:
@@ -186,11 +186,11 @@ def received_letter(message: ServiceBusReceivedMessage) -> bytes:
 # --- what must be true -----------------------------------------------------------------------------
 
 
-def test_letters_in_a_batch_arrive_as_the_messages_they_were_made_from(office: PostOffice, send: Send) -> None:
+def test_letters_in_a_batch_arrive_as_the_messages_they_were_made_from(mailboxes: Mailboxes, send: Send) -> None:
     send("plain", everything())
     send("letters", [batch_of(encode_messages(prepare(everything())))])
-    plain, letters = office.receive("plain", 5), office.receive("letters", 5)
-    assert [portrait(message) for message in letters] == [portrait(message) for message in plain]
+    plain, letters = mailboxes.receive("plain", 5), mailboxes.receive("letters", 5)
+    assert [visible_fields(message) for message in letters] == [visible_fields(message) for message in plain]
     assert letters[0].application_properties == {
         b"text": "ü".encode(), b"whole": 7, b"large": 2**40, b"part": 1.5, b"flag": True, b"guid": GUID,
         b"when": int(PRESENT.timestamp() * 1000),
@@ -198,14 +198,14 @@ def test_letters_in_a_batch_arrive_as_the_messages_they_were_made_from(office: P
     assert {name: getattr(letters[0], name) for name in SYSTEM_PROPERTIES} == SYSTEM_PROPERTIES
 
 
-def test_addressed_letters_arrive_with_their_aliases_instead_of_what_moved(office: PostOffice, send: Send) -> None:
+def test_addressed_letters_arrive_with_their_aliases_instead_of_what_moved(mailboxes: Mailboxes, send: Send) -> None:
     messages = everything()
     messages[0].scheduled_enqueue_time_utc = LATER  # type: ignore[union-attr]
     sent = [address(letter, "orders") for letter in encode_messages(prepare(messages))]
     batches = pack(sent, 256 * 1024)
     assert len(batches) == 1
     send(BACKLOG, [batch_of(batch) for batch in batches])
-    found = office.receive(BACKLOG, 5)
+    found = mailboxes.receive(BACKLOG, 5)
     assert found[0].application_properties is not None
     assert {key: item for key, item in found[0].application_properties.items() if key.startswith(b"x-ms-")} == {  # type: ignore[arg-type]
         b"x-ms-path": b"orders",
@@ -221,62 +221,64 @@ def test_addressed_letters_arrive_with_their_aliases_instead_of_what_moved(offic
     ] == ([b"orders"] * 4)
 
 
-def test_a_letter_that_was_opened_arrives_at_home_like_one_that_was_never_away(office: PostOffice, send: Send) -> None:
+def test_a_letter_that_was_opened_arrives_at_home_like_one_that_was_never_away(
+    mailboxes: Mailboxes, send: Send
+) -> None:
     letters = encode_messages(prepare(everything()))
     send("to-be-opened", [batch_of([address(letter, "letters") for letter in letters])])
-    homeward = [open_envelope(letter) for letter in office.take_letters("to-be-opened", 5)]
+    homeward = [open_envelope(letter) for letter in mailboxes.take_letters("to-be-opened", 5)]
     assert {home.path for home in homeward} == {"letters"}
     send("letters", [batch_of([home.encoded for home in homeward])])
     send("plain", everything())
-    plain, home_again = office.receive("plain", 5), office.receive("letters", 5)
-    assert [portrait(message) for message in home_again] == [portrait(message) for message in plain]
+    plain, home_again = mailboxes.receive("plain", 5), mailboxes.receive("letters", 5)
+    assert [visible_fields(message) for message in home_again] == [visible_fields(message) for message in plain]
 
 
-def test_our_batch_is_sent_by_either_kind_of_sender(office: PostOffice, send: Send) -> None:
+def test_our_batch_is_sent_by_either_kind_of_sender(mailboxes: Mailboxes, send: Send) -> None:
     batch = PairedMessageBatch(10_000)
     batch.add_message(ServiceBusMessage("one", message_id="a"))
     batch.add_message(AmqpAnnotatedMessage(data_body=b"two"))
     batch.add_message({"body": "three"})
     send("plain", [batch])
-    found = office.receive("plain", 3)
+    found = mailboxes.receive("plain", 3)
     assert [str(message) for message in found] == ["one", "two", "three"]
     assert tuple(message.message_id for message in found) == batch.message_ids
 
 
-def test_every_kind_of_prepared_message_is_sent_and_received_under_its_ids(office: PostOffice, send: Send) -> None:
+def test_every_kind_of_prepared_message_is_sent_and_received_under_its_ids(mailboxes: Mailboxes, send: Send) -> None:
     prepared = [prepare(one) for one in (
         ServiceBusMessage("1"), [ServiceBusMessage("2"), AmqpAnnotatedMessage(data_body=b"3")], {"body": "4"},
         AmqpAnnotatedMessage(data_body=b"5"),
     )]  # fmt: skip
     send("plain", [each.message for each in prepared])
-    found = office.receive("plain", 5)
+    found = mailboxes.receive("plain", 5)
     assert [message.message_id for message in found] == [an_id for each in prepared for an_id in each.ids]
 
 
-def test_a_received_message_can_take_the_detour(office: PostOffice, send: Send) -> None:
+def test_a_received_message_can_take_the_detour(mailboxes: Mailboxes, send: Send) -> None:
     send("plain", [ServiceBusMessage("again", message_id="a", application_properties={"k": "v"})])
-    (received,) = office.receive("plain", 1)
+    (received,) = mailboxes.receive("plain", 1)
     letter = address(received_letter(received), "orders")
     send(BACKLOG, [batch_of([letter])])
-    (found,) = office.receive(BACKLOG, 1)
+    (found,) = mailboxes.receive(BACKLOG, 1)
     assert (str(found), found.message_id) == ("again", "a")
     assert found.application_properties == {b"k": b"v", b"x-ms-path": b"orders"}
 
 
-def test_a_scheduled_letter_lies_in_the_backlog_at_once(office: PostOffice, send: Send) -> None:
+def test_a_scheduled_letter_lies_in_the_backlog_at_once(mailboxes: Mailboxes, send: Send) -> None:
     letters = for_schedule(prepare([ServiceBusMessage("1"), ServiceBusMessage("2")]), LATER)
     send(BACKLOG, [batch_of([address(letter, "orders") for letter in letters])])
-    for message in office.receive(BACKLOG, 2):
+    for message in mailboxes.receive(BACKLOG, 2):
         assert message.application_properties is not None
         assert message.application_properties[b"x-ms-scheduledenqueuetimeutc"] == int(LATER.timestamp() * 1000)
 
 
-def test_a_batch_packed_to_the_limit_is_taken(office: PostOffice, send: Send) -> None:
+def test_a_batch_packed_to_the_limit_is_taken(mailboxes: Mailboxes, send: Send) -> None:
     letters = encode_messages(prepare([ServiceBusMessage(bytes(5_000), message_id=f"id-{n}") for n in range(120)]))
     batches = pack([address(letter, "orders") for letter in letters], 256 * 1024)
     assert len(batches) == 3
     send(BACKLOG, [batch_of(batch) for batch in batches])
-    found = office.receive(BACKLOG, 120)
+    found = mailboxes.receive(BACKLOG, 120)
     assert [message.message_id for message in found] == [f"id-{n}" for n in range(120)]
 
 

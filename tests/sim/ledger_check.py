@@ -26,7 +26,7 @@ class Books:
 
     def __init__(self, seen: Counter[str]) -> None:
         """`seen` counts how often which kind is recorded."""
-        self.chronicle = MessageEventRecorder(self, "simulated")
+        self.recorder = MessageEventRecorder(self, "simulated")
         self._seen = seen
         self._held: Counter[str] = Counter()
         self._published: set[tuple[str, int]] = set()
@@ -35,7 +35,7 @@ class Books:
         """The namespace works, for the first time or again."""
         self._held.clear()
         self._published.clear()
-        self.chronicle.began(machine.registry.all())
+        self.recorder.began(machine.registry.all())
 
     def record(self, event: Event, /) -> None:
         place = event.entity or event.queue

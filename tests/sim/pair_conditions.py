@@ -9,12 +9,12 @@ from enum import Enum
 class Trouble(Enum):
     # on the way
     REFUSED = "connections are refused"
-    SILENT = "nobody answers the door"
+    SILENT = "the server does not answer"
     REQUESTS_LOST = "requests are lost"
     ANSWERS_LOST = "what is sent is stored and not acknowledged"
     RESET = "connections are cut in the middle"
     SLOW = "everything takes long"
-    # at the door
+    # when connecting
     BUSY = "the server says it is busy"
     UNAUTHORISED = "no key is good enough"
     CONDITION = "the server answers with some error"

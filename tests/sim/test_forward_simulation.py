@@ -65,7 +65,7 @@ def move_without_removing(self: Forwarder, source: Queue, now_ms: int, step: Ste
     source.fetch(step)
 
 
-def forget_the_hops(row: MessageRow, journey: HopCount) -> MessageRow:
+def forget_the_hops(row: MessageRow, hops: HopCount) -> MessageRow:
     return row
 
 

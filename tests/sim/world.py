@@ -81,7 +81,7 @@ class World(Surroundings):
 
     def _boot(self) -> None:
         self.store = self._parts.store(self.disk)
-        tell = self.books.chronicle.record
+        tell = self.books.recorder.record
         self.gate = self._parts.gate(self.store, self._build, self._take, self._store_failed, on_events=tell)
         self.store.start(self._report)
         self.books.begin(self.gate.machine)

@@ -1,4 +1,4 @@
-"""A house for the administration: a real machine behind it, no sockets of the broker."""
+"""An administration server without sockets: a real machine and commit gate behind it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ START_MS = 1_767_225_600_000
 R = TypeVar("R")
 
 
-class AdminBooth:
+class FakeAdminServer:
     """Implements `AdminServer` over anything that carries out commands."""
 
     def __init__(self, gate: CommitGate, clock: Callable[[], int], authority: Authority) -> None:
@@ -93,6 +93,6 @@ class MemoryNamespace:
         (reply,) = replies
         return reply
 
-    def booth(self) -> AdminBooth:
+    def admin_server(self) -> FakeAdminServer:
         rules = (AccessRule(KEY_NAME, frozenset(Right), KEY), AccessRule("listener", frozenset({Right.LISTEN}), KEY))
-        return AdminBooth(self.gate, lambda: self.now_ms, Authority(RuleBook(rules)))
+        return FakeAdminServer(self.gate, lambda: self.now_ms, Authority(RuleBook(rules)))

@@ -1,4 +1,4 @@
-"""A door with a peer in front and a machine behind, all in memory: what a connection does, without sockets."""
+"""The links of one connection between a peer and a machine, all in memory: no sockets."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ NOW_MS = 1_700_000_000_000
 MEGABYTE = 1024 * 1024
 
 
-class Hall:
-    """A door with a peer in front and a store behind that commits by hand, all in memory."""
+class ConnectionHarness:
+    """A link dispatcher with a peer on one side and a store that commits by hand on the other."""
 
     def __init__(self) -> None:
         self._tokens: Iterator[int] = count(1)
@@ -64,7 +64,7 @@ class Hall:
         self.store.commit()
         self.peer = Connection(role=Role.CLIENT, container_id="peer", sasl=ClientSasl(PLAIN, "root", "key"))
         self.ours = Connection(
-            role=Role.SERVER, container_id="hall", sasl=ServerSasl((PLAIN,), lambda user, key: key == "key")
+            role=Role.SERVER, container_id="harness", sasl=ServerSasl((PLAIN,), lambda user, key: key == "key")
         )
         self.dispatcher = LinkDispatcher(self.ours, self.context, lambda: None, lambda: None)
         self.peer.open()

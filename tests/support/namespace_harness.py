@@ -1,4 +1,4 @@
-"""A namespace on the bench: the machine and the gate over a store whose commits the test lets happen."""
+"""A machine and a commit gate over a store that commits when the test says so."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ R = TypeVar("R")
 
 
 def arrival(name: str, *, ttl_ms: int | None = None, due_at_ms: int | None = None, body: bytes = b"body") -> Arrival:
-    """A message at the door; `name` is its message-id."""
+    """An incoming message; `name` is its message-id."""
     payload = sections.encode_message(
         header=None if ttl_ms is None else Header(ttl_ms=ttl_ms),
         annotations=None if due_at_ms is None else {SCHEDULED_TIME: Timestamp(due_at_ms)},
@@ -66,7 +66,7 @@ def properties_of(row: MessageRow) -> dict[object, object]:
     return dict(sections.read_application_properties(row.payload, sections.walk(row.payload)))
 
 
-class Bench:
+class NamespaceHarness:
     def __init__(
         self,
         settings: QueueSettings | None = None,

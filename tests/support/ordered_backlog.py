@@ -90,7 +90,7 @@ class Diary:
         self.times_empty += 1
 
 
-class OrderedYard:
+class OrderedPumpHarness:
     """One backlog queue; everything the pump wants is done at once, unless it is told to go wrong."""
 
     def __init__(self, **options: Any) -> None:

@@ -44,8 +44,8 @@ def running(tmp_path: Path) -> Iterator[Path]:
         return home / reason
 
     switch = FaultSwitch(FaultTable(lambda: 0.5), NoPort(), write_dump=write_dump, entity_names=lambda: ["orders"])
-    desk = ControlHandler(switch, clock=lambda: NOW, write_dump=write_dump, status=dict)
-    server = ControlServer(home / "control.sock", desk)
+    control_handler = ControlHandler(switch, clock=lambda: NOW, write_dump=write_dump, status=dict)
+    server = ControlServer(home / "control.sock", control_handler)
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()

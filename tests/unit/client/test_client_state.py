@@ -25,12 +25,12 @@ FULL = Failure(FailureKind.FULL, "5 GB are used")
 NOW = 1_000.0
 
 
-def standing(**options: object) -> ClientState:
+def new_state(**options: object) -> ClientState:
     return ClientState(PRIMARY, SendAvailabilityPairedNamespaceOptions(SECONDARY, **options))  # type: ignore[arg-type]
 
 
 def paired(**options: object) -> ClientState:
-    made = standing(**options)
+    made = new_state(**options)
     made.prepared(Preparation(queues=(0, 1), lost={2: FULL}, checked_at=1_700_000_000, warnings=("only three",)), NOW)
     return made
 
@@ -40,8 +40,8 @@ def paired(**options: object) -> ClientState:
 
 def test_a_client_that_is_not_paired_says_how_to_pair_it() -> None:
     with pytest.raises(TwinbusError, match="call pair"):
-        standing().check_usable()
-    assert standing().queue_count == 0
+        new_state().check_usable()
+    assert new_state().queue_count == 0
 
 
 def test_a_client_is_usable_when_it_is_prepared() -> None:
@@ -85,7 +85,7 @@ ME, OTHER = 1, 2
 
 @pytest.mark.parametrize(("kind", "patience_s"), [("storing", 10), ("recording", 10), ("sending", 2)])
 def test_closing_waits_longest_for_sends_that_may_have_stored_something(kind: str, patience_s: float) -> None:
-    made = standing()
+    made = new_state()
     made.recording.update([OTHER] if kind == "recording" else [])
     made.sending.extend([OTHER] if kind == "sending" else [])  # as one that opens a link
 
@@ -98,7 +98,7 @@ def test_closing_waits_longest_for_sends_that_may_have_stored_something(kind: st
 
 
 def test_closing_waits_for_nobody_when_only_the_closing_thread_itself_sends() -> None:
-    made = standing()
+    made = new_state()
     made.recording.add(ME)
     made.sending.append(ME)
     assert not made.has_to_wait(ME, lambda: False, 0.0)
@@ -112,7 +112,7 @@ def test_what_is_no_namespace_or_no_fitting_options_is_refused() -> None:
 
 
 def test_options_reach_the_core_and_the_plan() -> None:
-    made = standing(
+    made = new_state(
         backlog_queue_count=4,
         create_backlog=False,
         enable_syphon=True,
@@ -135,8 +135,8 @@ def test_options_reach_the_core_and_the_plan() -> None:
 
 
 def test_backlog_queues_are_called_after_the_primary_or_as_somebody_says() -> None:
-    assert standing().queue_path(2) == "contoso/x-servicebus-transfer/2"
-    assert standing(primary_name="fabrikam").queue_path(0) == "fabrikam/x-servicebus-transfer/0"
+    assert new_state().queue_path(2) == "contoso/x-servicebus-transfer/2"
+    assert new_state(primary_name="fabrikam").queue_path(0) == "fabrikam/x-servicebus-transfer/0"
 
 
 # --- how it is doing ---
@@ -192,7 +192,7 @@ def test_status_tells_which_backlog_queues_are_lost_until_when_and_why() -> None
 
 
 def test_status_before_pairing_knows_nothing_and_says_so() -> None:
-    status = standing(entities=["orders"]).status(NOW, lambda entity: 0, 0)
+    status = new_state(entities=["orders"]).status(NOW, lambda entity: 0, 0)
     assert status.phase is Phase.NEW
     assert status.backlog_queues == ()
     assert status.secondary_status.checked_at is None

@@ -54,7 +54,7 @@ def typed(value: Any) -> Any:
     return type(value), str(value)
 
 
-def portrait(letter: bytes) -> dict[str, Any]:
+def visible_fields(letter: bytes) -> dict[str, Any]:
     """Everything a letter says, with types; what is said by leaving it out is not told apart."""
     layout = walk(letter)
     return {
@@ -110,7 +110,7 @@ def test_session_time_to_live_and_schedule_move_into_application_properties_of_t
 
 
 def test_everything_else_stays_where_it_is() -> None:
-    before, after = portrait(FULL), portrait(address(FULL, "orders"))
+    before, after = visible_fields(FULL), visible_fields(address(FULL, "orders"))
     gone = {PropertyField.GROUP_ID, PropertyField.ABSOLUTE_EXPIRY_TIME}
     assert after["properties"] == {key: item for key, item in before["properties"].items() if key not in gone}
     assert after["annotations"] == typed({Symbol("x-opt-partition-key"): "s-1", Symbol("mine"): Long(1)})
@@ -129,7 +129,7 @@ def test_an_empty_session_id_and_a_time_to_live_of_nothing_are_set_values() -> N
     letter = encode_message(header=Header(ttl_ms=0), properties={PropertyField.GROUP_ID: ""}, data=b"")
     sent = address(letter, "q")
     assert read_aliases(sent) == Aliases("q", "", 0, None)
-    assert portrait(open_envelope(sent).encoded) == portrait(letter)
+    assert visible_fields(open_envelope(sent).encoded) == visible_fields(letter)
 
 
 def test_the_way_home_gives_the_very_bytes_back() -> None:
@@ -170,7 +170,7 @@ def test_what_the_secondary_added_does_not_come_home() -> None:
     entries = b"".join(encode(Symbol(key)) + encode(value) for key, value in added.items())
     received = delivery_form(sent, walk(sent), Header(True, 7, None, None, 3), token, entries, 3, frozenset())
     assert read_header(received, walk(received)).delivery_count == 3
-    assert portrait(open_envelope(received).encoded) == portrait(open_envelope(sent).encoded)
+    assert visible_fields(open_envelope(received).encoded) == visible_fields(open_envelope(sent).encoded)
     assert walk(open_envelope(received).encoded).delivery_annotations is None
 
 
@@ -302,7 +302,7 @@ def test_the_way_there_and_home_changes_nothing(letter: bytes, path: str) -> Non
     sent = address(letter, path)
     home = open_envelope(sent)
     assert home.path == path
-    assert portrait(home.encoded) == portrait(letter)
+    assert visible_fields(home.encoded) == visible_fields(letter)
     assert overhead(letter, path) == len(sent) - len(letter)
 
 

@@ -1,4 +1,4 @@
-"""A pump with a world around it that is made of lists: backlog queues, destinations, and a clock turned by hand."""
+"""A pump between lists that stand for backlog queues and destinations, with a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class FakeQueue:
         return ids
 
 
-class Yard:
+class PumpHarness:
     """Everything the pump wants is done at once and answered as the fields say."""
 
     def __init__(self, queues: int = 1, first_id: int = 1, **options: Any) -> None:

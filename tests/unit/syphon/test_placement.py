@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ordered_backlog import OrderedYard
+from ordered_backlog import OrderedPumpHarness
 
 from twinbus.pairing.ordering import key_of, queue_for
 from twinbus.syphon.effects import Alert
@@ -40,33 +40,33 @@ def test_numbers_of_a_partitioned_queue_tell_nothing() -> None:
     assert "partitioned" in problem
 
 
-def alerts_of(yard: OrderedYard) -> list[Alert]:
-    return [alert for alert in yard.alerts if alert.name == "order_unknown"]
+def alerts_of(harness: OrderedPumpHarness) -> list[Alert]:
+    return [alert for alert in harness.alerts if alert.name == "order_unknown"]
 
 
 def test_the_pump_stops_before_a_letter_whose_order_nobody_knows() -> None:
-    yard = OrderedYard(order_over=QUEUES)
+    harness = OrderedPumpHarness(order_over=QUEUES)
     for number in range(5):
-        yard.put("orders", session_of(0), f"m{number}")
-    yard.put("orders", session_of(1), "stray")
-    yard.run(2)
-    assert not yard.home
-    assert sorted(yard.stored) == [1, 2, 3, 4, 5, 6], "everything was given back"
-    assert yard.pump.is_idle
-    assert [alert.subject for alert in alerts_of(yard)] == ["q/0"]
+        harness.put("orders", session_of(0), f"m{number}")
+    harness.put("orders", session_of(1), "stray")
+    harness.run(2)
+    assert not harness.home
+    assert sorted(harness.stored) == [1, 2, 3, 4, 5, 6], "everything was given back"
+    assert harness.pump.is_idle
+    assert [alert.subject for alert in alerts_of(harness)] == ["q/0"]
 
 
 def test_letters_of_entities_that_are_not_to_be_moved_stop_nobody() -> None:
-    yard = OrderedYard(order_over=QUEUES, entities=frozenset({"orders"}))
-    yard.put("invoices", session_of(1, "invoices"), "stray")
-    yard.put("orders", session_of(0), "m0")
-    yard.run(2)
-    assert yard.first_copies("orders", session_of(0)) == ["m0"]
-    assert alerts_of(yard) == []
+    harness = OrderedPumpHarness(order_over=QUEUES, entities=frozenset({"orders"}))
+    harness.put("invoices", session_of(1, "invoices"), "stray")
+    harness.put("orders", session_of(0), "m0")
+    harness.run(2)
+    assert harness.first_copies("orders", session_of(0)) == ["m0"]
+    assert alerts_of(harness) == []
 
 
 def test_in_a_client_of_which_nobody_asked_it_nothing_is_stopped() -> None:
-    yard = OrderedYard()
-    yard.put("orders", session_of(1), "m0")
-    yard.run(2)
-    assert yard.first_copies("orders", session_of(1)) == ["m0"]
+    harness = OrderedPumpHarness()
+    harness.put("orders", session_of(1), "m0")
+    harness.run(2)
+    assert harness.first_copies("orders", session_of(1)) == ["m0"]

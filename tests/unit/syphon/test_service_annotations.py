@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pump_harness import START_MS, Yard, backlogged, delivered, header_ttl, with_ttl
+from pump_harness import START_MS, PumpHarness, backlogged, delivered, header_ttl, with_ttl
 
 from twinbus.amqp import sections
 from twinbus.amqp.types import Symbol, Timestamp, encode
@@ -74,18 +74,18 @@ def test_times_are_those_that_a_walk_finds(own: dict[str, Any], body: bytes) -> 
 
 
 def test_time_to_live_runs_on_for_a_letter_with_large_annotations() -> None:
-    yard = Yard()
-    yard.put("orders", "late", age_ms=8_000, annotations=LARGE, **with_ttl(3_000))
-    yard.put("orders", "in time", age_ms=8_000, annotations=LARGE, **with_ttl(60_000))
-    yard.run(1)
-    assert yard.ids_at("orders") == ["in time"]
-    assert header_ttl(yard.home["orders"][0]) == 52_000
+    harness = PumpHarness()
+    harness.put("orders", "late", age_ms=8_000, annotations=LARGE, **with_ttl(3_000))
+    harness.put("orders", "in time", age_ms=8_000, annotations=LARGE, **with_ttl(60_000))
+    harness.run(1)
+    assert harness.ids_at("orders") == ["in time"]
+    assert header_ttl(harness.home["orders"][0]) == 52_000
 
 
 def test_a_letter_with_large_annotations_that_came_after_the_cutoff_stays() -> None:
-    yard = Yard(enqueued_before=datetime.fromtimestamp(START_MS / 1000, UTC) - timedelta(seconds=10))
-    yard.put("orders", "before", age_ms=20_000, annotations=LARGE)
-    yard.put("orders", "after", age_ms=1_000, annotations=LARGE)
-    yard.run(1)
-    assert yard.ids_at("orders") == ["before"]
-    assert yard.left == 1
+    harness = PumpHarness(enqueued_before=datetime.fromtimestamp(START_MS / 1000, UTC) - timedelta(seconds=10))
+    harness.put("orders", "before", age_ms=20_000, annotations=LARGE)
+    harness.put("orders", "after", age_ms=1_000, annotations=LARGE)
+    harness.run(1)
+    assert harness.ids_at("orders") == ["before"]
+    assert harness.left == 1

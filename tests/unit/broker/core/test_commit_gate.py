@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from namespace_harness import DEAD_LETTERS, QUEUE, START_MS, Bench, arrival, names
+from namespace_harness import DEAD_LETTERS, QUEUE, START_MS, NamespaceHarness, arrival, names
 
 from twinbus.broker.core.commands import (
     AcceptSession,
@@ -49,27 +49,27 @@ from twinbus.errors import EntityAlreadyExists, QuotaExceeded, StoreDamaged, Sto
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench()
+def harness() -> NamespaceHarness:
+    return NamespaceHarness()
 
 
 # --- when the disk is full ---
 
 
-def test_on_a_full_disk_sends_are_refused_at_once_and_everything_else_goes_on(bench: Bench) -> None:
-    bench.send("a")
-    held = bench.receive()
-    bench.gate.report(DiskSpaceChanged("database or disk is full"), START_MS)
-    bench.take()
-    bench.do(SendMessages(QUEUE, (arrival("b"),)), "origin")
-    [refused] = bench.take()
+def test_on_a_full_disk_sends_are_refused_at_once_and_everything_else_goes_on(harness: NamespaceHarness) -> None:
+    harness.send("a")
+    held = harness.receive()
+    harness.gate.report(DiskSpaceChanged("database or disk is full"), START_MS)
+    harness.take()
+    harness.do(SendMessages(QUEUE, (arrival("b"),)), "origin")
+    [refused] = harness.take()
     assert isinstance(refused, Refused)
     assert isinstance(refused.error, QuotaExceeded)
     assert "disk of the namespace is full" in str(refused.error)
-    assert bench.settle(Complete(), *held) == {}
-    bench.gate.report(DiskSpaceChanged(None), START_MS)
-    bench.send("c")
-    assert names(bench.receive()) == ["c"]
+    assert harness.settle(Complete(), *held) == {}
+    harness.gate.report(DiskSpaceChanged(None), START_MS)
+    harness.send("c")
+    assert names(harness.receive()) == ["c"]
 
 
 @pytest.mark.parametrize(
@@ -82,143 +82,145 @@ def test_on_a_full_disk_sends_are_refused_at_once_and_everything_else_goes_on(be
     ],
 )
 def test_on_a_full_disk_nothing_is_made_and_what_is_there_can_be_changed_and_removed(
-    bench: Bench, creation: Creation
+    harness: NamespaceHarness, creation: Creation
 ) -> None:
-    bench.ask(CreateTopic("events", TopicSettings()))
-    bench.ask(CreateSubscription("events", "audit", QueueSettings()))
-    bench.gate.report(DiskSpaceChanged("database or disk is full"), START_MS)
-    refused = bench.refusal(creation)
+    harness.ask(CreateTopic("events", TopicSettings()))
+    harness.ask(CreateSubscription("events", "audit", QueueSettings()))
+    harness.gate.report(DiskSpaceChanged("database or disk is full"), START_MS)
+    refused = harness.refusal(creation)
     assert isinstance(refused, QuotaExceeded)
     assert "disk of the namespace is full" in str(refused)
-    assert isinstance(bench.refusal(CreateQueue("ORDERS", QueueSettings())), EntityAlreadyExists)
-    assert isinstance(bench.refusal(CreateSubscription("events", "Audit", QueueSettings())), EntityAlreadyExists)
-    assert isinstance(bench.ask(UpdateQueue(QUEUE, QueueSettings(lock_ms=5_000))), Done)
-    assert isinstance(bench.ask(DeleteEntity("events")), Done)
+    assert isinstance(harness.refusal(CreateQueue("ORDERS", QueueSettings())), EntityAlreadyExists)
+    assert isinstance(harness.refusal(CreateSubscription("events", "Audit", QueueSettings())), EntityAlreadyExists)
+    assert isinstance(harness.ask(UpdateQueue(QUEUE, QueueSettings(lock_ms=5_000))), Done)
+    assert isinstance(harness.ask(DeleteEntity("events")), Done)
 
 
-def test_on_a_full_disk_messages_are_settled_but_nothing_is_written_on_them_save_a_reason(bench: Bench) -> None:
-    bench.send("a", "b")
-    one, other = bench.receive(2)
-    bench.gate.report(DiskSpaceChanged("database or disk is full"), START_MS)
+def test_on_a_full_disk_messages_are_settled_but_nothing_is_written_on_them_save_a_reason(
+    harness: NamespaceHarness,
+) -> None:
+    harness.send("a", "b")
+    one, other = harness.receive(2)
+    harness.gate.report(DiskSpaceChanged("database or disk is full"), START_MS)
     for verdict in (Abandon({"why": "busy"}), Defer({"why": "busy"})):
-        refused = bench.refusal(SettleMessages(QUEUE, (one.token or b"",), verdict))
+        refused = harness.refusal(SettleMessages(QUEUE, (one.token or b"",), verdict))
         assert isinstance(refused, QuotaExceeded)
-    assert bench.settle(Abandon(), one) == {}
-    assert bench.settle(DeadLetter({"DeadLetterReason": "Unreadable"}), other) == {}
-    assert names(bench.peek(path=DEAD_LETTERS)) == ["b"]
+    assert harness.settle(Abandon(), one) == {}
+    assert harness.settle(DeadLetter({"DeadLetterReason": "Unreadable"}), other) == {}
+    assert names(harness.peek(path=DEAD_LETTERS)) == ["b"]
 
 
 # --- while all is well ---
 
 
-def test_a_send_is_answered_only_when_it_is_durable(bench: Bench) -> None:
-    bench.do(SendMessages(QUEUE, (arrival("a"),)), "origin")
-    assert bench.take() == []
-    bench.commit()
-    assert bench.take_named() == [("origin", Done((1,)))]
+def test_a_send_is_answered_only_when_it_is_durable(harness: NamespaceHarness) -> None:
+    harness.do(SendMessages(QUEUE, (arrival("a"),)), "origin")
+    assert harness.take() == []
+    harness.commit()
+    assert harness.take_named() == [("origin", Done((1,)))]
 
 
-def test_answers_come_in_the_order_of_the_commits(bench: Bench) -> None:
+def test_answers_come_in_the_order_of_the_commits(harness: NamespaceHarness) -> None:
     for name in "abc":
-        bench.do(SendMessages(QUEUE, (arrival(name),)), name)
-    bench.commit(2)
-    assert [name for name, reply in bench.take_named() if isinstance(reply, Done)] == ["a", "b"]
-    bench.commit()
-    assert [name for name, reply in bench.take_named() if isinstance(reply, Done)] == ["c"]
+        harness.do(SendMessages(QUEUE, (arrival(name),)), name)
+    harness.commit(2)
+    assert [name for name, reply in harness.take_named() if isinstance(reply, Done)] == ["a", "b"]
+    harness.commit()
+    assert [name for name, reply in harness.take_named() if isinstance(reply, Done)] == ["c"]
 
 
-def test_a_question_without_a_change_is_answered_at_once(bench: Bench) -> None:
-    bench.do(SendMessages(QUEUE, (arrival("a"),)), "send")
-    bench.do(FindEntity(QUEUE), "find")
-    assert bench.take_named() == [("find", Done())]
+def test_a_question_without_a_change_is_answered_at_once(harness: NamespaceHarness) -> None:
+    harness.do(SendMessages(QUEUE, (arrival("a"),)), "send")
+    harness.do(FindEntity(QUEUE), "find")
+    assert harness.take_named() == [("find", Done())]
 
 
-def test_a_completion_is_answered_only_when_it_is_durable(bench: Bench) -> None:
-    bench.send("a")
-    (lent,) = bench.receive()
-    bench.do(SettleMessages(QUEUE, (lent.token or b"",), Complete()), "origin")
-    assert bench.take() == []
-    bench.commit()
-    assert bench.take_named() == [("origin", Settled({}))]
+def test_a_completion_is_answered_only_when_it_is_durable(harness: NamespaceHarness) -> None:
+    harness.send("a")
+    (lent,) = harness.receive()
+    harness.do(SettleMessages(QUEUE, (lent.token or b"",), Complete()), "origin")
+    assert harness.take() == []
+    harness.commit()
+    assert harness.take_named() == [("origin", Settled({}))]
 
 
-def test_the_weight_of_what_is_unwritten_is_known(bench: Bench) -> None:
-    assert bench.gate.unwritten_bytes == 0
-    bench.do(SendMessages(QUEUE, (arrival("a", body=bytes(10_000)),)))
-    assert 10_000 < bench.gate.unwritten_bytes < 11_000
-    bench.commit()
-    assert bench.gate.unwritten_bytes == 0
+def test_the_weight_of_what_is_unwritten_is_known(harness: NamespaceHarness) -> None:
+    assert harness.gate.unwritten_bytes == 0
+    harness.do(SendMessages(QUEUE, (arrival("a", body=bytes(10_000)),)))
+    assert 10_000 < harness.gate.unwritten_bytes < 11_000
+    harness.commit()
+    assert harness.gate.unwritten_bytes == 0
 
 
 def test_states_of_sessions_and_ids_of_messages_have_their_weight() -> None:
-    bench = Bench(QueueSettings(requires_session=True))
-    bench.do(AcceptSession(1, QUEUE, ReceiveMode.PEEK_LOCK, "a"))
-    bench.do(SetSessionState(QUEUE, "a", bytes(100_000)))
-    assert 100_000 < bench.gate.unwritten_bytes < 101_000
-    bench = Bench(QueueSettings(requires_duplicate_detection=True))
-    bench.do(SendMessages(QUEUE, tuple(arrival(str(number), body=b"") for number in range(100))))
-    assert bench.gate.unwritten_bytes > 100 * 300
+    harness = NamespaceHarness(QueueSettings(requires_session=True))
+    harness.do(AcceptSession(1, QUEUE, ReceiveMode.PEEK_LOCK, "a"))
+    harness.do(SetSessionState(QUEUE, "a", bytes(100_000)))
+    assert 100_000 < harness.gate.unwritten_bytes < 101_000
+    harness = NamespaceHarness(QueueSettings(requires_duplicate_detection=True))
+    harness.do(SendMessages(QUEUE, tuple(arrival(str(number), body=b"") for number in range(100))))
+    assert harness.gate.unwritten_bytes > 100 * 300
 
 
 # --- when a commit fails ---
 
 
-def test_a_failed_commit_refuses_everybody_who_waited_for_it(bench: Bench) -> None:
-    bench.send("kept")
-    (lent,) = bench.receive()
-    bench.do(SendMessages(QUEUE, (arrival("a"),)), "send")
-    bench.do(SettleMessages(QUEUE, (lent.token or b"",), Complete()), "complete")
-    bench.take()
-    bench.store.fail("disk full")
-    replies = [(name, reply.error) for name, reply in bench.take_named() if isinstance(reply, Refused)]
+def test_a_failed_commit_refuses_everybody_who_waited_for_it(harness: NamespaceHarness) -> None:
+    harness.send("kept")
+    (lent,) = harness.receive()
+    harness.do(SendMessages(QUEUE, (arrival("a"),)), "send")
+    harness.do(SettleMessages(QUEUE, (lent.token or b"",), Complete()), "complete")
+    harness.take()
+    harness.store.fail("disk full")
+    replies = [(name, reply.error) for name, reply in harness.take_named() if isinstance(reply, Refused)]
     assert [name for name, _ in replies] == ["send", "complete"]
     assert all(isinstance(error, StoreUnavailable) for _, error in replies)
     assert "disk full" in str(replies[0][1])
-    assert bench.failures == ["disk full"]
-    assert bench.gate.unwritten_bytes == 0
+    assert harness.failures == ["disk full"]
+    assert harness.gate.unwritten_bytes == 0
 
 
-def test_a_failed_namespace_refuses_new_work_and_wants_no_waking(bench: Bench) -> None:
-    bench.send(arrival("a", ttl_ms=1_000))
-    bench.store.fail("disk full")
-    bench.take()
-    bench.do(SendMessages(QUEUE, (arrival("b"),)), "origin")
-    (refused,) = bench.take()
+def test_a_failed_namespace_refuses_new_work_and_wants_no_waking(harness: NamespaceHarness) -> None:
+    harness.send(arrival("a", ttl_ms=1_000))
+    harness.store.fail("disk full")
+    harness.take()
+    harness.do(SendMessages(QUEUE, (arrival("b"),)), "origin")
+    (refused,) = harness.take()
     assert isinstance(refused, Refused)
     assert isinstance(refused.error, StoreUnavailable)
-    bench.do(Grant(1, 5))  # asks for no answer, and gets none
-    bench.do(Tick())
-    assert bench.take() == []
-    assert bench.gate.next_wake_ms() is None
+    harness.do(Grant(1, 5))  # asks for no answer, and gets none
+    harness.do(Tick())
+    assert harness.take() == []
+    assert harness.gate.next_wake_ms() is None
 
 
-def test_a_recovered_namespace_holds_what_was_acknowledged_and_nothing_else(bench: Bench) -> None:
-    bench.send("acknowledged")
-    bench.do(SendMessages(QUEUE, (arrival("refused"),)))
-    bench.store.fail("disk full")
-    bench.gate.recover()
-    assert bench.gate.failure is None
-    assert names(bench.peek()) == ["acknowledged"]
-    assert bench.send("next") == (2,)
-    assert names(bench.receive(5)) == ["acknowledged", "next"]
+def test_a_recovered_namespace_holds_what_was_acknowledged_and_nothing_else(harness: NamespaceHarness) -> None:
+    harness.send("acknowledged")
+    harness.do(SendMessages(QUEUE, (arrival("refused"),)))
+    harness.store.fail("disk full")
+    harness.gate.recover()
+    assert harness.gate.failure is None
+    assert names(harness.peek()) == ["acknowledged"]
+    assert harness.send("next") == (2,)
+    assert names(harness.receive(5)) == ["acknowledged", "next"]
 
 
-def test_a_message_whose_deletion_failed_is_not_handed_out(bench: Bench) -> None:
-    bench.send("a")
-    bench.open(1, credit=1, deletes=True)
-    bench.store.fail("disk full")
-    assert bench.deliveries() == []
-    bench.gate.recover()
-    assert names(bench.receive()) == ["a"]
+def test_a_message_whose_deletion_failed_is_not_handed_out(harness: NamespaceHarness) -> None:
+    harness.send("a")
+    harness.open(1, credit=1, deletes=True)
+    harness.store.fail("disk full")
+    assert harness.deliveries() == []
+    harness.gate.recover()
+    assert names(harness.receive()) == ["a"]
 
 
-def test_the_failure_is_told_once_each_time(bench: Bench) -> None:
+def test_the_failure_is_told_once_each_time(harness: NamespaceHarness) -> None:
     for number in range(1, 4):
-        bench.do(SendMessages(QUEUE, (arrival("a"),)))
-        bench.do(SendMessages(QUEUE, (arrival("b"),)))
-        bench.store.fail("disk full")
-        assert len(bench.failures) == number
-        bench.gate.recover()
+        harness.do(SendMessages(QUEUE, (arrival("a"),)))
+        harness.do(SendMessages(QUEUE, (arrival("b"),)))
+        harness.store.fail("disk full")
+        assert len(harness.failures) == number
+        harness.gate.recover()
 
 
 # --- over a store whose every report the test writes itself ---
@@ -252,15 +254,15 @@ class SilentStore:
 
 
 class Scene:
-    """A gate over a silent store that holds the queue of a bench, with one message."""
+    """A gate over a silent store that holds the queue of a harness, with one message."""
 
     def __init__(self) -> None:
-        bench = Bench()
-        bench.send("a")
+        harness = NamespaceHarness()
+        harness.send("a")
         self.store = SilentStore()
-        self.store.stored = bench.store.load()
+        self.store.stored = harness.store.load()
         self.loaded = self.store.stored.last_number
-        self.row = bench.peek()[0]
+        self.row = harness.peek()[0]
         self.replies: list[tuple[object, Reply | Notice]] = []
         self.failures: list[str] = []
         self.gate = CommitGate(
@@ -334,14 +336,14 @@ def test_a_message_that_was_deleted_after_a_failed_read_is_still_handed_out(scen
     assert [type(reply) for _, reply in scene.replies] == [Delivery]
 
 
-def test_who_waits_for_a_deferral_to_be_written_is_refused_when_the_store_fails(bench: Bench) -> None:
-    bench.send("a")
-    (lent,) = bench.receive()
-    bench.do(SettleMessages(QUEUE, (lent.token or b"",), Defer()), "defer")
-    bench.do(ReceiveDeferred(QUEUE, (1,), ReceiveMode.PEEK_LOCK), "receive")
-    assert bench.take() == []
-    bench.store.fail("disk full")
-    assert {name for name, reply in bench.take_named() if isinstance(reply, Refused)} == {"defer", "receive"}
+def test_who_waits_for_a_deferral_to_be_written_is_refused_when_the_store_fails(harness: NamespaceHarness) -> None:
+    harness.send("a")
+    (lent,) = harness.receive()
+    harness.do(SettleMessages(QUEUE, (lent.token or b"",), Defer()), "defer")
+    harness.do(ReceiveDeferred(QUEUE, (1,), ReceiveMode.PEEK_LOCK), "receive")
+    assert harness.take() == []
+    harness.store.fail("disk full")
+    assert {name for name, reply in harness.take_named() if isinstance(reply, Refused)} == {"defer", "receive"}
 
 
 def test_rows_read_before_what_was_loaded_answer_nobody(scene: Scene) -> None:
@@ -386,9 +388,9 @@ def test_while_the_disk_stays_broken_the_namespace_stays_failed(scene: Scene) ->
 
 def test_answers_leave_before_the_machine_goes_on_with_what_a_commit_leads_to() -> None:
     """Copies for many subscriptions can take a while, and nobody else should wait for them."""
-    bench = Bench()
+    harness = NamespaceHarness()
     said: list[str] = []
-    machine = bench.gate.machine
+    machine = harness.gate.machine
     apply = machine.apply
 
     def applied(command: Any, now_ms: int, request_id: int = NOBODY) -> Any:
@@ -397,7 +399,9 @@ def test_answers_leave_before_the_machine_goes_on_with_what_a_commit_leads_to() 
         return apply(command, now_ms, request_id)
 
     machine.apply = applied  # type: ignore[method-assign]
-    bench.gate._flush = lambda: said.append("flushed")
-    bench.gate.ask(SendMessages(QUEUE, (arrival("a"),)), bench.now_ms, lambda reply: said.append(type(reply).__name__))
-    bench.commit(1)
+    harness.gate._flush = lambda: said.append("flushed")
+    harness.gate.ask(
+        SendMessages(QUEUE, (arrival("a"),)), harness.now_ms, lambda reply: said.append(type(reply).__name__)
+    )
+    harness.commit(1)
     assert said == ["Done", "flushed", "goes on"]

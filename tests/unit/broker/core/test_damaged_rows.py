@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
-from namespace_harness import QUEUE, SECOND_MS, Bench, arrival, names
+from namespace_harness import QUEUE, SECOND_MS, NamespaceHarness, arrival, names
 
 from twinbus.broker.core.commands import (
     CancelScheduled,
@@ -29,7 +29,7 @@ OTHER = "bills"
 MALFORMED = "database disk image is malformed"
 
 
-class DamagedBench(Bench):
+class DamagedHarness(NamespaceHarness):
     """Its store has lost what it held of the first queue. Reads wait until they are let happen."""
 
     def __init__(self) -> None:
@@ -57,26 +57,26 @@ class DamagedBench(Bench):
 
 
 @pytest.fixture
-def bench() -> DamagedBench:
-    bench = DamagedBench()
+def harness() -> DamagedHarness:
+    harness = DamagedHarness()
     for number in range(10):
-        bench.send(f"m{number}")
-    return bench
+        harness.send(f"m{number}")
+    return harness
 
 
-def damaged(bench: DamagedBench) -> DamagedBench:
+def damaged(harness: DamagedHarness) -> DamagedHarness:
     """Somebody has read from the queue."""
-    bench.do(PeekMessages(QUEUE, 0, 10))
-    bench.let_read()
-    bench.take()
-    return bench
+    harness.do(PeekMessages(QUEUE, 0, 10))
+    harness.let_read()
+    harness.take()
+    return harness
 
 
-def test_receivers_of_a_damaged_queue_are_told_what_is_wrong(bench: DamagedBench) -> None:
-    bench.open(1, credit=100)
-    bench.open(2, credit=0)
-    bench.let_read()
-    lost = bench.lost()
+def test_receivers_of_a_damaged_queue_are_told_what_is_wrong(harness: DamagedHarness) -> None:
+    harness.open(1, credit=100)
+    harness.open(2, credit=0)
+    harness.let_read()
+    lost = harness.lost()
     assert {each.receiver for each in lost} == {1, 2}
     for each in lost:
         assert isinstance(each.error, InternalError)
@@ -86,19 +86,19 @@ def test_receivers_of_a_damaged_queue_are_told_what_is_wrong(bench: DamagedBench
         assert QUEUE in str(each.error)
 
 
-def test_nobody_else_notices(bench: DamagedBench) -> None:
-    bench.open(1, credit=100)
-    bench.open(2, credit=100, path=OTHER)
-    bench.let_read()
-    assert [each.receiver for each in bench.lost()] == [1]
-    assert bench.failures == []
-    bench.ask(SendMessages(OTHER, (arrival("b"),)))
-    assert names(bench.deliveries()) == ["b"]
+def test_nobody_else_notices(harness: DamagedHarness) -> None:
+    harness.open(1, credit=100)
+    harness.open(2, credit=100, path=OTHER)
+    harness.let_read()
+    assert [each.receiver for each in harness.lost()] == [1]
+    assert harness.failures == []
+    harness.ask(SendMessages(OTHER, (arrival("b"),)))
+    assert names(harness.deliveries()) == ["b"]
 
 
-def test_a_damaged_queue_can_be_sent_to(bench: DamagedBench) -> None:
-    assert damaged(bench).send("more", "and more") == (11, 12)
-    assert bench.queue.active == 12
+def test_a_damaged_queue_can_be_sent_to(harness: DamagedHarness) -> None:
+    assert damaged(harness).send("more", "and more") == (11, 12)
+    assert harness.queue.active == 12
 
 
 @pytest.mark.parametrize(
@@ -110,77 +110,79 @@ def test_a_damaged_queue_can_be_sent_to(bench: DamagedBench) -> None:
         CancelScheduled(QUEUE, (1,)),
     ],
 )
-def test_whoever_wants_to_read_from_a_damaged_queue_is_refused(bench: DamagedBench, command: Command[object]) -> None:
-    error = damaged(bench).refusal(command)
+def test_whoever_wants_to_read_from_a_damaged_queue_is_refused(
+    harness: DamagedHarness, command: Command[object]
+) -> None:
+    error = damaged(harness).refusal(command)
     assert isinstance(error, InternalError)
     assert MALFORMED in str(error)
-    assert bench.reads == []
+    assert harness.reads == []
 
 
-def test_everybody_who_waits_for_rows_of_a_damaged_queue_is_refused_once(bench: DamagedBench) -> None:
-    bench.do(PeekMessages(QUEUE, 0, 10), "one")
-    bench.do(PeekMessages(QUEUE, 0, 10), "equal")
-    bench.do(PeekMessages(QUEUE, 5, 10), "another")
-    bench.do(PeekMessages(OTHER, 0, 10), "elsewhere")
-    bench.let_read()
-    refused = [name for name, reply in bench.take_named() if isinstance(reply, Refused)]
+def test_everybody_who_waits_for_rows_of_a_damaged_queue_is_refused_once(harness: DamagedHarness) -> None:
+    harness.do(PeekMessages(QUEUE, 0, 10), "one")
+    harness.do(PeekMessages(QUEUE, 0, 10), "equal")
+    harness.do(PeekMessages(QUEUE, 5, 10), "another")
+    harness.do(PeekMessages(OTHER, 0, 10), "elsewhere")
+    harness.let_read()
+    refused = [name for name, reply in harness.take_named() if isinstance(reply, Refused)]
     assert refused == ["one", "equal", "another"]
 
 
-def test_a_damaged_queue_is_not_read_again_and_wants_no_waking(bench: DamagedBench) -> None:
-    bench.send(arrival("short", ttl_ms=SECOND_MS), arrival("later", due_at_ms=bench.now_ms + SECOND_MS))
-    damaged(bench)
-    bench.pass_time(2 * SECOND_MS)
-    assert bench.gate.next_wake_ms() is None
-    bench.send(arrival("too", ttl_ms=SECOND_MS))
-    bench.do(Grant(1, 100))
-    assert bench.reads == []
-    assert bench.gate.next_wake_ms() is None
-    assert len(bench.queue.recent) == 0
+def test_a_damaged_queue_is_not_read_again_and_wants_no_waking(harness: DamagedHarness) -> None:
+    harness.send(arrival("short", ttl_ms=SECOND_MS), arrival("later", due_at_ms=harness.now_ms + SECOND_MS))
+    damaged(harness)
+    harness.pass_time(2 * SECOND_MS)
+    assert harness.gate.next_wake_ms() is None
+    harness.send(arrival("too", ttl_ms=SECOND_MS))
+    harness.do(Grant(1, 100))
+    assert harness.reads == []
+    assert harness.gate.next_wake_ms() is None
+    assert len(harness.queue.recent) == 0
 
 
-def test_locks_taken_before_can_be_settled_and_end(bench: DamagedBench) -> None:
-    lent = bench.receive(2)
-    damaged(bench)
-    assert bench.settle(Complete(), lent[0]) == {}
-    assert bench.gate.next_wake_ms() == lent[1].locked_until_ms
-    bench.pass_time(10 * SECOND_MS)
-    assert len(bench.queue.locks) == 0
+def test_locks_taken_before_can_be_settled_and_end(harness: DamagedHarness) -> None:
+    lent = harness.receive(2)
+    damaged(harness)
+    assert harness.settle(Complete(), lent[0]) == {}
+    assert harness.gate.next_wake_ms() == lent[1].locked_until_ms
+    harness.pass_time(10 * SECOND_MS)
+    assert len(harness.queue.locks) == 0
 
 
 def test_a_message_that_was_deleted_for_a_receiver_reaches_it_before_the_word_of_the_damage(
-    bench: DamagedBench,
+    harness: DamagedHarness,
 ) -> None:
-    bench.open(1, credit=100, deletes=True)
-    bench.take()
-    bench.let_read()
-    assert bench.take() == []
-    bench.commit()
-    replies = bench.take()
+    harness.open(1, credit=100, deletes=True)
+    harness.take()
+    harness.let_read()
+    assert harness.take() == []
+    harness.commit()
+    replies = harness.take()
     assert [type(reply) for reply in replies] == [Delivery] * 3 + [ReceiverLost]
 
 
-def test_a_damaged_queue_can_be_deleted_and_made_again(bench: DamagedBench) -> None:
-    assert isinstance(damaged(bench).ask(DeleteEntity(QUEUE)), Done)
-    assert isinstance(bench.ask(CreateQueue(QUEUE, QueueSettings())), Done)
-    bench.send("new")
-    assert names(bench.receive()) == ["new"]
+def test_a_damaged_queue_can_be_deleted_and_made_again(harness: DamagedHarness) -> None:
+    assert isinstance(damaged(harness).ask(DeleteEntity(QUEUE)), Done)
+    assert isinstance(harness.ask(CreateQueue(QUEUE, QueueSettings())), Done)
+    harness.send("new")
+    assert names(harness.receive()) == ["new"]
 
 
-def test_damage_of_a_queue_that_was_deleted_meanwhile_refuses_who_waited(bench: DamagedBench) -> None:
-    bench.do(PeekMessages(QUEUE, 0, 10), "peek")
-    bench.ask(DeleteEntity(QUEUE))
-    bench.take()
-    bench.let_read()
-    assert [name for name, reply in bench.take_named() if isinstance(reply, Refused)] == ["peek"]
+def test_damage_of_a_queue_that_was_deleted_meanwhile_refuses_who_waited(harness: DamagedHarness) -> None:
+    harness.do(PeekMessages(QUEUE, 0, 10), "peek")
+    harness.ask(DeleteEntity(QUEUE))
+    harness.take()
+    harness.let_read()
+    assert [name for name, reply in harness.take_named() if isinstance(reply, Refused)] == ["peek"]
 
 
-def test_damage_is_logged_once(bench: DamagedBench, caplog: pytest.LogCaptureFixture) -> None:
+def test_damage_is_logged_once(harness: DamagedHarness, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        bench.open(1, credit=100)
-        bench.do(PeekMessages(QUEUE, 0, 10))
-        bench.do(PeekMessages(QUEUE, 0, 10))
-        bench.let_read()
+        harness.open(1, credit=100)
+        harness.do(PeekMessages(QUEUE, 0, 10))
+        harness.do(PeekMessages(QUEUE, 0, 10))
+        harness.let_read()
     (record,) = caplog.records
     assert record.levelno == logging.ERROR
     assert QUEUE in record.getMessage()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from namespace_harness import DEAD_LETTERS, QUEUE, Bench, arrival, names, properties_of
+from namespace_harness import DEAD_LETTERS, QUEUE, NamespaceHarness, arrival, names, properties_of
 from seeds import examples
 
 from twinbus.amqp import sections
@@ -59,9 +59,9 @@ class MessagesWithNotes(RuleBasedStateMachine):
             dead_letter_on_expiration=True,
             forward_dead_letters_to=TARGET,
         )
-        self.bench = Bench()
-        self.bench.ask(CreateQueue(TARGET, QueueSettings(lock_ms=LOCK_MS, max_delivery_count=2)))
-        self.bench.ask(UpdateQueue(QUEUE, own))
+        self.harness = NamespaceHarness()
+        self.harness.ask(CreateQueue(TARGET, QueueSettings(lock_ms=LOCK_MS, max_delivery_count=2)))
+        self.harness.ask(UpdateQueue(QUEUE, own))
         self.names = count(1)
         self.sizes: dict[str | None, int] = {}
 
@@ -70,7 +70,7 @@ class MessagesWithNotes(RuleBasedStateMachine):
         name = str(next(self.names))
         own: dict[str, object] = dict.fromkeys(("a", "e") if has_two else ("a",), "p" * property_bytes)
         sent = encoded(name, own, ttl_ms=TTL_MS if expires else None)
-        self.bench.send(read_arrival(sent, lambda: ""))
+        self.harness.send(read_arrival(sent, lambda: ""))
         self.sizes[name] = len(sent)
 
     @precondition(lambda self: self.places())
@@ -79,20 +79,20 @@ class MessagesWithNotes(RuleBasedStateMachine):
         place = data.draw(st.sampled_from(self.places()))
         verdict = kind(NOTES[notes])
         for delivery in self.receive(place):
-            failures = self.bench.settle(verdict, delivery, path=place)
+            failures = self.harness.settle(verdict, delivery, path=place)
             if failures:
                 assert isinstance(failures[delivery.token or b""], MessageTooLarge | NotAllowed), failures
-                assert self.bench.settle(Abandon(), delivery, path=place) == {}
+                assert self.harness.settle(Abandon(), delivery, path=place) == {}
 
     @precondition(lambda self: self.places())
     @rule(data=st.data())
     def let_a_lock_end(self, data: st.DataObject) -> None:
         self.receive(data.draw(st.sampled_from(self.places())))
-        self.bench.pass_time(LOCK_MS)
+        self.harness.pass_time(LOCK_MS)
 
     @rule()
     def let_time_pass(self) -> None:
-        self.bench.pass_time(TTL_MS)
+        self.harness.pass_time(TTL_MS)
 
     @initialize(status=st.sampled_from([QueueStatus.ACTIVE, QueueStatus.SEND_DISABLED]))
     def begin(self, status: QueueStatus) -> None:
@@ -101,27 +101,27 @@ class MessagesWithNotes(RuleBasedStateMachine):
 
     @rule(status=st.sampled_from([QueueStatus.ACTIVE, QueueStatus.SEND_DISABLED]))
     def open_or_close_the_way_on(self, status: QueueStatus) -> None:
-        self.bench.ask(UpdateQueue(TARGET, QueueSettings(lock_ms=LOCK_MS, max_delivery_count=2, status=status)))
+        self.harness.ask(UpdateQueue(TARGET, QueueSettings(lock_ms=LOCK_MS, max_delivery_count=2, status=status)))
 
     def places(self) -> list[str]:
         """Where there is something to receive."""
-        queues = [each for each in self.bench.gate.machine.registry.all() if isinstance(each, Queue)]
+        queues = [each for each in self.harness.gate.machine.registry.all() if isinstance(each, Queue)]
         return [each.row.path for each in queues if each.destination is None and each.active + each.deferred]
 
     def receive(self, place: str) -> list[Delivery]:
         """One message, if there is one."""
-        deferred = [row for row in self.bench.peek(path=place) if row.state is MessageState.DEFERRED]
+        deferred = [row for row in self.harness.peek(path=place) if row.state is MessageState.DEFERRED]
         if deferred:
-            lent = self.bench.receive_deferred(deferred[0].sequence, path=place).found
+            lent = self.harness.receive_deferred(deferred[0].sequence, path=place).found
             return [Delivery(0, each.row, each.token, each.locked_until_ms) for each in lent]
-        got = self.bench.receive(path=place)
-        self.bench.do(CloseReceiver(self.bench.last_receiver))
+        got = self.harness.receive(path=place)
+        self.harness.do(CloseReceiver(self.harness.last_receiver))
         return got
 
     @invariant()
     def no_stored_message_has_grown_past_its_bound_and_each_can_be_read(self) -> None:
-        for entity in list(self.bench.gate.machine.registry.all()):
-            for row in self.bench.peek(path=entity.row.path):
+        for entity in list(self.harness.gate.machine.registry.all()):
+            for row in self.harness.peek(path=entity.row.path):
                 assert len(row.payload) <= self.sizes[row.message_id] + GROWTH_BYTES_MAX
                 delivered = encode_delivery(row)
                 sections.read_application_properties(delivered, sections.walk(delivered))
@@ -129,11 +129,13 @@ class MessagesWithNotes(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Whatever was done to them, all of them can be received and completed."""
         self.open_or_close_the_way_on(QueueStatus.ACTIVE)
-        self.bench.pass_time(LOCK_MS)
+        self.harness.pass_time(LOCK_MS)
         for place in self.places():
             while lent := self.receive(place):
-                assert self.bench.settle(Complete(), *lent, path=place) == {}
-        left = [row for each in self.bench.gate.machine.registry.all() for row in self.bench.peek(path=each.row.path)]
+                assert self.harness.settle(Complete(), *lent, path=place) == {}
+        left = [
+            row for each in self.harness.gate.machine.registry.all() for row in self.harness.peek(path=each.row.path)
+        ]
         assert left == []
 
 
@@ -151,24 +153,24 @@ TestMessagesWithNotes.settings = settings(max_examples=examples(600, 60), statef
 
 
 def test_a_reason_can_be_given_for_a_message_whose_properties_have_no_room_left() -> None:
-    bench = Bench()
+    harness = NamespaceHarness()
     full = encoded("a", {"a": "p" * 32_000, "b": "p" * 32_000})
-    bench.send(read_arrival(full, lambda: ""))
-    (lent,) = bench.receive()
-    assert isinstance(bench.settle(Abandon({"c": "q" * 2_000}), lent)[lent.token or b""], MessageTooLarge)
-    assert bench.settle(DeadLetter({REASON: "Unreadable", DESCRIPTION: SMILE * 5_000}), lent) == {}
-    (dead,) = bench.peek(path=DEAD_LETTERS)
+    harness.send(read_arrival(full, lambda: ""))
+    (lent,) = harness.receive()
+    assert isinstance(harness.settle(Abandon({"c": "q" * 2_000}), lent)[lent.token or b""], MessageTooLarge)
+    assert harness.settle(DeadLetter({REASON: "Unreadable", DESCRIPTION: SMILE * 5_000}), lent) == {}
+    (dead,) = harness.peek(path=DEAD_LETTERS)
     assert properties_of(dead)[REASON] == "Unreadable"
     assert properties_of(dead)[DESCRIPTION] == SMILE * 4_096
 
 
 def test_the_reason_of_the_namespace_is_no_longer_than_one_of_a_receiver() -> None:
-    bench = Bench()
-    bench.ask(CreateQueue(TARGET, QueueSettings(status=QueueStatus.SEND_DISABLED)))
-    bench.ask(UpdateQueue(QUEUE, QueueSettings(forward_dead_letters_to=TARGET)))
-    bench.send("a")
-    bench.settle(DeadLetter({REASON: "r" * 4_000, DESCRIPTION: "d" * 4_000}), *bench.receive())
-    (dead,) = bench.peek(path=TRANSFERS)
+    harness = NamespaceHarness()
+    harness.ask(CreateQueue(TARGET, QueueSettings(status=QueueStatus.SEND_DISABLED)))
+    harness.ask(UpdateQueue(QUEUE, QueueSettings(forward_dead_letters_to=TARGET)))
+    harness.send("a")
+    harness.settle(DeadLetter({REASON: "r" * 4_000, DESCRIPTION: "d" * 4_000}), *harness.receive())
+    (dead,) = harness.peek(path=TRANSFERS)
     text = str(properties_of(dead)[DESCRIPTION])
     assert len(text) == 4_096
     assert "could not be forwarded to 'later'" in text
@@ -179,12 +181,12 @@ def test_the_reason_of_the_namespace_is_no_longer_than_one_of_a_receiver() -> No
     "verdict", [Abandon({"a": "p" * 20_000}), Defer({"a": "p" * 20_000}), DeadLetter({"a": "p" * 20_000})]
 )
 def test_what_receivers_write_on_messages_counts_against_the_maximum_size(verdict: SettlementOutcome) -> None:
-    bench = Bench(QueueSettings(max_size_mb=1))
-    bench.send(arrival("a"), arrival("b"), arrival("c", body=bytes(MEGABYTE - 30_000)))
-    lent, other = bench.receive(2)
-    assert list(bench.settle(verdict, lent, other)) == [other.token]  # there is room for one of them
-    (problem,) = bench.settle(verdict, other).values()
+    harness = NamespaceHarness(QueueSettings(max_size_mb=1))
+    harness.send(arrival("a"), arrival("b"), arrival("c", body=bytes(MEGABYTE - 30_000)))
+    lent, other = harness.receive(2)
+    assert list(harness.settle(verdict, lent, other)) == [other.token]  # there is room for one of them
+    (problem,) = harness.settle(verdict, other).values()
     assert isinstance(problem, QuotaExceeded)
     assert "settle the message without them" in str(problem)
-    assert bench.settle(DeadLetter({REASON: "Unreadable", DESCRIPTION: "y" * 12_000}), other) == {}
-    assert "b" in names(bench.peek(path=DEAD_LETTERS))
+    assert harness.settle(DeadLetter({REASON: "Unreadable", DESCRIPTION: "y" * 12_000}), other) == {}
+    assert "b" in names(harness.peek(path=DEAD_LETTERS))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from namespace_harness import QUEUE, SECOND_MS, Bench, arrival, names
+from namespace_harness import QUEUE, SECOND_MS, NamespaceHarness, arrival, names
 
 from twinbus.broker.core.commands import RenewMessageLocks, SendMessages, Tick
 from twinbus.broker.entities.due_scan import DueScan
@@ -17,7 +17,7 @@ from twinbus.broker.store.api import DueRows, ExpiredRows, ReadRequest
 LOCK_MS = 60 * SECOND_MS
 
 
-class CountedBench(Bench):
+class CountedHarness(NamespaceHarness):
     """Notes what is read from the store."""
 
     def __init__(self, settings: QueueSettings | None = None, limits: WindowLimits | None = None) -> None:
@@ -44,8 +44,8 @@ class CountedBench(Bench):
 
 
 @pytest.fixture
-def bench() -> CountedBench:
-    return CountedBench()
+def harness() -> CountedHarness:
+    return CountedHarness()
 
 
 def short_lived(count: int) -> list[object]:
@@ -55,118 +55,118 @@ def short_lived(count: int) -> list[object]:
 # --- expiry ---
 
 
-def test_lent_messages_that_have_expired_are_read_once(bench: CountedBench) -> None:
-    bench.send(*short_lived(200))  # type: ignore[arg-type]
-    assert len(bench.receive(200)) == 200
+def test_lent_messages_that_have_expired_are_read_once(harness: CountedHarness) -> None:
+    harness.send(*short_lived(200))  # type: ignore[arg-type]
+    assert len(harness.receive(200)) == 200
     for _ in range(50):
-        bench.now_ms += SECOND_MS
-        bench.tick_often()
-    assert bench.reads_of(ExpiredRows) == 2  # a hundred at a time
-    assert bench.queue.active == 200
-    bench.pass_time(LOCK_MS)
-    assert bench.queue.active == 0
-    assert bench.reads_of(ExpiredRows) <= 3
+        harness.now_ms += SECOND_MS
+        harness.tick_often()
+    assert harness.reads_of(ExpiredRows) == 2  # a hundred at a time
+    assert harness.queue.active == 200
+    harness.pass_time(LOCK_MS)
+    assert harness.queue.active == 0
+    assert harness.reads_of(ExpiredRows) <= 3
 
 
-def test_the_machine_sleeps_until_the_locks_of_expired_messages_end(bench: CountedBench) -> None:
-    bench.send(*short_lived(200))  # type: ignore[arg-type]
-    (lent, *_) = bench.receive(200)
-    bench.pass_time(2 * SECOND_MS)
-    assert bench.gate.next_wake_ms() == lent.locked_until_ms
+def test_the_machine_sleeps_until_the_locks_of_expired_messages_end(harness: CountedHarness) -> None:
+    harness.send(*short_lived(200))  # type: ignore[arg-type]
+    (lent, *_) = harness.receive(200)
+    harness.pass_time(2 * SECOND_MS)
+    assert harness.gate.next_wake_ms() == lent.locked_until_ms
 
 
-def test_messages_whose_expiry_is_being_written_are_not_read_again(bench: CountedBench) -> None:
-    bench.send(*short_lived(250))  # type: ignore[arg-type]
-    bench.now_ms += SECOND_MS
-    bench.tick_often()
-    assert bench.reads_of(ExpiredRows) == 3
-    bench.now_ms += SECOND_MS
-    bench.tick_often()
-    assert bench.reads_of(ExpiredRows) == 3
-    bench.commit()
-    assert bench.queue.active == 0
+def test_messages_whose_expiry_is_being_written_are_not_read_again(harness: CountedHarness) -> None:
+    harness.send(*short_lived(250))  # type: ignore[arg-type]
+    harness.now_ms += SECOND_MS
+    harness.tick_often()
+    assert harness.reads_of(ExpiredRows) == 3
+    harness.now_ms += SECOND_MS
+    harness.tick_often()
+    assert harness.reads_of(ExpiredRows) == 3
+    harness.commit()
+    assert harness.queue.active == 0
 
 
 @pytest.mark.parametrize("verdict", [Abandon(), Release()])
 def test_a_message_given_back_after_its_time_ends_without_another_look(
-    bench: CountedBench, verdict: Abandon | Release
+    harness: CountedHarness, verdict: Abandon | Release
 ) -> None:
-    bench.send(*short_lived(200))  # type: ignore[arg-type]
-    lent = bench.receive(200)
-    bench.pass_time(2 * SECOND_MS)
+    harness.send(*short_lived(200))  # type: ignore[arg-type]
+    lent = harness.receive(200)
+    harness.pass_time(2 * SECOND_MS)
     for delivery in lent:
-        bench.settle(verdict, delivery)
-        bench.pass_time(0)
-    assert bench.queue.active == 0
-    assert bench.reads_of(ExpiredRows) == 2
+        harness.settle(verdict, delivery)
+        harness.pass_time(0)
+    assert harness.queue.active == 0
+    assert harness.reads_of(ExpiredRows) == 2
 
 
-def test_a_message_given_back_in_time_still_expires(bench: CountedBench) -> None:
-    bench.send(arrival("long", ttl_ms=5 * SECOND_MS), arrival("short", ttl_ms=SECOND_MS))
-    lent = bench.receive(2)
-    bench.pass_time(2 * SECOND_MS)  # the sweep has met the second one
-    bench.settle(Release(), lent[0])
-    bench.pass_time(SECOND_MS)
-    assert names(bench.peek()) == ["long"]
-    bench.pass_time(2 * SECOND_MS)
-    assert bench.queue.active == 1  # the short one is still lent
-    assert names(bench.receive(2)) == []
+def test_a_message_given_back_in_time_still_expires(harness: CountedHarness) -> None:
+    harness.send(arrival("long", ttl_ms=5 * SECOND_MS), arrival("short", ttl_ms=SECOND_MS))
+    lent = harness.receive(2)
+    harness.pass_time(2 * SECOND_MS)  # the sweep has met the second one
+    harness.settle(Release(), lent[0])
+    harness.pass_time(SECOND_MS)
+    assert names(harness.peek()) == ["long"]
+    harness.pass_time(2 * SECOND_MS)
+    assert harness.queue.active == 1  # the short one is still lent
+    assert names(harness.receive(2)) == []
 
 
-def test_a_lock_that_is_renewed_keeps_an_expired_message_and_costs_no_reads(bench: CountedBench) -> None:
-    bench.send(*short_lived(1))  # type: ignore[arg-type]
-    (lent,) = bench.receive()
+def test_a_lock_that_is_renewed_keeps_an_expired_message_and_costs_no_reads(harness: CountedHarness) -> None:
+    harness.send(*short_lived(1))  # type: ignore[arg-type]
+    (lent,) = harness.receive()
     for _ in range(20):
-        bench.pass_time(LOCK_MS - SECOND_MS)
-        bench.ask(RenewMessageLocks(QUEUE, (lent.token or b"",)))
-    assert bench.queue.active == 1
-    assert bench.reads_of(ExpiredRows) == 1
+        harness.pass_time(LOCK_MS - SECOND_MS)
+        harness.ask(RenewMessageLocks(QUEUE, (lent.token or b"",)))
+    assert harness.queue.active == 1
+    assert harness.reads_of(ExpiredRows) == 1
 
 
-def test_a_message_that_has_expired_before_it_was_durable_never_appears(bench: CountedBench) -> None:
-    bench.send(*short_lived(5))  # type: ignore[arg-type]
-    bench.do(SendMessages(QUEUE, (arrival("late", ttl_ms=SECOND_MS // 2), arrival("long"))))
-    bench.now_ms += SECOND_MS
-    bench.tick_often()  # the sweep is past the late one's time before it is written
-    bench.commit()
-    bench.tick_often()
-    bench.commit()
-    assert names(bench.peek()) == ["long"]
-    assert bench.queue.active == 1
-    assert names(bench.receive(5)) == ["long"]
+def test_a_message_that_has_expired_before_it_was_durable_never_appears(harness: CountedHarness) -> None:
+    harness.send(*short_lived(5))  # type: ignore[arg-type]
+    harness.do(SendMessages(QUEUE, (arrival("late", ttl_ms=SECOND_MS // 2), arrival("long"))))
+    harness.now_ms += SECOND_MS
+    harness.tick_often()  # the sweep is past the late one's time before it is written
+    harness.commit()
+    harness.tick_often()
+    harness.commit()
+    assert names(harness.peek()) == ["long"]
+    assert harness.queue.active == 1
+    assert names(harness.receive(5)) == ["long"]
 
 
 def test_large_messages_are_swept_in_bounded_reads() -> None:
-    bench = CountedBench(limits=WindowLimits(rows_max=50, bytes_max=10_000))
-    bench.send(*[arrival(f"m{number}", ttl_ms=SECOND_MS, body=bytes(4_000)) for number in range(20)])
-    bench.pass_time(SECOND_MS)
-    assert bench.queue.active == 0
-    assert bench.reads_of(ExpiredRows) == 10
-    assert all(request.bytes_max == 10_000 for request in bench.requests if isinstance(request, ExpiredRows))
+    harness = CountedHarness(limits=WindowLimits(rows_max=50, bytes_max=10_000))
+    harness.send(*[arrival(f"m{number}", ttl_ms=SECOND_MS, body=bytes(4_000)) for number in range(20)])
+    harness.pass_time(SECOND_MS)
+    assert harness.queue.active == 0
+    assert harness.reads_of(ExpiredRows) == 10
+    assert all(request.bytes_max == 10_000 for request in harness.requests if isinstance(request, ExpiredRows))
 
 
 # --- schedules ---
 
 
-def test_scheduled_messages_whose_waking_is_being_written_are_not_read_again(bench: CountedBench) -> None:
-    due_at_ms = bench.now_ms + SECOND_MS
-    bench.send(*[arrival(f"m{number}", due_at_ms=due_at_ms) for number in range(250)])
+def test_scheduled_messages_whose_waking_is_being_written_are_not_read_again(harness: CountedHarness) -> None:
+    due_at_ms = harness.now_ms + SECOND_MS
+    harness.send(*[arrival(f"m{number}", due_at_ms=due_at_ms) for number in range(250)])
     for _ in range(20):
-        bench.now_ms += SECOND_MS
-        bench.tick_often()
-    assert bench.reads_of(DueRows) == 3
-    bench.commit()
-    assert (bench.queue.active, bench.queue.scheduled) == (250, 0)
+        harness.now_ms += SECOND_MS
+        harness.tick_often()
+    assert harness.reads_of(DueRows) == 3
+    harness.commit()
+    assert (harness.queue.active, harness.queue.scheduled) == (250, 0)
 
 
-def test_a_scheduled_message_that_is_due_before_it_is_durable_wakes(bench: CountedBench) -> None:
-    bench.send(arrival("first", due_at_ms=bench.now_ms + 2 * SECOND_MS))
-    bench.do(SendMessages(QUEUE, (arrival("late", due_at_ms=bench.now_ms + SECOND_MS),)))
-    bench.now_ms += 3 * SECOND_MS
-    bench.tick_often()  # the sweep is past the late one's time before it is written
-    bench.commit()
-    bench.pass_time(0)
-    assert sorted(filter(None, names(bench.receive(5)))) == ["first", "late"]
+def test_a_scheduled_message_that_is_due_before_it_is_durable_wakes(harness: CountedHarness) -> None:
+    harness.send(arrival("first", due_at_ms=harness.now_ms + 2 * SECOND_MS))
+    harness.do(SendMessages(QUEUE, (arrival("late", due_at_ms=harness.now_ms + SECOND_MS),)))
+    harness.now_ms += 3 * SECOND_MS
+    harness.tick_often()  # the sweep is past the late one's time before it is written
+    harness.commit()
+    harness.pass_time(0)
+    assert sorted(filter(None, names(harness.receive(5)))) == ["first", "late"]
 
 
 # --- the sweep itself ---

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from namespace_harness import START_MS, Bench, arrival, names
+from namespace_harness import START_MS, NamespaceHarness, arrival, names
 
 from twinbus.broker.core.commands import (
     CreateSubscription,
@@ -25,104 +25,106 @@ WINDOW_MS = 20_000
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench(QueueSettings(requires_duplicate_detection=True, duplicate_window_ms=WINDOW_MS))
+def harness() -> NamespaceHarness:
+    return NamespaceHarness(QueueSettings(requires_duplicate_detection=True, duplicate_window_ms=WINDOW_MS))
 
 
-def test_a_message_that_was_sent_before_is_accepted_and_dropped(bench: Bench) -> None:
-    assert bench.send("a", "b") == (1, 2)
-    assert len(bench.send("b", "c")) == 2
-    assert names(bench.peek()) == ["a", "b", "c"]
+def test_a_message_that_was_sent_before_is_accepted_and_dropped(harness: NamespaceHarness) -> None:
+    assert harness.send("a", "b") == (1, 2)
+    assert len(harness.send("b", "c")) == 2
+    assert names(harness.peek()) == ["a", "b", "c"]
 
 
-def test_within_a_batch_the_first_counts(bench: Bench) -> None:
-    bench.send("a", "a", "b", "a")
-    assert names(bench.peek()) == ["a", "b"]
+def test_within_a_batch_the_first_counts(harness: NamespaceHarness) -> None:
+    harness.send("a", "a", "b", "a")
+    assert names(harness.peek()) == ["a", "b"]
 
 
-def test_ids_are_remembered_when_the_message_is_long_gone_and_through_a_restart(bench: Bench) -> None:
-    bench.send(arrival("a", ttl_ms=1_000))
-    bench.pass_time(2_000)
-    assert bench.peek() == []
-    bench.restart()
-    bench.send("a")
-    assert bench.peek() == []
+def test_ids_are_remembered_when_the_message_is_long_gone_and_through_a_restart(harness: NamespaceHarness) -> None:
+    harness.send(arrival("a", ttl_ms=1_000))
+    harness.pass_time(2_000)
+    assert harness.peek() == []
+    harness.restart()
+    harness.send("a")
+    assert harness.peek() == []
 
 
-def test_after_the_window_the_id_may_come_again(bench: Bench) -> None:
-    bench.send("a")
-    bench.pass_time(WINDOW_MS - 1)
-    bench.send("a")
-    assert names(bench.peek()) == ["a"]
-    bench.pass_time(1)
-    bench.send("a")
-    assert names(bench.peek()) == ["a", "a"]
+def test_after_the_window_the_id_may_come_again(harness: NamespaceHarness) -> None:
+    harness.send("a")
+    harness.pass_time(WINDOW_MS - 1)
+    harness.send("a")
+    assert names(harness.peek()) == ["a"]
+    harness.pass_time(1)
+    harness.send("a")
+    assert names(harness.peek()) == ["a", "a"]
 
 
-def test_a_duplicate_of_what_is_not_written_yet_is_found(bench: Bench) -> None:
+def test_a_duplicate_of_what_is_not_written_yet_is_found(harness: NamespaceHarness) -> None:
     for origin in ("one", "two"):
-        bench.do(SendMessages("orders", (arrival("a"),)), origin)
-    bench.commit()
-    assert [type(reply) for name, reply in bench.take_named() if name in ("one", "two")] == [Done, Done]
-    assert names(bench.peek()) == ["a"]
+        harness.do(SendMessages("orders", (arrival("a"),)), origin)
+    harness.commit()
+    assert [type(reply) for name, reply in harness.take_named() if name in ("one", "two")] == [Done, Done]
+    assert names(harness.peek()) == ["a"]
 
 
-def test_what_was_not_written_may_be_sent_again(bench: Bench) -> None:
-    bench.do(SendMessages("orders", (arrival("a"),)))
-    bench.restart()
-    bench.send("a")
-    assert names(bench.peek()) == ["a"]
+def test_what_was_not_written_may_be_sent_again(harness: NamespaceHarness) -> None:
+    harness.do(SendMessages("orders", (arrival("a"),)))
+    harness.restart()
+    harness.send("a")
+    assert names(harness.peek()) == ["a"]
 
 
-def test_scheduled_messages_count(bench: Bench) -> None:
-    bench.send(arrival("a", due_at_ms=START_MS + 1_000))
-    bench.send("a", "b")
-    bench.pass_time(1_000)
-    assert sorted(names(bench.peek()), key=str) == ["a", "b"]
+def test_scheduled_messages_count(harness: NamespaceHarness) -> None:
+    harness.send(arrival("a", due_at_ms=START_MS + 1_000))
+    harness.send("a", "b")
+    harness.pass_time(1_000)
+    assert sorted(names(harness.peek()), key=str) == ["a", "b"]
 
 
-def test_a_duplicate_gets_a_number_that_no_message_ever_has(bench: Bench) -> None:
-    bench.send("a")
-    (number,) = bench.send("a")
-    bench.restart()
-    assert bench.send("b") > (number,)
+def test_a_duplicate_gets_a_number_that_no_message_ever_has(harness: NamespaceHarness) -> None:
+    harness.send("a")
+    (number,) = harness.send("a")
+    harness.restart()
+    assert harness.send("b") > (number,)
 
 
-def test_a_ping_leaves_no_trace(bench: Bench) -> None:
+def test_a_ping_leaves_no_trace(harness: NamespaceHarness) -> None:
     for _ in range(2):
-        bench.send(arrival("ping")._replace(is_ping=True))
-    bench.send("ping")
-    assert names(bench.peek()) == ["ping"]
+        harness.send(arrival("ping")._replace(is_ping=True))
+    harness.send("ping")
+    assert names(harness.peek()) == ["ping"]
 
 
-def test_sends_keep_their_order_whatever_the_disk_does(bench: Bench) -> None:
+def test_sends_keep_their_order_whatever_the_disk_does(harness: NamespaceHarness) -> None:
     """The answer for the second send comes first."""
     held: list[KnownIds] = []
-    ask_store = bench.store.request
-    bench.store.request = lambda request: held.append(request) if isinstance(request, KnownIds) else ask_store(request)  # type: ignore[method-assign]
+    ask_store = harness.store.request
+    harness.store.request = lambda request: (  # type: ignore[method-assign]
+        held.append(request) if isinstance(request, KnownIds) else ask_store(request)
+    )
     for number, name in enumerate(("first", "second")):
-        bench.do(SendMessages("orders", (arrival(name),)), f"origin {number}")
+        harness.do(SendMessages("orders", (arrival(name),)), f"origin {number}")
     for request in reversed(held):
-        bench.gate.report(IdsRead(request, frozenset(), bench.store.load().last_number), bench.now_ms)
-    bench.store.request = ask_store  # type: ignore[method-assign]
-    bench.do(Tick())
-    bench.commit()
-    assert names(bench.peek()) == ["first", "second"]
+        harness.gate.report(IdsRead(request, frozenset(), harness.store.load().last_number), harness.now_ms)
+    harness.store.request = ask_store  # type: ignore[method-assign]
+    harness.do(Tick())
+    harness.commit()
+    assert names(harness.peek()) == ["first", "second"]
 
 
-def test_whether_duplicates_are_detected_is_decided_when_the_queue_is_made(bench: Bench) -> None:
-    assert "cannot be changed" in str(bench.refusal(UpdateQueue("orders", QueueSettings())))
+def test_whether_duplicates_are_detected_is_decided_when_the_queue_is_made(harness: NamespaceHarness) -> None:
+    assert "cannot be changed" in str(harness.refusal(UpdateQueue("orders", QueueSettings())))
 
 
-def test_who_waits_is_told_when_the_queue_goes_or_the_disk_fails(bench: Bench) -> None:
-    bench.store.request = lambda request: None  # type: ignore[method-assign]
-    bench.do(SendMessages("orders", (arrival("a"),)), 1)
-    bench.do(DeleteEntity("orders"), 2)
-    bench.commit()
-    (refusal,) = [reply for name, reply in bench.take_named() if name == 1]
+def test_who_waits_is_told_when_the_queue_goes_or_the_disk_fails(harness: NamespaceHarness) -> None:
+    harness.store.request = lambda request: None  # type: ignore[method-assign]
+    harness.do(SendMessages("orders", (arrival("a"),)), 1)
+    harness.do(DeleteEntity("orders"), 2)
+    harness.commit()
+    (refusal,) = [reply for name, reply in harness.take_named() if name == 1]
     assert isinstance(refusal, Refused)
     assert isinstance(refusal.error, EntityNotFound)
-    other = Bench(QueueSettings(requires_duplicate_detection=True))
+    other = NamespaceHarness(QueueSettings(requires_duplicate_detection=True))
     other.store.request = lambda request: None  # type: ignore[method-assign]
     other.do(SendMessages("orders", (arrival("a"),)), 3)
     other.store.fail("disk full")
@@ -131,34 +133,34 @@ def test_who_waits_is_told_when_the_queue_goes_or_the_disk_fails(bench: Bench) -
     assert isinstance(refusal.error, StoreUnavailable)
 
 
-def test_a_topic_detects_duplicates_for_all_its_subscriptions(bench: Bench) -> None:
-    bench.ask(CreateTopic("events", TopicSettings(requires_duplicate_detection=True)))
-    bench.ask(CreateSubscription("events", "s", QueueSettings()))
+def test_a_topic_detects_duplicates_for_all_its_subscriptions(harness: NamespaceHarness) -> None:
+    harness.ask(CreateTopic("events", TopicSettings(requires_duplicate_detection=True)))
+    harness.ask(CreateSubscription("events", "s", QueueSettings()))
     for _ in range(2):
-        assert isinstance(bench.ask(SendMessages("events", (arrival("a"),))), Done)
-    assert names(bench.peek(path="events/subscriptions/s")) == ["a"]
+        assert isinstance(harness.ask(SendMessages("events", (arrival("a"),))), Done)
+    assert names(harness.peek(path="events/subscriptions/s")) == ["a"]
 
 
 def test_in_a_partitioned_queue_an_id_is_known_with_its_partition() -> None:
-    bench = Bench(QueueSettings(requires_duplicate_detection=True, partitioned=True))
+    harness = NamespaceHarness(QueueSettings(requires_duplicate_detection=True, partitioned=True))
 
     def keyed(key: str) -> Arrival:
         return arrival("a")._replace(partition_key=key)
 
-    bench.send(keyed("x"), keyed("y"), keyed("x"))
-    assert names(bench.peek()) == ["a", "a"]
+    harness.send(keyed("x"), keyed("y"), keyed("x"))
+    assert names(harness.peek()) == ["a", "a"]
 
 
 def test_a_partition_and_an_id_are_not_taken_for_others_that_are_written_the_same() -> None:
-    bench = Bench(QueueSettings(requires_duplicate_detection=True, partitioned=True))
-    bench.send(arrival("b/c")._replace(partition_key="a"))
-    bench.send(arrival("c")._replace(partition_key="a/b"))
-    bench.send(arrival("a/b/c"))
-    assert names(bench.peek()) == ["b/c", "c", "a/b/c"]
+    harness = NamespaceHarness(QueueSettings(requires_duplicate_detection=True, partitioned=True))
+    harness.send(arrival("b/c")._replace(partition_key="a"))
+    harness.send(arrival("c")._replace(partition_key="a/b"))
+    harness.send(arrival("a/b/c"))
+    assert names(harness.peek()) == ["b/c", "c", "a/b/c"]
 
 
-def test_counts_are_right(bench: Bench) -> None:
-    bench.send("a", "a")
-    found = bench.ask(GetEntity("orders"))
+def test_counts_are_right(harness: NamespaceHarness) -> None:
+    harness.send("a", "a")
+    found = harness.ask(GetEntity("orders"))
     assert isinstance(found, QueueFound)
     assert found.queue.active == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from namespace_harness import DEAD_LETTERS, QUEUE, START_MS, Bench, arrival, names, properties_of
+from namespace_harness import DEAD_LETTERS, QUEUE, START_MS, NamespaceHarness, arrival, names, properties_of
 
 from twinbus.amqp import sections
 from twinbus.amqp.sections import PropertyField
@@ -32,8 +32,8 @@ from twinbus.errors import ArgumentError, NotAllowed
 TRANSFERS = "/$Transfer/$DeadLetterQueue"
 
 
-class Chain(Bench):
-    """A bench with more queues than one."""
+class Chain(NamespaceHarness):
+    """A harness with more queues than one."""
 
     def make(self, command: Command[object]) -> None:
         assert isinstance(self.ask(command), Done)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from namespace_harness import DEAD_LETTERS, QUEUE, START_MS, Bench, arrival, names
+from namespace_harness import DEAD_LETTERS, QUEUE, START_MS, NamespaceHarness, arrival, names
 
 from twinbus.amqp import sections
 from twinbus.amqp.sections import PropertyField
@@ -32,155 +32,155 @@ IDLE_MS = 300_000
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench(QueueSettings(auto_delete_on_idle_ms=IDLE_MS))
+def harness() -> NamespaceHarness:
+    return NamespaceHarness(QueueSettings(auto_delete_on_idle_ms=IDLE_MS))
 
 
-def exists(bench: Bench, path: str = QUEUE) -> bool:
+def exists(harness: NamespaceHarness, path: str = QUEUE) -> bool:
     """Looking at the settings of an entity is no use of it."""
-    return not isinstance(bench.ask(GetEntity(path)), Refused)
+    return not isinstance(harness.ask(GetEntity(path)), Refused)
 
 
-def test_what_nobody_uses_is_removed_with_everything_in_it(bench: Bench) -> None:
-    bench.send("a")
-    bench.pass_time(IDLE_MS - 1)
-    assert exists(bench)
-    bench.pass_time(1)
-    assert not exists(bench)
-    assert isinstance(bench.refusal(PeekMessages(DEAD_LETTERS, 0, 1)), EntityNotFound)
-    bench.restart()
-    assert bench.store.load().entities == ()
+def test_what_nobody_uses_is_removed_with_everything_in_it(harness: NamespaceHarness) -> None:
+    harness.send("a")
+    harness.pass_time(IDLE_MS - 1)
+    assert exists(harness)
+    harness.pass_time(1)
+    assert not exists(harness)
+    assert isinstance(harness.refusal(PeekMessages(DEAD_LETTERS, 0, 1)), EntityNotFound)
+    harness.restart()
+    assert harness.store.load().entities == ()
 
 
 @pytest.mark.parametrize("use", ["send", "peek", "update", "receive"])
-def test_every_use_begins_the_time_anew(bench: Bench, use: str) -> None:
-    bench.send("a")
-    bench.pass_time(IDLE_MS - 1)
+def test_every_use_begins_the_time_anew(harness: NamespaceHarness, use: str) -> None:
+    harness.send("a")
+    harness.pass_time(IDLE_MS - 1)
     match use:
         case "send":
-            bench.send("b")
+            harness.send("b")
         case "peek":
-            bench.peek()
+            harness.peek()
         case "update":
-            bench.ask(UpdateQueue(QUEUE, QueueSettings(auto_delete_on_idle_ms=IDLE_MS)))
+            harness.ask(UpdateQueue(QUEUE, QueueSettings(auto_delete_on_idle_ms=IDLE_MS)))
         case "receive":
-            bench.receive()
-            bench.do(CloseReceiver(1_001))
-    bench.pass_time(IDLE_MS - 1)
-    assert exists(bench)
+            harness.receive()
+            harness.do(CloseReceiver(1_001))
+    harness.pass_time(IDLE_MS - 1)
+    assert exists(harness)
 
 
-def test_a_receiver_that_waits_is_use_enough(bench: Bench) -> None:
-    bench.open(1, credit=1)
-    bench.pass_time(3 * IDLE_MS)
-    assert exists(bench)
-    bench.do(CloseReceiver(1))
-    bench.pass_time(IDLE_MS)
-    assert not exists(bench)
+def test_a_receiver_that_waits_is_use_enough(harness: NamespaceHarness) -> None:
+    harness.open(1, credit=1)
+    harness.pass_time(3 * IDLE_MS)
+    assert exists(harness)
+    harness.do(CloseReceiver(1))
+    harness.pass_time(IDLE_MS)
+    assert not exists(harness)
 
 
 @pytest.mark.parametrize("dead_letter_queues", [DEAD_LETTERS, "orders/$transfer/$deadletterqueue"])
-def test_who_looks_after_dead_letters_keeps_their_queue(bench: Bench, dead_letter_queues: str) -> None:
-    bench.pass_time(IDLE_MS - 1)
-    bench.peek(path=dead_letter_queues)
-    bench.pass_time(IDLE_MS - 1)
-    bench.open(1, credit=1, path=dead_letter_queues)
-    bench.pass_time(3 * IDLE_MS)
-    assert exists(bench)
-    bench.do(CloseReceiver(1))
-    bench.pass_time(IDLE_MS)
-    assert not exists(bench)
+def test_who_looks_after_dead_letters_keeps_their_queue(harness: NamespaceHarness, dead_letter_queues: str) -> None:
+    harness.pass_time(IDLE_MS - 1)
+    harness.peek(path=dead_letter_queues)
+    harness.pass_time(IDLE_MS - 1)
+    harness.open(1, credit=1, path=dead_letter_queues)
+    harness.pass_time(3 * IDLE_MS)
+    assert exists(harness)
+    harness.do(CloseReceiver(1))
+    harness.pass_time(IDLE_MS)
+    assert not exists(harness)
 
 
-def test_a_scheduled_message_keeps_its_queue(bench: Bench) -> None:
-    bench.send(arrival("later", due_at_ms=START_MS + 2 * IDLE_MS))
-    bench.pass_time(2 * IDLE_MS)
-    assert names(bench.peek()) == ["later"]
+def test_a_scheduled_message_keeps_its_queue(harness: NamespaceHarness) -> None:
+    harness.send(arrival("later", due_at_ms=START_MS + 2 * IDLE_MS))
+    harness.pass_time(2 * IDLE_MS)
+    assert names(harness.peek()) == ["later"]
 
 
-def test_after_a_restart_the_time_runs_from_the_beginning(bench: Bench) -> None:
-    bench.send("a")
-    bench.pass_time(IDLE_MS - 1)
-    bench.restart()
-    bench.pass_time(0)
-    bench.pass_time(IDLE_MS - 1)
-    assert exists(bench)
-    bench.pass_time(1)
-    assert not exists(bench)
+def test_after_a_restart_the_time_runs_from_the_beginning(harness: NamespaceHarness) -> None:
+    harness.send("a")
+    harness.pass_time(IDLE_MS - 1)
+    harness.restart()
+    harness.pass_time(0)
+    harness.pass_time(IDLE_MS - 1)
+    assert exists(harness)
+    harness.pass_time(1)
+    assert not exists(harness)
 
 
-def test_a_topic_is_used_when_its_subscriptions_are_and_goes_with_them(bench: Bench) -> None:
-    bench.ask(CreateTopic("events", TopicSettings(auto_delete_on_idle_ms=IDLE_MS)))
-    bench.ask(CreateSubscription("events", "s", QueueSettings()))
-    bench.pass_time(IDLE_MS - 1)
-    bench.peek(path="events/subscriptions/s")
-    bench.pass_time(IDLE_MS - 1)
-    assert exists(bench, "events")
-    bench.pass_time(1)
-    assert not exists(bench, "events")
-    assert not exists(bench, "events/subscriptions/s")
+def test_a_topic_is_used_when_its_subscriptions_are_and_goes_with_them(harness: NamespaceHarness) -> None:
+    harness.ask(CreateTopic("events", TopicSettings(auto_delete_on_idle_ms=IDLE_MS)))
+    harness.ask(CreateSubscription("events", "s", QueueSettings()))
+    harness.pass_time(IDLE_MS - 1)
+    harness.peek(path="events/subscriptions/s")
+    harness.pass_time(IDLE_MS - 1)
+    assert exists(harness, "events")
+    harness.pass_time(1)
+    assert not exists(harness, "events")
+    assert not exists(harness, "events/subscriptions/s")
 
 
-def test_a_new_or_changed_rule_is_a_use_of_its_subscription(bench: Bench) -> None:
-    bench.ask(CreateTopic("events", TopicSettings()))
-    bench.ask(CreateSubscription("events", "s", QueueSettings(auto_delete_on_idle_ms=IDLE_MS)))
+def test_a_new_or_changed_rule_is_a_use_of_its_subscription(harness: NamespaceHarness) -> None:
+    harness.ask(CreateTopic("events", TopicSettings()))
+    harness.ask(CreateSubscription("events", "s", QueueSettings(auto_delete_on_idle_ms=IDLE_MS)))
     for command in (CreateRule, UpdateRule):
-        bench.pass_time(IDLE_MS - 1)
-        assert isinstance(bench.ask(command("events/subscriptions/s", Rule("r"))), Done)
-    bench.pass_time(IDLE_MS - 1)
-    assert exists(bench, "events/subscriptions/s")
+        harness.pass_time(IDLE_MS - 1)
+        assert isinstance(harness.ask(command("events/subscriptions/s", Rule("r"))), Done)
+    harness.pass_time(IDLE_MS - 1)
+    assert exists(harness, "events/subscriptions/s")
 
 
-def test_a_subscription_may_go_alone(bench: Bench) -> None:
-    bench.ask(CreateTopic("events", TopicSettings()))
-    bench.ask(CreateSubscription("events", "s", QueueSettings(auto_delete_on_idle_ms=IDLE_MS)))
-    bench.pass_time(1)
-    bench.ask(SendMessages("events", (arrival("a"),)))
-    bench.pass_time(IDLE_MS)
-    assert exists(bench, "events")
-    assert not exists(bench, "events/subscriptions/s")
-    assert isinstance(bench.ask(SendMessages("events", (arrival("b"),))), Done)
+def test_a_subscription_may_go_alone(harness: NamespaceHarness) -> None:
+    harness.ask(CreateTopic("events", TopicSettings()))
+    harness.ask(CreateSubscription("events", "s", QueueSettings(auto_delete_on_idle_ms=IDLE_MS)))
+    harness.pass_time(1)
+    harness.ask(SendMessages("events", (arrival("a"),)))
+    harness.pass_time(IDLE_MS)
+    assert exists(harness, "events")
+    assert not exists(harness, "events/subscriptions/s")
+    assert isinstance(harness.ask(SendMessages("events", (arrival("b"),))), Done)
 
 
 # --- partitioned ---
 
 
-def sent(bench: Bench, key: str | None, session: str | None) -> Reply:
-    return bench.ask(SendMessages("parts", (arrival("a")._replace(partition_key=key, session_id=session),)))
+def sent(harness: NamespaceHarness, key: str | None, session: str | None) -> Reply:
+    return harness.ask(SendMessages("parts", (arrival("a")._replace(partition_key=key, session_id=session),)))
 
 
-def test_a_message_belongs_to_one_partition(bench: Bench) -> None:
-    bench.ask(CreateQueue("parts", QueueSettings(partitioned=True)))
-    assert isinstance(sent(bench, "a", "a"), Done)
-    assert isinstance(sent(bench, "a", None), Done)
-    refusal = sent(bench, "a", "b")
+def test_a_message_belongs_to_one_partition(harness: NamespaceHarness) -> None:
+    harness.ask(CreateQueue("parts", QueueSettings(partitioned=True)))
+    assert isinstance(sent(harness, "a", "a"), Done)
+    assert isinstance(sent(harness, "a", None), Done)
+    refusal = sent(harness, "a", "b")
     assert isinstance(refusal, Refused)
     assert isinstance(refusal.error, NotAllowed)
-    bench.ask(CreateTopic("events", TopicSettings(partitioned=True)))
-    bench.ask(CreateSubscription("events", "s", QueueSettings()))
-    known = bench.gate.machine.registry
+    harness.ask(CreateTopic("events", TopicSettings(partitioned=True)))
+    harness.ask(CreateSubscription("events", "s", QueueSettings()))
+    known = harness.gate.machine.registry
     assert [known.is_partitioned(path) for path in ("Parts", "events", "events/subscriptions/s", QUEUE, "x")] == [
         True, True, True, False, False,
     ]  # fmt: skip
 
 
-def test_messages_of_a_partition_keep_their_order(bench: Bench) -> None:
-    bench.ask(CreateQueue("parts", QueueSettings(partitioned=True)))
+def test_messages_of_a_partition_keep_their_order(harness: NamespaceHarness) -> None:
+    harness.ask(CreateQueue("parts", QueueSettings(partitioned=True)))
     for number in range(6):
-        bench.ask(SendMessages("parts", (arrival(str(number))._replace(partition_key="ab"[number % 2]),)))
-    assert names(bench.receive(6, path="parts")) == ["0", "1", "2", "3", "4", "5"]
+        harness.ask(SendMessages("parts", (arrival(str(number))._replace(partition_key="ab"[number % 2]),)))
+    assert names(harness.receive(6, path="parts")) == ["0", "1", "2", "3", "4", "5"]
 
 
-def test_there_is_a_bound_to_partitioned_entities(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_is_a_bound_to_partitioned_entities(harness: NamespaceHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "PARTITIONED_MAX", 2)
-    assert isinstance(bench.ask(CreateQueue("parts", QueueSettings(partitioned=True))), Done)
-    assert isinstance(bench.ask(CreateTopic("events", TopicSettings(partitioned=True))), Done)
-    assert isinstance(bench.refusal(CreateTopic("more", TopicSettings(partitioned=True))), QuotaExceeded)
-    assert isinstance(bench.ask(CreateQueue("plain", QueueSettings())), Done)
+    assert isinstance(harness.ask(CreateQueue("parts", QueueSettings(partitioned=True))), Done)
+    assert isinstance(harness.ask(CreateTopic("events", TopicSettings(partitioned=True))), Done)
+    assert isinstance(harness.refusal(CreateTopic("more", TopicSettings(partitioned=True))), QuotaExceeded)
+    assert isinstance(harness.ask(CreateQueue("plain", QueueSettings())), Done)
 
 
-def test_whether_it_is_partitioned_is_decided_when_it_is_made(bench: Bench) -> None:
-    assert "cannot be changed" in str(bench.refusal(UpdateQueue(QUEUE, QueueSettings(partitioned=True))))
+def test_whether_it_is_partitioned_is_decided_when_it_is_made(harness: NamespaceHarness) -> None:
+    assert "cannot be changed" in str(harness.refusal(UpdateQueue(QUEUE, QueueSettings(partitioned=True))))
 
 
 # --- headers ---

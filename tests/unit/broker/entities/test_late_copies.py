@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from namespace_harness import QUEUE, START_MS, Bench, names
+from namespace_harness import QUEUE, START_MS, NamespaceHarness, names
 
 from twinbus.amqp import sections
 from twinbus.amqp.sections import Header, PropertyField
@@ -35,108 +35,108 @@ def event(
     return read_arrival(payload, lambda: "unused")
 
 
-def publish(bench: Bench, *arrivals: Arrival, path: str = TOPIC) -> None:
-    assert isinstance(bench.ask(SendMessages(path, arrivals)), Done)
+def publish(harness: NamespaceHarness, *arrivals: Arrival, path: str = TOPIC) -> None:
+    assert isinstance(harness.ask(SendMessages(path, arrivals)), Done)
 
 
-def visible(bench: Bench, path: str) -> list[str | None]:
+def visible(harness: NamespaceHarness, path: str) -> list[str | None]:
     """What could be received."""
-    return names([row for row in bench.peek(path=path) if row.state is MessageState.ACTIVE])
+    return names([row for row in harness.peek(path=path) if row.state is MessageState.ACTIVE])
 
 
 @pytest.fixture
-def bench() -> Bench:
+def harness() -> NamespaceHarness:
     """A topic with the subscriptions `audit`, which is a minute late, and `billing`."""
-    bench = Bench()
-    bench.ask(CreateTopic(TOPIC, TopicSettings()))
+    harness = NamespaceHarness()
+    harness.ask(CreateTopic(TOPIC, TopicSettings()))
     for name in ("Audit", "billing"):
-        bench.ask(CreateSubscription(TOPIC, name, QueueSettings()))
-    bench.delays = {AUDIT: DELAY_MS}
-    return bench
+        harness.ask(CreateSubscription(TOPIC, name, QueueSettings()))
+    harness.delays = {AUDIT: DELAY_MS}
+    return harness
 
 
-def test_the_late_subscription_waits_and_the_other_does_not(bench: Bench) -> None:
-    publish(bench, event("1"), event("2"))
-    assert visible(bench, BILLING) == ["1", "2"]
-    bench.pass_time(DELAY_MS - 1)
-    assert visible(bench, AUDIT) == []
-    bench.pass_time(1)
-    assert visible(bench, AUDIT) == ["1", "2"]
+def test_the_late_subscription_waits_and_the_other_does_not(harness: NamespaceHarness) -> None:
+    publish(harness, event("1"), event("2"))
+    assert visible(harness, BILLING) == ["1", "2"]
+    harness.pass_time(DELAY_MS - 1)
+    assert visible(harness, AUDIT) == []
+    harness.pass_time(1)
+    assert visible(harness, AUDIT) == ["1", "2"]
 
 
-def test_a_late_copy_survives_a_crash_and_the_end_of_the_fault(bench: Bench) -> None:
-    publish(bench, event("1"))
-    bench.delays = {}
-    bench.restart()
-    assert [row.state for row in bench.peek(path=AUDIT)] == [MessageState.SCHEDULED]
-    publish(bench, event("2"))
-    assert visible(bench, AUDIT) == ["2"]
-    bench.pass_time(DELAY_MS)
-    assert visible(bench, AUDIT) == ["2", "1"]
+def test_a_late_copy_survives_a_crash_and_the_end_of_the_fault(harness: NamespaceHarness) -> None:
+    publish(harness, event("1"))
+    harness.delays = {}
+    harness.restart()
+    assert [row.state for row in harness.peek(path=AUDIT)] == [MessageState.SCHEDULED]
+    publish(harness, event("2"))
+    assert visible(harness, AUDIT) == ["2"]
+    harness.pass_time(DELAY_MS)
+    assert visible(harness, AUDIT) == ["2", "1"]
 
 
-def test_a_copy_lives_as_long_as_topic_and_message_say_from_when_it_appears(bench: Bench) -> None:
-    bench.ask(CreateTopic("short", TopicSettings(default_ttl_ms=1_000)))
-    bench.ask(CreateSubscription("short", "audit", QueueSettings()))
-    bench.delays["short/subscriptions/audit"] = DELAY_MS
-    publish(bench, event("1"), event("2", ttl_ms=400), path="short")
-    bench.pass_time(DELAY_MS)
-    rows = bench.peek(path="short/subscriptions/audit")
+def test_a_copy_lives_as_long_as_topic_and_message_say_from_when_it_appears(harness: NamespaceHarness) -> None:
+    harness.ask(CreateTopic("short", TopicSettings(default_ttl_ms=1_000)))
+    harness.ask(CreateSubscription("short", "audit", QueueSettings()))
+    harness.delays["short/subscriptions/audit"] = DELAY_MS
+    publish(harness, event("1"), event("2", ttl_ms=400), path="short")
+    harness.pass_time(DELAY_MS)
+    rows = harness.peek(path="short/subscriptions/audit")
     assert {row.message_id: row.expires_at_ms for row in rows} == {
         "1": START_MS + DELAY_MS + 1_000,
         "2": START_MS + DELAY_MS + 400,
     }
 
 
-def test_a_late_topic_and_a_late_subscription_do_not_add_up(bench: Bench) -> None:
+def test_a_late_topic_and_a_late_subscription_do_not_add_up(harness: NamespaceHarness) -> None:
     """As long as the longer of the two: never beyond the 15 minutes that one may have."""
-    bench.delays = {AUDIT: MINUTES_15_MS, BILLING: 1_000}
-    held_back_by_topic = event("1")._replace(due_at_ms=bench.now_ms + MINUTES_15_MS - 1)
-    publish(bench, held_back_by_topic)
-    bench.pass_time(MINUTES_15_MS - 1)
-    assert visible(bench, BILLING) == ["1"]
-    assert visible(bench, AUDIT) == []
-    bench.pass_time(1)
-    assert visible(bench, AUDIT) == ["1"]
+    harness.delays = {AUDIT: MINUTES_15_MS, BILLING: 1_000}
+    held_back_by_topic = event("1")._replace(due_at_ms=harness.now_ms + MINUTES_15_MS - 1)
+    publish(harness, held_back_by_topic)
+    harness.pass_time(MINUTES_15_MS - 1)
+    assert visible(harness, BILLING) == ["1"]
+    assert visible(harness, AUDIT) == []
+    harness.pass_time(1)
+    assert visible(harness, AUDIT) == ["1"]
 
 
-def test_a_scheduled_message_is_late_from_its_own_time(bench: Bench) -> None:
-    publish(bench, event("1", due_at_ms=bench.now_ms + 5_000))
-    bench.pass_time(5_000)
-    assert visible(bench, BILLING) == ["1"]
-    bench.pass_time(DELAY_MS - 1)
-    assert visible(bench, AUDIT) == []
-    bench.pass_time(1)
-    assert visible(bench, AUDIT) == ["1"]
+def test_a_scheduled_message_is_late_from_its_own_time(harness: NamespaceHarness) -> None:
+    publish(harness, event("1", due_at_ms=harness.now_ms + 5_000))
+    harness.pass_time(5_000)
+    assert visible(harness, BILLING) == ["1"]
+    harness.pass_time(DELAY_MS - 1)
+    assert visible(harness, AUDIT) == []
+    harness.pass_time(1)
+    assert visible(harness, AUDIT) == ["1"]
 
 
-def test_what_is_forwarded_to_the_topic_is_late_too(bench: Bench) -> None:
-    bench.ask(UpdateQueue(QUEUE, QueueSettings(forward_to=TOPIC)))
-    publish(bench, event("1"), path=QUEUE)
-    assert visible(bench, BILLING) == ["1"]
-    assert visible(bench, AUDIT) == []
-    bench.pass_time(DELAY_MS)
-    assert visible(bench, AUDIT) == ["1"]
+def test_what_is_forwarded_to_the_topic_is_late_too(harness: NamespaceHarness) -> None:
+    harness.ask(UpdateQueue(QUEUE, QueueSettings(forward_to=TOPIC)))
+    publish(harness, event("1"), path=QUEUE)
+    assert visible(harness, BILLING) == ["1"]
+    assert visible(harness, AUDIT) == []
+    harness.pass_time(DELAY_MS)
+    assert visible(harness, AUDIT) == ["1"]
 
 
-def test_a_late_subscription_that_forwards_does_so_when_the_copy_appears(bench: Bench) -> None:
-    bench.ask(CreateQueue("archive", QueueSettings()))
-    bench.ask(CreateSubscription(TOPIC, "passes-on", QueueSettings(forward_to="archive")))
-    bench.delays["events/subscriptions/passes-on"] = DELAY_MS
-    publish(bench, event("1"))
-    assert visible(bench, "archive") == []
-    bench.pass_time(DELAY_MS)
-    assert visible(bench, "archive") == ["1"]
+def test_a_late_subscription_that_forwards_does_so_when_the_copy_appears(harness: NamespaceHarness) -> None:
+    harness.ask(CreateQueue("archive", QueueSettings()))
+    harness.ask(CreateSubscription(TOPIC, "passes-on", QueueSettings(forward_to="archive")))
+    harness.delays["events/subscriptions/passes-on"] = DELAY_MS
+    publish(harness, event("1"))
+    assert visible(harness, "archive") == []
+    harness.pass_time(DELAY_MS)
+    assert visible(harness, "archive") == ["1"]
 
 
-def test_a_subscription_with_sessions_can_be_late(bench: Bench) -> None:
+def test_a_subscription_with_sessions_can_be_late(harness: NamespaceHarness) -> None:
     path = "events/subscriptions/by-session"
-    bench.ask(CreateSubscription(TOPIC, "by-session", QueueSettings(requires_session=True)))
-    bench.delays[path] = DELAY_MS
-    publish(bench, event("1", session_id="a"))
-    assert [row.state for row in bench.peek(path=path)] == [MessageState.SCHEDULED]
-    bench.pass_time(DELAY_MS)
-    assert [(row.state, row.session_id) for row in bench.peek(path=path)] == [(MessageState.ACTIVE, "a")]
+    harness.ask(CreateSubscription(TOPIC, "by-session", QueueSettings(requires_session=True)))
+    harness.delays[path] = DELAY_MS
+    publish(harness, event("1", session_id="a"))
+    assert [row.state for row in harness.peek(path=path)] == [MessageState.SCHEDULED]
+    harness.pass_time(DELAY_MS)
+    assert [(row.state, row.session_id) for row in harness.peek(path=path)] == [(MessageState.ACTIVE, "a")]
 
 
 # --- which copies a book of faults holds back ---

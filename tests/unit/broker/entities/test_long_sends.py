@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 import pytest
-from namespace_harness import QUEUE, START_MS, Bench, arrival, names, properties_of
+from namespace_harness import QUEUE, START_MS, NamespaceHarness, arrival, names, properties_of
 
 from twinbus.amqp import sections
 from twinbus.amqp.sections import PropertyField
@@ -48,8 +48,8 @@ TWO_MESSAGES = 6
 SIX = tuple("abcdef")
 
 
-class Watched(Bench):
-    """A bench that sees how much work each step was."""
+class Watched(NamespaceHarness):
+    """A harness that sees how much work each step was."""
 
     def __init__(self, work_per_step: int = TWO_MESSAGES, topic: TopicSettings | None = None) -> None:
         self.work: list[float] = []
@@ -104,178 +104,178 @@ class Watched(Bench):
 
 
 @pytest.fixture
-def bench() -> Watched:
+def harness() -> Watched:
     return Watched()
 
 
 # --- in steps ---
 
 
-def test_a_large_send_is_acknowledged_whole_and_others_are_served_between_its_steps(bench: Watched) -> None:
+def test_a_large_send_is_acknowledged_whole_and_others_are_served_between_its_steps(harness: Watched) -> None:
     many = [f"{number:02}" for number in range(20)]
-    bench.begin(*many)
-    bench.commit(1)
-    (done,) = bench.answers()
+    harness.begin(*many)
+    harness.commit(1)
+    (done,) = harness.answers()
     assert isinstance(done, Done)
     assert done.sequences == tuple(range(1, 21))
-    bench.do(SendMessages(QUEUE, (arrival("other"),)), "sent")
-    bench.commit(bench.store.waiting_sets)
-    assert isinstance(bench.answers()[0], Done)
-    assert 0 < bench.distributed() < 20
-    bench.finish()
-    assert bench.contents() == many
-    assert [row.enqueue_sequence for row in bench.peek(path=AUDIT)] == list(range(1, 21))
+    harness.do(SendMessages(QUEUE, (arrival("other"),)), "sent")
+    harness.commit(harness.store.waiting_sets)
+    assert isinstance(harness.answers()[0], Done)
+    assert 0 < harness.distributed() < 20
+    harness.finish()
+    assert harness.contents() == many
+    assert [row.enqueue_sequence for row in harness.peek(path=AUDIT)] == list(range(1, 21))
 
 
-def test_a_small_send_is_handed_on_in_one_change_set(bench: Watched) -> None:
-    bench.begin("a", "b")
-    bench.commit(1)
-    assert bench.topic.pending == 0
-    assert bench.contents() == ["a", "b"]
+def test_a_small_send_is_handed_on_in_one_change_set(harness: Watched) -> None:
+    harness.begin("a", "b")
+    harness.commit(1)
+    assert harness.topic.pending == 0
+    assert harness.contents() == ["a", "b"]
 
 
 @pytest.mark.parametrize("source", ["sent", "forwarded", "scheduled"])
-def test_no_step_does_more_than_its_share_and_one_message(bench: Watched, source: str) -> None:
+def test_no_step_does_more_than_its_share_and_one_message(harness: Watched, source: str) -> None:
     if source == "forwarded":
-        bench.make(UpdateQueue(QUEUE, QueueSettings(forward_to=TOPIC)))
+        harness.make(UpdateQueue(QUEUE, QueueSettings(forward_to=TOPIC)))
     due_at_ms = START_MS + 1 if source == "scheduled" else None
     many = [arrival(f"{number:02}", due_at_ms=due_at_ms) for number in range(50)]
-    bench.begin(*many, path=QUEUE if source == "forwarded" else TOPIC)
-    bench.commit()
-    bench.pass_time(1)
-    bench.finish()
-    assert max(bench.work) <= TWO_MESSAGES + MESSAGE_WORK + 2
-    assert bench.contents() == [each.message_id for each in many]
+    harness.begin(*many, path=QUEUE if source == "forwarded" else TOPIC)
+    harness.commit()
+    harness.pass_time(1)
+    harness.finish()
+    assert max(harness.work) <= TWO_MESSAGES + MESSAGE_WORK + 2
+    assert harness.contents() == [each.message_id for each in many]
 
 
 def test_rules_that_have_to_be_asked_are_work_too() -> None:
-    bench = Watched(work_per_step=100)
+    harness = Watched(work_per_step=100)
     for number in range(50):
         rule = Rule("costly", SqlFilter(f"size = {number}" + " AND colour IS NULL" * 10))
-        bench.make(CreateSubscription(TOPIC, f"s{number}", QueueSettings(), rule))
-    bench.work.clear()
-    bench.begin("a", "b")
-    assert bench.topic.pending == 2, "the first alone was enough"
-    bench.finish()
-    assert bench.contents() == ["a", "b"]
+        harness.make(CreateSubscription(TOPIC, f"s{number}", QueueSettings(), rule))
+    harness.work.clear()
+    harness.begin("a", "b")
+    assert harness.topic.pending == 2, "the first alone was enough"
+    harness.finish()
+    assert harness.contents() == ["a", "b"]
 
 
 @pytest.mark.parametrize("due_at_ms", [None, START_MS + 5], ids=["sent", "scheduled"])
 def test_one_message_with_very_many_rules_is_handed_on_in_steps_too(due_at_ms: int | None) -> None:
-    bench = Watched(work_per_step=10)
+    harness = Watched(work_per_step=10)
     rules = [SqlFilter("1 = 1" + " AND sys.MessageId LIKE 'a%'" * 10), SqlFilter("sys.Label + 1 > 1")] * 10
     for number, given in enumerate(rules):
         action = SqlAction("SET colour = 'red'") if number % 4 == 0 else None
-        bench.make(CreateSubscription(TOPIC, f"s{number}", QueueSettings(), Rule("costly", given, action)))
-    bench.work.clear()
-    bench.begin(arrival("a", due_at_ms=due_at_ms))
-    bench.commit()
-    bench.pass_time(5)
-    assert sum(work > 0 for work in bench.work) > 5
-    bench.finish()
-    assert bench.contents() == ["a"]
-    assert [len(bench.peek(path=f"{TOPIC}/subscriptions/s{number}")) for number in range(20)] == [1, 0] * 10
+        harness.make(CreateSubscription(TOPIC, f"s{number}", QueueSettings(), Rule("costly", given, action)))
+    harness.work.clear()
+    harness.begin(arrival("a", due_at_ms=due_at_ms))
+    harness.commit()
+    harness.pass_time(5)
+    assert sum(work > 0 for work in harness.work) > 5
+    harness.finish()
+    assert harness.contents() == ["a"]
+    assert [len(harness.peek(path=f"{TOPIC}/subscriptions/s{number}")) for number in range(20)] == [1, 0] * 10
 
 
 def test_a_rule_that_would_search_for_very_long_cannot_be_evaluated() -> None:
-    bench = Watched()
+    harness = Watched()
     rule = Rule("costly", SqlFilter(" OR ".join(["colour LIKE pattern"] * 40)))
-    bench.make(CreateSubscription(TOPIC, "costly", QueueSettings(), rule))
+    harness.make(CreateSubscription(TOPIC, "costly", QueueSettings(), rule))
     properties = {"colour": "a" * 20_000, "pattern": "%a" + "_" * 900 + "b"}
     payload = sections.encode_message(properties={PropertyField.MESSAGE_ID: "a"}, application_properties=properties)
-    bench.begin(read_arrival(payload, lambda: "unused"))
-    bench.finish()
-    assert bench.contents() == ["a"]
-    (dead,) = bench.peek(path=f"{TOPIC}/subscriptions/costly/$deadletterqueue")
+    harness.begin(read_arrival(payload, lambda: "unused"))
+    harness.finish()
+    assert harness.contents() == ["a"]
+    (dead,) = harness.peek(path=f"{TOPIC}/subscriptions/costly/$deadletterqueue")
     assert properties_of(dead)["DeadLetterReason"] == "FilterEvaluationException"
     assert "too long" in str(properties_of(dead)["DeadLetterErrorDescription"])
 
 
-def test_with_a_slow_disk_no_step_is_made_before_the_last_one_is_written(bench: Watched) -> None:
-    bench.begin(*(f"{number}" for number in range(50)))
-    bench.commit(1)
-    assert bench.store.waiting_sets == 1
-    assert bench.gate.next_wake_ms() is None
-    bench.finish()
-    assert len(bench.contents()) == 50
+def test_with_a_slow_disk_no_step_is_made_before_the_last_one_is_written(harness: Watched) -> None:
+    harness.begin(*(f"{number}" for number in range(50)))
+    harness.commit(1)
+    assert harness.store.waiting_sets == 1
+    assert harness.gate.next_wake_ms() is None
+    harness.finish()
+    assert len(harness.contents()) == 50
 
 
 def test_all_entities_together_do_no_more_in_one_tick_than_one() -> None:
-    bench = Watched(work_per_step=10)
+    harness = Watched(work_per_step=10)
     for number in range(30):
-        bench.make(CreateQueue(f"q{number}", QueueSettings()))
-        bench.begin(arrival("a", due_at_ms=START_MS + 5), path=f"q{number}")
-    bench.commit()
-    bench.work.clear()
-    bench.pass_time(5)
-    assert max(bench.work) == 10
-    assert all(names(bench.peek(path=f"q{number}")) == ["a"] for number in range(30))
+        harness.make(CreateQueue(f"q{number}", QueueSettings()))
+        harness.begin(arrival("a", due_at_ms=START_MS + 5), path=f"q{number}")
+    harness.commit()
+    harness.work.clear()
+    harness.pass_time(5)
+    assert max(harness.work) == 10
+    assert all(names(harness.peek(path=f"q{number}")) == ["a"] for number in range(30))
 
 
 # --- nothing is lost, doubled or overtaken ---
 
 
 @pytest.mark.parametrize("commits", range(5))
-def test_a_crash_between_two_steps_loses_and_doubles_nothing(bench: Watched, commits: int) -> None:
-    bench.begin(*SIX)
+def test_a_crash_between_two_steps_loses_and_doubles_nothing(harness: Watched, commits: int) -> None:
+    harness.begin(*SIX)
     for _ in range(commits):
-        bench.commit(1)
-    was_told = bool(bench.answers())
-    bench.restart()
-    bench.finish()
+        harness.commit(1)
+    was_told = bool(harness.answers())
+    harness.restart()
+    harness.finish()
     assert was_told is (commits > 0)
-    assert bench.contents() == (list(SIX) if was_told else [])
+    assert harness.contents() == (list(SIX) if was_told else [])
 
 
 @pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize("path", [TOPIC, QUEUE], ids=["sent", "forwarded"])
-def test_what_comes_later_lines_up(bench: Watched, path: str, restarts: bool) -> None:
-    bench.make(UpdateQueue(QUEUE, QueueSettings(forward_to=TOPIC)))
-    bench.pass_time(0)
-    bench.begin(*SIX)
-    bench.commit(1)
+def test_what_comes_later_lines_up(harness: Watched, path: str, restarts: bool) -> None:
+    harness.make(UpdateQueue(QUEUE, QueueSettings(forward_to=TOPIC)))
+    harness.pass_time(0)
+    harness.begin(*SIX)
+    harness.commit(1)
     if restarts:
-        bench.restart()
-    bench.begin("small", path=path)
-    bench.finish()
-    assert bench.contents() == [*SIX, "small"]
+        harness.restart()
+    harness.begin("small", path=path)
+    harness.finish()
+    assert harness.contents() == [*SIX, "small"]
 
 
-def test_a_topic_that_cannot_be_read_takes_small_sends_and_refuses_large_ones(bench: Watched) -> None:
-    bench.begin(*SIX)
-    bench.topic.damage = "bad page"
-    bench.begin("small")
-    bench.commit()
-    assert "small" in bench.contents()
-    assert isinstance(bench.refusal(SendMessages(TOPIC, tuple(map(arrival, SIX)))), InternalError)
+def test_a_topic_that_cannot_be_read_takes_small_sends_and_refuses_large_ones(harness: Watched) -> None:
+    harness.begin(*SIX)
+    harness.topic.damage = "bad page"
+    harness.begin("small")
+    harness.commit()
+    assert "small" in harness.contents()
+    assert isinstance(harness.refusal(SendMessages(TOPIC, tuple(map(arrival, SIX)))), InternalError)
 
 
 def test_a_topic_that_detects_duplicates_does_so_for_large_sends() -> None:
-    bench = Watched(topic=TopicSettings(requires_duplicate_detection=True))
+    harness = Watched(topic=TopicSettings(requires_duplicate_detection=True))
     for _ in range(2):
-        bench.begin(*SIX, "a")
-        bench.commit(1)
-    bench.finish()
-    assert bench.contents() == list(SIX)
+        harness.begin(*SIX, "a")
+        harness.commit(1)
+    harness.finish()
+    assert harness.contents() == list(SIX)
 
 
-def test_on_a_full_disk_the_line_waits_after_one_failure_and_receivers_go_on(bench: Watched) -> None:
-    bench.begin(*SIX)
-    bench.commit(1)
-    bench.commit(1)
-    bench.gate.report(DiskSpaceChanged("full"), bench.now_ms)
-    bench.store.fail("database or disk is full")
-    bench.gate.recover()
-    waiting = bench.topic.pending
-    for delivery in bench.receive(6, path=AUDIT):
-        assert bench.settle(Complete(), delivery, path=AUDIT) == {}
-    bench.pass_time(0)
-    assert bench.failures == ["database or disk is full"]
-    assert bench.topic.pending == waiting > 0
-    bench.gate.report(DiskSpaceChanged(None), bench.now_ms)
-    bench.pass_time(0)
-    bench.finish()
-    assert names(bench.peek(path=BILLING)) == list(SIX)
+def test_on_a_full_disk_the_line_waits_after_one_failure_and_receivers_go_on(harness: Watched) -> None:
+    harness.begin(*SIX)
+    harness.commit(1)
+    harness.commit(1)
+    harness.gate.report(DiskSpaceChanged("full"), harness.now_ms)
+    harness.store.fail("database or disk is full")
+    harness.gate.recover()
+    waiting = harness.topic.pending
+    for delivery in harness.receive(6, path=AUDIT):
+        assert harness.settle(Complete(), delivery, path=AUDIT) == {}
+    harness.pass_time(0)
+    assert harness.failures == ["database or disk is full"]
+    assert harness.topic.pending == waiting > 0
+    harness.gate.report(DiskSpaceChanged(None), harness.now_ms)
+    harness.pass_time(0)
+    harness.finish()
+    assert names(harness.peek(path=BILLING)) == list(SIX)
 
 
 # --- as if it had been small ---
@@ -283,13 +283,13 @@ def test_on_a_full_disk_the_line_waits_after_one_failure_and_receivers_go_on(ben
 
 def told(work_per_step: int) -> dict[tuple[MessageEventKind, str], list[tuple[str, int, int]]]:
     """What the ledger hears of each message."""
-    bench = Watched(work_per_step)
-    bench.make(CreateSubscription(TOPIC, "by-session", QueueSettings(requires_session=True)))
-    bench.stories.clear()
-    bench.begin(*SIX)
-    bench.finish()
+    harness = Watched(work_per_step)
+    harness.make(CreateSubscription(TOPIC, "by-session", QueueSettings(requires_session=True)))
+    harness.stories.clear()
+    harness.begin(*SIX)
+    harness.finish()
     found: dict[tuple[MessageEventKind, str], list[tuple[str, int, int]]] = defaultdict(list)
-    for happened in (each for story in bench.stories for each in story.all()):
+    for happened in (each for story in harness.stories for each in story.all()):
         found[happened.what, happened.path] += zip(
             happened.message_ids, happened.sizes, happened.sequences, strict=True
         )
@@ -311,60 +311,60 @@ def times(row: MessageRow) -> tuple[int, int | None]:
 
 
 def test_nothing_lives_longer_because_it_was_in_line() -> None:
-    bench = Watched(topic=TopicSettings(default_ttl_ms=60_000))
-    bench.make(CreateQueue("end", QueueSettings()))
-    bench.make(CreateSubscription(TOPIC, "on", QueueSettings(forward_to="end")))
-    bench.begin(*(arrival(name, ttl_ms=9_000 if name == "a" else 30_000) for name in SIX), "g")
-    bench.commit(1)
-    bench.now_ms += 10_000
-    bench.restart()
-    bench.finish()
+    harness = Watched(topic=TopicSettings(default_ttl_ms=60_000))
+    harness.make(CreateQueue("end", QueueSettings()))
+    harness.make(CreateSubscription(TOPIC, "on", QueueSettings(forward_to="end")))
+    harness.begin(*(arrival(name, ttl_ms=9_000 if name == "a" else 30_000) for name in SIX), "g")
+    harness.commit(1)
+    harness.now_ms += 10_000
+    harness.restart()
+    harness.finish()
     others, last = START_MS + 30_000, START_MS + 60_000
-    found = {row.message_id: times(row) for row in bench.peek(path=AUDIT)}
+    found = {row.message_id: times(row) for row in harness.peek(path=AUDIT)}
     assert found == {**dict.fromkeys("bcdef", (START_MS, others)), "g": (START_MS, last)}
-    assert [row.expires_at_ms for row in bench.peek(path="end")] == [*[others] * 5, last]
+    assert [row.expires_at_ms for row in harness.peek(path="end")] == [*[others] * 5, last]
 
 
-def test_a_late_subscription_is_as_late_as_for_a_small_send(bench: Watched) -> None:
-    bench.delays = {AUDIT: 5_000}
-    bench.begin(*SIX)
-    bench.commit(1)
-    bench.now_ms += 2_000
-    bench.finish()
-    assert {row.due_at_ms for row in bench.peek(path=AUDIT)} == {START_MS + 5_000}
+def test_a_late_subscription_is_as_late_as_for_a_small_send(harness: Watched) -> None:
+    harness.delays = {AUDIT: 5_000}
+    harness.begin(*SIX)
+    harness.commit(1)
+    harness.now_ms += 2_000
+    harness.finish()
+    assert {row.due_at_ms for row in harness.peek(path=AUDIT)} == {START_MS + 5_000}
 
 
 @pytest.mark.parametrize("work_per_step", [1, 5, WORK_PER_STEP])
 def test_hops_are_counted_through_the_line(work_per_step: int) -> None:
-    bench = Watched(work_per_step)
+    harness = Watched(work_per_step)
     for name, target in (("to-ring", QUEUE), ("end", None)):
-        bench.make(CreateSubscription(TOPIC, name, QueueSettings(forward_to=target)))
-    bench.make(UpdateQueue(QUEUE, QueueSettings(forward_to=TOPIC)))
-    bench.pass_time(0)
-    bench.begin("a", "b")
-    bench.finish()
-    assert sorted(map(str, names(bench.peek(path=f"{TOPIC}/subscriptions/end")))) == ["a"] * 3 + ["b"] * 3
-    put_aside = bench.peek(path=f"{TOPIC}/subscriptions/to-ring/$transfer/$deadletterqueue")
+        harness.make(CreateSubscription(TOPIC, name, QueueSettings(forward_to=target)))
+    harness.make(UpdateQueue(QUEUE, QueueSettings(forward_to=TOPIC)))
+    harness.pass_time(0)
+    harness.begin("a", "b")
+    harness.finish()
+    assert sorted(map(str, names(harness.peek(path=f"{TOPIC}/subscriptions/end")))) == ["a"] * 3 + ["b"] * 3
+    put_aside = harness.peek(path=f"{TOPIC}/subscriptions/to-ring/$transfer/$deadletterqueue")
     assert sorted(map(str, names(put_aside))) == ["a", "b"]
 
 
-def test_what_is_in_line_is_not_scheduled(bench: Watched) -> None:
+def test_what_is_in_line_is_not_scheduled(harness: Watched) -> None:
     scheduled = arrival("later", due_at_ms=START_MS + 5_000)
-    bench.begin(*SIX, scheduled)
-    bench.commit(1)
-    bench.do(GetEntity(TOPIC), "sent")
-    found = bench.answers()[-1]
+    harness.begin(*SIX, scheduled)
+    harness.commit(1)
+    harness.do(GetEntity(TOPIC), "sent")
+    found = harness.answers()[-1]
     assert isinstance(found, TopicFound)
-    assert bench.topic.pending
+    assert harness.topic.pending
     assert found.topic.scheduled == 1
-    bench.begin(*SIX)
-    bench.do(CancelScheduled(TOPIC, (8,)), "cancelled")
-    bench.commit()
-    (refused,) = [reply for reply in bench.replies if isinstance(reply, Refused)]
+    harness.begin(*SIX)
+    harness.do(CancelScheduled(TOPIC, (8,)), "cancelled")
+    harness.commit()
+    (refused,) = [reply for reply in harness.replies if isinstance(reply, Refused)]
     assert isinstance(refused.error, MessageNotFound)
-    bench.make(CancelScheduled(TOPIC, (7,)))
-    bench.finish()
-    assert bench.contents() == [*SIX, *SIX]
+    harness.make(CancelScheduled(TOPIC, (7,)))
+    harness.finish()
+    assert harness.contents() == [*SIX, *SIX]
 
 
 # --- room ---
@@ -375,16 +375,16 @@ def large(*sent: str) -> tuple[Arrival, ...]:
 
 
 @pytest.fixture
-def small(bench: Watched) -> Watched:
+def small(harness: Watched) -> Watched:
     """A topic of one megabyte. One of its subscriptions takes only messages of one name, and is full of them."""
-    bench.make(CreateTopic("small", TopicSettings(max_size_mb=1)))
-    bench.make(CreateSubscription("small", "all", QueueSettings()))
-    bench.make(CreateSubscription("small", "some", QueueSettings(), Rule("some", SqlFilter("sys.MessageId = 'x'"))))
+    harness.make(CreateTopic("small", TopicSettings(max_size_mb=1)))
+    harness.make(CreateSubscription("small", "all", QueueSettings()))
+    harness.make(CreateSubscription("small", "some", QueueSettings(), Rule("some", SqlFilter("sys.MessageId = 'x'"))))
     for _ in range(10):
-        assert isinstance(bench.ask(SendMessages("small", large("x"))), Done)
-    for lent in bench.receive(10, path="small/subscriptions/all"):
-        bench.settle(Complete(), lent, path="small/subscriptions/all")
-    return bench
+        assert isinstance(harness.ask(SendMessages("small", large("x"))), Done)
+    for lent in harness.receive(10, path="small/subscriptions/all"):
+        harness.settle(Complete(), lent, path="small/subscriptions/all")
+    return harness
 
 
 def test_a_large_send_needs_room_where_it_goes(small: Watched) -> None:
@@ -438,12 +438,12 @@ def test_rules_are_not_asked_for_long_whether_there_is_room(small: Watched) -> N
     assert max(small.work) < 6 * TWO_MESSAGES
 
 
-def test_what_is_in_line_counts_as_what_the_topic_holds(bench: Watched) -> None:
-    bench.make(UpdateTopic(TOPIC, TopicSettings(max_size_mb=1)))
-    bench.begin(*large(*SIX))
-    assert bench.topic.payload_bytes > 600_000
-    refusal = bench.refusal(SendMessages(TOPIC, (arrival("later", due_at_ms=START_MS + 1, body=bytes(500_000)),)))
+def test_what_is_in_line_counts_as_what_the_topic_holds(harness: Watched) -> None:
+    harness.make(UpdateTopic(TOPIC, TopicSettings(max_size_mb=1)))
+    harness.begin(*large(*SIX))
+    assert harness.topic.payload_bytes > 600_000
+    refusal = harness.refusal(SendMessages(TOPIC, (arrival("later", due_at_ms=START_MS + 1, body=bytes(500_000)),)))
     assert isinstance(refusal, QuotaExceeded)
-    bench.finish()
-    assert bench.topic.payload_bytes == 0
-    assert all(row.state is MessageState.ACTIVE for row in bench.peek(path=AUDIT))
+    harness.finish()
+    assert harness.topic.payload_bytes == 0
+    assert all(row.state is MessageState.ACTIVE for row in harness.peek(path=AUDIT))

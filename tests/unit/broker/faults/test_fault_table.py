@@ -1,4 +1,4 @@
-"""The book of faults: what each of them makes of an operation, and of which ones."""
+"""The table of faults: what each of them makes of an operation, and of which ones."""
 
 from __future__ import annotations
 
@@ -25,37 +25,37 @@ def half() -> float:
     return 0.5
 
 
-def book_with(
+def table_with(
     *faults: dict[str, Any], chance: Callable[[], float] = half, throttle: Throttle | None = None
 ) -> FaultTable:
-    book = FaultTable(chance, throttle)
+    table = FaultTable(chance, throttle)
     for values in faults:
-        book.add(read_fault(values), NOW)
-    return book
+        table.add(read_fault(values), NOW)
+    return table
 
 
 def fault(kind: str, *entities: str, **parameters: Any) -> dict[str, Any]:
     return {"fault": kind, "entities": list(entities), **parameters}
 
 
-def refused(ruling: FaultDecision) -> str:
+def refused(decision: FaultDecision) -> str:
     """The condition of a refusal."""
-    assert isinstance(ruling, Refuse), ruling
-    return ruling.error.condition
+    assert isinstance(decision, Refuse), decision
+    return decision.error.condition
 
 
-def touched(book: FaultTable, path: str | None = "orders") -> set[Operation]:
-    return {operation for operation in Operation if book.decide(operation, path, NOW) is not PROCEED}
+def touched(table: FaultTable, path: str | None = "orders") -> set[Operation]:
+    return {operation for operation in Operation if table.decide(operation, path, NOW) is not PROCEED}
 
 
 # --- one fault ---
 
 
 def test_without_faults_the_book_is_quiet_and_everything_proceeds() -> None:
-    book = FaultTable(half)
-    assert book.is_quiet
-    assert touched(book) == set()
-    assert book.next_change_ms() is None
+    table = FaultTable(half)
+    assert table.is_quiet
+    assert touched(table) == set()
+    assert table.next_change_ms() is None
 
 
 @pytest.mark.parametrize(
@@ -67,36 +67,39 @@ def test_without_faults_the_book_is_quiet_and_everything_proceeds() -> None:
     ],
 )
 def test_each_ability_is_lost_on_its_own_with_an_internal_error(kind: str, operations: set[Operation]) -> None:
-    book = book_with(fault(kind, "orders"))
-    assert touched(book) == operations
-    assert touched(book, "invoices") == touched(book, None) == set()
+    table = table_with(fault(kind, "orders"))
+    assert touched(table) == operations
+    assert touched(table, "invoices") == touched(table, None) == set()
     for operation in operations:
-        assert refused(book.decide(operation, "ORDERS", NOW)) == INTERNAL
+        assert refused(table.decide(operation, "ORDERS", NOW)) == INTERNAL
 
 
 def test_a_refusal_names_the_entity_and_the_fault() -> None:
-    ruling = book_with(fault("no-send", "orders")).decide(SEND, "Orders", NOW)
-    assert isinstance(ruling, Refuse)
-    assert str(ruling.error) == "'Orders' cannot be sent to (fault no-send-1)"
+    decision = table_with(fault("no-send", "orders")).decide(SEND, "Orders", NOW)
+    assert isinstance(decision, Refuse)
+    assert str(decision.error) == "'Orders' cannot be sent to (fault no-send-1)"
 
 
 def test_no_manage_is_an_internal_error_over_http_and_at_the_management_node() -> None:
-    book = book_with(fault("no-manage"))
-    over_http, request = book.decide(ADMIN, None, NOW), book.decide_request("com.microsoft:peek-message", "orders", NOW)
+    table = table_with(fault("no-manage"))
+    over_http, request = (
+        table.decide(ADMIN, None, NOW),
+        table.decide_request("com.microsoft:peek-message", "orders", NOW),
+    )
     assert refused(over_http) == refused(request) == INTERNAL
 
 
 def test_dead_letters_share_the_fate_of_their_queue() -> None:
-    book = book_with(fault("no-receive", "orders"))
-    assert refused(book.decide(ATTACH_RECEIVER, "orders/$DeadLetterQueue", NOW)) == INTERNAL
-    assert book.decide(ATTACH_RECEIVER, "orders/eu", NOW) is PROCEED
+    table = table_with(fault("no-receive", "orders"))
+    assert refused(table.decide(ATTACH_RECEIVER, "orders/$DeadLetterQueue", NOW)) == INTERNAL
+    assert table.decide(ATTACH_RECEIVER, "orders/eu", NOW) is PROCEED
 
 
 @pytest.mark.parametrize("kind", ["no-send", "no-receive", "no-manage"])
 def test_a_management_link_is_attached_whatever_else_is_lost(kind: str) -> None:
-    book = book_with(fault(kind))
+    table = table_with(fault(kind))
     for operation in (ATTACH_SENDER, ATTACH_RECEIVER):
-        assert book.decide(operation, "orders/$management", NOW) is PROCEED
+        assert table.decide(operation, "orders/$management", NOW) is PROCEED
 
 
 @pytest.mark.parametrize(
@@ -108,16 +111,16 @@ def test_a_management_link_is_attached_whatever_else_is_lost(kind: str) -> None:
     ],
 )
 def test_a_request_needs_the_ability_it_stands_for(kind: str, lost: list[str], kept: list[str]) -> None:
-    book = book_with(fault(kind, "orders"))
+    table = table_with(fault(kind, "orders"))
     for name in lost:
-        assert refused(book.decide_request(f"com.microsoft:{name}", "orders", NOW)) == INTERNAL
-        assert book.decide_request(f"com.microsoft:{name}", "invoices", NOW) is PROCEED
+        assert refused(table.decide_request(f"com.microsoft:{name}", "orders", NOW)) == INTERNAL
+        assert table.decide_request(f"com.microsoft:{name}", "invoices", NOW) is PROCEED
     for name in kept:
-        assert book.decide_request(name, "orders", NOW) is PROCEED
+        assert table.decide_request(name, "orders", NOW) is PROCEED
 
 
 @pytest.mark.parametrize(
-    ("how", "ruling", "reach"),
+    ("how", "decision", "reach"),
     [
         ("refuse", Drop(), Reachability.REFUSING),
         ("drop", Drop(), Reachability.DROPPING),
@@ -125,28 +128,28 @@ def test_a_request_needs_the_ability_it_stands_for(kind: str, lost: list[str], k
     ],
 )
 def test_a_namespace_that_cannot_be_reached_cannot_in_anything(
-    how: str, ruling: FaultDecision, reach: Reachability
+    how: str, decision: FaultDecision, reach: Reachability
 ) -> None:
-    book = book_with(fault("unreachable", how=how))
-    assert book.reachability() is reach
+    table = table_with(fault("unreachable", how=how))
+    assert table.reachability() is reach
     for operation in Operation:
-        assert book.decide(operation, None, NOW) == book.decide(operation, "orders", NOW) == ruling
+        assert table.decide(operation, None, NOW) == table.decide(operation, "orders", NOW) == decision
 
 
-@pytest.mark.parametrize(("how", "ruling"), [("drop", Drop()), ("silent", Ignore())])
-def test_an_entity_that_cannot_be_reached_leaves_the_port_alone(how: str, ruling: FaultDecision) -> None:
-    book = book_with(fault("unreachable", "orders", how=how))
-    assert book.reachability() is Reachability.OPEN
-    assert book.decide(CONNECT, None, NOW) is PROCEED
-    assert touched(book, "invoices") == set()
-    assert {book.decide(operation, "orders", NOW) for operation in Operation} == {ruling}
-    assert book.decide(ATTACH_SENDER, "orders/$management", NOW) == ruling
+@pytest.mark.parametrize(("how", "decision"), [("drop", Drop()), ("silent", Ignore())])
+def test_an_entity_that_cannot_be_reached_leaves_the_port_alone(how: str, decision: FaultDecision) -> None:
+    table = table_with(fault("unreachable", "orders", how=how))
+    assert table.reachability() is Reachability.OPEN
+    assert table.decide(CONNECT, None, NOW) is PROCEED
+    assert touched(table, "invoices") == set()
+    assert {table.decide(operation, "orders", NOW) for operation in Operation} == {decision}
+    assert table.decide(ATTACH_SENDER, "orders/$management", NOW) == decision
 
 
 def test_an_entity_that_refuses_contact_detaches_links_as_a_lost_connection_would() -> None:
-    book = book_with(fault("unreachable", "orders", how="refuse"))
+    table = table_with(fault("unreachable", "orders", how="refuse"))
     for operation in Operation:
-        assert refused(book.decide(operation, "orders", NOW)) == "amqp:link:detach-forced"
+        assert refused(table.decide(operation, "orders", NOW)) == "amqp:link:detach-forced"
 
 
 def test_any_condition_can_be_had_for_sends_for_receives_or_for_both() -> None:
@@ -156,100 +159,100 @@ def test_any_condition_can_be_had_for_sends_for_receives_or_for_both() -> None:
         ("receives", {ATTACH_RECEIVER, DELIVER, SETTLE}),
         ("both", {ATTACH_SENDER, SEND, ATTACH_RECEIVER, DELIVER, SETTLE}),
     ):
-        book = book_with(fault("refuse", "orders", condition=condition, on=on, text="off for the night"))
-        assert touched(book) == operations
-        ruling = book.decide(min(operations, key=str), "orders", NOW)
-        assert isinstance(ruling, Refuse)
-        assert (ruling.error.condition, str(ruling.error)) == (condition, "off for the night")
+        table = table_with(fault("refuse", "orders", condition=condition, on=on, text="off for the night"))
+        assert touched(table) == operations
+        decision = table.decide(min(operations, key=str), "orders", NOW)
+        assert isinstance(decision, Refuse)
+        assert (decision.error.condition, str(decision.error)) == (condition, "off for the night")
 
 
 def test_a_counted_refusal_is_for_messages_and_ends_when_it_is_used_up() -> None:
-    book = book_with(fault("refuse", "orders", condition="amqp:not-found", on="sends", count=2))
-    assert book.decide(ATTACH_SENDER, "orders", NOW) is PROCEED
-    assert [refused(book.decide(SEND, "orders", NOW)) for _ in range(2)] == ["amqp:not-found"] * 2
-    assert book.decide(SEND, "orders", NOW) is PROCEED
-    assert book.is_quiet
-    assert book.active(NOW) == []
+    table = table_with(fault("refuse", "orders", condition="amqp:not-found", on="sends", count=2))
+    assert table.decide(ATTACH_SENDER, "orders", NOW) is PROCEED
+    assert [refused(table.decide(SEND, "orders", NOW)) for _ in range(2)] == ["amqp:not-found"] * 2
+    assert table.decide(SEND, "orders", NOW) is PROCEED
+    assert table.is_quiet
+    assert table.active(NOW) == []
 
 
 def test_chance_decides_where_a_probability_is_given() -> None:
     rolls = iter([0.2, 0.3, 0.29, 0.9])
-    book = book_with(fault("unanswered", probability=0.3), chance=lambda: next(rolls))
-    assert [book.decide(SEND, "orders", NOW) != PROCEED for _ in range(4)] == [True, False, True, False]
+    table = table_with(fault("unanswered", probability=0.3), chance=lambda: next(rolls))
+    assert [table.decide(SEND, "orders", NOW) != PROCEED for _ in range(4)] == [True, False, True, False]
 
 
 def test_busy_lets_so_many_through_and_says_to_wait_ten_seconds() -> None:
-    book = book_with(fault("busy", "orders", per_second=2))
-    assert [book.decide(SEND, "orders", NOW) for _ in range(2)] == [PROCEED, PROCEED]
-    ruling = book.decide(SEND, "orders", NOW)
-    assert refused(ruling) == BUSY
-    assert isinstance(ruling, Refuse)
-    assert "wait 10 seconds" in str(ruling.error)
-    assert book.decide(SEND, "invoices", NOW) is PROCEED
-    assert book.decide(SEND, "orders", NOW + 500) is PROCEED
-    assert refused(book.decide(SEND, "orders", NOW + 500)) == BUSY
+    table = table_with(fault("busy", "orders", per_second=2))
+    assert [table.decide(SEND, "orders", NOW) for _ in range(2)] == [PROCEED, PROCEED]
+    decision = table.decide(SEND, "orders", NOW)
+    assert refused(decision) == BUSY
+    assert isinstance(decision, Refuse)
+    assert "wait 10 seconds" in str(decision.error)
+    assert table.decide(SEND, "invoices", NOW) is PROCEED
+    assert table.decide(SEND, "orders", NOW + 500) is PROCEED
+    assert refused(table.decide(SEND, "orders", NOW + 500)) == BUSY
 
 
 def test_opening_a_link_uses_nothing_up_but_is_denied_to_who_comes_too_often() -> None:
-    book = book_with(fault("busy", per_second=1))
-    assert [book.decide(ATTACH_SENDER, "orders", NOW) for _ in range(3)] == [PROCEED] * 3
-    assert book.decide(SEND, "orders", NOW) is PROCEED
-    assert refused(book.decide(ATTACH_SENDER, "orders", NOW)) == BUSY
+    table = table_with(fault("busy", per_second=1))
+    assert [table.decide(ATTACH_SENDER, "orders", NOW) for _ in range(3)] == [PROCEED] * 3
+    assert table.decide(SEND, "orders", NOW) is PROCEED
+    assert refused(table.decide(ATTACH_SENDER, "orders", NOW)) == BUSY
 
 
 def test_busy_without_a_number_denies_every_request_but_no_delivery() -> None:
-    book = book_with(fault("busy"))
-    assert touched(book) == set(Operation) - {CONNECT, DELIVER}
-    assert refused(book.decide_request("renew-lock", "orders", NOW)) == BUSY
+    table = table_with(fault("busy"))
+    assert touched(table) == set(Operation) - {CONNECT, DELIVER}
+    assert refused(table.decide_request("renew-lock", "orders", NOW)) == BUSY
 
 
 def test_slow_delays_everything_but_connecting() -> None:
-    book = book_with(fault("slow", "orders", delay_ms=250))
-    assert touched(book) == set(Operation) - {CONNECT}
-    assert book.decide(SEND, "orders", NOW) == Proceed(delay_ms=250)
+    table = table_with(fault("slow", "orders", delay_ms=250))
+    assert touched(table) == set(Operation) - {CONNECT}
+    assert table.decide(SEND, "orders", NOW) == Proceed(delay_ms=250)
 
 
 def test_jitter_never_lets_a_later_answer_overtake() -> None:
     rolls = iter([0.999, 0.0, 0.5])
-    book = book_with(fault("slow", delay_ms=100, jitter_ms=1_000), chance=lambda: next(rolls))
+    table = table_with(fault("slow", delay_ms=100, jitter_ms=1_000), chance=lambda: next(rolls))
     due = []
     for moment in (NOW, NOW + 10, NOW + 2_000):
-        ruling = book.decide(SEND, "orders", moment)
-        assert isinstance(ruling, Proceed)
-        due.append(moment + ruling.delay_ms)
+        decision = table.decide(SEND, "orders", moment)
+        assert isinstance(decision, Proceed)
+        due.append(moment + decision.delay_ms)
     assert due == [NOW + 1_099, NOW + 1_099, NOW + 2_600] == sorted(due)
 
 
 def test_late_touches_sends_only() -> None:
-    book = book_with(fault("late", "orders", delay_ms=900_000))
-    assert touched(book) == {SEND}
-    assert book.decide(SEND, "orders", NOW) == Proceed(late_ms=900_000)
+    table = table_with(fault("late", "orders", delay_ms=900_000))
+    assert touched(table) == {SEND}
+    assert table.decide(SEND, "orders", NOW) == Proceed(late_ms=900_000)
 
 
 def test_unanswered_goes_ahead_and_counts_what_it_swallowed() -> None:
-    book = book_with(fault("unanswered", "orders", count=1))
-    assert book.decide(SEND, "orders", NOW) == Proceed(unanswered=True)
-    assert book.decide(SEND, "orders", NOW) is PROCEED
+    table = table_with(fault("unanswered", "orders", count=1))
+    assert table.decide(SEND, "orders", NOW) == Proceed(unanswered=True)
+    assert table.decide(SEND, "orders", NOW) is PROCEED
 
 
 def test_a_restarting_group_is_unavailable_then_slow_then_well() -> None:
-    book = book_with(fault("restart", "orders", length_ms=5_000, slow_for_ms=10_000, delay_ms=300))
+    table = table_with(fault("restart", "orders", length_ms=5_000, slow_for_ms=10_000, delay_ms=300))
     for operation in Operation:
-        assert refused(book.decide(operation, "orders", NOW + 4_999)) == INTERNAL
-        assert book.decide(operation, "invoices", NOW + 4_999) is PROCEED
-    assert book.next_change_ms() == NOW + 5_000
-    assert book.decide(SEND, "orders", NOW + 5_000) == Proceed(delay_ms=300)
-    assert book.next_change_ms() == NOW + 15_000
-    assert book.decide(SEND, "orders", NOW + 15_000) is PROCEED
-    assert book.is_quiet
+        assert refused(table.decide(operation, "orders", NOW + 4_999)) == INTERNAL
+        assert table.decide(operation, "invoices", NOW + 4_999) is PROCEED
+    assert table.next_change_ms() == NOW + 5_000
+    assert table.decide(SEND, "orders", NOW + 5_000) == Proceed(delay_ms=300)
+    assert table.next_change_ms() == NOW + 15_000
+    assert table.decide(SEND, "orders", NOW + 15_000) is PROCEED
+    assert table.is_quiet
 
 
 def test_a_restarting_namespace_has_its_port_closed() -> None:
-    book = book_with(fault("restart", length_ms=5_000))
-    assert book.reachability() is Reachability.REFUSING
-    assert book.decide(SEND, "orders", NOW) == Drop()
-    book.advance(NOW + 5_000)
-    assert book.reachability() is Reachability.OPEN
+    table = table_with(fault("restart", length_ms=5_000))
+    assert table.reachability() is Reachability.REFUSING
+    assert table.decide(SEND, "orders", NOW) == Drop()
+    table.advance(NOW + 5_000)
+    assert table.reachability() is Reachability.OPEN
 
 
 # --- several ---
@@ -257,77 +260,77 @@ def test_a_restarting_namespace_has_its_port_closed() -> None:
 
 def test_what_cannot_be_reached_comes_before_every_refusal() -> None:
     silent, drop = fault("unreachable", "orders", how="silent"), fault("unreachable", how="drop")
-    assert book_with(fault("no-send"), silent).decide(SEND, "orders", NOW) == Ignore()
-    assert book_with(fault("no-send"), silent, drop).decide(SEND, "orders", NOW) == Drop()
+    assert table_with(fault("no-send"), silent).decide(SEND, "orders", NOW) == Ignore()
+    assert table_with(fault("no-send"), silent, drop).decide(SEND, "orders", NOW) == Drop()
 
 
 def test_the_oldest_refusal_gives_the_answer_and_busy_comes_last() -> None:
     disabled = fault("refuse", condition="com.microsoft:entity-disabled")
-    assert refused(book_with(fault("busy"), disabled, fault("no-send")).decide(SEND, "orders", NOW)) == (
+    assert refused(table_with(fault("busy"), disabled, fault("no-send")).decide(SEND, "orders", NOW)) == (
         "com.microsoft:entity-disabled"
     )
 
 
 def test_delays_add_up_and_a_refusal_takes_as_long_as_an_acceptance() -> None:
     slows = fault("slow", delay_ms=200), fault("slow", "orders", delay_ms=50)
-    assert book_with(*slows).decide(SEND, "orders", NOW) == Proceed(delay_ms=250)
-    ruling = book_with(*slows, fault("no-send")).decide(SEND, "orders", NOW)
-    assert isinstance(ruling, Refuse)
-    assert ruling.delay_ms == 250
+    assert table_with(*slows).decide(SEND, "orders", NOW) == Proceed(delay_ms=250)
+    decision = table_with(*slows, fault("no-send")).decide(SEND, "orders", NOW)
+    assert isinstance(decision, Refuse)
+    assert decision.delay_ms == 250
 
 
 def test_late_slow_and_unanswered_go_together() -> None:
     faults = fault("late", delay_ms=5), fault("late", delay_ms=7), fault("slow", delay_ms=3), fault("unanswered")
-    assert book_with(*faults).decide(SEND, "orders", NOW) == Proceed(delay_ms=3, late_ms=7, unanswered=True)
+    assert table_with(*faults).decide(SEND, "orders", NOW) == Proceed(delay_ms=3, late_ms=7, unanswered=True)
 
 
 def test_what_is_refused_uses_up_no_count() -> None:
-    book = book_with(fault("unanswered", count=1), fault("no-send", length_ms=1_000))
-    assert refused(book.decide(SEND, "orders", NOW)) == INTERNAL
-    assert book.decide(SEND, "orders", NOW + 1_000) == Proceed(unanswered=True)
+    table = table_with(fault("unanswered", count=1), fault("no-send", length_ms=1_000))
+    assert refused(table.decide(SEND, "orders", NOW)) == INTERNAL
+    assert table.decide(SEND, "orders", NOW + 1_000) == Proceed(unanswered=True)
 
 
 def test_a_request_that_busy_denies_is_not_counted_by_the_throttle() -> None:
     throttle = Throttle(ThrottleLimits(operations_per_second=1))
-    book = book_with(fault("busy", length_ms=10), throttle=throttle)
-    assert refused(book.decide(SEND, "orders", NOW)) == BUSY
-    assert book.decide(SEND, "orders", NOW + 10) is PROCEED
-    assert refused(book.decide(SEND, "orders", NOW + 10)) == BUSY
+    table = table_with(fault("busy", length_ms=10), throttle=throttle)
+    assert refused(table.decide(SEND, "orders", NOW)) == BUSY
+    assert table.decide(SEND, "orders", NOW + 10) is PROCEED
+    assert refused(table.decide(SEND, "orders", NOW + 10)) == BUSY
 
 
 # --- in force ---
 
 
 def test_a_fault_ends_after_its_length_and_not_before() -> None:
-    book = book_with(fault("no-send", length_ms=500))
-    assert book.next_change_ms() == NOW + 500
-    assert refused(book.decide(SEND, "orders", NOW + 499)) == INTERNAL
-    assert not book.is_quiet
-    assert book.decide(SEND, "orders", NOW + 500) is PROCEED
-    assert book.is_quiet
+    table = table_with(fault("no-send", length_ms=500))
+    assert table.next_change_ms() == NOW + 500
+    assert refused(table.decide(SEND, "orders", NOW + 499)) == INTERNAL
+    assert not table.is_quiet
+    assert table.decide(SEND, "orders", NOW + 500) is PROCEED
+    assert table.is_quiet
 
 
 def test_one_or_all_are_cleared() -> None:
-    book = book_with(fault("no-send"), fault("no-receive"), fault("slow"))
-    assert [one.id for one in book.active(NOW)] == ["no-send-1", "no-receive-2", "slow-3"]
-    assert book.clear("no-receive-2") == ["no-receive-2"]
-    assert book.clear("no-receive-2") == []
-    assert book.clear() == ["no-send-1", "slow-3"]
-    assert book.is_quiet
+    table = table_with(fault("no-send"), fault("no-receive"), fault("slow"))
+    assert [one.id for one in table.active(NOW)] == ["no-send-1", "no-receive-2", "slow-3"]
+    assert table.clear("no-receive-2") == ["no-receive-2"]
+    assert table.clear("no-receive-2") == []
+    assert table.clear() == ["no-send-1", "slow-3"]
+    assert table.is_quiet
 
 
 def test_a_fault_in_force_tells_about_itself() -> None:
-    (one,) = book_with(fault("restart", "orders", length_ms=5_000, slow_for_ms=10_000)).active(NOW)
+    (one,) = table_with(fault("restart", "orders", length_ms=5_000, slow_for_ms=10_000)).active(NOW)
     values = one.to_values(NOW + 1_000)
     assert (values["id"], values["left_ms"], values["since_ms"]) == ("restart-1", 14_000, NOW)
     assert values["text"] == "orders: restarting, 14 s left"
 
 
 def test_faults_are_bounded_in_number() -> None:
-    book = book_with(*[fault("slow", length_ms=10)] * FAULTS_MAX)
+    table = table_with(*[fault("slow", length_ms=10)] * FAULTS_MAX)
     with pytest.raises(TwinbusError, match="clear some first"):
-        book.add(read_fault(fault("no-send")), NOW)
-    book.add(read_fault(fault("no-send")), NOW + 10)
+        table.add(read_fault(fault("no-send")), NOW)
+    table.add(read_fault(fault("no-send")), NOW + 10)
 
 
 def test_a_throttle_keeps_the_book_from_being_quiet() -> None:

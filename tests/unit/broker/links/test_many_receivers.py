@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from connection_harness import NOW_MS, Hall
-from namespace_harness import Bench, arrival
+from connection_harness import NOW_MS, ConnectionHarness
+from namespace_harness import NamespaceHarness, arrival
 
 from twinbus.amqp.events import TransferArrived
 from twinbus.amqp.sections import encode_message
@@ -19,7 +19,7 @@ BODY = bytes(BYTES_AT_ONCE * 3 // 5)
 PER_QUEUE = 2
 
 
-class SlowHall(Hall):
+class SlowConnectionHarness(ConnectionHarness):
     """Its peer takes what is flushed only when it is asked to, and nothing is delivered meanwhile."""
 
     def __init__(self) -> None:
@@ -42,41 +42,41 @@ class SlowHall(Hall):
 
 
 @pytest.fixture
-def hall() -> SlowHall:
-    hall = SlowHall()
+def harness() -> SlowConnectionHarness:
+    harness = SlowConnectionHarness()
     for path in QUEUES:
-        hall.deliver(path, *[encode_message(data=BODY)] * PER_QUEUE)
-    return hall
+        harness.deliver(path, *[encode_message(data=BODY)] * PER_QUEUE)
+    return harness
 
 
-def test_a_peer_with_many_receivers_gets_them_served_one_after_the_other(hall: SlowHall) -> None:
-    for receiver in [hall.receiver(path) for path in QUEUES]:
+def test_a_peer_with_many_receivers_gets_them_served_one_after_the_other(harness: SlowConnectionHarness) -> None:
+    for receiver in [harness.receiver(path) for path in QUEUES]:
         receiver.grant(10)
     rounds = []
-    hall.dispatcher.take(hall.ours.receive(hall.peer.take_output(), NOW_MS), NOW_MS)
+    harness.dispatcher.take(harness.ours.receive(harness.peer.take_output(), NOW_MS), NOW_MS)
     for _ in QUEUES:
-        rounds.append(hall.take())
-        hall.dispatcher.outgoing.resume(NOW_MS)
+        rounds.append(harness.take())
+        harness.dispatcher.outgoing.resume(NOW_MS)
     assert rounds == [PER_QUEUE] * len(QUEUES)
 
 
-def test_those_who_got_nothing_are_first_when_the_peer_keeps_up_again(hall: SlowHall) -> None:
-    links = [hall.receiver(path) for path in QUEUES]
-    hall.dispatcher.outgoing.pause(NOW_MS)
+def test_those_who_got_nothing_are_first_when_the_peer_keeps_up_again(harness: SlowConnectionHarness) -> None:
+    links = [harness.receiver(path) for path in QUEUES]
+    harness.dispatcher.outgoing.pause(NOW_MS)
     for _ in range(3):  # two of the five get a message each time
         for receiver in links:
             receiver.grant(1)
-        hall.exchange()
-        hall.dispatcher.outgoing.resume(NOW_MS)
-        hall.take()
+        harness.exchange()
+        harness.dispatcher.outgoing.resume(NOW_MS)
+        harness.take()
     assert [link.delivery_count for link in links] == [2, 1, 1, 1, 1]
 
 
 def test_only_some_messages_are_being_deleted_at_a_time() -> None:
-    bench = Bench()
+    harness = NamespaceHarness()
     for number in range(5):
-        bench.send(arrival(f"m{number}", body=bytes(DELETED_BYTES_MAX // 2)))
-    bench.open(1, credit=10, deletes=True)
-    assert bench.queue.active == 3
-    bench.commit()
-    assert len(bench.deliveries()) == 5
+        harness.send(arrival(f"m{number}", body=bytes(DELETED_BYTES_MAX // 2)))
+    harness.open(1, credit=10, deletes=True)
+    assert harness.queue.active == 3
+    harness.commit()
+    assert len(harness.deliveries()) == 5

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from connection_harness import NOW_MS, Hall
+from connection_harness import NOW_MS, ConnectionHarness
 
 from twinbus.amqp.events import Event, TransferArrived
 from twinbus.amqp.outcomes import Accepted, Rejected
@@ -23,22 +23,22 @@ EMPTY = encode_message(value=None)
 
 
 @pytest.fixture
-def hall() -> Hall:
-    return Hall()
+def harness() -> ConnectionHarness:
+    return ConnectionHarness()
 
 
-def said(hall: Hall) -> list[Event]:
-    """What the peer has said, as the engine tells it; the door has not heard it yet."""
-    return hall.ours.receive(hall.peer.take_output(), NOW_MS)
+def said(harness: ConnectionHarness) -> list[Event]:
+    """Events of what the peer has sent, before the dispatcher takes them."""
+    return harness.ours.receive(harness.peer.take_output(), NOW_MS)
 
 
-def schedule(hall: Hall, count: int) -> None:
+def schedule(harness: ConnectionHarness, count: int) -> None:
     """Ask so many times for a message to be scheduled; each is answered when it is written."""
     address = "orders/$management"
-    answers = hall.receiver(address, settled=True)
+    answers = harness.receiver(address, settled=True)
     answers.grant(1_000)
-    asking = hall.session.attach_sender("ask", address)
-    hall.exchange()
+    asking = harness.session.attach_sender("ask", address)
+    harness.exchange()
     message = encode_message(annotations={SCHEDULED_TIME: Timestamp(NOW_MS + 60_000)}, value=None)
     asked = encode_message(
         properties={PropertyField.MESSAGE_ID: "asked", PropertyField.REPLY_TO: answers.name},
@@ -53,121 +53,123 @@ def batch(link: SendingLink, count: int) -> int:
     return link.send(encode_message(data=[EMPTY] * count), tag=b"t", message_format=BATCH_FORMAT)
 
 
-def test_requests_wait_while_the_peer_has_enough_others_under_way(hall: Hall) -> None:
-    schedule(hall, 3 * REQUESTS_AT_ONCE)
-    left = hall.dispatcher.take(said(hall), NOW_MS, lambda: hall.dispatcher.has_enough_to_do)
+def test_requests_wait_while_the_peer_has_enough_others_under_way(harness: ConnectionHarness) -> None:
+    schedule(harness, 3 * REQUESTS_AT_ONCE)
+    left = harness.dispatcher.take(said(harness), NOW_MS, lambda: harness.dispatcher.has_enough_to_do)
     assert len(left) == 2 * REQUESTS_AT_ONCE
-    hall.store.commit()
-    left = hall.dispatcher.take(left, NOW_MS, lambda: hall.dispatcher.has_enough_to_do)
+    harness.store.commit()
+    left = harness.dispatcher.take(left, NOW_MS, lambda: harness.dispatcher.has_enough_to_do)
     assert len(left) == REQUESTS_AT_ONCE
-    assert hall.dispatcher.take(left, NOW_MS) == [], "who is not asked whether it is enough takes everything"
-    hall.store.commit()
-    assert len([event for event in hall.exchange() if isinstance(event, TransferArrived)]) == 3 * REQUESTS_AT_ONCE
+    assert harness.dispatcher.take(left, NOW_MS) == [], "who is not asked whether it is enough takes everything"
+    harness.store.commit()
+    assert len([event for event in harness.exchange() if isinstance(event, TransferArrived)]) == 3 * REQUESTS_AT_ONCE
 
 
-def test_a_request_that_is_refused_is_done(hall: Hall) -> None:
+def test_a_request_that_is_refused_is_done(harness: ConnectionHarness) -> None:
     for _ in range(2 * REQUESTS_AT_ONCE):
-        hall.request("orders", "com.microsoft:schedule-message", {})
-    assert not hall.dispatcher.has_enough_to_do
+        harness.request("orders", "com.microsoft:schedule-message", {})
+    assert not harness.dispatcher.has_enough_to_do
 
 
-def test_a_large_batch_is_read_in_parts_and_stored_whole(hall: Hall) -> None:
-    link = hall.sender("orders")
+def test_a_large_batch_is_read_in_parts_and_stored_whole(harness: ConnectionHarness) -> None:
+    link = harness.sender("orders")
     number = batch(link, 3 * MESSAGES_PER_PART)
     after = link.send(EMPTY, tag=b"t")
-    left = said(hall)
+    left = said(harness)
     for _ in range(2):
         looks = iter((False, True))
-        left = hall.dispatcher.take(left, NOW_MS, lambda looks=looks: next(looks))  # type: ignore[misc]
+        left = harness.dispatcher.take(left, NOW_MS, lambda looks=looks: next(looks))  # type: ignore[misc]
         assert len(left) == 2, "the batch is not whole yet"
-        hall.store.commit()
-        assert hall.stored("orders") == 0, "a batch is all or none"
-    assert hall.dispatcher.take(left, NOW_MS) == []
-    hall.store.commit()
-    assert hall.stored("orders") == 3 * MESSAGES_PER_PART + 1
-    assert {at: type(told) for at, told in hall.outcomes().items()} == {number: Accepted, after: Accepted}
-    assert hall.dispatcher.unwritten_bytes == 0
+        harness.store.commit()
+        assert harness.stored("orders") == 0, "a batch is all or none"
+    assert harness.dispatcher.take(left, NOW_MS) == []
+    harness.store.commit()
+    assert harness.stored("orders") == 3 * MESSAGES_PER_PART + 1
+    assert {at: type(told) for at, told in harness.outcomes().items()} == {number: Accepted, after: Accepted}
+    assert harness.dispatcher.unwritten_bytes == 0
 
 
-def test_a_batch_with_one_wrong_message_in_a_later_part_is_refused_whole(hall: Hall) -> None:
-    link = hall.sender("orders")
+def test_a_batch_with_one_wrong_message_in_a_later_part_is_refused_whole(harness: ConnectionHarness) -> None:
+    link = harness.sender("orders")
     messages = [EMPTY] * (2 * MESSAGES_PER_PART) + [b"\x00\x53\x75"]
     broken = link.send(encode_message(data=messages), tag=b"t", message_format=BATCH_FORMAT)
     fine = batch(link, 1)
-    left = said(hall)
+    left = said(harness)
     while left:
         looks = iter((False, True))
-        left = hall.dispatcher.take(left, NOW_MS, lambda looks=looks: next(looks))  # type: ignore[misc]
-    hall.store.commit()
-    assert {at: type(told) for at, told in hall.outcomes().items()} == {broken: Rejected, fine: Accepted}
-    assert hall.stored("orders") == 1
+        left = harness.dispatcher.take(left, NOW_MS, lambda looks=looks: next(looks))  # type: ignore[misc]
+    harness.store.commit()
+    assert {at: type(told) for at, told in harness.outcomes().items()} == {broken: Rejected, fine: Accepted}
+    assert harness.stored("orders") == 1
 
 
-def test_batches_wait_while_as_many_messages_are_not_written_yet_as_one_may_have(hall: Hall) -> None:
-    link = hall.sender("orders")
+def test_batches_wait_while_as_many_messages_are_not_written_yet_as_one_may_have(harness: ConnectionHarness) -> None:
+    link = harness.sender("orders")
     for _ in range(3):
         batch(link, MESSAGES_AT_ONCE)
-    left = said(hall)
-    left = hall.dispatcher.take(left, NOW_MS, lambda: hall.dispatcher.has_enough_to_do)
+    left = said(harness)
+    left = harness.dispatcher.take(left, NOW_MS, lambda: harness.dispatcher.has_enough_to_do)
     assert len(left) == 2
-    again = hall.dispatcher.take(left, NOW_MS, lambda: hall.dispatcher.has_enough_to_do)
+    again = harness.dispatcher.take(left, NOW_MS, lambda: harness.dispatcher.has_enough_to_do)
     assert len(again) == 2, "nothing was written meanwhile"
-    hall.store.commit()
-    assert len(hall.dispatcher.take(left, NOW_MS, lambda: hall.dispatcher.has_enough_to_do)) == 1
+    harness.store.commit()
+    assert len(harness.dispatcher.take(left, NOW_MS, lambda: harness.dispatcher.has_enough_to_do)) == 1
 
 
-def test_a_request_of_too_many_values_is_refused_before_it_is_decoded(hall: Hall) -> None:
-    asking = hall.session.attach_sender("ask", "orders/$management")
-    hall.exchange()
+def test_a_request_of_too_many_values_is_refused_before_it_is_decoded(harness: ConnectionHarness) -> None:
+    asking = harness.session.attach_sender("ask", "orders/$management")
+    harness.exchange()
     asked = encode_message(
         application_properties={"operation": "com.microsoft:schedule-message"},
         value={"messages": [[] for _ in range(REQUEST_ELEMENTS + 1)]},
     )
     number = asking.send(asked, tag=b"t")
-    (told,) = hall.outcomes().items()
+    (told,) = harness.outcomes().items()
     assert told[0] == number
     assert isinstance(told[1], Rejected)
     assert told[1].error is not None
     assert "elements" in (told[1].error.description or "")
 
 
-def test_a_token_is_a_few_values(hall: Hall) -> None:
-    asking = hall.session.attach_sender("ask", "$cbs")
-    hall.exchange()
+def test_a_token_is_a_few_values(harness: ConnectionHarness) -> None:
+    asking = harness.session.attach_sender("ask", "$cbs")
+    harness.exchange()
     asking.send(
         encode_message(application_properties={"operation": "put-token"}, value=[[] for _ in range(101)]), tag=b"t"
     )
-    (told,) = hall.outcomes().values()
+    (told,) = harness.outcomes().values()
     assert isinstance(told, Rejected)
 
 
-def test_messages_that_are_no_batch_are_handed_on_in_several_steps_and_need_not_line_up(hall: Hall) -> None:
+def test_messages_that_are_no_batch_are_handed_on_in_several_steps_and_need_not_line_up(
+    harness: ConnectionHarness,
+) -> None:
     """What lines up in a topic is written twice: only a batch, which is stored whole, has to."""
-    hall.gate.do(CreateTopic("events", TopicSettings()), NOW_MS)
+    harness.gate.do(CreateTopic("events", TopicSettings()), NOW_MS)
     for number in range(50):
-        hall.gate.do(CreateSubscription("events", f"s{number}", QueueSettings()), NOW_MS)
-    hall.store.commit()
-    link = hall.sender("events")
+        harness.gate.do(CreateSubscription("events", f"s{number}", QueueSettings()), NOW_MS)
+    harness.store.commit()
+    link = harness.sender("events")
     for _ in range(100):
         link.send(encode_message(data=b"x"), tag=b"t")
-    hall.exchange()
-    topic = hall.gate.machine.registry.find_topic("events")
+    harness.exchange()
+    topic = harness.gate.machine.registry.find_topic("events")
     assert (topic.pending, topic.subscriptions["s0"].active) == (0, 100)
-    hall.store.commit()
-    hall.exchange()
+    harness.store.commit()
+    harness.exchange()
     assert link.unsettled == {}
 
 
-def test_one_step_takes_as_many_messages_as_their_copies_allow(hall: Hall) -> None:
-    machine = hall.gate.machine
+def test_one_step_takes_as_many_messages_as_their_copies_allow(harness: ConnectionHarness) -> None:
+    machine = harness.gate.machine
     assert machine.messages_per_step("orders") is None
     assert machine.messages_per_step("not-there") is None
-    hall.gate.do(CreateTopic("events", TopicSettings()), NOW_MS)
+    harness.gate.do(CreateTopic("events", TopicSettings()), NOW_MS)
     assert machine.messages_per_step("events") == WORK_PER_STEP // 2
     for number in range(50):
-        hall.gate.do(CreateSubscription("events", f"s{number}", QueueSettings()), NOW_MS)
-    hall.store.commit()
+        harness.gate.do(CreateSubscription("events", f"s{number}", QueueSettings()), NOW_MS)
+    harness.store.commit()
     assert machine.messages_per_step("events") == WORK_PER_STEP // 2 // 51
-    hall.gate.do(CreateQueue("forwards", QueueSettings(forward_to="events")), NOW_MS)
-    hall.store.commit()
+    harness.gate.do(CreateQueue("forwards", QueueSettings(forward_to="events")), NOW_MS)
+    harness.store.commit()
     assert machine.messages_per_step("forwards") == int(WORK_PER_STEP / 2 / (51 + HOP_WORK))

@@ -119,14 +119,14 @@ def test_a_stranger_who_shows_who_he_is_changes_lines() -> None:
     loop = Loop()
     for _ in range(100):
         loop.turns.process(Talker(loop, 1_000, is_authenticated=False))
-    guest = Talker(loop, 30, is_authenticated=False)
-    guest.knows_itself_at = 29
-    loop.turns.process(guest)
-    while not guest.is_authenticated:
+    talker = Talker(loop, 30, is_authenticated=False)
+    talker.knows_itself_at = 29
+    loop.turns.process(talker)
+    while not talker.is_authenticated:
         loop.turn()
     for _ in range(10):
         loop.turn()
-    assert guest.steps_left == 0
+    assert talker.steps_left == 0
 
 
 def test_who_has_taken_little_time_is_heard_before_those_who_took_much_however_many_they_are() -> None:

@@ -1,4 +1,4 @@
-"""HTTP behind our own port: an application that is easy on its connections, and a door that is not."""
+"""HTTP behind our own port: the application sets no limits for connections, the server does."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ async def stalls_do_not_count() -> AsyncIterator[None]:
 
 
 class Open(NamedTuple):
-    """An open door, and the listener in front of it."""
+    """A running HTTP server and its listener."""
 
-    door: HttpServer
+    http_server: HttpServer
     listener: Listener
 
 
@@ -63,22 +63,22 @@ def app() -> web.Application:
 
 @asynccontextmanager
 async def opened(limits: ServerLimits) -> AsyncIterator[Open]:
-    door = HttpServer(app(), limits, lambda request: None, error_response)
-    await door.open()
+    http_server = HttpServer(app(), limits, lambda request: None, error_response)
+    await http_server.open()
     listener = Listener(
         "127.0.0.1",
         0,
         limits=limits,
-        handlers={ConnectionProtocol.HTTP: door.handler_of},
+        handlers={ConnectionProtocol.HTTP: http_server.handler_of},
         tls_context=lambda: pytest.fail("no TLS here"),
     )
     await listener.bind()
     listener.listen()
     try:
-        yield Open(door, listener)
+        yield Open(http_server, listener)
     finally:
         listener.close()
-        await door.close()
+        await http_server.close()
         async with asyncio.timeout(WAIT_S):
             while listener.connections:
                 await asyncio.sleep(0)
@@ -229,14 +229,14 @@ async def test_who_reads_slowly_gets_the_whole_answer() -> None:
 
 
 async def test_in_silence_a_request_waits() -> None:
-    async with opened(ServerLimits()) as (door, listener), calling(listener) as caller:
+    async with opened(ServerLimits()) as (http_server, listener), calling(listener) as caller:
         caller.say(GET % b"")
         assert await caller.answer() == (200, "got 0")
-        door.go_silent()
+        http_server.go_silent()
         caller.say(GET % b"")
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(caller.answer(), SOON_S)
-        door.speak_again()
+        http_server.speak_again()
         assert await caller.answer() == (200, "got 0")
 
 
@@ -253,15 +253,15 @@ EXPECTING = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nExpect:
     ids=["nonsense", "expectation", "request"],
 )
 async def test_in_silence_nothing_is_said_on_connections_that_were_there(words: bytes, answer: bytes) -> None:
-    async with opened(ServerLimits()) as (door, listener), calling(listener) as caller:
+    async with opened(ServerLimits()) as (http_server, listener), calling(listener) as caller:
         caller.say(GET % b"")
         assert await caller.answer() == (200, "got 0")
         listener.go_silent()
-        door.go_silent()
+        http_server.go_silent()
         caller.say(words)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(caller.answer(), SOON_S)
-        door.speak_again()
+        http_server.speak_again()
         listener.speak_again()
         assert (await caller.line()).startswith(answer)
 
@@ -269,12 +269,12 @@ async def test_in_silence_nothing_is_said_on_connections_that_were_there(words: 
 async def test_an_answer_that_was_under_way_when_silence_came_is_kept_for_later() -> None:
     async with opened(ServerLimits(http_idle_s=SOON_S)) as (_, listener), calling(listener) as caller:
         caller.say(post(b"", said=5))
-        await until(lambda: any(guest.transport is not None for guest in listener.connections))
+        await until(lambda: any(connection.transport is not None for connection in listener.connections))
         await asyncio.sleep(SOON_S)
         listener.go_silent()
-        (guest,) = listener.connections
-        assert isinstance(guest.transport, asyncio.Transport)
-        guest.transport.get_protocol().data_received(b"12345")  # type: ignore[attr-defined]
+        (connection,) = listener.connections
+        assert isinstance(connection.transport, asyncio.Transport)
+        connection.transport.get_protocol().data_received(b"12345")  # type: ignore[attr-defined]
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(caller.end(), 2 * SOON_S)
         listener.speak_again()
@@ -289,14 +289,18 @@ async def until(is_true: Callable[[], bool]) -> None:
 
 
 async def test_closing_ends_idle_connections_and_those_that_wait_in_silence() -> None:
-    async with opened(ServerLimits()) as (door, listener), calling(listener) as idle, calling(listener) as waiting:
+    async with (
+        opened(ServerLimits()) as (http_server, listener),
+        calling(listener) as idle,
+        calling(listener) as waiting,
+    ):
         for caller in (idle, waiting):
             caller.say(GET % b"")
             assert await caller.answer() == (200, "got 0")
-        door.go_silent()
+        http_server.go_silent()
         waiting.say(GET % b"")
         listener.close()
-        await door.close()
+        await http_server.close()
         assert await idle.end() == b""
         await waiting.end()
 

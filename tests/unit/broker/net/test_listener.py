@@ -32,10 +32,10 @@ async def stalls_do_not_count() -> AsyncIterator[None]:
 
 
 class Echo(ProtocolHandler):
-    """Repeats what it hears; knows its guest when that has said `!`."""
+    """Echoes what it receives; `!` authenticates its connection."""
 
-    def __init__(self, guest: AcceptedConnection) -> None:
-        self._accepted = guest
+    def __init__(self, connection: AcceptedConnection) -> None:
+        self._accepted = connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -78,8 +78,8 @@ async def listening(
         yield listener
     finally:
         listener.close()
-        for guest in list(listener.connections):
-            guest.abort()
+        for connection in list(listener.connections):
+            connection.abort()
         async with asyncio.timeout(WAIT_S):
             while listener.connections:
                 await asyncio.sleep(0)
@@ -327,7 +327,7 @@ async def test_who_is_hung_up_on_and_does_not_take_the_last_words_is_cut_off(mon
     async with listening() as listener, connected(listener) as peer:
         peer[1].write(b"large")
         async with asyncio.timeout(WAIT_S):
-            while not any(guest.is_closing for guest in listener.connections):
+            while not any(connection.is_closing for connection in listener.connections):
                 await asyncio.sleep(0)
             while listener.connections:
                 await asyncio.sleep(0.01)
@@ -358,7 +358,7 @@ async def test_in_silence_everybody_waits_and_afterwards_everybody_is_answered()
         async with connected(listener) as new:
             for peer in (known, unknown, new):
                 peer[1].write(b"anybody?")
-            await asyncio.sleep(1.1)  # longer than a guest may be unknown: but it is not the guest who is silent
+            await asyncio.sleep(1.1)  # longer than a connection may be unknown; but not the connection is silent
             assert [await is_silent(peer) for peer in (known, unknown, new)] == [True, True, True]
             listener.speak_again()
             listener.speak_again()
@@ -393,6 +393,6 @@ async def test_small_answers_are_sent_without_waiting_for_more() -> None:
         _, writer = await asyncio.open_connection("127.0.0.1", listener.port)
         while not listener.connections:
             await asyncio.sleep(0)
-        (guest,) = listener.connections
-        assert guest._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        (connection,) = listener.connections
+        assert connection._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         writer.close()

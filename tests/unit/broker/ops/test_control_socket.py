@@ -33,7 +33,7 @@ class NoPort:
     pause_listening = resume_listening = drop_connections = go_silent = speak_again = faults_changed = nothing
 
 
-def desk(tmp_path: Path) -> ControlHandler:
+def control_handler(tmp_path: Path) -> ControlHandler:
     def write_dump(reason: str) -> Path:
         return tmp_path / f"{reason}.json"
 
@@ -43,7 +43,7 @@ def desk(tmp_path: Path) -> ControlHandler:
 
 @pytest.fixture
 async def served(tmp_path: Path) -> AsyncIterator[Path]:
-    server = ControlServer(tmp_path / "control.sock", desk(tmp_path))
+    server = ControlServer(tmp_path / "control.sock", control_handler(tmp_path))
     await server.start()
     yield server.path
     await server.stop()
@@ -186,7 +186,7 @@ async def test_a_mistake_of_ours_is_an_answer_too(tmp_path: Path, caplog: pytest
 
 
 async def test_the_socket_is_its_owners_and_gone_at_the_end(tmp_path: Path) -> None:
-    server = ControlServer(tmp_path / "control.sock", desk(tmp_path))
+    server = ControlServer(tmp_path / "control.sock", control_handler(tmp_path))
     await server.start()
     assert stat.S_IMODE(server.path.stat().st_mode) == 0o600
     async with talking(server.path) as (reader, _):
@@ -218,7 +218,7 @@ async def test_a_socket_that_a_killed_process_left_is_replaced(tmp_path: Path) -
     path = tmp_path / "control.sock"
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(path))
-    server = ControlServer(path, desk(tmp_path))
+    server = ControlServer(path, control_handler(tmp_path))
     await server.start()
     assert await ask(path, "ping") == "pong"
     await server.stop()
@@ -226,23 +226,23 @@ async def test_a_socket_that_a_killed_process_left_is_replaced(tmp_path: Path) -
 
 async def test_a_socket_in_use_and_a_file_in_the_way_are_left_alone(served: Path, tmp_path: Path) -> None:
     with pytest.raises(AddressInUse):
-        await ControlServer(served, desk(tmp_path)).start()
+        await ControlServer(served, control_handler(tmp_path)).start()
     assert await ask(served, "ping") == "pong"
     (tmp_path / "mine").write_text("mine")
     with pytest.raises(TwinbusError, match="in the way"):
-        await ControlServer(tmp_path / "mine", desk(tmp_path)).start()
+        await ControlServer(tmp_path / "mine", control_handler(tmp_path)).start()
     assert (tmp_path / "mine").read_text() == "mine"
 
 
 async def test_a_folder_that_is_missing_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(TwinbusError, match="cannot be made"):
-        await ControlServer(tmp_path / "missing" / "control.sock", desk(tmp_path)).start()
+        await ControlServer(tmp_path / "missing" / "control.sock", control_handler(tmp_path)).start()
 
 
 async def test_a_path_longer_than_an_address_may_be_works(tmp_path: Path) -> None:
     home = tmp_path / ("long" * 30)
     home.mkdir()
-    server = ControlServer(home / "control.sock", desk(tmp_path))
+    server = ControlServer(home / "control.sock", control_handler(tmp_path))
     await server.start()
     assert await ask(server.path, "ping") == "pong"
     await server.stop()

@@ -7,7 +7,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from namespace_harness import Bench
+from namespace_harness import NamespaceHarness
 
 from twinbus.broker.core.commit_gate import CommitGate
 from twinbus.broker.core.machine import NamespaceMachine
@@ -75,7 +75,7 @@ def test_a_store_that_makes_no_namespace_is_named_and_left_as_it_was(
 
 @pytest.mark.parametrize("error", [KeyError("x"), RecursionError("deep"), OSError("gone"), StoreError("as it is")])
 def test_whatever_goes_wrong_while_a_namespace_is_rebuilt_is_a_store_error(error: Exception) -> None:
-    bench = Bench()
+    harness = NamespaceHarness()
     broken = False
 
     def build(stored: StoredNamespace) -> NamespaceMachine:
@@ -83,7 +83,7 @@ def test_whatever_goes_wrong_while_a_namespace_is_rebuilt_is_a_store_error(error
             raise error
         return NamespaceMachine(stored, new_token=lambda: bytes(16))
 
-    gate = CommitGate(bench.store, build, bench.replies.append, bench.failures.append)
+    gate = CommitGate(harness.store, build, harness.replies.append, harness.failures.append)
     broken = True
     with pytest.raises(StoreError) as caught:
         gate.recover()
