@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from bench.backlog import found_in, letter, make_backlog, put
+from bench.backlog import backlog_message, found_in, make_backlog, put
 from bench.namespaces import ServedNamespace, served_pair
 from bench.processes import Process, Processes
 from twinbus.cli.output import table
@@ -50,7 +50,7 @@ class Account:
 
     kills: Counter[str] = field(default_factory=Counter)
     promised: set[tuple[str, str]] = field(default_factory=set)
-    """Entity and id of every letter that a backlog queue has acknowledged."""
+    """Entity and id of every message that a backlog queue has acknowledged."""
     home: Counter[tuple[str, str]] = field(default_factory=Counter)
     damaged: list[str] = field(default_factory=list)
     left: int = 0
@@ -106,7 +106,7 @@ class Chaos:
         self._syphon = self._processes.start(self._command(), None, self._log, self._environment())
 
     def round(self, number: int, victim: str, messages: int) -> None:
-        """New letters, a kill somewhere while they are on their way, and the victim is back."""
+        """New messages, a kill somewhere while they are on their way, and the victim is back."""
         asyncio.run(self._fill_and_kill(number, messages, victim))
         time.sleep(self._chance.uniform(0, 0.3))
         self._revive(victim)
@@ -115,7 +115,7 @@ class Chaos:
         begin = self._log.stat().st_size
         filling = asyncio.create_task(self._fill(number, messages))
         if victim == "secondary":
-            await filling  # or nobody would know which letters it has acknowledged
+            await filling  # or nobody would know which messages it has acknowledged
         if self._chance.random() < MIDWAY:
             await self._moves(begin)
         await asyncio.sleep(self._chance.uniform(0, messages / RATE / 2))
@@ -134,7 +134,7 @@ class Chaos:
         for index, path in enumerate(self._paths):
             entity = self._chance.choice(ENTITIES)
             ids = [f"{number}-{index}-{count}" for count in range(messages // QUEUES)]
-            await put(self._secondary, path, [letter(entity, one, one.encode()) for one in ids])
+            await put(self._secondary, path, [backlog_message(entity, one, one.encode()) for one in ids])
             self.account.promised |= {(entity, one) for one in ids}
 
     def _kill(self, victim: str) -> None:

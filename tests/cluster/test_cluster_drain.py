@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from backlog_messages import fill, letters_for
+from backlog_messages import backlog_messages_for, fill
 from scripted_ledger import BASE_MS, Script, write_lines
 from served import KEY, Served
 from spark_backlog import ids_of
@@ -59,7 +59,7 @@ class Place:
             self.primary.admin.delete_queue("orders")
         self.primary.admin.create_queue("orders")
         self._runs += 1
-        fill(self.secondary.connection_string, backlog_path("contoso", 0), letters_for("orders", count))
+        fill(self.secondary.connection_string, backlog_path("contoso", 0), backlog_messages_for("orders", count))
 
     @property
     def ledger(self) -> Path:

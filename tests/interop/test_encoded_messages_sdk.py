@@ -147,24 +147,24 @@ class Mailboxes:
             found += got
         return found
 
-    def take_letters(self, queue: str, count: int) -> list[bytes]:
+    def take_encoded(self, queue: str, count: int) -> list[bytes]:
         """The bytes of deliveries, which no SDK shows, by our own engine."""
         to = ConnectionString.parse(self.connection_string)
-        reader = LetterReader(to.port, to.key_name, to.key)
+        reader = PayloadReader(to.port, to.key_name, to.key)
         with reader:
             link = reader.receiver(queue, credit=count)
             assert isinstance(link, ReceivingLink)
-            return [reader.next_letter(link) for _ in range(count)]
+            return [reader.next_payload(link) for _ in range(count)]
 
 
-class LetterReader(EngineClient):
-    def next_letter(self, link: ReceivingLink) -> bytes:
+class PayloadReader(EngineClient):
+    def next_payload(self, link: ReceivingLink) -> bytes:
         return self._next(TransferArrived, link=link).payload
 
 
 @pytest.fixture(scope="module")
 def mailboxes() -> Iterator[Mailboxes]:
-    with LocalNamespace("local", queues=["plain", "letters", BACKLOG, "to-be-opened"]) as namespace:
+    with LocalNamespace("local", queues=["plain", "encoded", BACKLOG, "to-be-opened"]) as namespace:
         mailboxes = Mailboxes(namespace)
         yield mailboxes
         mailboxes.close()
@@ -178,7 +178,7 @@ def send(request: pytest.FixtureRequest, mailboxes: Mailboxes) -> Send:
     return mailboxes.send_sync if request.param == "sync" else mailboxes.send_aio
 
 
-def received_letter(message: ServiceBusReceivedMessage) -> bytes:
+def encode_received(message: ServiceBusReceivedMessage) -> bytes:
     """The message as it would be sent on."""
     return encode_messages(prepare(message))[0]
 
@@ -186,22 +186,24 @@ def received_letter(message: ServiceBusReceivedMessage) -> bytes:
 # --- what must be true -----------------------------------------------------------------------------
 
 
-def test_letters_in_a_batch_arrive_as_the_messages_they_were_made_from(mailboxes: Mailboxes, send: Send) -> None:
+def test_encoded_messages_in_a_batch_arrive_as_the_messages_they_were_made_from(
+    mailboxes: Mailboxes, send: Send
+) -> None:
     send("plain", everything())
-    send("letters", [batch_of(encode_messages(prepare(everything())))])
-    plain, letters = mailboxes.receive("plain", 5), mailboxes.receive("letters", 5)
-    assert [visible_fields(message) for message in letters] == [visible_fields(message) for message in plain]
-    assert letters[0].application_properties == {
+    send("encoded", [batch_of(encode_messages(prepare(everything())))])
+    plain, messages = mailboxes.receive("plain", 5), mailboxes.receive("encoded", 5)
+    assert [visible_fields(message) for message in messages] == [visible_fields(message) for message in plain]
+    assert messages[0].application_properties == {
         b"text": "ü".encode(), b"whole": 7, b"large": 2**40, b"part": 1.5, b"flag": True, b"guid": GUID,
         b"when": int(PRESENT.timestamp() * 1000),
     }  # fmt: skip
-    assert {name: getattr(letters[0], name) for name in SYSTEM_PROPERTIES} == SYSTEM_PROPERTIES
+    assert {name: getattr(messages[0], name) for name in SYSTEM_PROPERTIES} == SYSTEM_PROPERTIES
 
 
-def test_addressed_letters_arrive_with_their_aliases_instead_of_what_moved(mailboxes: Mailboxes, send: Send) -> None:
+def test_addressed_messages_arrive_with_their_aliases_instead_of_what_moved(mailboxes: Mailboxes, send: Send) -> None:
     messages = everything()
     messages[0].scheduled_enqueue_time_utc = LATER  # type: ignore[union-attr]
-    sent = [address(letter, "orders") for letter in encode_messages(prepare(messages))]
+    sent = [address(message, "orders") for message in encode_messages(prepare(messages))]
     batches = pack(sent, 256 * 1024)
     assert len(batches) == 1
     send(BACKLOG, [batch_of(batch) for batch in batches])
@@ -221,16 +223,16 @@ def test_addressed_letters_arrive_with_their_aliases_instead_of_what_moved(mailb
     ] == ([b"orders"] * 4)
 
 
-def test_a_letter_that_was_opened_arrives_at_home_like_one_that_was_never_away(
+def test_a_message_that_was_opened_arrives_at_home_like_one_that_was_never_away(
     mailboxes: Mailboxes, send: Send
 ) -> None:
-    letters = encode_messages(prepare(everything()))
-    send("to-be-opened", [batch_of([address(letter, "letters") for letter in letters])])
-    homeward = [open_envelope(letter) for letter in mailboxes.take_letters("to-be-opened", 5)]
-    assert {home.path for home in homeward} == {"letters"}
-    send("letters", [batch_of([home.encoded for home in homeward])])
+    messages = encode_messages(prepare(everything()))
+    send("to-be-opened", [batch_of([address(message, "encoded") for message in messages])])
+    homeward = [open_envelope(message) for message in mailboxes.take_encoded("to-be-opened", 5)]
+    assert {home.path for home in homeward} == {"encoded"}
+    send("encoded", [batch_of([home.encoded for home in homeward])])
     send("plain", everything())
-    plain, home_again = mailboxes.receive("plain", 5), mailboxes.receive("letters", 5)
+    plain, home_again = mailboxes.receive("plain", 5), mailboxes.receive("encoded", 5)
     assert [visible_fields(message) for message in home_again] == [visible_fields(message) for message in plain]
 
 
@@ -258,24 +260,24 @@ def test_every_kind_of_prepared_message_is_sent_and_received_under_its_ids(mailb
 def test_a_received_message_can_take_the_detour(mailboxes: Mailboxes, send: Send) -> None:
     send("plain", [ServiceBusMessage("again", message_id="a", application_properties={"k": "v"})])
     (received,) = mailboxes.receive("plain", 1)
-    letter = address(received_letter(received), "orders")
-    send(BACKLOG, [batch_of([letter])])
+    message = address(encode_received(received), "orders")
+    send(BACKLOG, [batch_of([message])])
     (found,) = mailboxes.receive(BACKLOG, 1)
     assert (str(found), found.message_id) == ("again", "a")
     assert found.application_properties == {b"k": b"v", b"x-ms-path": b"orders"}
 
 
-def test_a_scheduled_letter_lies_in_the_backlog_at_once(mailboxes: Mailboxes, send: Send) -> None:
-    letters = for_schedule(prepare([ServiceBusMessage("1"), ServiceBusMessage("2")]), LATER)
-    send(BACKLOG, [batch_of([address(letter, "orders") for letter in letters])])
+def test_a_scheduled_message_lies_in_the_backlog_at_once(mailboxes: Mailboxes, send: Send) -> None:
+    messages = for_schedule(prepare([ServiceBusMessage("1"), ServiceBusMessage("2")]), LATER)
+    send(BACKLOG, [batch_of([address(message, "orders") for message in messages])])
     for message in mailboxes.receive(BACKLOG, 2):
         assert message.application_properties is not None
         assert message.application_properties[b"x-ms-scheduledenqueuetimeutc"] == int(LATER.timestamp() * 1000)
 
 
 def test_a_batch_packed_to_the_limit_is_taken(mailboxes: Mailboxes, send: Send) -> None:
-    letters = encode_messages(prepare([ServiceBusMessage(bytes(5_000), message_id=f"id-{n}") for n in range(120)]))
-    batches = pack([address(letter, "orders") for letter in letters], 256 * 1024)
+    messages = encode_messages(prepare([ServiceBusMessage(bytes(5_000), message_id=f"id-{n}") for n in range(120)]))
+    batches = pack([address(message, "orders") for message in messages], 256 * 1024)
     assert len(batches) == 3
     send(BACKLOG, [batch_of(batch) for batch in batches])
     found = mailboxes.receive(BACKLOG, 120)

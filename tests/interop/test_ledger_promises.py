@@ -18,7 +18,7 @@ from azure.servicebus import ServiceBusSender as SdkSender
 from azure.servicebus.aio import ServiceBusSender as SdkAioSender
 from azure.servicebus.exceptions import ServiceBusError
 from azure.servicebus.management import EntityStatus
-from backlog_messages import letter, put, stranger
+from backlog_messages import backlog_message, put, unaddressed
 from cost_scenario import metered
 from ledger_disks import RefusingDisk
 from paired import WAIT_S, Heard, Stage, wait_until
@@ -256,8 +256,8 @@ def dials_of(pair: NamespacePair) -> tuple[Dial, Dial]:
     return home, backlog
 
 
-async def fill(pair: NamespacePair, *letters: bytes) -> None:
-    await put(pair.secondary.connection_string, BACKLOG, letters)
+async def fill(pair: NamespacePair, *messages: bytes) -> None:
+    await put(pair.secondary.connection_string, BACKLOG, messages)
 
 
 async def until(is_so: Callable[[], object]) -> None:
@@ -268,20 +268,20 @@ async def until(is_so: Callable[[], object]) -> None:
 
 async def through_thick_and_thin(pair: NamespacePair, syphon: Syphon) -> None:
     faults, tally = pair.primary.faults, syphon.pump.counts
-    await fill(pair, letter("orders", "plain"), letter("orders", "old", header=OLD), stranger())
+    await fill(pair, backlog_message("orders", "plain"), backlog_message("orders", "old", header=OLD), unaddressed())
     await until(lambda: tally.moved == 1 and tally.expired == 1 and tally.refused == 1)
     assert await syphon.count() == 0
     syphon.pause()
     syphon.resume()
     for number, condition in enumerate(("com.microsoft:server-busy", "amqp:internal-error"), 2):
         faults.add("refuse", entities=["orders"], condition=condition, count=1, on="sends")
-        await fill(pair, letter("orders", condition))
+        await fill(pair, backlog_message("orders", condition))
         await until(lambda number=number: tally.moved == number)  # type: ignore[misc]
     faults.add("unanswered", entities=["orders"], count=1)
-    await fill(pair, letter("orders", "doubtful"))
+    await fill(pair, backlog_message("orders", "doubtful"))
     await until(lambda: tally.moved == 4)
     faults.add("slow", entities=["orders"], delay=timedelta(seconds=4))
-    await fill(pair, letter("orders", "slow"))
+    await fill(pair, backlog_message("orders", "slow"))
     await until(lambda: tally.locks_renewed and tally.received > tally.stored + tally.released)
     await asyncio.to_thread(pair.secondary.restart)
     await until(lambda: tally.moved == 5)
@@ -319,7 +319,7 @@ async def test_every_peek_of_a_syphon_and_of_a_quarantine_is_recorded_as_the_met
     primary.create_queue("orders")
     secondary.create_queue(BACKLOG)
     home, backlog = dials_of(namespace_pair)
-    await fill(namespace_pair, stranger(), *[letter("orders", f"m{number}") for number in range(20)])
+    await fill(namespace_pair, unaddressed(), *[backlog_message("orders", f"m{number}") for number in range(20)])
     with Ledger.at(tmp_path, "syphon") as ledger:
         options = SyphonOptions(canary=5, **QUICK)
         async with Syphon(home, backlog, "contoso", 1, options, ledger=ledger) as syphon:

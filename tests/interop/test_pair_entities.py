@@ -100,10 +100,10 @@ def test_what_a_message_says_is_the_same_after_the_detour(stage: Stage, kind: En
     with stage.bus(enable_syphon=True) as bus:
         begin(outage, stage, entity.path)
         assert entity.sender(bus).send_messages(entity.message("x", **said)).side is NamespaceSide.BACKLOG
-        (letter,) = stage.in_backlog()
-        aliases = {name for name in letter.application_properties or {} if b"x-ms-" in name}
+        (encoded,) = stage.in_backlog()
+        aliases = {name for name in encoded.application_properties or {} if b"x-ms-" in name}
         assert aliases == {b"x-ms-path", b"x-ms-timetolive"} | ({b"x-ms-sessionid"} if entity.session else set())
-        assert letter.session_id is None
+        assert encoded.session_id is None
         stage.primary.heal()
         (message,) = entity.received(bus, 1)
     assert message.session_id == entity.session

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage
-from backlog_messages import fill, letters_for
+from backlog_messages import backlog_messages_for, fill
 from paired import WAIT_S, Heard, OnLoop, Stage, wait_until
 
 from twinbus import PairedServiceBusClient, SendReceipt
@@ -132,7 +132,7 @@ def test_after_a_restart_nothing_overtakes_what_an_earlier_process_left_behind(b
     with both.bus(**ORDERED):
         pass  # only to have the queues
     queue = queue_for(key_of(both.orders, None), range(2))
-    fill(both.secondary.connection_string, both.backlog(queue), letters_for(both.orders, 3_000))
+    fill(both.secondary.connection_string, both.backlog(queue), backlog_messages_for(both.orders, 3_000))
     with both.bus(**ORDERED) as bus, bus.get_queue_sender(both.orders) as sender:
         sender.send_messages(message(None, 0))
         wait_until(lambda: is_clear(bus, both.orders), within_s=60)

@@ -45,16 +45,16 @@ def test_a_ping_is_an_empty_message_that_lives_for_a_second(both: Stage) -> None
             bus.get_queue_sender(both.orders)
             bus.force_failover(both.orders)
             heard.wait_for("recovered")
-        letters = [frame[frame.index(HEADER_SECTION) :] for frame in frames(bytes(relay.said)) if PING in frame]
-    assert len(letters) == 2
+        messages = [frame[frame.index(HEADER_SECTION) :] for frame in frames(bytes(relay.said)) if PING in frame]
+    assert len(messages) == 2
     sessions = set()
-    for letter in letters:
-        layout = walk(letter)
-        assert read_property(letter, layout, PropertyField.CONTENT_TYPE) in (PING.decode(), PING)
-        header = read_header(letter, layout)
+    for message in messages:
+        layout = walk(message)
+        assert read_property(message, layout, PropertyField.CONTENT_TYPE) in (PING.decode(), PING)
+        header = read_header(message, layout)
         assert header.ttl_ms == 1_000
-        assert b"\x00\x53\x75\xa0\x00" in letter[-16:], "one empty data section"
-        sessions.add(read_property(letter, layout, PropertyField.GROUP_ID))
+        assert b"\x00\x53\x75\xa0\x00" in message[-16:], "one empty data section"
+        sessions.add(read_property(message, layout, PropertyField.GROUP_ID))
     assert len(sessions) == 2, "each has a session of its own, for entities that want one"
     assert pings(both) == 2
     assert both.primary.messages(both.orders) == []

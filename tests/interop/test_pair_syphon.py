@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage
-from backlog_messages import fill, letters_for, stranger
+from backlog_messages import backlog_messages_for, fill, unaddressed
 from paired import Heard, OnLoop, Stage, wait_until
 from wire_relay import Relay
 
@@ -77,7 +77,7 @@ def test_what_lies_in_a_backlog_queue_beyond_the_count_comes_home_and_is_news(bo
     both.secondary.admin.create_queue(both.backlog(5))
     with both.bus(enable_syphon=True) as bus:
         heard = Heard(bus)
-        fill(both.secondary.connection_string, both.backlog(5), letters_for(both.orders, 3))
+        fill(both.secondary.connection_string, both.backlog(5), backlog_messages_for(both.orders, 3))
         wait_until(lambda: syphon_of(bus).moved == 3)
         assert heard.wait_for("extra_queue").details["subject"] == both.backlog(5)
         assert bus.backlog_queue_count == 2, "nobody sends there"
@@ -87,7 +87,11 @@ def test_what_lies_in_a_backlog_queue_beyond_the_count_comes_home_and_is_news(bo
 def test_what_is_for_an_entity_that_is_not_listed_stays_and_is_counted_and_news(both: Stage) -> None:
     with both.bus(enable_syphon=True, syphon_entities=[both.orders.upper()]) as bus:
         heard = Heard(bus)
-        fill(both.secondary.connection_string, both.backlog(0), letters_for("vault", 2) + letters_for(both.orders, 3))
+        fill(
+            both.secondary.connection_string,
+            both.backlog(0),
+            backlog_messages_for("vault", 2) + backlog_messages_for(both.orders, 3),
+        )
         wait_until(lambda: (syphon_of(bus).moved, syphon_of(bus).outside) == (3, 2))
         assert heard.wait_for("not_listed").details["subject"] == "vault"
         assert "2 for entities that are not listed stay" in str(bus.status())
@@ -98,7 +102,7 @@ def test_what_is_for_an_entity_that_is_not_listed_stays_and_is_counted_and_news(
 def test_what_can_never_come_home_is_news(both: Stage) -> None:
     with both.bus(enable_syphon=True) as bus:
         heard = Heard(bus)
-        fill(both.secondary.connection_string, both.backlog(0), [stranger()])
+        fill(both.secondary.connection_string, both.backlog(0), [unaddressed()])
         event = heard.wait_for("quarantined")
         assert event.details["subject"] == both.backlog(0)
         wait_until(lambda: syphon_of(bus).quarantined == 1)
@@ -110,7 +114,7 @@ def test_closing_leaves_no_thread_no_socket_and_no_lock_behind(both: Stage) -> N
         secondary = both.secondary.through(relay.port)
         with both.client_of(both.primary.namespace, secondary, enable_syphon=True) as bus:
             wait_until(lambda: relay.connections > 0)
-            fill(both.secondary.connection_string, both.backlog(0), letters_for(both.orders, 500))
+            fill(both.secondary.connection_string, both.backlog(0), backlog_messages_for(both.orders, 500))
             wait_until(lambda: syphon_of(bus).moved > 0)
         wait_until(lambda: set(twinbus_threads()) <= before)
         relay.wait_until_all_left()
@@ -124,7 +128,7 @@ def test_closing_leaves_no_thread_no_socket_and_no_lock_behind(both: Stage) -> N
 
 def test_a_ledger_is_told_what_came_home(stage: Stage, tmp_path: Path) -> None:
     with stage.bus(enable_syphon=True, ledger=tmp_path) as bus:
-        fill(stage.secondary.connection_string, stage.backlog(1), letters_for(stage.orders, 20))
+        fill(stage.secondary.connection_string, stage.backlog(1), backlog_messages_for(stage.orders, 20))
         wait_until(lambda: syphon_of(bus).moved == 20)
     told = [
         one
@@ -229,7 +233,7 @@ def test_an_outage_of_either_side_is_never_a_fault(both: Stage) -> None:
         heard.wait_for("queue_up")
         both.secondary.kill()
         both.secondary.start()
-        fill(both.secondary.connection_string, both.backlog(0), letters_for(both.orders, 3))
+        fill(both.secondary.connection_string, both.backlog(0), backlog_messages_for(both.orders, 3))
         wait_until(lambda: len(both.primary.messages(both.orders)) == 3)
         assert bus.status().phase.value == "paired"
 
@@ -241,7 +245,7 @@ def test_a_syphon_that_breaks_faults_the_pair_with_the_reason(both: Stage) -> No
     inner: Any = bus
     syphon = (inner._target if isinstance(inner, OnLoop) else inner)._state.syphon.syphon
     syphon.pump.messages_arrived = None  # as a mistake of ours would
-    fill(both.secondary.connection_string, both.backlog(0), letters_for(both.orders, 1))
+    fill(both.secondary.connection_string, both.backlog(0), backlog_messages_for(both.orders, 1))
     assert heard.wait_for("faulted").text == "the syphon broke: TypeError"
     with pytest.raises(PairFaulted, match="the syphon broke"):
         send(bus, both.orders, "too late")

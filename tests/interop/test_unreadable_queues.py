@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from backlog_messages import fill, letters_for
+from backlog_messages import backlog_messages_for, fill
 from syphon_program import ids_at
 
 from twinbus.cli.main import run
@@ -90,7 +90,7 @@ def test_until_empty_brings_home_the_rest_and_ends_with_three_and_the_name_of_th
 ) -> None:
     settings, said, remedy = SHUT[kind]
     make(spaces, PATHS[1], **settings)
-    fill(spaces.secondary.connection_string, PATHS[0], letters_for("orders", 20))
+    fill(spaces.secondary.connection_string, PATHS[0], backlog_messages_for("orders", 20))
     assert run(["syphon", "--count", count, "--until-empty"]) == 3
     out, err = capsys.readouterr()
     assert out.startswith("20 messages (")
@@ -133,7 +133,7 @@ def test_a_dry_run_tells_what_it_sees_and_which_queue_would_not_be_emptied(
     assert "is empty" not in out
     assert "backlog queue 1 cannot be emptied: not allowed: " in out
     change(spaces, PATHS[1], forward_to=None)
-    fill(spaces.secondary.connection_string, PATHS[1], letters_for("orders", 3))
+    fill(spaces.secondary.connection_string, PATHS[1], backlog_messages_for("orders", 3))
     change(spaces, PATHS[1], status="ReceiveDisabled")
     assert run(["syphon", "--count", "2", "--dry-run"]) == 3
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
@@ -176,7 +176,7 @@ def test_status_names_the_queue_counts_what_it_sees_and_calls_it_failing(
 async def test_a_queue_that_is_enabled_again_is_emptied_and_then_it_is_empty(spaces: NamespacePair) -> None:
     """One that runs for ever goes on to try: that a queue is disabled is an alert, and so is its return."""
     alerts: list[Alert] = []
-    await asyncio.to_thread(fill, spaces.secondary.connection_string, PATHS[0], letters_for("orders", 5))
+    await asyncio.to_thread(fill, spaces.secondary.connection_string, PATHS[0], backlog_messages_for("orders", 5))
     await asyncio.to_thread(change, spaces, PATHS[0], status="ReceiveDisabled")
     options = replace(OPTIONS, until_empty=False)
     async with Syphon(*dials(spaces), "contoso", 1, options, on_alert=alerts.append) as moving:
@@ -192,7 +192,7 @@ async def test_a_queue_that_is_enabled_again_is_emptied_and_then_it_is_empty(spa
 async def test_a_queue_that_is_disabled_in_the_middle_ends_it_with_a_doubt(spaces: NamespacePair) -> None:
     await asyncio.to_thread(make, spaces, PATHS[1])
     fault = await asyncio.to_thread(spaces.primary.faults.add, "no-send", entities=["orders"])
-    await asyncio.to_thread(fill, spaces.secondary.connection_string, PATHS[0], letters_for("orders", 5))
+    await asyncio.to_thread(fill, spaces.secondary.connection_string, PATHS[0], backlog_messages_for("orders", 5))
     async with Syphon(*dials(spaces), "contoso", 2, OPTIONS) as moving:
         await until(lambda: all(queue.is_attached for queue in moving.pump.queues))
         await asyncio.to_thread(change, spaces, PATHS[1], status="ReceiveDisabled")
@@ -221,7 +221,7 @@ async def test_what_the_syphon_sees_is_never_empty_while_a_queue_is_shut(spaces:
 async def test_a_queue_that_is_deleted_while_it_runs_is_not_waited_for(spaces: NamespacePair, has_search: bool) -> None:
     await asyncio.to_thread(make, spaces, PATHS[1])
     fault = await asyncio.to_thread(spaces.primary.faults.add, "no-send", entities=["orders"])
-    await asyncio.to_thread(fill, spaces.secondary.connection_string, PATHS[0], letters_for("orders", 5))
+    await asyncio.to_thread(fill, spaces.secondary.connection_string, PATHS[0], backlog_messages_for("orders", 5))
     queues = None if has_search else [0, 1]
     async with Syphon(*dials(spaces), "contoso", 2, OPTIONS, queues=queues) as moving:
         await until(lambda: all(queue.is_attached for queue in moving.pump.queues))
@@ -252,7 +252,7 @@ class Elsewhere(QueueDiscovery):
         if self.looks == 2:
             await asyncio.to_thread(self.spaces.secondary.create_queue, PATHS[2])
             text = self.spaces.secondary.connection_string
-            await asyncio.to_thread(fill, text, PATHS[2], letters_for("orders", 7))
+            await asyncio.to_thread(fill, text, PATHS[2], backlog_messages_for("orders", 7))
             self.moving.queues._add(await super().search())
         return await super().search()
 
@@ -274,7 +274,7 @@ async def test_a_queue_of_which_nobody_could_say_whether_it_is_there_is_looked_f
     spaces: NamespacePair,
 ) -> None:
     await asyncio.to_thread(make, spaces, PATHS[2])
-    await asyncio.to_thread(fill, spaces.secondary.connection_string, PATHS[2], letters_for("orders", 5))
+    await asyncio.to_thread(fill, spaces.secondary.connection_string, PATHS[2], backlog_messages_for("orders", 5))
     fault = await asyncio.to_thread(spaces.secondary.faults.add, "no-receive", entities=[PATHS[2]])
     options = replace(OPTIONS, until_empty=False)
     assert options.look_again_s > 2 * WAIT_S, "else the next look would find it anyway"

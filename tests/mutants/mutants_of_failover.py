@@ -573,7 +573,7 @@ FAILOVER = (
         "if size <= limit_bytes and len(batches[-1]) < BATCH_MESSAGES_MAX:",
         "if False:",
         "each message of a batch is sent to the backlog alone",
-        "test_letters_that_fit_together_make_one_batch",
+        "test_messages_that_fit_together_make_one_batch",
     ),
     Mutant(
         "P12",

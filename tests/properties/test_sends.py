@@ -74,10 +74,10 @@ class Watched(ScriptedBus):
                 if call.entity.side is NamespaceSide.BACKLOG:
                     self._check_trial(call)
                 self._bother(name, "primary", self.primary)
-            case ToBacklog(queue, letters, _):
+            case ToBacklog(queue, encoded, _):
                 assert self.pair.secondary.is_open, "nobody sends to a secondary that cannot be connected to"
                 assert self.pair.rotation.is_available(queue, self.at), "a lost queue is left alone"
-                self._bother(letters[0].decode(), queue, self.backlog[queue])
+                self._bother(encoded[0].decode(), queue, self.backlog[queue])
         assert not isinstance(ask, ToPrimary | ToBacklog | Probe) or ask.timeout_s > 0
         super()._perform(call, ask)
 

@@ -60,8 +60,8 @@ class Witness:
     def queue_added(self, index: int) -> None:
         raise AssertionError(f"nobody looks for queues here, but found {index}")
 
-    def left_backlog(self, queue: int, letters: list[Came]) -> None:
-        self._pair.came_home(queue, letters)
+    def left_backlog(self, queue: int, messages: list[Came]) -> None:
+        self._pair.came_home(queue, messages)
         self._settle()
 
     def waits_for(self, queue: int) -> bool:

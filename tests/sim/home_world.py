@@ -136,8 +136,8 @@ class HomeWorld:
 
     def _plant(self, message_id: str) -> None:
         """Somebody who may send to a backlog queue wants the syphon to deliver elsewhere."""
-        letter = encode_message(properties={PropertyField.MESSAGE_ID: message_id}, data=b"x")
-        self.secondary.plant(self._stranger.choice(self._paths), address(letter, UNLISTED))
+        encoded = encode_message(properties={PropertyField.MESSAGE_ID: message_id}, data=b"x")
+        self.secondary.plant(self._stranger.choice(self._paths), address(encoded, UNLISTED))
         if self.secondary.archive.copies.get(message_id):
             self._planted.add(message_id)
 
@@ -154,7 +154,7 @@ class HomeWorld:
         self._check_planted({row.message_id for row in rows if row.message_id is not None} & self._planted)
         left = [row for row in rows if row.message_id not in self._planted]
         check(not left, f"{len(left)} messages never come home, as {left[0].message_id if left else ''}")
-        check(self.syphon.pump.is_idle or bool(self._planted), "the syphon holds letters of an empty backlog")
+        check(self.syphon.pump.is_idle or bool(self._planted), "the syphon holds messages of an empty backlog")
         if self.pair.fences is not None:
             check(not self.pair.fences.count, f"{self.pair.fences.count} fences stand though all is home")
             check(not self.pair.fences.unseen, f"queues {self.pair.fences.unseen} were never seen empty")
@@ -180,7 +180,7 @@ class HomeWorld:
         for message_id in application.ttls:
             copies = self._at_home(message_id)
             if message_id in self.shell.straight:
-                copies = [copy for copy in copies if copy.row.payload != application.letters[message_id]]
+                copies = [copy for copy in copies if copy.row.payload != application.messages[message_id]]
             for copy in copies:
                 away = self.secondary.archive.copies.get(message_id)
                 began_ms = max([each.row.enqueued_at_ms for each in away or [copy]])  # the youngest of its copies

@@ -247,16 +247,16 @@ def wait_from_the_first_attempt_on(self: SendFlow) -> None:
 BEGIN_BATCH, END_OF_WAIT = SendFlow._begin_batch, SendFlow._end_of_wait
 
 
-def send_home_to_another(letter: bytes, path: str) -> bytes:
-    return address(letter, "elsewhere")
+def send_home_to_another(message: bytes, path: str) -> bytes:
+    return address(message, "elsewhere")
 
 
-def leave_the_session_where_it_is(letter: bytes, layout: Any, path: str) -> Aliases:
-    return MOVING(letter, layout, path)._replace(session_id=None)
+def leave_the_session_where_it_is(message: bytes, layout: Any, path: str) -> Aliases:
+    return MOVING(message, layout, path)._replace(session_id=None)
 
 
-def leave_the_time_to_live_where_it_is(letter: bytes, layout: Any, path: str) -> Aliases:
-    return MOVING(letter, layout, path)._replace(ttl_ms=None)
+def leave_the_time_to_live_where_it_is(message: bytes, layout: Any, path: str) -> Aliases:
+    return MOVING(message, layout, path)._replace(ttl_ms=None)
 
 
 MOVING = envelope._moving

@@ -1,4 +1,4 @@
-"""Backlog queues with letters in them, as paired clients would leave them."""
+"""Backlog queues with messages in them, as paired clients would leave them."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ WAIT_S = 60.0
 BATCH = 100
 
 
-def letter(path: str, message_id: str, body: bytes = b"body", **parts: Any) -> bytes:
+def backlog_message(path: str, message_id: str, body: bytes = b"body", **parts: Any) -> bytes:
     """A message with this id, addressed to an entity of the primary."""
     properties = {PropertyField.MESSAGE_ID: message_id}
     return address(sections.encode_message(properties=properties, data=body, **parts), path)
 
 
-def letters_for(path: str, count: int, body: bytes = b"body") -> list[bytes]:
-    return [letter(path, f"{path}-{number}", body) for number in range(count)]
+def backlog_messages_for(path: str, count: int, body: bytes = b"body") -> list[bytes]:
+    return [backlog_message(path, f"{path}-{number}", body) for number in range(count)]
 
 
-def stranger(body: bytes = b"not from a paired client") -> bytes:
+def unaddressed(body: bytes = b"not from a paired client") -> bytes:
     """A message that does not say where it belongs."""
     return sections.encode_message(properties={PropertyField.MESSAGE_ID: "stranger"}, data=body)
 
@@ -47,18 +47,18 @@ class _Answers(LinkHandler):
         self.changed.set()
 
 
-async def put(connection_string: str, queue: str, letters: Sequence[bytes]) -> None:
-    """Store letters in a queue, in batches."""
+async def put(connection_string: str, queue: str, messages: Sequence[bytes]) -> None:
+    """Store messages in a queue, in batches."""
     dial = Namespace.from_connection_string(connection_string).dial()
     connection = NamespaceConnection(dial, attempt_s=WAIT_S)
     await connection.open()
     answers = _Answers()
     link = await connection.open_sender(queue, answers)
     sent = 0
-    async with asyncio.timeout(WAIT_S + len(letters) / 1_000):
-        for start in range(0, len(letters), BATCH):
+    async with asyncio.timeout(WAIT_S + len(messages) / 1_000):
+        for start in range(0, len(messages), BATCH):
             await answers.wait_for_credit(link, WAIT_S, queue)
-            payload, message_format = encode_batch(list(letters[start : start + BATCH]))
+            payload, message_format = encode_batch(list(messages[start : start + BATCH]))
             link.send(payload, tag=start.to_bytes(4, "big"), message_format=message_format)
             sent += 1
             connection.flush()
@@ -68,6 +68,6 @@ async def put(connection_string: str, queue: str, letters: Sequence[bytes]) -> N
     await connection.close()
 
 
-def fill(connection_string: str, queue: str, letters: Sequence[bytes]) -> None:
+def fill(connection_string: str, queue: str, messages: Sequence[bytes]) -> None:
     """The same for whoever has no event loop."""
-    asyncio.run(put(connection_string, queue, letters))
+    asyncio.run(put(connection_string, queue, messages))

@@ -8,19 +8,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage, ServiceBusSubQueue
+from backlog_messages import put
 
-from twinbus.amqp import sections
-from twinbus.amqp.events import DispositionArrived
-from twinbus.amqp.outcomes import ACCEPTED
-from twinbus.amqp.sections import PropertyField
 from twinbus.client.namespace import Namespace
-from twinbus.pairing.encoded_messages import encode_batch
-from twinbus.pairing.envelope import address
 from twinbus.syphon import Alert, Syphon, SyphonOptions
 from twinbus.testing import LocalNamespace, NamespacePair
-from twinbus.transport.connection import NamespaceConnection
 from twinbus.transport.dial import Dial
-from twinbus.transport.link_handler import LinkHandler
 
 WAIT_S = 60.0
 QUICK: dict[str, Any] = {"backoff_s": (0.1, 0.5), "busy_s": 0.5, "attempt_s": 5.0}
@@ -44,34 +37,9 @@ def dial(namespace: LocalNamespace) -> Dial:
     return Namespace.from_connection_string(namespace.connection_string).dial()
 
 
-def letter(path: str, message_id: str, body: bytes = b"body", **parts: Any) -> bytes:
-    properties = {PropertyField.MESSAGE_ID: message_id}
-    return address(sections.encode_message(properties=properties, data=body, **parts), path)
-
-
-class Filling(LinkHandler):
-    def __init__(self) -> None:
-        super().__init__()
-        self.stored = asyncio.Event()
-
-    def on_disposition(self, event: DispositionArrived) -> None:
-        assert event.outcome == ACCEPTED
-        self.stored.set()
-
-
-async def fill(namespace: LocalNamespace, index: int, letters: list[bytes]) -> None:
-    """Put letters into a backlog queue."""
-    connection = NamespaceConnection(dial(namespace), attempt_s=10.0)
-    await connection.open()
-    filling = Filling()
-    link = await connection.open_sender(backlog(index), filling)
-    for start in range(0, len(letters), 100):
-        filling.stored.clear()
-        payload, message_format = encode_batch(letters[start : start + 100])
-        link.send(payload, tag=start.to_bytes(4, "big"), message_format=message_format)
-        connection.flush()
-        await asyncio.wait_for(filling.stored.wait(), WAIT_S)
-    await connection.close()
+async def fill(namespace: LocalNamespace, index: int, messages: list[bytes]) -> None:
+    """Put messages into a backlog queue."""
+    await put(namespace.connection_string, backlog(index), messages)
 
 
 async def until(is_so: Callable[[], bool]) -> None:

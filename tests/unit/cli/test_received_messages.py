@@ -17,8 +17,8 @@ from twinbus.cli import receiving
 from twinbus.cli.receiving import body_bytes, document, text_of
 
 
-def received(letter: bytes) -> ServiceBusReceivedMessage:
-    return ServiceBusReceivedMessage(decode_payload(memoryview(letter)), receiver=None)
+def received(encoded: bytes) -> ServiceBusReceivedMessage:
+    return ServiceBusReceivedMessage(decode_payload(memoryview(encoded)), receiver=None)
 
 
 def message(data: bytes = b"x", **parts: Any) -> ServiceBusReceivedMessage:

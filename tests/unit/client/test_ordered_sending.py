@@ -69,9 +69,9 @@ class Messages:
 
     @property
     def encoded(self) -> tuple[bytes, ...]:
-        return tuple(self._letter(name, session) for name, session in self.named)
+        return tuple(self._encode(name, session) for name, session in self.named)
 
-    def _letter(self, name: str, session: str | None) -> bytes:
+    def _encode(self, name: str, session: str | None) -> bytes:
         properties = {PropertyField.MESSAGE_ID: name} | ({} if session is None else {PropertyField.GROUP_ID: session})
         return address(encode_message(properties=properties, data=b"x"), "orders")
 
@@ -125,8 +125,10 @@ def recover(pair: Pair) -> None:
 
 
 def come_home(pair: Pair, messages: Messages, first: int = 1) -> None:
-    for number, (letter, (_, session)) in enumerate(zip(messages.encoded, messages.named, strict=True), first):
-        pair.came_home(queue_for(key_of("orders", session), QUEUES), [Came("orders", session, number, mark_of(letter))])
+    for number, (encoded, (_, session)) in enumerate(zip(messages.encoded, messages.named, strict=True), first):
+        pair.came_home(
+            queue_for(key_of("orders", session), QUEUES), [Came("orders", session, number, mark_of(encoded))]
+        )
 
 
 def backlogged(pair: Pair, *named: tuple[str, str | None]) -> Messages:

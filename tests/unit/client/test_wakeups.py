@@ -31,7 +31,7 @@ LONG_S = 60.0
 """Whoever sleeps so long was not woken."""
 ROUNDS = 5
 USUAL_S = 0.5
-LETTER = address(
+MESSAGE = address(
     encode_message(properties={PropertyField.MESSAGE_ID: "m", PropertyField.GROUP_ID: "a"}, data=b"x"), "orders"
 )
 
@@ -64,13 +64,13 @@ def stand_before_the_primary(pair: Pair) -> None:
         pair.use_queues(range(2), {}, 0.0)
         for queue in range(2):
             pair.seen_empty(queue, 0)
-    crossing = pair.depart(pair.entity("orders"), key_of("orders", "a"), [mark_of(LETTER)])
+    crossing = pair.depart(pair.entity("orders"), key_of("orders", "a"), [mark_of(MESSAGE)])
     pair.arrived(crossing)
 
 
 def fall(pair: Pair, number: int) -> None:
     queue = queue_for(key_of("orders", "a"), range(2))
-    pair.came_home(queue, [Came("orders", "a", number, mark_of(LETTER))])
+    pair.came_home(queue, [Came("orders", "a", number, mark_of(MESSAGE))])
 
 
 def request() -> KeyedSendable:

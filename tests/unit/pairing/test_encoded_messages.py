@@ -1,4 +1,4 @@
-"""Packing letters into batches, with the official client's own batch as a second opinion."""
+"""Packing messages into batches, with the official client's own batch as a second opinion."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from twinbus.pairing.encoded_messages import BATCH_MESSAGES_MAX, Stamp, fits, pa
 from twinbus.pairing.envelope import address, overhead
 
 
-def letter(
+def message(
     size: int, message_id: str | None = "id", partition_key: str | None = None, session_id: str | None = None
 ) -> bytes:
     fields = {PropertyField.MESSAGE_ID: message_id, PropertyField.GROUP_ID: session_id}
@@ -28,8 +28,8 @@ def letter(
     )
 
 
-def size_on_the_wire(letters: list[bytes]) -> int:
-    stamp = stamp_of(letters[0])
+def size_on_the_wire(messages: list[bytes]) -> int:
+    stamp = stamp_of(messages[0])
     annotations: dict[str | bytes, Any] | None = (
         None if stamp.partition_key is None else {"x-opt-partition-key": stamp.partition_key}
     )
@@ -38,39 +38,41 @@ def size_on_the_wire(letters: list[bytes]) -> int:
     encode_payload(
         out,
         BatchMessage(
-            message_annotations=annotations, properties=None if properties == Properties() else properties, data=letters
+            message_annotations=annotations,
+            properties=None if properties == Properties() else properties,
+            data=messages,
         ),
     )
     return len(out)
 
 
-def test_letters_that_fit_together_make_one_batch() -> None:
-    letters = [letter(10), letter(20), letter(30)]
-    assert pack(letters, 1_000) == [letters]
+def test_messages_that_fit_together_make_one_batch() -> None:
+    messages = [message(10), message(20), message(30)]
+    assert pack(messages, 1_000) == [messages]
 
 
-def test_no_batch_has_more_letters_than_a_namespace_takes() -> None:
-    letters = [letter(0)] * (2 * BATCH_MESSAGES_MAX + 1)
-    assert [len(batch) for batch in pack(letters, 10_000_000)] == [BATCH_MESSAGES_MAX, BATCH_MESSAGES_MAX, 1]
+def test_no_batch_has_more_messages_than_a_namespace_takes() -> None:
+    messages = [message(0)] * (2 * BATCH_MESSAGES_MAX + 1)
+    assert [len(batch) for batch in pack(messages, 10_000_000)] == [BATCH_MESSAGES_MAX, BATCH_MESSAGES_MAX, 1]
 
 
-def test_no_letters_make_no_batch() -> None:
+def test_no_messages_make_no_batch() -> None:
     assert pack([], 1_000) == []
 
 
 def test_a_batch_is_filled_to_the_last_byte() -> None:
-    letters = [letter(300), letter(10)]
-    exact = size_alone(letters[0]) + size_in_batch(letters[1])
-    assert pack(letters, exact) == [letters]
-    assert pack(letters, exact - 1) == [letters[:1], letters[1:]]
+    messages = [message(300), message(10)]
+    exact = size_alone(messages[0]) + size_in_batch(messages[1])
+    assert pack(messages, exact) == [messages]
+    assert pack(messages, exact - 1) == [messages[:1], messages[1:]]
 
 
-def test_a_letter_that_fits_no_batch_is_refused_with_its_numbers() -> None:
-    big = letter(900)
+def test_a_message_that_fits_no_batch_is_refused_with_its_numbers() -> None:
+    big = message(900)
     sent = address(big, "orders")
     limit = size_alone(sent) - 1
     with pytest.raises(TooLargeForDetour) as refused:
-        pack([letter(1), sent], limit)
+        pack([message(1), sent], limit)
     error = refused.value
     assert (error.size_bytes, error.limit_bytes) == (limit + 1, limit)
     assert error.overhead_bytes == error.size_bytes - len(big) > overhead(big, "orders")
@@ -78,35 +80,35 @@ def test_a_letter_that_fits_no_batch_is_refused_with_its_numbers() -> None:
     assert fits(big, "orders", limit + 1)
 
 
-def test_a_letter_that_was_never_addressed_is_refused_too() -> None:
-    big = letter(900)
+def test_a_message_that_was_never_addressed_is_refused_too() -> None:
+    big = message(900)
     with pytest.raises(TooLargeForDetour) as refused:
         pack([big], 900)
     assert refused.value.overhead_bytes == size_alone(big) - len(big)
 
 
-def test_a_stamp_repeats_what_the_first_letter_says() -> None:
-    assert stamp_of(letter(1, "id-1", "key", "session")) == Stamp("id-1", "session", "key")
-    assert stamp_of(letter(1, None)) == Stamp()
+def test_a_stamp_repeats_what_the_first_message_says() -> None:
+    assert stamp_of(message(1, "id-1", "key", "session")) == Stamp("id-1", "session", "key")
+    assert stamp_of(message(1, None)) == Stamp()
     assert Stamp().size_bytes == 0
 
 
 TEXTS = st.none() | st.text(max_size=20) | st.text("aé漢", min_size=100, max_size=128)
-LETTERS = st.builds(letter, st.integers(0, 400), TEXTS, TEXTS, TEXTS)
+MESSAGES = st.builds(message, st.integers(0, 400), TEXTS, TEXTS, TEXTS)
 
 
-@given(st.lists(LETTERS, max_size=12), st.integers(0, 3_000))
-def test_batches_keep_the_order_fit_and_could_not_be_fewer(letters: list[bytes], more: int) -> None:
-    limit = max(map(size_alone, letters), default=0) + more
-    batches = pack(letters, limit)
-    assert [each for batch in batches for each in batch] == letters
+@given(st.lists(MESSAGES, max_size=12), st.integers(0, 3_000))
+def test_batches_keep_the_order_fit_and_could_not_be_fewer(messages: list[bytes], more: int) -> None:
+    limit = max(map(size_alone, messages), default=0) + more
+    batches = pack(messages, limit)
+    assert [each for batch in batches for each in batch] == messages
     assert all(batch and size_on_the_wire(batch) <= limit for batch in batches)
     for batch, following in pairwise(batches):
         together = size_alone(batch[0]) + sum(map(size_in_batch, [*batch[1:], following[0]]))
         assert together > limit
 
 
-@given(LETTERS, st.lists(LETTERS, max_size=3))
+@given(MESSAGES, st.lists(MESSAGES, max_size=3))
 def test_a_size_is_never_less_than_the_official_client_writes(first: bytes, others: list[bytes]) -> None:
     counted = size_alone(first) + sum(map(size_in_batch, others))
     assert counted - 12 <= size_on_the_wire([first, *others]) <= counted

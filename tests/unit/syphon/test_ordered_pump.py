@@ -16,7 +16,7 @@ def fill(harness: OrderedPumpHarness, count: int, *sessions: str | None, path: s
         harness.put(path, sessions[number % len(sessions)], f"m{number}")
 
 
-def test_letters_of_a_key_come_home_in_the_order_of_their_queue() -> None:
+def test_messages_of_a_key_come_home_in_the_order_of_their_queue() -> None:
     harness = OrderedPumpHarness(prefetch=7)
     fill(harness, 50, "a", "b", None)
     harness.run(2)
@@ -63,7 +63,7 @@ def test_after_a_busy_destination_everything_comes_again_in_order() -> None:
     assert len(harness.home["orders"]) == 40, "nothing was sent twice"
 
 
-def test_a_letter_in_doubt_goes_again_before_those_behind_it() -> None:
+def test_a_message_in_doubt_goes_again_before_those_behind_it() -> None:
     harness = OrderedPumpHarness(prefetch=4)
     answers = ["silent"]
     harness.replies["orders"] = lambda _: answers.pop() if answers else ACCEPTED
@@ -74,7 +74,7 @@ def test_a_letter_in_doubt_goes_again_before_those_behind_it() -> None:
     assert harness.pump.counts.in_doubt == 4
 
 
-def test_a_refused_letter_leaves_a_hole_and_the_others_keep_their_order() -> None:
+def test_a_refused_message_leaves_a_hole_and_the_others_keep_their_order() -> None:
     harness = OrderedPumpHarness()
 
     def refuse(messages: list[bytes]) -> Outcome:
@@ -85,10 +85,10 @@ def test_a_refused_letter_leaves_a_hole_and_the_others_keep_their_order() -> Non
     harness.run(5)
     assert harness.first_copies("orders", "a") == ids(0, 1, 2, 4, 5, 6, 7)
     assert harness.dead == [4]
-    assert sorted(came.sequence for came in harness.witness.letters) == list(range(1, 9)), "it is told of the hole too"
+    assert sorted(came.sequence for came in harness.witness.messages) == list(range(1, 9)), "it is told of the hole too"
 
 
-def test_letters_that_a_lost_link_keeps_locked_are_not_overtaken() -> None:
+def test_messages_that_a_lost_link_keeps_locked_are_not_overtaken() -> None:
     harness = OrderedPumpHarness(prefetch=5)
     harness.replies["orders"] = lambda _: "lost"
     fill(harness, 10, "a")
@@ -102,7 +102,7 @@ def test_letters_that_a_lost_link_keeps_locked_are_not_overtaken() -> None:
     assert harness.first_copies("orders", "a") == ids(*range(10))
 
 
-def test_the_guard_looks_once_and_not_for_every_letter() -> None:
+def test_the_guard_looks_once_and_not_for_every_message() -> None:
     harness = OrderedPumpHarness()
     harness.run(1)
     looks, harness.next_sequence = harness.looks, 5_000
@@ -122,7 +122,7 @@ def test_holes_in_the_numbers_hold_nothing_up() -> None:
     assert harness.pump.counts.released == 0
 
 
-def test_a_letter_that_somebody_took_away_is_not_waited_for() -> None:
+def test_a_message_that_somebody_took_away_is_not_waited_for() -> None:
     harness = OrderedPumpHarness(prefetch=3)
     answers: list[Outcome] = [Rejected(BUSY)]
     harness.replies["orders"] = lambda _: answers.pop() if answers else ACCEPTED
@@ -133,7 +133,7 @@ def test_a_letter_that_somebody_took_away_is_not_waited_for() -> None:
     assert harness.first_copies("orders", "a") == ids(1, 2, 3, 4, 5)
 
 
-def test_lost_locks_stop_a_key_before_a_later_letter_goes() -> None:
+def test_lost_locks_stop_a_key_before_a_later_message_goes() -> None:
     harness = OrderedPumpHarness(prefetch=2, rate=0.01)
     harness.are_locks_renewed = False
     fill(harness, 6, "a")
@@ -150,7 +150,7 @@ def test_a_pump_that_waits_for_its_rate_wants_a_tick_ten_times_a_second() -> Non
     assert harness.pump.next_ms(harness.now_ms) - harness.now_ms >= 100
 
 
-def test_strangers_are_put_aside_and_nobody_waits_for_them() -> None:
+def test_messages_without_an_address_are_put_aside_and_nobody_waits_for_them() -> None:
     harness = OrderedPumpHarness()
     fill(harness, 3, "a")
     sequence = harness.put("", "a", "stranger")
@@ -161,16 +161,16 @@ def test_strangers_are_put_aside_and_nobody_waits_for_them() -> None:
     assert harness.pump.counts.released == 0
 
 
-def test_a_witness_hears_of_every_letter_that_left_in_the_order_of_its_key() -> None:
+def test_a_witness_hears_of_every_message_that_left_in_the_order_of_its_key() -> None:
     harness = OrderedPumpHarness()
     fill(harness, 9, "a", "b", None)
     harness.run(1)
-    by_key = [came.sequence for came in harness.witness.letters if came.session_id == "a"]
+    by_key = [came.sequence for came in harness.witness.messages if came.session_id == "a"]
     assert by_key == [1, 4, 7]
-    assert len(harness.witness.letters) == 9
+    assert len(harness.witness.messages) == 9
 
 
-def test_an_empty_queue_is_seen_at_once_and_again_only_after_letters_came() -> None:
+def test_an_empty_queue_is_seen_at_once_and_again_only_after_messages_came() -> None:
     harness = OrderedPumpHarness()
     harness.settle_down()
     seen = harness.witness.times_empty
@@ -182,7 +182,7 @@ def test_an_empty_queue_is_seen_at_once_and_again_only_after_letters_came() -> N
     assert harness.witness.times_empty == seen + 1
 
 
-def test_a_queue_with_letters_under_a_strange_lock_is_not_called_empty() -> None:
+def test_a_queue_with_messages_under_a_strange_lock_is_not_called_empty() -> None:
     harness = OrderedPumpHarness()
     fill(harness, 1, "a")
     harness.stored[1].locked_until_ms = harness.now_ms + 30_000
@@ -203,7 +203,7 @@ def test_a_pause_gives_everything_back_and_order_is_kept_afterwards() -> None:
     assert harness.first_copies("orders", "b") == ids(*range(1, 20, 2))
 
 
-def test_a_letter_that_was_given_back_and_is_held_by_somebody_else_is_waited_for() -> None:
+def test_a_message_that_was_given_back_and_is_held_by_somebody_else_is_waited_for() -> None:
     harness = OrderedPumpHarness(busy_s=5)
     answers: list[Outcome] = [Rejected(BUSY)]
     harness.replies["orders"] = lambda _: answers.pop() if answers else ACCEPTED

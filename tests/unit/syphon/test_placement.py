@@ -17,20 +17,20 @@ def session_of(queue: int, path: str = "orders") -> str:
     return next(name for name in names if queue_for(key_of(path, name), QUEUES) == queue)
 
 
-def test_a_letter_in_the_queue_of_its_key_is_fine_whatever_the_case_of_its_entity() -> None:
+def test_a_message_in_the_queue_of_its_key_is_fine_whatever_the_case_of_its_entity() -> None:
     session = session_of(1)
     assert order_problem(1, QUEUES, "orders", session, 17) is None
     assert order_problem(1, QUEUES, "ORDERS", session, 17) is None
 
 
-def test_a_letter_in_another_queue_is_told_with_the_queue_it_belongs_to() -> None:
+def test_a_message_in_another_queue_is_told_with_the_queue_it_belongs_to() -> None:
     problem = order_problem(0, QUEUES, "orders", session_of(1), 17)
     assert problem is not None
     assert "belong to queue 1" in problem
     assert "without order=session" in problem
 
 
-def test_where_there_is_one_queue_every_letter_is_where_it_belongs() -> None:
+def test_where_there_is_one_queue_every_message_is_where_it_belongs() -> None:
     assert order_problem(3, (3,), "orders", "any", 17) is None
 
 
@@ -44,7 +44,7 @@ def alerts_of(harness: OrderedPumpHarness) -> list[Alert]:
     return [alert for alert in harness.alerts if alert.name == "order_unknown"]
 
 
-def test_the_pump_stops_before_a_letter_whose_order_nobody_knows() -> None:
+def test_the_pump_stops_before_a_message_whose_order_nobody_knows() -> None:
     harness = OrderedPumpHarness(order_over=QUEUES)
     for number in range(5):
         harness.put("orders", session_of(0), f"m{number}")
@@ -56,7 +56,7 @@ def test_the_pump_stops_before_a_letter_whose_order_nobody_knows() -> None:
     assert [alert.subject for alert in alerts_of(harness)] == ["q/0"]
 
 
-def test_letters_of_entities_that_are_not_to_be_moved_stop_nobody() -> None:
+def test_messages_of_entities_that_are_not_to_be_moved_stop_nobody() -> None:
     harness = OrderedPumpHarness(order_over=QUEUES, entities=frozenset({"orders"}))
     harness.put("invoices", session_of(1, "invoices"), "stray")
     harness.put("orders", session_of(0), "m0")

@@ -25,7 +25,7 @@ WRONG = Error("com.microsoft:argument-error", "never")
 # --- the way home ---
 
 
-def test_letters_for_one_destination_travel_in_one_batch_and_are_completed_in_one_range() -> None:
+def test_messages_for_one_destination_travel_in_one_batch_and_are_completed_in_one_range() -> None:
     harness = PumpHarness()
     for number in range(50):
         harness.put("orders", f"m{number}")
@@ -36,7 +36,7 @@ def test_letters_for_one_destination_travel_in_one_batch_and_are_completed_in_on
     assert harness.pump.counts.moved == 50
 
 
-def test_no_batch_has_more_letters_than_a_namespace_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_batch_has_more_messages_than_a_namespace_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("twinbus.syphon.pump.BATCH_MESSAGES_MAX", 20)
     harness = PumpHarness()
     for number in range(50):
@@ -46,7 +46,7 @@ def test_no_batch_has_more_letters_than_a_namespace_takes(monkeypatch: pytest.Mo
     assert harness.ids_at("orders") == [f"m{number}" for number in range(50)]
 
 
-def test_a_letter_that_is_alone_travels_without_an_envelope() -> None:
+def test_a_message_that_is_alone_travels_without_an_envelope() -> None:
     harness = PumpHarness()
     harness.put("orders", "m1")
     harness.run()
@@ -69,19 +69,19 @@ def test_everything_but_the_detour_is_as_the_application_sent_it() -> None:
     st.sampled_from([1, 2**32 - 10]),
 )
 @settings(max_examples=examples(60), deadline=None)
-def test_every_letter_is_sent_once_in_the_order_of_its_queue_and_no_batch_is_too_large(
-    letters: list[tuple[str, int, int]], largest: int, first_id: int
+def test_every_message_is_sent_once_in_the_order_of_its_queue_and_no_batch_is_too_large(
+    messages: list[tuple[str, int, int]], largest: int, first_id: int
 ) -> None:
     harness = PumpHarness(queues=3, first_id=first_id)
     harness.largest = largest
-    for number, (path, size, queue) in enumerate(letters):
+    for number, (path, size, queue) in enumerate(messages):
         harness.put(path, f"{queue}-{number}", b"x" * size, queue=queue)
     harness.run()
     assert all(len(send.payload) <= largest for send in harness.sends)
-    for path in {path for path, _, _ in letters}:
+    for path in {path for path, _, _ in messages}:
         for queue in range(3):
             sent = [name for name in harness.ids_at(path) if name.startswith(f"{queue}-")]
-            wanted = [f"{queue}-{n}" for n, letter in enumerate(letters) if (letter[0], letter[2]) == (path, queue)]
+            wanted = [f"{queue}-{n}" for n, message in enumerate(messages) if (message[0], message[2]) == (path, queue)]
             assert sent == wanted
     assert harness.left == 0
     assert harness.pump.is_idle
@@ -102,7 +102,7 @@ def test_a_destination_that_is_down_is_passed_over_while_others_go_on() -> None:
     assert harness.pump.counts.released == 10
 
 
-def test_letters_behind_many_for_a_destination_that_is_down_are_reached() -> None:
+def test_messages_behind_many_for_a_destination_that_is_down_are_reached() -> None:
     harness = PumpHarness(prefetch=10)
     harness.unlinkable.add("down")
     for number in range(200):
@@ -112,7 +112,7 @@ def test_letters_behind_many_for_a_destination_that_is_down_are_reached() -> Non
     assert harness.ids_at("up") == ["last"]
 
 
-def test_a_destination_that_is_back_gets_its_letters() -> None:
+def test_a_destination_that_is_back_gets_its_messages() -> None:
     harness = PumpHarness()
     harness.broken["orders"] = DOWN
     harness.put("orders", "m1")
@@ -293,7 +293,7 @@ def test_the_time_in_the_backlog_counts_against_the_time_to_live() -> None:
     assert header_ttl(harness.home["orders"][0]) == 60_000
 
 
-def test_the_time_to_live_goes_on_running_while_a_letter_waits_with_us() -> None:
+def test_the_time_to_live_goes_on_running_while_a_message_waits_with_us() -> None:
     harness = PumpHarness(rate=0.1, prefetch=10)
     harness.put("orders", "m0", **with_ttl(100_000))
     harness.put("orders", "m1", **with_ttl(100_000))
@@ -434,7 +434,7 @@ def test_a_refused_renewal_is_tried_again_after_a_pause(condition: str, most: in
     assert 2 <= len(harness.renewals) <= most
 
 
-def test_letters_whose_locks_were_lost_are_not_sent() -> None:
+def test_messages_whose_locks_were_lost_are_not_sent() -> None:
     harness = PumpHarness(rate=0.01, attempt_s=600.0)
     harness.put("orders", "m0")
     harness.put("orders", "m1")
@@ -461,7 +461,7 @@ def test_a_batch_that_lost_all_its_locks_stops_the_queue_for_a_while() -> None:
     assert harness.queues[0].credit > 0
 
 
-def test_a_queue_that_is_lost_takes_its_letters_with_it() -> None:
+def test_a_queue_that_is_lost_takes_its_messages_with_it() -> None:
     harness = PumpHarness(rate=1.0)
     harness.silent.add("orders")
     for number in range(5):

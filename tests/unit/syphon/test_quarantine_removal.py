@@ -16,7 +16,7 @@ from twinbus.syphon.quarantine import QuarantineRemoval, QuarantineResult
 from twinbus.transport.connection import NamespaceConnection
 from twinbus.transport.link_handler import LinkHandler
 
-LETTERS = [delivered(backlogged("orders", f"m{number}"), number, START_MS, START_MS) for number in range(1, 4)]
+MESSAGES = [delivered(backlogged("orders", f"m{number}"), number, START_MS, START_MS) for number in range(1, 4)]
 
 
 class RestlessQueue:
@@ -35,7 +35,7 @@ class RestlessQueue:
     def flush(self) -> None:
         if self.context is not None and self.keep_credit:
             asyncio.get_running_loop().call_later(0.01, self.flush)
-            self.context.on_transfers([transfer(next(self._ids), letter) for letter in LETTERS[:2]])
+            self.context.on_transfers([transfer(next(self._ids), message) for message in MESSAGES[:2]])
 
     def grant(self, _credit: int) -> None:
         pass

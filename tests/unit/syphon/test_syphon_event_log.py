@@ -155,6 +155,6 @@ def test_the_id_that_is_told_is_the_one_of_the_message(
     """However it is found: near the start, or by a walk."""
     given = {PropertyField.MESSAGE_ID: message_id, PropertyField.SUBJECT: subject}
     properties = {field: value for field, value in given.items() if value is not None}
-    letter = sections.encode_message(header=header, annotations=annotations, properties=properties, data=b"x")
-    assert _message_id(letter) == text_of(message_id)
-    assert _message_id(letter[:20]) in ("", text_of(message_id))
+    encoded = sections.encode_message(header=header, annotations=annotations, properties=properties, data=b"x")
+    assert _message_id(encoded) == text_of(message_id)
+    assert _message_id(encoded[:20]) in ("", text_of(message_id))
