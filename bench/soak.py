@@ -225,12 +225,12 @@ def soak(minutes: float, seed: int, folder: Path) -> list[str]:
         problems = ["senders do not end"] if any(runner.is_alive() for runner in runners) else []
         footprint.after_closing()
         print("soak: all closed; emptying the queues", flush=True)
-        verdict = judge(journal.entries(), emptied(primary, secondary))
+        result = judge(journal.entries(), emptied(primary, secondary))
     unexpected = [f"unexpected {kind[1:]}: {count:,}" for kind, count in journal.told.items() if kind.startswith("!")]
-    print(f"soak: {verdict.accepted:,} of {verdict.messages:,} messages accepted, none of them may be missing")
-    print(f"soak: {verdict.copies:,} copies more, all of which must have been in doubt")
+    print(f"soak: {result.accepted:,} of {result.messages:,} messages accepted, none of them may be missing")
+    print(f"soak: {result.copies:,} copies more, all of which must have been in doubt")
     print(f"soak: {footprint}")
-    return problems + unexpected + verdict.lines + footprint.problems()
+    return problems + unexpected + result.lines + footprint.problems()
 
 
 def _let_it_rain(weather: Weather, footprint: Footprint, journal: Journal, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""The books of a soak: what senders were told, against what is stored at the end.
+"""The tally of a soak: what senders were answered, against what is stored at the end.
 
 Everything is written to a file at once: a journal in memory would look like a leak.
 """
@@ -88,7 +88,7 @@ class Found:
 
 
 @dataclass(slots=True)
-class Verdict:
+class SoakResult:
     """What does not add up; a few examples of each."""
 
     wrong: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
@@ -105,27 +105,27 @@ class Verdict:
         return [f"{what}: {len(cases):,}, as {', '.join(cases[:5])}" for what, cases in self.wrong.items()]
 
 
-def judge(entries: Iterable[Entry], found: Found) -> Verdict:
+def judge(entries: Iterable[Entry], found: Found) -> SoakResult:
     """Nothing accepted is lost, and is where it was said to be; no copy that nobody announced; nothing from nowhere."""
-    verdict, known = Verdict(), set[str]()
+    result, known = SoakResult(), set[str]()
     for entry in entries:
         known.add(entry.message_id)
-        _judge_one(entry, found, verdict)
+        _judge_one(entry, found, result)
     for message_id in found.places.keys() - known:
-        verdict.blame("stored, and nobody knows of having sent it", message_id)
-    return verdict
+        result.blame("stored, and nobody knows of having sent it", message_id)
+    return result
 
 
-def _judge_one(entry: Entry, found: Found, verdict: Verdict) -> None:
+def _judge_one(entry: Entry, found: Found, result: SoakResult) -> None:
     places = found.places.get(entry.message_id, [])
-    verdict.messages += 1
-    verdict.accepted += entry.place is not None
-    verdict.copies += max(0, len(places) - 1)
+    result.messages += 1
+    result.accepted += entry.place is not None
+    result.copies += max(0, len(places) - 1)
     if entry.place is not None and not places:
-        verdict.blame("LOST", entry.message_id)
+        result.blame("LOST", entry.message_id)
     elif entry.place is not None and entry.place not in places:
-        verdict.blame("not where the receipt says", f"{entry.message_id} ({entry.place}, found in {places})")
+        result.blame("not where the receipt says", f"{entry.message_id} ({entry.place}, found in {places})")
     if len(places) > (entry.place is not None) + entry.doubts:
-        verdict.blame("more copies than were in doubt", f"{entry.message_id} ({len(places)}, {entry.doubts} in doubt)")
+        result.blame("more copies than were in doubt", f"{entry.message_id} ({len(places)}, {entry.doubts} in doubt)")
     if found.homes.get(entry.message_id, entry.queue) != entry.queue:
-        verdict.blame("addressed to the wrong queue", entry.message_id)
+        result.blame("addressed to the wrong queue", entry.message_id)

@@ -90,8 +90,8 @@ def main() -> None:
             say(f"  {name}: {problem}")
     if asked.write is not None:
         asked.write.write_text(put_into(asked.write.read_text(encoding="utf-8"), rows), encoding="utf-8")
-    verdict = f"a bound was passed by {', '.join(dict.fromkeys(over))}" if over else "all within bounds"
-    say(f"{len(asked.only)} attacks, {verdict}")
+    summary = f"a bound was passed by {', '.join(dict.fromkeys(over))}" if over else "all within bounds"
+    say(f"{len(asked.only)} attacks, {summary}")
     sys.exit(1 if over else 0)
 
 

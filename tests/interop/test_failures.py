@@ -1,4 +1,4 @@
-"""What every fault of a namespace looks like through the official SDK: the first column of the table of verdicts.
+"""What every fault of a namespace looks like through the official SDK: the first column of the table of error classes.
 
 Each case is tried four ways: a send on a link that was open before, and the opening of a link, with threads and with
 asyncio.

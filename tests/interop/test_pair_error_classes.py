@@ -1,4 +1,4 @@
-"""What each error does to a paired sender: nothing new while all is well, and the table of verdicts (P3, P4, S3)."""
+"""What each error does to a paired sender: nothing while all is well, and the table of error classes (P3, P4, S3)."""
 
 from __future__ import annotations
 

@@ -235,10 +235,10 @@ def test_what_is_done_to_a_quarantine_is_in_the_ledger(
 ) -> None:
     late = backlog_message("orders", "late", b"late", header=Header(ttl_ms=1))
     fill(spaces.secondary.connection_string, QUEUES[1], [unaddressed(), late])
-    book = ["--ledger", str(tmp_path / "ledger"), "--count", "2"]
-    assert run(["syphon", "--until-empty", *book]) == 3
-    assert run(["syphon", "quarantine", "redrive", "--all", *book]) == 3
-    assert run(["syphon", "quarantine", "discard", "--all", "--yes", *book]) == 0
+    options = ["--ledger", str(tmp_path / "ledger"), "--count", "2"]
+    assert run(["syphon", "--until-empty", *options]) == 3
+    assert run(["syphon", "quarantine", "redrive", "--all", *options]) == 3
+    assert run(["syphon", "quarantine", "discard", "--all", "--yes", *options]) == 0
     capsys.readouterr()
     assert verify(tmp_path / "ledger").is_complete
     records = sorted(LedgerReader(tmp_path / "ledger").records(), key=lambda record: (record.at_ms, record.number))

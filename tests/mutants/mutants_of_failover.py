@@ -1,10 +1,10 @@
-"""Mutants of clauses P1 to P12: failover, backlog, pings, and the table of verdicts."""
+"""Mutants of clauses P1 to P12: failover, backlog, pings, and the table of error classes."""
 
 from __future__ import annotations
 
 from mutant import Mutant
 
-VERDICTS = "test_the_verdict_is_what_the_table_says"
+ERROR_CLASSES = "test_the_error_class_is_what_the_table_says"
 
 FAILOVER = (
     Mutant(
@@ -125,7 +125,7 @@ FAILOVER = (
         "return ErrorClass.RAISE if kind_of_send is SendKind.PRIMARY else ErrorClass.DOWN",
         "return ErrorClass.DOWN",
         "an authorisation error counts towards failover",
-        VERDICTS,
+        ERROR_CLASSES,
     ),
     Mutant(
         "P4",
@@ -133,7 +133,7 @@ FAILOVER = (
         "    if kind is Kind.BUSY:\n        return ErrorClass.BUSY",
         "    if kind is Kind.BUSY:\n        return ErrorClass.DOWN",
         "a busy server is failed over",
-        VERDICTS,
+        ERROR_CLASSES,
     ),
     Mutant(
         "P4",
@@ -141,7 +141,7 @@ FAILOVER = (
         "    if kind is Kind.NOT_FOUND and kind_of_send is SendKind.PRIMARY and not is_known:",
         "    if kind is Kind.NOT_FOUND and kind_of_send is SendKind.PRIMARY:",
         "an entity that was seen alive and is not found is raised to the caller",
-        VERDICTS,
+        ERROR_CLASSES,
     ),
     Mutant(
         "P4",
@@ -149,7 +149,7 @@ FAILOVER = (
         "    if kind_of_send is SendKind.PING:\n        return ErrorClass.DOWN",
         "    if kind_of_send is SendKind.PING:\n        return ErrorClass.RAISE",
         "a failed ping is not the primary being down",
-        VERDICTS,
+        ERROR_CLASSES,
     ),
     Mutant(
         "P4",
@@ -165,7 +165,7 @@ FAILOVER = (
         "CALLERS_FAULT = frozenset((Kind.TOO_LARGE, Kind.REJECTED))",
         "CALLERS_FAULT = frozenset((Kind.REJECTED,))",
         "a message that is too large counts towards failover",
-        "test_the_verdict_is_what_the_table_says",
+        "test_the_error_class_is_what_the_table_says",
     ),
     Mutant(
         "P4",
@@ -181,7 +181,7 @@ FAILOVER = (
         "        return ErrorClass.DOWN if kind_of_send is SendKind.BACKLOG else ErrorClass.RAISE",
         "        return ErrorClass.RAISE",
         "a backlog queue that does not allow a message stays in the rotation and raises to callers",
-        "test_the_verdict_is_what_the_table_says",
+        "test_the_error_class_is_what_the_table_says",
     ),
     Mutant(
         "P5",

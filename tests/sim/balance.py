@@ -72,12 +72,12 @@ class Balance:
                 self._end_absent(question, present, Ending.CANCELLED, now_ms)
             case ReceiveDeferred(mode=ReceiveMode.RECEIVE_AND_DELETE):
                 self._end_absent(question, present, Ending.HANDED_OUT, now_ms)
-            case SettleMessages(outcome=verdict):
+            case SettleMessages(outcome=outcome):
                 for account in question.tokens.values():
-                    if isinstance(verdict, Complete) and account.key not in by_id:
+                    if isinstance(outcome, Complete) and account.key not in by_id:
                         account.ending = Ending.COMPLETED
-                    elif not isinstance(verdict, Complete):
-                        self._doubt(account, verdict, by_id.get(account.key))
+                    elif not isinstance(outcome, Complete):
+                        self._doubt(account, outcome, by_id.get(account.key))
             case CreateQueue() | CreateTopic() | CreateSubscription() | DeleteEntity() if home is not None:
                 self._resolve_home(home)
 
@@ -122,11 +122,11 @@ class Balance:
             if account.is_stored and not is_there:
                 account.ending = ending
 
-    def _doubt(self, account: Account, verdict: object, row: MessageRow | None) -> None:
-        properties = getattr(verdict, "properties", None) or {}
+    def _doubt(self, account: Account, outcome: object, row: MessageRow | None) -> None:
+        properties = getattr(outcome, "properties", None) or {}
         if MARK in properties:
             account.marks = {*account.marks, properties[MARK]}
-        if isinstance(verdict, DeadLetter):
+        if isinstance(outcome, DeadLetter):
             account.dead_letter_asked = row is not None and self._is_dead(row)
 
     def _resolve_home(self, home: Home) -> None:

@@ -19,7 +19,7 @@ from sim.disk import Disk
 from sim.forward_model import QUEUES, SUBSCRIPTIONS, TOPIC, Map, draw_settings
 from sim.idle_check import check_counts
 from sim.invariants import Violation, check
-from sim.ledger_check import Books
+from sim.ledger_check import LedgerCheck
 from sim.surroundings import Surroundings, draw_work
 from sim.world import Parts
 from twinbus.amqp import sections
@@ -93,15 +93,15 @@ class ForwardWorld(Surroundings):
         self._in_line: set[str] = set()
         """Messages that were not scheduled."""
         self._has_failed = False
-        self.books = Books(self.seen)
+        self.ledger_check = LedgerCheck(self.seen)
         self._boot()
 
     def _boot(self) -> None:
         self.store = self._parts.store(self.disk)
-        tell = self.books.recorder.record
+        tell = self.ledger_check.recorder.record
         self.gate = self._parts.gate(self.store, self._build, self._take, self._store_failed, on_events=tell)
         self.store.start(self._report)
-        self.books.begin(self.gate.machine)
+        self.ledger_check.begin(self.gate.machine)
         self._has_failed = False
 
     def _build(self, stored: StoredNamespace) -> NamespaceMachine:
@@ -247,8 +247,8 @@ class ForwardWorld(Surroundings):
                 self.gate.recover()
             except StoreError:
                 return
-            self.books.compare(self.disk)  # what was written is told, also where everybody else was refused
-            self.books.begin(self.gate.machine)
+            self.ledger_check.compare(self.disk)  # what was written is told, also where everybody else was refused
+            self.ledger_check.begin(self.gate.machine)
             self._has_failed = False
 
     def crash(self) -> None:
@@ -276,7 +276,7 @@ class ForwardWorld(Surroundings):
 
     def _check_rest(self) -> None:
         check(not self._asked, f"nobody answers: {self._asked!r:.300}")
-        self.books.compare(self.disk)
+        self.ledger_check.compare(self.disk)
         for entity in self.gate.machine.registry.all():
             rows = self.disk.rows_of(entity.entity_id)
             check_counts(entity, rows)

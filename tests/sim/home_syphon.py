@@ -234,9 +234,9 @@ class SimulatedSyphon:
 
     def _settle(self, index: int, link: Link, numbers: list[int], outcome: Outcome) -> None:
         known = {number: link.tokens.pop(number) for number in numbers if number in link.tokens}
-        verdict = outcome_of(outcome, is_final=True)
-        assert verdict is not None
-        command = SettleMessages(self._paths[index], tuple(known.values()), verdict)
+        settlement = outcome_of(outcome, is_final=True)
+        assert settlement is not None
+        command = SettleMessages(self._paths[index], tuple(known.values()), settlement)
         if outcome is RELEASED:
             self._secondary.inquire(command, lambda _: None)
         else:

@@ -1,7 +1,7 @@
 """A simulated namespace with entities whose promises the plain simulation does not ask about.
 
 Schedules of topics, states of sessions, idle entities and partitions, all at once in the shipping machine and gate, on
-a disk that is slow, fails and loses power. Each concern keeps its own books and says when a promise is broken.
+a disk that is slow, fails and loses power. Each concern keeps its own account and says when a promise is broken.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the ledger of a namespace says is in each place, beside what is there.
 
-Books are kept from the ledger's events alone: whoever reads it later knows no more. A crash keeps from the ledger what
-was durable and not yet reported; the inventory at the next start makes up for it, and the books begin anew from there.
+It counts the ledger's events alone: a later reader knows no more. A crash keeps from the ledger what
+was durable and not yet reported; the inventory at the next start makes up for it, and the count begins anew from there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ COMING = (Kind.STORED, Kind.COPIED, Kind.INVENTORY)
 GOING = (Kind.DELIVERED, Kind.DEAD_LETTERED, Kind.EXPIRED, Kind.FORWARDED, Kind.UNSCHEDULED, Kind.REMOVED)
 
 
-class Books:
+class LedgerCheck:
     """A `Recorder` that adds up."""
 
     def __init__(self, seen: Counter[str]) -> None:

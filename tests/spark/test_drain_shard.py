@@ -74,9 +74,9 @@ def test_each_attempt_writes_segments_of_its_own(backlog: SparkBacklog) -> None:
         drain_shard(options, BOTH, attempt)
     with Ledger.at(backlog.ledger, "somebody else"):
         pass
-    books = counts_of(str(backlog.ledger), options.run)
-    assert books is not None
-    assert (books.attempts, books.killed, books.moved, books.received) == (2, 0, 100, 100)
+    counts = counts_of(str(backlog.ledger), options.run)
+    assert counts is not None
+    assert (counts.attempts, counts.killed, counts.moved, counts.received) == (2, 0, 100, 100)
     assert counts_of(str(backlog.ledger), "another run") is None
 
 
@@ -217,7 +217,7 @@ def test_all_mistakes_in_the_options_are_told_at_once() -> None:
     assert "hush" not in text
 
 
-def test_books_know_what_a_killed_attempt_moved_and_what_came_twice(tmp_path: Path) -> None:
+def test_counts_include_what_a_killed_attempt_moved_and_what_came_twice(tmp_path: Path) -> None:
     """The first attempt stored five, said of two that they left the backlog, and died; two of the others came again."""
     stored = ("a", "b", "c", "d", "e")
     dead = Ledger.at(tmp_path, program_of("r", 0, 0))
@@ -227,13 +227,13 @@ def test_books_know_what_a_killed_attempt_moved_and_what_came_twice(tmp_path: Pa
     with Ledger.at(tmp_path, program_of("r", 0, 1)) as second:
         second.record(Event(Kind.SENT_HOME, "orders", message_ids=("d", "e", "f")))
         second.record(Event(Kind.COMPLETED, "orders", message_ids=("d", "e", "f")))
-    books = counts_of(str(tmp_path), "r")
-    assert books is not None
-    assert (books.attempts, books.killed, books.stored, books.moved, books.repeated) == (2, 1, 8, 6, 2)
+    counts = counts_of(str(tmp_path), "r")
+    assert counts is not None
+    assert (counts.attempts, counts.killed, counts.stored, counts.moved, counts.repeated) == (2, 1, 8, 6, 2)
     dead.close(60)
 
 
-def test_books_tell_messages_of_two_entities_with_one_id_apart(tmp_path: Path) -> None:
+def test_counts_keep_messages_of_two_entities_with_one_id_apart(tmp_path: Path) -> None:
     """The killed attempt stored three that all left; one of them was said to, and one with its id came for tests."""
     dead = Ledger.at(tmp_path, program_of("r", 0, 0))
     for entity in ("orders", "bills", "news"):
@@ -243,13 +243,13 @@ def test_books_tell_messages_of_two_entities_with_one_id_apart(tmp_path: Path) -
     with Ledger.at(tmp_path, program_of("r", 0, 1)) as second:
         second.record(Event(Kind.SENT_HOME, "tests", message_ids=("1",)))
         second.record(Event(Kind.COMPLETED, "tests", message_ids=("1",)))
-    books = counts_of(str(tmp_path), "r")
-    assert books is not None
-    assert (books.killed, books.stored, books.moved, books.repeated) == (1, 4, 4, 0)
+    counts = counts_of(str(tmp_path), "r")
+    assert counts is not None
+    assert (counts.killed, counts.stored, counts.moved, counts.repeated) == (1, 4, 4, 0)
     dead.close(60)
 
 
-def test_books_know_which_of_two_entities_a_message_came_to_twice(tmp_path: Path) -> None:
+def test_counts_show_to_which_of_two_entities_a_message_came_twice(tmp_path: Path) -> None:
     dead = Ledger.at(tmp_path, program_of("r", 0, 0))
     dead.record(Event(Kind.SENT_HOME, "orders", message_ids=("1",)))
     dead.record(Event(Kind.SENT_HOME, "bills", message_ids=("1",)))
@@ -257,7 +257,7 @@ def test_books_know_which_of_two_entities_a_message_came_to_twice(tmp_path: Path
     with Ledger.at(tmp_path, program_of("r", 0, 1)) as second:
         second.record(Event(Kind.SENT_HOME, "bills", message_ids=("1",)))
         second.record(Event(Kind.COMPLETED, "bills", message_ids=("1",)))
-    books = counts_of(str(tmp_path), "r")
-    assert books is not None
-    assert (books.killed, books.stored, books.moved, books.repeated) == (1, 3, 2, 1)
+    counts = counts_of(str(tmp_path), "r")
+    assert counts is not None
+    assert (counts.killed, counts.stored, counts.moved, counts.repeated) == (1, 3, 2, 1)
     dead.close(60)

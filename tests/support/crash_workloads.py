@@ -1,6 +1,6 @@
 """Applications on each kind of entity, to be interrupted, and what must be true of each kind afterwards.
 
-A chapter makes its entities, works on them until the namespace is gone, and keeps books of what it was told. Then,
+A workload makes its entities, works on them until the namespace is gone, and keeps tally of what it was told. Then,
 on whatever is left, it looks whether all of that is still true.
 """
 
@@ -27,7 +27,7 @@ from azure.servicebus.management import (
     SqlRuleAction,
     SqlRuleFilter,
 )
-from message_tally import Books, assert_in_order
+from message_tally import MessageTally, assert_in_order
 
 WAIT_S = 20
 """Upper bound; what is there comes at once."""
@@ -39,11 +39,11 @@ Place = Callable[..., AbstractAsyncContextManager[ServiceBusReceiver]]
 """Makes receivers of one queue or subscription."""
 
 
-class Chapter(ABC):
-    """One kind of entity and its application. `books` is what the application was promised so far."""
+class Workload(ABC):
+    """One kind of entity and its application. `tally` is what the application was promised so far."""
 
     def __init__(self) -> None:
-        self.books = Books()
+        self.tally = MessageTally()
 
     @abstractmethod
     def prepare(self, admin: ServiceBusAdministrationClient) -> None:
@@ -67,17 +67,17 @@ class Chapter(ABC):
             numbers = range(first, first := first + size)
             messages = [ServiceBusMessage(str(each), message_id=str(each), **parts(each)) for each in numbers]
             names = [str(message) for message in messages]
-            self.books.began(names)
+            self.tally.began(names)
             await sender.send_messages(messages if size > 1 else messages[0], timeout=WAIT_S)
-            self.books.stored.update(names)
+            self.tally.stored.update(names)
 
     async def complete_slowly(self, receiver: ServiceBusReceiver) -> None:
         """Complete what comes, more slowly than it is sent."""
         while True:
             for message in await receiver.receive_messages(3, max_wait_time=WAIT_S):
-                self.books.ending.add(str(message))
+                self.tally.ending.add(str(message))
                 await receiver.complete_message(message)
-                self.books.ended.add(str(message))
+                self.tally.ended.add(str(message))
             await asyncio.sleep(0.02)
 
 
@@ -117,7 +117,7 @@ def subscription(client: ServiceBusClient, topic: str, name: str) -> Place:
     return lambda **options: client.get_subscription_receiver(topic, name, keep_alive=0, **options)
 
 
-class TopicWithRules(Chapter):
+class TopicWithRules(Workload):
     WANTS: ClassVar[dict[str, Callable[[int], bool]]] = {
         "all": lambda _: True,
         "large": lambda number: number % 200 > 100,
@@ -149,7 +149,7 @@ class TopicWithRules(Chapter):
     async def audit(self, client: ServiceBusClient) -> None:
         found = {name: await take_all(subscription(client, "events", name)) for name in self.WANTS}
         there = names_of(found["all"])
-        self.books.check(there)
+        self.tally.check(there)
         assert_in_order(there)
         for name, wants in self.WANTS.items():
             assert names_of(found[name]) == [each for each in there if wants(int(each))], f"'{name}' has others"
@@ -166,7 +166,7 @@ class TopicWithRules(Chapter):
             assert found == [str(each) for each in (100, 101) if wants(each)], f"the rules of '{name}' have changed"
 
 
-class Sessions(Chapter):
+class Sessions(Workload):
     NAMES = ("a", "b", "c")
 
     def __init__(self) -> None:
@@ -190,9 +190,9 @@ class Sessions(Chapter):
             async with client.get_queue_receiver("sessions", session_id=name) as receiver:
                 while True:
                     for message in await receiver.receive_messages(2, max_wait_time=WAIT_S):
-                        self.books.ending.add(str(message))
+                        self.tally.ending.add(str(message))
                         await receiver.complete_message(message)
-                        self.books.ended.add(str(message))
+                        self.tally.ended.add(str(message))
                         self.states[name].append(str(message).encode())
                         await receiver.session.set_state(str(message))
                         del self.states[name][:-1]
@@ -211,10 +211,10 @@ class Sessions(Chapter):
             assert_in_order(mine)
             assert all(self.NAMES[int(each) % 3] == name for each in mine), "in another session"
             found += mine
-        self.books.check(found)
+        self.tally.check(found)
 
 
-class WithoutDuplicates(Chapter):
+class WithoutDuplicates(Workload):
     def prepare(self, admin: ServiceBusAdministrationClient) -> None:
         admin.create_queue("once", requires_duplicate_detection=True)
 
@@ -232,16 +232,16 @@ class WithoutDuplicates(Chapter):
 
     async def audit(self, client: ServiceBusClient) -> None:
         """Everything is sent a second time: what was in doubt is there now, and nothing is there twice."""
-        names = sorted(self.books.sent)
+        names = sorted(self.tally.sent)
         async with client.get_queue_sender("once") as sender:
             for first in range(0, len(names), 100):
                 some = names[first : first + 100]
                 await sender.send_messages([ServiceBusMessage(name, message_id=name) for name in some])
-        self.books.stored = self.books.sent
-        self.books.check(names_of(await take_all(queue(client, "once"))))
+        self.tally.stored = self.tally.sent
+        self.tally.check(names_of(await take_all(queue(client, "once"))))
 
 
-class ForwardingChain(Chapter):
+class ForwardingChain(Workload):
     """A subscription and two queues that forward, one of which has to look for duplicates, and where it ends."""
 
     def prepare(self, admin: ServiceBusAdministrationClient) -> None:
@@ -262,22 +262,22 @@ class ForwardingChain(Chapter):
     async def audit(self, client: ServiceBusClient) -> None:
         found: list[str] = []
         async with asyncio.timeout(WAIT_S), queue(client, "end")() as receiver:
-            while self.books.must_be_there - set(found):  # what rested on the way goes on by itself
+            while self.tally.must_be_there - set(found):  # what rested on the way goes on by itself
                 found = names_of(await peek_all(receiver))
                 await asyncio.sleep(0.05)
-        self.books.check(names_of(await take_all(queue(client, "end"))))
+        self.tally.check(names_of(await take_all(queue(client, "end"))))
         assert_in_order(found)
         for place in (queue(client, "way-1/$deadletterqueue"), queue(client, "way-2/$transfer/$deadletterqueue")):
             assert await take_all(place) == [], "put aside on the way"
 
 
-class Scheduled(Chapter):
+class Scheduled(Workload):
     """Schedules that come about while all this happens, others that are cancelled, and those of a topic."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.late = Books()
-        self.published = Books()
+        self.late = MessageTally()
+        self.published = MessageTally()
 
     def prepare(self, admin: ServiceBusAdministrationClient) -> None:
         for name in ("soon", "late"):
@@ -291,7 +291,7 @@ class Scheduled(Chapter):
 
     async def _soon(self, client: ServiceBusClient) -> None:
         async with client.get_queue_sender("soon") as sender:
-            await self._schedule(sender, self.books, SOON)
+            await self._schedule(sender, self.tally, SOON)
 
     async def _publish(self, client: ServiceBusClient) -> None:
         async with client.get_topic_sender("diary") as sender:
@@ -301,17 +301,17 @@ class Scheduled(Chapter):
         async with client.get_queue_sender("late") as sender:
             await self._schedule(sender, self.late, LATE)
 
-    async def _schedule(self, sender: ServiceBusSender, books: Books, wait: timedelta) -> None:
+    async def _schedule(self, sender: ServiceBusSender, tally: MessageTally, wait: timedelta) -> None:
         for number in count():
             names = [f"{number}-{part}" for part in range(2)]
-            books.began(names)
+            tally.began(names)
             at = datetime.now(UTC) + wait
             sequences = await sender.schedule_messages([ServiceBusMessage(name) for name in names], at)
-            books.stored.update(names)
+            tally.stored.update(names)
             if wait is LATE:
-                books.ending.add(names[0])
+                tally.ending.add(names[0])
                 await sender.cancel_scheduled_messages(sequences[0])
-                books.ended.add(names[0])
+                tally.ended.add(names[0])
 
     async def audit(self, client: ServiceBusClient) -> None:
         async with queue(client, "late")() as receiver:
@@ -319,19 +319,19 @@ class Scheduled(Chapter):
         assert all(message.state is SCHEDULED for message in waiting), "awake before its time"
         self.late.check(names_of(waiting))
         await asyncio.sleep(SOON.total_seconds() + 0.2)
-        for place, books in (
-            (queue(client, "soon"), self.books),
+        for place, tally in (
+            (queue(client, "soon"), self.tally),
             (subscription(client, "diary", "all"), self.published),
         ):
             found = await take_all(place)
-            books.check(names_of(found))
+            tally.check(names_of(found))
             for message in found:
                 assert message.enqueued_time_utc is not None
                 due = message.scheduled_enqueue_time_utc
                 assert due is None or message.enqueued_time_utc >= due, "awake before its time"
 
 
-class Deferred(Chapter):
+class Deferred(Workload):
     def __init__(self) -> None:
         super().__init__()
         self.put_aside: dict[str, int] = {}
@@ -356,15 +356,15 @@ class Deferred(Chapter):
                     self.put_aside[str(message)] = message.sequence_number or 0
                 name, sequence = next(iter(self.put_aside.items()))
                 (again,) = await receiver.receive_deferred_messages(sequence)
-                self.books.ending.add(name)
+                self.tally.ending.add(name)
                 del self.put_aside[name]
                 await receiver.complete_message(again)
-                self.books.ended.add(name)
+                self.tally.ended.add(name)
 
     async def audit(self, client: ServiceBusClient) -> None:
         async with queue(client, "aside")() as receiver:
             found = await peek_all(receiver)
-            self.books.check(names_of(found))
+            self.tally.check(names_of(found))
             aside = {str(message): message.sequence_number for message in found if message.state is DEFERRED}
             assert self.put_aside.items() <= aside.items(), "deferred and lost, or with another number"
             sequences = list(self.put_aside.values())
@@ -375,7 +375,7 @@ class Deferred(Chapter):
         assert set(names_of(active)) == {str(message) for message in found} - set(aside)
 
 
-class Partitioned(Chapter):
+class Partitioned(Workload):
     KEYS = 4
 
     def prepare(self, admin: ServiceBusAdministrationClient) -> None:
@@ -395,13 +395,13 @@ class Partitioned(Chapter):
 
     async def audit(self, client: ServiceBusClient) -> None:
         found = await take_all(queue(client, "partitioned"))
-        self.books.check(names_of(found))
+        self.tally.check(names_of(found))
         for key in range(self.KEYS):
             mine = [str(message) for message in found if message.partition_key == f"key-{key}"]
             assert_in_order(mine)
             assert all(int(name) % self.KEYS == key for name in mine), "with another key"
 
 
-CHAPTERS: tuple[type[Chapter], ...] = (
+WORKLOADS: tuple[type[Workload], ...] = (
     TopicWithRules, Sessions, WithoutDuplicates, ForwardingChain, Scheduled, Deferred, Partitioned,
 )  # fmt: skip

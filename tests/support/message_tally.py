@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass
-class Books:
+class MessageTally:
     """Names of messages. What was asked and not answered is in doubt: it may have happened, wholly or not at all."""
 
     sent: set[str] = field(default_factory=set)

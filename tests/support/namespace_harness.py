@@ -204,10 +204,10 @@ class NamespaceHarness:
         return [each for each in self.deliveries() if each.receiver == receiver]
 
     def settle(
-        self, verdict: SettlementOutcome, *deliveries: Delivery, path: str = QUEUE
+        self, outcome: SettlementOutcome, *deliveries: Delivery, path: str = QUEUE
     ) -> dict[bytes, NamespaceError]:
         """Settle and return the failures."""
-        reply = self.ask(SettleMessages(path, tuple(token for each in deliveries if (token := each.token)), verdict))
+        reply = self.ask(SettleMessages(path, tuple(token for each in deliveries if (token := each.token)), outcome))
         assert isinstance(reply, Settled), reply
         return reply.failures
 

@@ -1,4 +1,4 @@
-"""Every cell of the specification's verdict table (P4), from what the SDK raises to what the client does."""
+"""Every cell of the specification's table of error classes (P4), from what the SDK raises to what the client does."""
 
 from __future__ import annotations
 

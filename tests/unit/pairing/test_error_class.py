@@ -1,4 +1,4 @@
-"""The verdict table of the specification (P4), cell by cell, and the classifiers that may replace a column of it."""
+"""The specification's table of error classes (P4), cell by cell, and classifiers that replace a column of it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ALL_KINDS = list(FailureKind)
 
 
 @pytest.mark.parametrize(("what", "role", "cell"), CELLS)
-def test_the_verdict_is_what_the_table_says(what: str, role: str, cell: str) -> None:
+def test_the_error_class_is_what_the_table_says(what: str, role: str, cell: str) -> None:
     kind, _, known = what.partition(",")
     failure = Failure(FailureKind(kind), "so it is")
     assert classify(failure, SendKind(role), is_known=not known) is ErrorClass(cell)

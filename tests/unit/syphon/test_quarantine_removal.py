@@ -53,9 +53,9 @@ class RestlessQueue:
 
 async def test_a_message_that_never_comes_because_others_come_again_is_given_up_with_the_reason() -> None:
     queue = RestlessQueue()
-    book = QuarantineEventLog(None, "contoso", "backup")
+    event_log = QuarantineEventLog(None, "contoso", "backup")
     clearance = QuarantineRemoval(
-        cast("NamespaceConnection", queue), "q/0/$DeadLetterQueue", Kind.DISCARDED, None, book, attempt_s=1.0
+        cast("NamespaceConnection", queue), "q/0/$DeadLetterQueue", Kind.DISCARDED, None, event_log, attempt_s=1.0
     )
     aftermath = QuarantineResult()
     async with asyncio.timeout(60):

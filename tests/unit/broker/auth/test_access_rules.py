@@ -86,11 +86,11 @@ def test_two_rules_need_two_names() -> None:
 
 def test_the_rules_of_an_entity_hold_for_what_is_its_own_and_for_no_other_entity() -> None:
     own = {"a": (rule("on-a"),), "a/b": (rule("on-b"),), "other": (rule("on-other"),)}
-    book = RuleBook((rule("root"),), lambda path: own.get(path, ()))
+    rules = RuleBook((rule("root"),), lambda path: own.get(path, ()))
     for path in ("a", "a/$management", "a/$deadletterqueue", "a/$deadletterqueue/$management", "a/$transfer/$x"):
-        assert [each.name for each in book.entity_rules(path)] == ["on-a"]
-    assert [each.name for each in book.entity_rules("a/b/$management")] == ["on-b"]
+        assert [each.name for each in rules.entity_rules(path)] == ["on-a"]
+    assert [each.name for each in rules.entity_rules("a/b/$management")] == ["on-b"]
     for path in ("", "a/c", "a/c/$management", "$management"):
-        assert book.entity_rules(path) == ()
-    assert book.named("root") is not None
-    assert book.named("on-a") is None
+        assert rules.entity_rules(path) == ()
+    assert rules.named("root") is not None
+    assert rules.named("on-a") is None

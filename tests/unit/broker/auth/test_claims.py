@@ -77,80 +77,80 @@ def test_nothing_is_allowed_before_a_token_was_put() -> None:
 
 
 def test_a_missing_right_is_named_with_its_entity() -> None:
-    book = ClaimBook()
-    book.add(claim("orders"), 0)
-    book.check("orders", SEND, 0)
-    book.check("orders", None, 0)
+    claims = ClaimBook()
+    claims.add(claim("orders"), 0)
+    claims.check("orders", SEND, 0)
+    claims.check("orders", None, 0)
     with pytest.raises(Unauthorized, match=r"'orders' does not give the right 'Listen'"):
-        book.check("orders", LISTEN, 0)
+        claims.check("orders", LISTEN, 0)
 
 
 def test_tokens_for_several_entities_are_held_side_by_side() -> None:
-    book = ClaimBook()
-    book.add(claim("a", SEND), 0)
-    book.add(claim("b", LISTEN, until_ms=2_000), 0)
-    assert book.has("a", SEND, 0)
-    assert book.has("b", LISTEN, 0)
-    assert not book.has("b", SEND, 0)
-    assert book.review_ms == 1_000
-    book.reviewed(1_000)
-    assert book.review_ms == 2_000
-    book.reviewed(2_000)
-    assert book.review_ms is None
+    claims = ClaimBook()
+    claims.add(claim("a", SEND), 0)
+    claims.add(claim("b", LISTEN, until_ms=2_000), 0)
+    assert claims.has("a", SEND, 0)
+    assert claims.has("b", LISTEN, 0)
+    assert not claims.has("b", SEND, 0)
+    assert claims.review_ms == 1_000
+    claims.reviewed(1_000)
+    assert claims.review_ms == 2_000
+    claims.reviewed(2_000)
+    assert claims.review_ms is None
 
 
 def test_a_token_that_is_put_again_goes_on() -> None:
-    book = ClaimBook()
-    book.add(claim("a"), 0)
-    book.add(claim("a", until_ms=9_000), 500)
-    assert book.review_ms == 1_000
-    assert book.has("a", SEND, 1_000)
-    book.reviewed(1_000)
-    assert book.review_ms == 9_000
+    claims = ClaimBook()
+    claims.add(claim("a"), 0)
+    claims.add(claim("a", until_ms=9_000), 500)
+    assert claims.review_ms == 1_000
+    assert claims.has("a", SEND, 1_000)
+    claims.reviewed(1_000)
+    assert claims.review_ms == 9_000
 
 
 def test_a_token_with_fewer_rights_calls_for_a_review_at_once() -> None:
     """Else a link would outlive the token that had opened it."""
-    book = ClaimBook()
-    book.add(claim("a", MANAGE), 0)
-    book.add(claim("a", LISTEN, until_ms=9_000), 500)
-    assert book.review_ms == 500
-    assert not book.has("a", SEND, 500)
+    claims = ClaimBook()
+    claims.add(claim("a", MANAGE), 0)
+    claims.add(claim("a", LISTEN, until_ms=9_000), 500)
+    assert claims.review_ms == 500
+    assert not claims.has("a", SEND, 500)
 
 
 def test_a_token_for_less_calls_for_a_review_at_once() -> None:
-    book = ClaimBook()
-    book.add(claim("a", SEND), 0)
-    book.add(Claim("a", frozenset({SEND}), 9_000, is_for_one_entity=True), 500)
-    assert book.review_ms == 500
-    assert not book.has("a/b", SEND, 500)
+    claims = ClaimBook()
+    claims.add(claim("a", SEND), 0)
+    claims.add(Claim("a", frozenset({SEND}), 9_000, is_for_one_entity=True), 500)
+    assert claims.review_ms == 500
+    assert not claims.has("a/b", SEND, 500)
 
 
 def test_a_token_with_the_same_rights_in_other_words_does_not() -> None:
-    book = ClaimBook()
-    book.add(claim("a", MANAGE), 0)
-    book.add(claim("a", *Right), 500)
-    assert book.review_ms == 1_000
+    claims = ClaimBook()
+    claims.add(claim("a", MANAGE), 0)
+    claims.add(claim("a", *Right), 500)
+    assert claims.review_ms == 1_000
 
 
 def test_who_came_in_with_a_key_needs_no_token_and_loses_nothing() -> None:
-    book = ClaimBook()
-    book.enter(Claim("", frozenset({LISTEN}), FOR_EVER_MS))
-    assert book.has("anything", LISTEN, 10**15)
-    assert book.review_ms is None
-    book.add(claim("", SEND), 0)
-    book.reviewed(1_000)
-    assert book.has("anything", LISTEN, 1_000)
-    assert not book.has("anything", SEND, 1_000)
+    claims = ClaimBook()
+    claims.enter(Claim("", frozenset({LISTEN}), FOR_EVER_MS))
+    assert claims.has("anything", LISTEN, 10**15)
+    assert claims.review_ms is None
+    claims.add(claim("", SEND), 0)
+    claims.reviewed(1_000)
+    assert claims.has("anything", LISTEN, 1_000)
+    assert not claims.has("anything", SEND, 1_000)
 
 
 def test_a_connection_holds_a_bounded_number_of_tokens() -> None:
-    book = ClaimBook()
+    claims = ClaimBook()
     for number in range(CLAIMS_MAX):
-        book.add(claim(f"q{number}"), 0)
+        claims.add(claim(f"q{number}"), 0)
     with pytest.raises(QuotaExceeded, match="1000"):
-        book.add(claim("one-more"), 0)
-    book.add(claim("q7", until_ms=5_000), 0)
-    book.add(claim("one-more", until_ms=5_000), 1_000)
-    assert book.has("one-more", SEND, 1_000)
-    assert book.has("q7", SEND, 1_000)
+        claims.add(claim("one-more"), 0)
+    claims.add(claim("q7", until_ms=5_000), 0)
+    claims.add(claim("one-more", until_ms=5_000), 1_000)
+    assert claims.has("one-more", SEND, 1_000)
+    assert claims.has("q7", SEND, 1_000)

@@ -102,8 +102,8 @@ def test_on_a_full_disk_messages_are_settled_but_nothing_is_written_on_them_save
     harness.send("a", "b")
     one, other = harness.receive(2)
     harness.gate.report(DiskSpaceChanged("database or disk is full"), START_MS)
-    for verdict in (Abandon({"why": "busy"}), Defer({"why": "busy"})):
-        refused = harness.refusal(SettleMessages(QUEUE, (one.token or b"",), verdict))
+    for outcome in (Abandon({"why": "busy"}), Defer({"why": "busy"})):
+        refused = harness.refusal(SettleMessages(QUEUE, (one.token or b"",), outcome))
         assert isinstance(refused, QuotaExceeded)
     assert harness.settle(Abandon(), one) == {}
     assert harness.settle(DeadLetter({"DeadLetterReason": "Unreadable"}), other) == {}

@@ -77,9 +77,9 @@ class MessagesWithNotes(RuleBasedStateMachine):
     @rule(data=st.data(), kind=kinds, notes=notes)
     def settle(self, data: st.DataObject, kind: type[Abandon | Defer | DeadLetter], notes: str) -> None:
         place = data.draw(st.sampled_from(self.places()))
-        verdict = kind(NOTES[notes])
+        outcome = kind(NOTES[notes])
         for delivery in self.receive(place):
-            failures = self.harness.settle(verdict, delivery, path=place)
+            failures = self.harness.settle(outcome, delivery, path=place)
             if failures:
                 assert isinstance(failures[delivery.token or b""], MessageTooLarge | NotAllowed), failures
                 assert self.harness.settle(Abandon(), delivery, path=place) == {}
@@ -178,14 +178,14 @@ def test_the_reason_of_the_namespace_is_no_longer_than_one_of_a_receiver() -> No
 
 
 @pytest.mark.parametrize(
-    "verdict", [Abandon({"a": "p" * 20_000}), Defer({"a": "p" * 20_000}), DeadLetter({"a": "p" * 20_000})]
+    "outcome", [Abandon({"a": "p" * 20_000}), Defer({"a": "p" * 20_000}), DeadLetter({"a": "p" * 20_000})]
 )
-def test_what_receivers_write_on_messages_counts_against_the_maximum_size(verdict: SettlementOutcome) -> None:
+def test_what_receivers_write_on_messages_counts_against_the_maximum_size(outcome: SettlementOutcome) -> None:
     harness = NamespaceHarness(QueueSettings(max_size_mb=1))
     harness.send(arrival("a"), arrival("b"), arrival("c", body=bytes(MEGABYTE - 30_000)))
     lent, other = harness.receive(2)
-    assert list(harness.settle(verdict, lent, other)) == [other.token]  # there is room for one of them
-    (problem,) = harness.settle(verdict, other).values()
+    assert list(harness.settle(outcome, lent, other)) == [other.token]  # there is room for one of them
+    (problem,) = harness.settle(outcome, other).values()
     assert isinstance(problem, QuotaExceeded)
     assert "settle the message without them" in str(problem)
     assert harness.settle(DeadLetter({REASON: "Unreadable", DESCRIPTION: "y" * 12_000}), other) == {}

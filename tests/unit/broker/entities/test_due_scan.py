@@ -87,15 +87,15 @@ def test_messages_whose_expiry_is_being_written_are_not_read_again(harness: Coun
     assert harness.queue.active == 0
 
 
-@pytest.mark.parametrize("verdict", [Abandon(), Release()])
+@pytest.mark.parametrize("outcome", [Abandon(), Release()])
 def test_a_message_given_back_after_its_time_ends_without_another_look(
-    harness: CountedHarness, verdict: Abandon | Release
+    harness: CountedHarness, outcome: Abandon | Release
 ) -> None:
     harness.send(*short_lived(200))  # type: ignore[arg-type]
     lent = harness.receive(200)
     harness.pass_time(2 * SECOND_MS)
     for delivery in lent:
-        harness.settle(verdict, delivery)
+        harness.settle(outcome, delivery)
         harness.pass_time(0)
     assert harness.queue.active == 0
     assert harness.reads_of(ExpiredRows) == 2

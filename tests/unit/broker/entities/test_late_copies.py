@@ -139,28 +139,28 @@ def test_a_subscription_with_sessions_can_be_late(harness: NamespaceHarness) -> 
     assert [(row.state, row.session_id) for row in harness.peek(path=path)] == [(MessageState.ACTIVE, "a")]
 
 
-# --- which copies a book of faults holds back ---
+# --- which copies a table of faults holds back ---
 
 
-def test_a_book_names_the_subscriptions_that_are_late_themselves() -> None:
-    book = FaultTable(lambda: 0.5)
-    assert book.copy_delays(0) is None
+def test_a_fault_table_names_the_subscriptions_that_are_late_themselves() -> None:
+    table = FaultTable(lambda: 0.5)
+    assert table.copy_delays(0) is None
     for values in (
         {"delay_ms": 1_000, "entities": ["Events/Subscriptions/Audit"]},
         {"delay_ms": 2_000, "pattern": "*/audit"},
         {"delay_ms": 9_000, "entities": ["events"]},
     ):
-        book.add(read_fault({"fault": "late", "length_ms": 10_000, **values}), 0)
-    delay_ms = book.copy_delays(9_999)
+        table.add(read_fault({"fault": "late", "length_ms": 10_000, **values}), 0)
+    delay_ms = table.copy_delays(9_999)
     assert delay_ms is not None
     assert delay_ms("events/Subscriptions/audit") == 2_000
     assert delay_ms("events/subscriptions/billing") == 0, "the topic holds it back already"
-    assert book.copy_delays(10_000) is None, "they are over"
+    assert table.copy_delays(10_000) is None, "they are over"
 
 
 def test_a_fault_that_covers_the_topic_holds_back_no_copy_again() -> None:
-    book = FaultTable(lambda: 0.5)
-    book.add(read_fault({"fault": "late", "delay_ms": 5_000, "pattern": "e*"}), 0)
-    book.add(read_fault({"fault": "late", "delay_ms": 5_000}), 0)
-    delay_ms = book.copy_delays(0)
+    table = FaultTable(lambda: 0.5)
+    table.add(read_fault({"fault": "late", "delay_ms": 5_000, "pattern": "e*"}), 0)
+    table.add(read_fault({"fault": "late", "delay_ms": 5_000}), 0)
+    delay_ms = table.copy_delays(0)
     assert delay_ms is None or delay_ms(AUDIT) == 0

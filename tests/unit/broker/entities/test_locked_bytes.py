@@ -52,17 +52,17 @@ def test_what_a_receiver_holds_is_bounded_by_bytes_whatever_its_credit(harness: 
     assert harness.deliveries() == []
 
 
-@pytest.mark.parametrize("verdict", [Complete(), Defer(), DeadLetter()])
-def test_a_receiver_gets_as_much_as_it_settles(harness: NamespaceHarness, verdict: SettlementOutcome) -> None:
+@pytest.mark.parametrize("outcome", [Complete(), Defer(), DeadLetter()])
+def test_a_receiver_gets_as_much_as_it_settles(harness: NamespaceHarness, outcome: SettlementOutcome) -> None:
     lent = open_and_take(harness)
-    harness.settle(verdict, *lent[:2])
+    harness.settle(outcome, *lent[:2])
     assert names(harness.deliveries()) == ["m5", "m6"]
 
 
-@pytest.mark.parametrize("verdict", [Abandon(), Release()])
-def test_what_is_given_back_makes_room_too(harness: NamespaceHarness, verdict: SettlementOutcome) -> None:
+@pytest.mark.parametrize("outcome", [Abandon(), Release()])
+def test_what_is_given_back_makes_room_too(harness: NamespaceHarness, outcome: SettlementOutcome) -> None:
     lent = open_and_take(harness)
-    harness.settle(verdict, lent[1])
+    harness.settle(outcome, lent[1])
     assert len(harness.deliveries()) == 1
     assert len(harness.queue.locks) == 5
 

@@ -137,14 +137,14 @@ def test_a_message_that_expires_while_it_is_locked_can_still_be_completed(harnes
     assert harness.settle(Complete(), *lent) == {}
 
 
-@pytest.mark.parametrize("verdict", [Abandon(), Release()])
+@pytest.mark.parametrize("outcome", [Abandon(), Release()])
 def test_a_message_that_is_given_back_after_its_time_to_live_expires(
-    harness: NamespaceHarness, verdict: Abandon | Release
+    harness: NamespaceHarness, outcome: Abandon | Release
 ) -> None:
     harness.send(arrival("a", ttl_ms=SECOND_MS))
     lent = harness.receive()
     harness.pass_time(2 * SECOND_MS)
-    harness.settle(verdict, *lent)
+    harness.settle(outcome, *lent)
     harness.pass_time(0)
     assert harness.queue.active == 0
 
@@ -229,7 +229,7 @@ def test_locks_end_with_the_process_and_count_nothing(harness: NamespaceHarness)
     assert again.row.delivery_count == 0
 
 
-# --- verdicts ---
+# --- outcomes ---
 
 
 def test_a_completed_message_is_gone(harness: NamespaceHarness) -> None:
@@ -322,14 +322,14 @@ def test_each_token_is_settled_for_itself(harness: NamespaceHarness) -> None:
     assert harness.queue.active == 0
 
 
-@pytest.mark.parametrize("verdict", [Abandon({"a": 1}), Defer({"a": 1}), DeadLetter({"a": 1})])
+@pytest.mark.parametrize("outcome", [Abandon({"a": 1}), Defer({"a": 1}), DeadLetter({"a": 1})])
 def test_a_message_with_unreadable_properties_can_still_be_settled(
-    harness: NamespaceHarness, verdict: Abandon | Defer | DeadLetter
+    harness: NamespaceHarness, outcome: Abandon | Defer | DeadLetter
 ) -> None:
     broken = b"\x00\x53\x74\xc1\x03\x02\xff\xff"  # application properties of a right size, with nonsense inside
     harness.send(Arrival(broken, "broken", None, None, None))
-    assert harness.settle(verdict, *harness.receive()) == {}
-    path = DEAD_LETTERS if isinstance(verdict, DeadLetter) else QUEUE
+    assert harness.settle(outcome, *harness.receive()) == {}
+    path = DEAD_LETTERS if isinstance(outcome, DeadLetter) else QUEUE
     assert [row.payload for row in harness.peek(path=path)] == [broken]
 
 
@@ -356,17 +356,17 @@ def test_a_deferred_message_does_not_expire(harness: NamespaceHarness) -> None:
     assert len(harness.receive_deferred(1).found) == 1
 
 
-@pytest.mark.parametrize("verdict", [Abandon(), Release(), Defer()])
+@pytest.mark.parametrize("outcome", [Abandon(), Release(), Defer()])
 def test_a_deferred_message_that_is_given_back_stays_deferred(
-    harness: NamespaceHarness, verdict: Abandon | Release | Defer
+    harness: NamespaceHarness, outcome: Abandon | Release | Defer
 ) -> None:
     harness.send("a")
     harness.settle(Defer(), *harness.receive())
     (found,) = harness.receive_deferred(1).found
-    harness.ask(SettleMessages(QUEUE, (found.token or b"",), verdict))
+    harness.ask(SettleMessages(QUEUE, (found.token or b"",), outcome))
     assert harness.receive() == []
     (again,) = harness.receive_deferred(1).found
-    assert again.row.delivery_count == (1 if isinstance(verdict, Abandon) else 0)
+    assert again.row.delivery_count == (1 if isinstance(outcome, Abandon) else 0)
 
 
 def test_a_deferred_message_fails_when_its_lock_ends(harness: NamespaceHarness) -> None:

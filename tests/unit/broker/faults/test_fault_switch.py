@@ -56,8 +56,8 @@ def stage() -> Stage:
 
 @pytest.fixture
 def switch(stage: Stage) -> FaultSwitch:
-    book = FaultTable(lambda: 0.5)
-    return FaultSwitch(book, stage, write_dump=stage.write_dump, entity_names=lambda: ["Orders"])
+    table = FaultTable(lambda: 0.5)
+    return FaultSwitch(table, stage, write_dump=stage.write_dump, entity_names=lambda: ["Orders"])
 
 
 def add(switch: FaultSwitch, kind: str, now_ms: int = NOW, **values: Any) -> str:

@@ -51,7 +51,7 @@ def touched(table: FaultTable, path: str | None = "orders") -> set[Operation]:
 # --- one fault ---
 
 
-def test_without_faults_the_book_is_quiet_and_everything_proceeds() -> None:
+def test_without_faults_the_table_is_quiet_and_everything_proceeds() -> None:
     table = FaultTable(half)
     assert table.is_quiet
     assert touched(table) == set()
@@ -333,6 +333,6 @@ def test_faults_are_bounded_in_number() -> None:
     table.add(read_fault(fault("no-send")), NOW + 10)
 
 
-def test_a_throttle_keeps_the_book_from_being_quiet() -> None:
+def test_a_throttle_keeps_the_table_from_being_quiet() -> None:
     assert not FaultTable(half, Throttle(ThrottleLimits(operations_per_second=1))).is_quiet
     assert FaultTable(half, Throttle(ThrottleLimits(connections=1))).is_quiet
