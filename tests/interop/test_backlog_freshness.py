@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage
-from paired import Stage, wait_until
+from paired import PairHarness, wait_until
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from roles import QUEUE_COUNT, SENDER, SYPHON, Estate, estate
@@ -105,7 +105,7 @@ async def test_what_cannot_be_read_is_unknown_and_not_zero(world: Estate, looks:
         assert looks
 
 
-def test_a_sender_tells_what_it_has_put_there_itself(both: Stage) -> None:
+def test_a_sender_tells_what_it_has_put_there_itself(both: PairHarness) -> None:
     with both.bus() as bus:
         assert bus.status().sent_to_backlog.messages == 0
         sender = bus.get_queue_sender(both.orders)
@@ -123,7 +123,7 @@ def test_a_sender_tells_what_it_has_put_there_itself(both: Stage) -> None:
         assert "this client put 4 messages there" in str(bus.status())
 
 
-def test_a_client_with_a_syphon_looks_while_it_is_failed_over(both: Stage, looks: list[int]) -> None:
+def test_a_client_with_a_syphon_looks_while_it_is_failed_over(both: PairHarness, looks: list[int]) -> None:
     with both.bus(enable_syphon=True) as bus:
         sender = bus.get_queue_sender(both.orders)
         wait_until(lambda: bus.status().secondary_status.waiting_messages == 0)
@@ -146,7 +146,7 @@ def test_with_the_keys_of_a_sender_the_backlog_is_unknown(world: Estate) -> None
         assert "twinbus_pair_backlog_messages{" not in bus.metrics_text()
 
 
-def test_a_client_with_a_syphon_says_once_that_the_outage_is_over(both: Stage, looks: list[int]) -> None:
+def test_a_client_with_a_syphon_says_once_that_the_outage_is_over(both: PairHarness, looks: list[int]) -> None:
     with both.bus(enable_syphon=True) as bus:
         told: list[PairEvent] = []
         bus.on("backlog_home", told.append)

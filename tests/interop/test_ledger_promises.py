@@ -21,7 +21,7 @@ from azure.servicebus.management import EntityStatus
 from backlog_messages import backlog_message, put, unaddressed
 from cost_scenario import metered
 from ledger_disks import RefusingDisk
-from paired import WAIT_S, Heard, Stage, wait_until
+from paired import WAIT_S, Heard, PairHarness, wait_until
 from promises import broken_promises, kinds_by, kinds_in, of_kind, records_of
 
 from twinbus import PairedServiceBusClient, Retry
@@ -61,8 +61,8 @@ def meanwhile(work: Callable[[], object]) -> Iterator[None]:
     thread.join(WAIT_S)
 
 
-def send_and_receive(stage: Stage, bus: PairedServiceBusClient) -> None:
-    with bus.get_queue_sender(stage.orders) as sender, bus.get_queue_receiver(stage.orders) as receiver:
+def send_and_receive(harness: PairHarness, bus: PairedServiceBusClient) -> None:
+    with bus.get_queue_sender(harness.orders) as sender, bus.get_queue_receiver(harness.orders) as receiver:
         sender.send_messages(named("first", "second"))
         for settle in (receiver.complete_message, receiver.dead_letter_message):
             settle(receiver.receive_messages(1, max_wait_time=WAIT_S)[0])
@@ -70,52 +70,52 @@ def send_and_receive(stage: Stage, bus: PairedServiceBusClient) -> None:
         sender.cancel_scheduled_messages(numbers)
 
 
-def lose_a_backlog_queue(stage: Stage, bus: PairedServiceBusClient) -> None:
+def lose_a_backlog_queue(harness: PairHarness, bus: PairedServiceBusClient) -> None:
     for status in (EntityStatus.SEND_DISABLED, EntityStatus.ACTIVE):
-        stage.secondary.change_queue(stage.backlog(0), status=status)
+        harness.secondary.change_queue(harness.backlog(0), status=status)
         bus.recheck()
 
 
-def go_through_an_outage(stage: Stage, bus: PairedServiceBusClient, heard: Heard) -> None:
-    with bus.get_queue_sender(stage.orders) as sender:
-        stage.primary.break_("no-send", stage.orders)
+def go_through_an_outage(harness: PairHarness, bus: PairedServiceBusClient, heard: Heard) -> None:
+    with bus.get_queue_sender(harness.orders) as sender:
+        harness.primary.break_("no-send", harness.orders)
         sender.send_messages(named("away"))
         heard.wait_for("ping_failed")
-        stage.secondary.break_("unreachable", how="drop")
+        harness.secondary.break_("unreachable", how="drop")
         with meanwhile(lambda: sender.send_messages(named("away too"))):
             heard.wait_for("secondary_unreachable")
-            stage.secondary.clear()
+            harness.secondary.clear()
             heard.wait_for("secondary_back")
-        stage.secondary.break_("no-send")
+        harness.secondary.break_("no-send")
         with pytest.raises(BothNamespacesUnavailable):
             sender.send_messages(named("nowhere"))
-        stage.secondary.clear()
-        stage.primary.clear()
+        harness.secondary.clear()
+        harness.primary.clear()
         heard.wait_for("recovered")
 
 
-def lose_an_answer(stage: Stage, bus: PairedServiceBusClient, heard: Heard) -> None:
-    stage.primary.break_("unanswered", stage.invoices)
-    sender = bus.get_queue_sender(stage.invoices)
+def lose_an_answer(harness: PairHarness, bus: PairedServiceBusClient, heard: Heard) -> None:
+    harness.primary.break_("unanswered", harness.invoices)
+    sender = bus.get_queue_sender(harness.invoices)
     with meanwhile(lambda: sender.send_messages(named("doubtful"))):
-        wait_until(lambda: stage.primary.operations(stage.invoices).get("send"))
-        stage.primary.break_("unreachable", how="drop")
+        wait_until(lambda: harness.primary.operations(harness.invoices).get("send"))
+        harness.primary.break_("unreachable", how="drop")
         heard.wait_for("in_doubt")
-        stage.primary.clear()
+        harness.primary.clear()
 
 
-def ask_by_link(stage: Stage, folder: Path) -> None:
-    with stage.bus(ledger=folder, probe="link") as bus, bus.get_queue_sender(stage.orders) as sender:
+def ask_by_link(harness: PairHarness, folder: Path) -> None:
+    with harness.bus(ledger=folder, probe="link") as bus, bus.get_queue_sender(harness.orders) as sender:
         heard = Heard(bus)
         sender.send_messages(named("third"))
-        bus.force_failover(stage.orders)
+        bus.force_failover(harness.orders)
         wait_until(lambda: bus.status().entities[0].waits_for_message)
         sender.send_messages(named("fourth"))
         heard.wait_for("recovered")
 
 
 @pytest.mark.long
-def test_whatever_a_client_records_has_what_the_page_promises(both: Stage, tmp_path: Path) -> None:
+def test_whatever_a_client_records_has_what_the_page_promises(both: PairHarness, tmp_path: Path) -> None:
     ask_by_link(both, tmp_path)
     wishes: dict[str, Any] = {"failover_interval": timedelta(seconds=1), "hold_sends": True, "retry": Retry(attempts=2)}
     with both.bus(ledger=tmp_path, probe="ping", **wishes) as bus:
@@ -136,7 +136,7 @@ def test_whatever_a_client_records_has_what_the_page_promises(both: Stage, tmp_p
 
 @pytest.mark.long
 def test_a_backlog_queue_that_is_busy_is_told_of_and_recorded_with_namespace_and_queue(
-    both: Stage, tmp_path: Path
+    both: PairHarness, tmp_path: Path
 ) -> None:
     with both.bus(ledger=tmp_path) as bus, bus.get_queue_sender(both.orders) as sender:
         heard = Heard(bus)
@@ -153,7 +153,9 @@ def test_a_backlog_queue_that_is_busy_is_told_of_and_recorded_with_namespace_and
 
 
 @pytest.mark.parametrize("side", ["primary", "backlog"])
-def test_what_becomes_of_sends_that_closing_cuts_off_is_in_the_ledger(both: Stage, tmp_path: Path, side: str) -> None:
+def test_what_becomes_of_sends_that_closing_cuts_off_is_in_the_ledger(
+    both: PairHarness, tmp_path: Path, side: str
+) -> None:
     names = {f"m{number}" for number in range(8)}
     with (
         both.bus(ledger=tmp_path, attempt_timeout=timedelta(seconds=60), backlog_queue_count=4) as bus,
@@ -213,7 +215,7 @@ def dawdle_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("slow", [dawdle, dawdle_afterwards])
 def test_closing_waits_for_the_record_of_a_send_that_is_slow_to_notice_its_end(
-    both: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: Callable[[pytest.MonkeyPatch], None]
+    both: PairHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: Callable[[pytest.MonkeyPatch], None]
 ) -> None:
     with both.bus(ledger=tmp_path, attempt_timeout=timedelta(seconds=60)) as bus, ExitStack() as sends:
         sender = bus.get_queue_sender(both.orders)
@@ -229,7 +231,7 @@ def test_closing_waits_for_the_record_of_a_send_that_is_slow_to_notice_its_end(
 
 
 def test_who_cancels_what_this_client_has_scheduled_is_told_with_ids_and_others_by_number(
-    both: Stage, tmp_path: Path
+    both: PairHarness, tmp_path: Path
 ) -> None:
     later = datetime.now(UTC) + timedelta(hours=1)
     with both.bus(ledger=tmp_path / "other") as bus, bus.get_queue_sender(both.orders) as sender:

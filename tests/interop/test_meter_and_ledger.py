@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusMessage
-from paired import Heard, Stage
+from paired import Heard, PairHarness
 from promises import of_kind, records_of
 from served import Served
 
@@ -36,7 +36,7 @@ def told(records: list[Record], kind: Kind, namespace: str = "") -> tuple[int, i
     )
 
 
-def test_every_send_is_recorded_with_the_bytes_that_the_meter_has(both: Stage, tmp_path: Path) -> None:
+def test_every_send_is_recorded_with_the_bytes_that_the_meter_has(both: PairHarness, tmp_path: Path) -> None:
     with both.bus(ledger=tmp_path) as bus, bus.get_queue_sender(both.orders) as sender:
         heard = Heard(bus)
         for number in range(3):  # opens a link, rests on it, and is on the straight way
@@ -60,7 +60,7 @@ def test_every_send_is_recorded_with_the_bytes_that_the_meter_has(both: Stage, t
     assert away["send", "operations"] == 2
 
 
-def test_pings_are_recorded_with_the_bytes_and_the_number_that_the_meter_has(both: Stage, tmp_path: Path) -> None:
+def test_pings_are_recorded_with_the_bytes_and_the_number_that_the_meter_has(both: PairHarness, tmp_path: Path) -> None:
     """Those that were refused are told as such, and no meter has them."""
     with both.bus(ledger=tmp_path, probe="ping", pings_to_return=2) as bus:
         heard = Heard(bus)
@@ -78,7 +78,7 @@ def test_pings_are_recorded_with_the_bytes_and_the_number_that_the_meter_has(bot
     assert len(pings) > len(taken)
 
 
-def test_pairing_and_every_look_are_recorded_as_the_meter_counts_them(both: Stage, tmp_path: Path) -> None:
+def test_pairing_and_every_look_are_recorded_as_the_meter_counts_them(both: PairHarness, tmp_path: Path) -> None:
     before = counted(both.secondary)["manage", "operations"], counted(both.primary)["manage", "operations"]
     with both.bus(ledger=tmp_path, backlog_queue_count=QUEUES, entities=[both.orders]) as bus:
         bus.recheck()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
-from paired import Heard, Stage, wait_until
+from paired import Heard, PairHarness, wait_until
 
 import twinbus.aio
 from twinbus import NamespaceSide, Retry, SendReceipt, receipt_of
@@ -41,7 +41,7 @@ def state_of(bus: Any, entity: str) -> EntityState:
     return state
 
 
-def test_callers_in_a_hurry_at_a_slow_primary_are_told_and_nothing_fails_over(both: Stage) -> None:
+def test_callers_in_a_hurry_at_a_slow_primary_are_told_and_nothing_fails_over(both: PairHarness) -> None:
     with both.bus() as bus:
         sender = bus.get_queue_sender(both.orders)
         sender.send_messages(ServiceBusMessage("first"))
@@ -58,7 +58,7 @@ def test_callers_in_a_hurry_at_a_slow_primary_are_told_and_nothing_fails_over(bo
     assert any(isinstance(result, SendReceipt) for result in results)
 
 
-def test_a_crowd_of_schedules_is_no_outage_either(both: Stage) -> None:
+def test_a_crowd_of_schedules_is_no_outage_either(both: PairHarness) -> None:
     when = datetime.now(UTC) + timedelta(hours=1)
     with both.bus(attempt_timeout=timedelta(seconds=3), retry=Retry(attempts=1)) as bus:
         sender = bus.get_queue_sender(both.orders)
@@ -69,7 +69,7 @@ def test_a_crowd_of_schedules_is_no_outage_either(both: Stage) -> None:
     assert all(number > 0 for numbers in results for number in numbers)
 
 
-def test_a_crowd_at_a_slow_backlog_loses_no_queue(both: Stage) -> None:
+def test_a_crowd_at_a_slow_backlog_loses_no_queue(both: PairHarness) -> None:
     with both.bus(attempt_timeout=timedelta(seconds=6), retry=Retry(attempts=1)) as bus:
         heard = Heard(bus)
         sender = bus.get_queue_sender(both.orders)
@@ -81,7 +81,7 @@ def test_a_crowd_at_a_slow_backlog_loses_no_queue(both: Stage) -> None:
         assert heard.named("backlog_queue_lost") == []
 
 
-def test_closing_in_the_middle_of_an_unanswered_send_says_that_it_is_in_doubt(both: Stage) -> None:
+def test_closing_in_the_middle_of_an_unanswered_send_says_that_it_is_in_doubt(both: PairHarness) -> None:
     bus = both.client(attempt_timeout=timedelta(seconds=20))
     with bus:
         sender = bus.get_queue_sender(both.orders)
@@ -99,7 +99,7 @@ def test_closing_in_the_middle_of_an_unanswered_send_says_that_it_is_in_doubt(bo
     assert (receipt.message_ids, receipt.accepted, receipt.in_doubt) == (("doubtful",), 0, True)
 
 
-def test_closing_one_sender_in_the_middle_is_no_news_of_its_entity(both: Stage) -> None:
+def test_closing_one_sender_in_the_middle_is_no_news_of_its_entity(both: PairHarness) -> None:
     with both.bus(attempt_timeout=timedelta(seconds=10), retry=Retry(attempts=1)) as bus:
         one, other = bus.get_queue_sender(both.orders), bus.get_queue_sender(both.orders)
         for sender in (one, other):
@@ -116,14 +116,14 @@ def test_closing_one_sender_in_the_middle_is_no_news_of_its_entity(both: Stage) 
         assert other.send_messages(ServiceBusMessage("next")).side is NamespaceSide.PRIMARY
 
 
-async def test_a_cancelled_send_is_in_doubt(stage: Stage) -> None:
-    options = Options(stage.secondary.namespace, **stage.options(attempt_timeout=timedelta(seconds=20)))
-    async with twinbus.aio.PairedServiceBusClient(stage.primary.namespace, options) as bus:
+async def test_a_cancelled_send_is_in_doubt(harness: PairHarness) -> None:
+    options = Options(harness.secondary.namespace, **harness.options(attempt_timeout=timedelta(seconds=20)))
+    async with twinbus.aio.PairedServiceBusClient(harness.primary.namespace, options) as bus:
         doubts: list[object] = []
         bus.on("in_doubt", lambda event: doubts.append(event.details["message_ids"]))
-        sender = bus.get_queue_sender(stage.orders)
+        sender = bus.get_queue_sender(harness.orders)
         await sender.send_messages(ServiceBusMessage("first"))
-        await asyncio.to_thread(stage.primary.break_, "unanswered", stage.orders)
+        await asyncio.to_thread(harness.primary.break_, "unanswered", harness.orders)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(sender.send_messages(ServiceBusMessage("x", message_id="straight")), 2)
         with pytest.raises(TimeoutError):
@@ -135,9 +135,9 @@ async def test_a_cancelled_send_is_in_doubt(stage: Stage) -> None:
     assert doubts == [("straight",), ("by-flow",)]
 
 
-def test_news_come_in_the_order_of_the_events(stage: Stage) -> None:
-    with stage.bus() as bus:
-        sender = bus.get_queue_sender(stage.orders)
+def test_news_come_in_the_order_of_the_events(harness: PairHarness) -> None:
+    with harness.bus() as bus:
+        sender = bus.get_queue_sender(harness.orders)
         sender.send_messages(ServiceBusMessage("first"))
         epochs: list[object] = []
         for name in ("failed_over", "recovered"):
@@ -146,8 +146,8 @@ def test_news_come_in_the_order_of_the_events(stage: Stage) -> None:
 
         def go_back_and_forth() -> None:
             while not is_over.is_set():
-                bus.force_failover(stage.orders, stay=True)
-                bus.mark_healthy(stage.orders)
+                bus.force_failover(harness.orders, stay=True)
+                bus.mark_healthy(harness.orders)
 
         with ThreadPoolExecutor(6) as pool:
             for _ in range(6):

@@ -18,7 +18,7 @@ from azure.servicebus.exceptions import (
     ServiceBusError,
     ServiceBusServerBusyError,
 )
-from paired import Heard, Stage, wait_until
+from paired import Heard, PairHarness, wait_until
 from served import KEY
 
 from twinbus import (
@@ -39,7 +39,7 @@ LATER = datetime.now(UTC) + timedelta(hours=1)
 # --- while all is well ---
 
 
-def test_a_healthy_send_is_one_operation_on_the_primary_and_none_on_the_secondary(both: Stage) -> None:
+def test_a_healthy_send_is_one_operation_on_the_primary_and_none_on_the_secondary(both: PairHarness) -> None:
     with both.bus() as bus:
         before = both.secondary.operations(both.backlog(0)), both.secondary.operations(both.backlog(1))
         sender = bus.get_queue_sender(both.orders)
@@ -55,7 +55,7 @@ def test_a_healthy_send_is_one_operation_on_the_primary_and_none_on_the_secondar
     assert both.primary.texts(both.orders) == ["1", "1", "1", "2", "3", "4"]
 
 
-def test_a_healthy_message_is_stored_as_the_sdk_alone_stores_it(both: Stage) -> None:
+def test_a_healthy_message_is_stored_as_the_sdk_alone_stores_it(both: PairHarness) -> None:
     def message() -> ServiceBusMessage:
         return ServiceBusMessage(
             b"\x00body",
@@ -82,7 +82,7 @@ def test_a_healthy_message_is_stored_as_the_sdk_alone_stores_it(both: Stage) -> 
     assert one.raw_amqp_message.annotations.keys() == other.raw_amqp_message.annotations.keys()  # type: ignore[union-attr]
 
 
-def test_a_message_without_an_id_is_given_one_and_keeps_it(both: Stage) -> None:
+def test_a_message_without_an_id_is_given_one_and_keeps_it(both: PairHarness) -> None:
     with both.bus() as bus:
         sender = bus.get_queue_sender(both.orders)
         raw, mapping = ServiceBusMessage("1"), {"body": "2"}
@@ -114,7 +114,7 @@ WRONG_CALLS: dict[str, Act] = {
 
 @pytest.mark.sample(6)
 @pytest.mark.parametrize("call", WRONG_CALLS)
-def test_a_wrong_call_raises_what_the_sdk_alone_raises(both: Stage, call: str) -> None:
+def test_a_wrong_call_raises_what_the_sdk_alone_raises(both: PairHarness, call: str) -> None:
     with both.primary.sending(both.orders) as plain, pytest.raises(Exception) as expected:  # noqa: PT011
         WRONG_CALLS[call](plain)
     with both.bus() as bus:
@@ -127,7 +127,7 @@ def test_a_wrong_call_raises_what_the_sdk_alone_raises(both: Stage, call: str) -
         assert sender.send_messages(ServiceBusMessage("goes on")).side is NamespaceSide.PRIMARY
 
 
-def test_an_empty_list_sends_nothing(both: Stage) -> None:
+def test_an_empty_list_sends_nothing(both: PairHarness) -> None:
     with both.bus() as bus:
         sender = bus.get_queue_sender(both.orders)
         receipt = sender.send_messages([])
@@ -136,7 +136,7 @@ def test_an_empty_list_sends_nothing(both: Stage) -> None:
     assert both.primary.operations(both.orders).keys() == {"manage"}, "it was created, and that is all"
 
 
-def test_too_large_is_raised_and_is_no_outage(both: Stage) -> None:
+def test_too_large_is_raised_and_is_no_outage(both: PairHarness) -> None:
     with both.bus() as bus:
         sender = bus.get_queue_sender(both.orders)
         sender.send_messages(ServiceBusMessage("opens the link"))
@@ -149,7 +149,7 @@ def test_too_large_is_raised_and_is_no_outage(both: Stage) -> None:
 
 
 @pytest.mark.parametrize("how", ["killed", "stopped"])
-def test_a_link_that_died_while_nobody_sent_is_no_outage(both: Stage, how: str) -> None:
+def test_a_link_that_died_while_nobody_sent_is_no_outage(both: PairHarness, how: str) -> None:
     with both.bus() as bus:
         sender = bus.get_queue_sender(both.orders)
         sender.send_messages(ServiceBusMessage("1"))
@@ -164,7 +164,7 @@ def test_a_link_that_died_while_nobody_sent_is_no_outage(both: Stage, how: str) 
 # --- not found ---
 
 
-def test_a_name_that_nobody_has_seen_is_a_typing_error(both: Stage) -> None:
+def test_a_name_that_nobody_has_seen_is_a_typing_error(both: PairHarness) -> None:
     with both.bus() as bus:
         with pytest.raises(MessagingEntityNotFoundError):
             bus.get_queue_sender("ordres").send_messages(ServiceBusMessage("42"))
@@ -172,7 +172,7 @@ def test_a_name_that_nobody_has_seen_is_a_typing_error(both: Stage) -> None:
     assert both.in_backlog() == []
 
 
-def test_a_declared_name_that_is_not_found_is_an_outage(both: Stage) -> None:
+def test_a_declared_name_that_is_not_found_is_an_outage(both: PairHarness) -> None:
     with both.bus(entities=["Announced"]) as bus:
         receipt = bus.get_queue_sender("announced").send_messages(ServiceBusMessage("42"))
         assert receipt.side is NamespaceSide.BACKLOG
@@ -183,7 +183,7 @@ def test_a_declared_name_that_is_not_found_is_an_outage(both: Stage) -> None:
 # --- rights ---
 
 
-def test_without_the_right_to_send_nothing_is_hidden(both: Stage) -> None:
+def test_without_the_right_to_send_nothing_is_hidden(both: PairHarness) -> None:
     here = Namespace.from_connection_string(both.primary.rule_strings["reader"])
     with both.client_of(here, both.secondary.namespace, entities=[both.orders]) as bus:
         with pytest.raises(ServiceBusAuthorizationError) as raised:
@@ -195,7 +195,7 @@ def test_without_the_right_to_send_nothing_is_hidden(both: Stage) -> None:
     assert both.in_backlog() == []
 
 
-def test_a_wrong_key_of_the_primary_is_raised_at_once(both: Stage) -> None:
+def test_a_wrong_key_of_the_primary_is_raised_at_once(both: PairHarness) -> None:
     wrong = Namespace.from_connection_string(both.primary.connection_string.replace(KEY, "another-key"))
     with both.client_of(wrong, both.secondary.namespace, entities=[both.orders]) as bus:
         with pytest.raises(ServiceBusAuthenticationError):
@@ -208,7 +208,7 @@ def test_a_wrong_key_of_the_primary_is_raised_at_once(both: Stage) -> None:
 
 
 @pytest.mark.long
-def test_a_busy_server_is_given_ten_seconds_and_never_failed_over(both: Stage) -> None:
+def test_a_busy_server_is_given_ten_seconds_and_never_failed_over(both: PairHarness) -> None:
     with both.bus(retry=Retry(attempts=3)) as bus:
         heard = Heard(bus)
         sender = bus.get_queue_sender(both.orders)
@@ -222,7 +222,7 @@ def test_a_busy_server_is_given_ten_seconds_and_never_failed_over(both: Stage) -
     assert both.primary.texts(both.orders) == ["1", "2"]
 
 
-def test_busy_is_raised_when_there_is_no_time_to_wait(both: Stage) -> None:
+def test_busy_is_raised_when_there_is_no_time_to_wait(both: PairHarness) -> None:
     with both.bus(retry=Retry(attempts=3)) as bus:
         sender = bus.get_queue_sender(both.orders)
         sender.send_messages(ServiceBusMessage("1"))
@@ -239,7 +239,7 @@ def test_busy_is_raised_when_there_is_no_time_to_wait(both: Stage) -> None:
     assert both.in_backlog() == []
 
 
-def test_busy_is_raised_when_the_attempts_are_used_up(both: Stage) -> None:
+def test_busy_is_raised_when_the_attempts_are_used_up(both: PairHarness) -> None:
     with both.bus() as bus:
         both.primary.break_("busy", both.orders)
         with pytest.raises(ServiceBusServerBusyError):
@@ -250,7 +250,7 @@ def test_busy_is_raised_when_the_attempts_are_used_up(both: Stage) -> None:
 # --- the application's own opinion ---
 
 
-def test_an_application_can_have_its_own_verdicts(both: Stage) -> None:
+def test_an_application_can_have_its_own_verdicts(both: PairHarness) -> None:
     heard: list[Failure] = []
 
     def judge(failure: Failure) -> ErrorClass | None:
@@ -270,7 +270,7 @@ def test_an_application_can_have_its_own_verdicts(both: Stage) -> None:
     assert heard[0].condition == "amqp:internal-error"
 
 
-def test_by_the_documents_rule_time_outs_count_and_lost_connections_do_not(both: Stage) -> None:
+def test_by_the_documents_rule_time_outs_count_and_lost_connections_do_not(both: PairHarness) -> None:
     with both.bus(classifier="documented", attempt_timeout=timedelta(seconds=3)) as bus:
         sender = bus.get_queue_sender(both.orders)
         sender.send_messages(ServiceBusMessage("1"))
@@ -283,7 +283,7 @@ def test_by_the_documents_rule_time_outs_count_and_lost_connections_do_not(both:
         assert sender.send_messages(ServiceBusMessage("saved")).side is NamespaceSide.BACKLOG
 
 
-def test_sends_that_waited_while_others_failed_over_follow_them_whatever_the_verdicts(both: Stage) -> None:
+def test_sends_that_waited_while_others_failed_over_follow_them_whatever_the_verdicts(both: PairHarness) -> None:
     with both.bus(classifier="documented", attempt_timeout=timedelta(seconds=3), entities=[both.orders]) as bus:
         sender = bus.get_queue_sender(both.orders)
         both.primary.break_("unreachable", how="silent")
@@ -295,13 +295,13 @@ def test_sends_that_waited_while_others_failed_over_follow_them_whatever_the_ver
             assert [one.result(60).side for one in (first, *rest)] == [NamespaceSide.BACKLOG] * 3
 
 
-def test_the_sender_has_the_sdks_own_attributes(stage: Stage) -> None:
+def test_the_sender_has_the_sdks_own_attributes(harness: PairHarness) -> None:
     with (
-        stage.bus() as bus,
-        bus.get_queue_sender(stage.orders) as sender,
-        ServiceBusClient.from_connection_string(stage.primary.connection_string) as client,
+        harness.bus() as bus,
+        bus.get_queue_sender(harness.orders) as sender,
+        ServiceBusClient.from_connection_string(harness.primary.connection_string) as client,
     ):
-        plain = client.get_queue_sender(stage.orders)
+        plain = client.get_queue_sender(harness.orders)
         assert isinstance(sender, PairedServiceBusSender)
         assert sender.entity_name == plain.entity_name
         for method in (

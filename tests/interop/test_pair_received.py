@@ -11,7 +11,7 @@ import pytest
 from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusMessage, ServiceBusReceiveMode, ServiceBusSubQueue
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import MessageAlreadySettled, MessageLockLostError, ServiceBusError
-from paired import Stage
+from paired import PairHarness
 from wire_relay import Relay
 
 from twinbus.aio import PairedServiceBusClient as AioPairedServiceBusClient
@@ -64,7 +64,7 @@ def received(receiver: Any, count: int) -> list[Any]:
     return found
 
 
-def test_a_completed_message_is_recorded_once_and_one_that_stays_is_not(both: Stage, tmp_path: Path) -> None:
+def test_a_completed_message_is_recorded_once_and_one_that_stays_is_not(both: PairHarness, tmp_path: Path) -> None:
     with both.bus(ledger=tmp_path) as bus:
         bus.get_queue_sender(both.orders).send_messages(named("done", "given back", "deferred", "dead", "never"))
         receiver = bus.get_queue_receiver(both.orders)
@@ -86,7 +86,7 @@ def test_a_completed_message_is_recorded_once_and_one_that_stays_is_not(both: St
     assert last.reason == "no such customer"
 
 
-def test_a_deferred_message_is_recorded_when_it_is_fetched_and_completed(both: Stage, tmp_path: Path) -> None:
+def test_a_deferred_message_is_recorded_when_it_is_fetched_and_completed(both: PairHarness, tmp_path: Path) -> None:
     with both.bus(ledger=tmp_path) as bus:
         bus.get_queue_sender(both.orders).send_messages(named("fetched", "deleted"))
         receiver = bus.get_queue_receiver(both.orders)
@@ -106,7 +106,7 @@ def test_a_deferred_message_is_recorded_when_it_is_fetched_and_completed(both: S
     ]
 
 
-def test_a_completion_that_fails_is_not_recorded(both: Stage, tmp_path: Path) -> None:
+def test_a_completion_that_fails_is_not_recorded(both: PairHarness, tmp_path: Path) -> None:
     with both.bus(ledger=tmp_path) as bus:
         bus.get_queue_sender(both.orders).send_messages(named("a", "b"))
         receiver = bus.get_queue_receiver(both.orders)
@@ -122,7 +122,7 @@ def test_a_completion_that_fails_is_not_recorded(both: Stage, tmp_path: Path) ->
     assert sorted(str(message.message_id) for message in both.primary.messages(both.orders)) == ["a", "b"]
 
 
-def test_messages_that_are_deleted_as_they_are_received_are_recorded(both: Stage, tmp_path: Path) -> None:
+def test_messages_that_are_deleted_as_they_are_received_are_recorded(both: PairHarness, tmp_path: Path) -> None:
     with both.bus(ledger=tmp_path) as bus:
         bus.get_queue_sender(both.orders).send_messages(named("a", "b", "c"))
         receiver = bus.get_queue_receiver(both.orders, receive_mode=DELETING)
@@ -132,7 +132,7 @@ def test_messages_that_are_deleted_as_they_are_received_are_recorded(both: Stage
     assert told(tmp_path) == [Told("received", both.orders, "received-and-deleted", name) for name in "abc"]
 
 
-def test_a_session_is_recorded_with_its_messages(both: Stage, tmp_path: Path) -> None:
+def test_a_session_is_recorded_with_its_messages(both: PairHarness, tmp_path: Path) -> None:
     queue = f"{both.orders}-sessions"
     both.primary.admin.create_queue(queue, requires_session=True)
     with both.bus(ledger=tmp_path) as bus:
@@ -148,7 +148,7 @@ def test_a_session_is_recorded_with_its_messages(both: Stage, tmp_path: Path) ->
     assert [record.session_ids for record in records(tmp_path)] == [("blue",), ("red",)]
 
 
-def test_a_subscription_and_dead_letters_are_recorded_under_their_own_names(both: Stage, tmp_path: Path) -> None:
+def test_a_subscription_and_dead_letters_are_recorded_under_their_own_names(both: PairHarness, tmp_path: Path) -> None:
     topic = f"{both.orders}-topic"
     both.primary.admin.create_topic(topic)
     both.primary.admin.create_subscription(topic, "all")
@@ -170,7 +170,7 @@ def test_a_subscription_and_dead_letters_are_recorded_under_their_own_names(both
     ]
 
 
-def test_an_id_that_is_no_text_is_recorded_as_its_sender_recorded_it(both: Stage, tmp_path: Path) -> None:
+def test_an_id_that_is_no_text_is_recorded_as_its_sender_recorded_it(both: PairHarness, tmp_path: Path) -> None:
     ids = [UUID("12345678-1234-5678-1234-567812345678"), 42]
     with both.bus(ledger=tmp_path) as bus:
         sender = bus.get_queue_sender(both.orders)
@@ -185,7 +185,7 @@ def test_an_id_that_is_no_text_is_recorded_as_its_sender_recorded_it(both: Stage
     assert sent == list(map(str, ids))
 
 
-def test_pings_are_not_recorded(both: Stage, tmp_path: Path) -> None:
+def test_pings_are_not_recorded(both: PairHarness, tmp_path: Path) -> None:
     """An embedded namespace delivers none, so that a relay has to make one."""
     with both.primary.sending(both.orders) as plain:
         plain.send_messages(ServiceBusMessage("", content_type=LIKE_A_PING.decode(), message_id="ping"))
@@ -200,18 +200,18 @@ def test_pings_are_not_recorded(both: Stage, tmp_path: Path) -> None:
     assert told(tmp_path) == completed(both.orders, "message")
 
 
-def test_messages_of_a_loop_are_recorded(stage: Stage, tmp_path: Path) -> None:
-    with stage.bus(ledger=tmp_path) as bus:
-        bus.get_queue_sender(stage.orders).send_messages(named("a", "b"))
-        with bus.get_queue_receiver(stage.orders, max_wait_time=WAIT_S) as receiver:
+def test_messages_of_a_loop_are_recorded(harness: PairHarness, tmp_path: Path) -> None:
+    with harness.bus(ledger=tmp_path) as bus:
+        bus.get_queue_sender(harness.orders).send_messages(named("a", "b"))
+        with bus.get_queue_receiver(harness.orders, max_wait_time=WAIT_S) as receiver:
             for message in islice(receiver, 2):
                 receiver.complete_message(message)
-        bus.get_queue_sender(stage.orders).send_messages(named("c", "d"))
-        with bus.get_queue_receiver(stage.orders, max_wait_time=WAIT_S, receive_mode=DELETING) as deleting:
+        bus.get_queue_sender(harness.orders).send_messages(named("c", "d"))
+        with bus.get_queue_receiver(harness.orders, max_wait_time=WAIT_S, receive_mode=DELETING) as deleting:
             assert next(deleting).message_id == "c"
             assert [message.message_id for message in islice(deleting, 1)] == ["d"]
-    deleted = [Told("received", stage.orders, "received-and-deleted", name) for name in "cd"]
-    assert told(tmp_path) == completed(stage.orders, "a", "b") + deleted
+    deleted = [Told("received", harness.orders, "received-and-deleted", name) for name in "cd"]
+    assert told(tmp_path) == completed(harness.orders, "a", "b") + deleted
 
 
 async def test_messages_of_an_asynchronous_loop_are_recorded(namespace_pair: NamespacePair, tmp_path: Path) -> None:

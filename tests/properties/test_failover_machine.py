@@ -1,4 +1,4 @@
-"""The failover decision: every pair of state and event, long stories of them, and one beside a model.
+"""The failover decision: every pair of state and event, long sequences of them, and one beside a model.
 
 Times and rules come from a handful of telling values: random numbers seldom get as far as the rare states.
 """
@@ -148,7 +148,7 @@ def test_a_trial_begins_only_where_a_message_may_try(state: State, kind: Telling
             assert may_try(state, 200.0)
 
 
-# --- stories ---
+# --- sequences of events ---
 
 
 @dataclass
@@ -212,7 +212,7 @@ TALES = st.lists(
 
 @settings(max_examples=examples(300))
 @given(TALES, st.sampled_from(RULES))
-def test_in_every_story_orders_are_pending_exactly_while_they_are_needed(
+def test_in_every_sequence_orders_are_pending_exactly_while_they_are_needed(
     tale: list[tuple[Telling, float, bool]], rules: Rules
 ) -> None:
     driver = EntityDriver(rules)

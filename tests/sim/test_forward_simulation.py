@@ -44,7 +44,7 @@ def test_the_simulations_of_forwarding_meet_everything_they_are_about() -> None:
     } <= set(seen)  # fmt: skip
 
 
-def test_a_seed_of_forwarding_always_tells_the_same_story() -> None:
+def test_a_seed_of_forwarding_always_gives_the_same_trace() -> None:
     assert run_forward_seed(7) == run_forward_seed(7)
 
 

@@ -43,7 +43,7 @@ def test_the_simulations_of_kinds_meet_everything_they_are_about() -> None:
     } <= set(seen)  # fmt: skip
 
 
-def test_a_seed_of_kinds_always_tells_the_same_story() -> None:
+def test_a_seed_of_kinds_always_gives_the_same_trace() -> None:
     assert run_kind_seed(7) == run_kind_seed(7)
 
 

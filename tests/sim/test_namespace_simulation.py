@@ -42,7 +42,7 @@ def test_every_promise_is_kept_through_crashes_and_failures(first: int) -> None:
     assert outcome is None, f"{outcome.problem}\nagain: {outcome.replay}"
 
 
-def test_a_seed_always_tells_the_same_story() -> None:
+def test_a_seed_always_gives_the_same_trace() -> None:
     assert run_seed(7) == run_seed(7)
     assert run_seed(7).seen != run_seed(8).seen
 

@@ -54,7 +54,7 @@ def test_every_promise_of_a_pair_is_kept_through_all_kinds_of_trouble(first: int
     assert outcome is None, f"{outcome.problem}\nagain: {outcome.replay}"
 
 
-def test_a_seed_of_a_pair_always_tells_the_same_story() -> None:
+def test_a_seed_of_a_pair_always_gives_the_same_trace() -> None:
     assert run_pair_seed(7) == run_pair_seed(7)
     assert run_pair_seed(7).seen != run_pair_seed(8).seen
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from random_ledger import a_soup
-from scripted_ledger import BASE_MS, MINUTE, Script, a_story
+from random_ledger import random_ledger
+from scripted_ledger import BASE_MS, MINUTE, Script, make_scenario
 
 from twinbus.cost.prices import Prices
 from twinbus.errors import StoreDamaged, StoreError, StoreInUse
@@ -91,7 +91,7 @@ def test_any_ledger_at_all_read_in_any_parts_gives_the_report_of_the_whole(
     """Whatever counts as little data."""
     monkeypatch.setattr(sessions, "LITTLE_ROWS", little_rows)
     files: list[set[str]] = []
-    for _ in write_in_turns(a_soup(seed, 300, spread=20), tmp_path / "ledger", 3, seed):
+    for _ in write_in_turns(random_ledger(seed, 300, spread=20), tmp_path / "ledger", 3, seed):
         little_by_little = report(spark, tmp_path / "ledger")
         files.append(accounts_in(tmp_path / "ledger" / "compacted"))
     assert files[-2] & files[-1], "some files are kept"
@@ -157,12 +157,12 @@ def test_a_ledger_read_in_any_parts_gives_the_report_of_the_whole(
     spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:
     messages, entities = (150, 1) if seed == QUICK_SEED else (400, 3)
-    story = a_story(seed, messages, misfortunes=1, entities=entities)
-    for _ in write_in_turns(story.scripts.values(), tmp_path / "ledger", 3, seed):
+    scenario = make_scenario(seed, messages, misfortunes=1, entities=entities)
+    for _ in write_in_turns(scenario.scripts.values(), tmp_path / "ledger", 3, seed):
         little_by_little = report(spark, tmp_path / "ledger")
     at_once = report(spark, tmp_path / "ledger", tmp_path / "store")
     assert said(little_by_little) == said(at_once)
-    assert little_by_little.reconciliation.entities == story.counts()
+    assert little_by_little.reconciliation.entities == scenario.counts()
 
 
 def test_accounts_of_any_parts_put_together_are_those_of_the_whole(spark: SparkSession, tmp_path: Path) -> None:
@@ -171,15 +171,15 @@ def test_accounts_of_any_parts_put_together_are_those_of_the_whole(spark: SparkS
     from twinbus.spark.jobs.compaction import steps_in
     from twinbus.spark.transforms.accounts import accounts, merge_accounts
 
-    story = a_story(5, 600, misfortunes=3)
-    story.write(tmp_path)
+    scenario = make_scenario(5, 600, misfortunes=3)
+    scenario.write(tmp_path)
     steps = steps_in(spark, compact_ledger(read_in_process, tmp_path))
     part = F.pmod(F.xxhash64("process", "number"), F.lit(3))
     parts = [accounts(steps.where(part == each)) for each in range(3)]
     together = merge_accounts(parts[0].unionByName(parts[1]).unionByName(parts[2]))
     whole = {tuple(row) for row in accounts(steps).collect()}
     assert {tuple(row) for row in together.collect()} == whole
-    assert len(whole) == len(story.expected)
+    assert len(whole) == len(scenario.expected)
 
 
 class Told:

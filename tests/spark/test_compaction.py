@@ -12,7 +12,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted_ledger import BASE_MS, Script, a_story, without_numbers, write_lines
+from scripted_ledger import BASE_MS, Script, make_scenario, without_numbers, write_lines
 
 from twinbus.errors import StoreDamaged, StoreError, StoreInUse, StoreTooNew
 from twinbus.ledger import Event, Kind, Ledger, LedgerReader, verify
@@ -48,7 +48,7 @@ def ledger(tmp_path: Path) -> Path:
 
 
 def test_every_record_is_there_once_with_all_that_it_said(ledger: Path) -> None:
-    a_story(5, 400, misfortunes=1).write(ledger, lines_per_segment=100)
+    make_scenario(5, 400, misfortunes=1).write(ledger, lines_per_segment=100)
     compacted = compact_ledger(read_in_process, ledger)
     records = sorted(LedgerReader(ledger).records(), key=lambda record: (record.process, record.number))
     found = rows_of(compacted)
@@ -155,7 +155,7 @@ def test_a_line_that_is_being_written_is_left_for_the_next_run(ledger: Path) -> 
 def test_a_run_that_dies_leaves_nothing_that_counts(
     ledger: Path, dies_in: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    a_story(5, 300, misfortunes=1).write(ledger, lines_per_segment=50)
+    make_scenario(5, 300, misfortunes=1).write(ledger, lines_per_segment=50)
 
     def dies(*_: object) -> Any:
         raise KeyboardInterrupt

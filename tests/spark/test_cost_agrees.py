@@ -1,4 +1,4 @@
-"""Ledger, forecast and the meters of the namespaces agree about one and the same story (C1 to C3)."""
+"""Ledger, forecast and the meters of the namespaces agree about one and the same scenario (C1 to C3)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Meter = Counter[tuple[str, str]]
 
 
 class Counts:
-    """The same story by all who have counted."""
+    """The same scenario by all who have counted."""
 
     def __init__(self, primary: Meter, secondary: Meter, actual: dict[Stage, Use], ledger: Path) -> None:
         self.primary = primary
@@ -51,7 +51,7 @@ def counts(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Cou
         LocalNamespace("contoso", queues=ENTITIES) as primary,
         LocalNamespace("backup") as secondary,
     ):
-        for module in (shell, aio_shell):  # no look but those of the story, however busy the machine is
+        for module in (shell, aio_shell):  # no look but those of the scenario, however busy the machine is
             patched.setattr(module, "FIRST_RECHECK_S", 3_600.0)
         cost_scenario.run(NamespacePair(primary, secondary), folder)
         counted = metered(primary), metered(secondary)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from scripted_ledger import BASE_MS, a_story
+from scripted_ledger import BASE_MS, make_scenario
 
 from twinbus.ledger import SPARK_SCHEMA, Kind
 from twinbus.ledger.kinds import DELIVERY_BYTES
@@ -33,7 +33,7 @@ def test_steps_read_from_the_segments_are_those_of_compaction(spark: SparkSessio
     from twinbus.spark.jobs.compaction import steps_of_files
     from twinbus.spark.transforms.steps import steps as steps_of
 
-    a_story(1, 200, misfortunes=1).write(tmp_path)
+    make_scenario(1, 200, misfortunes=1).write(tmp_path)
     (tmp_path / "torn.jsonl").write_text('{"v":1,"process":"x","num')
     read = steps_of(spark.read.schema(SPARK_SCHEMA).json(f"{tmp_path}/*.jsonl"))
     store = compact_ledger(read_in_process, tmp_path)

@@ -1,6 +1,6 @@
 """Ledgers whose truth is known, of machines whose clocks are wrong: no answer is certain that a wrong clock could make.
 
-Times are true ones. The primary, the secondary, clients and syphons run on machines of their own, unless a story says
+Times are true ones. The primary, the secondary, clients and syphons run on machines of their own, unless a scenario says
 that they share one.
 """
 

@@ -1,6 +1,6 @@
 """Ledgers whose truth is known: what really happened to every message, and what a report may say about it.
 
-Each truth tells a story to a `ToldLedger` and names the classes of all messages, and the exit code: 0 where the records
+Each truth tells a scenario to a `ToldLedger` and names the classes of all messages, and the exit code: 0 where the records
 prove that nothing is lost, 4 where they prove that something is, 3 where they prove neither.
 """
 
@@ -17,7 +17,7 @@ HOUR = 60.0
 
 
 class Truth(NamedTuple):
-    """A story, the classes of its messages by entity, the exit code, and words that the verdict has to have."""
+    """A scenario, the classes of its messages by entity, the exit code, and words that the verdict has to have."""
 
     tell: Callable[[ToldLedger], None]
     classes: dict[str, dict[str, int]]
@@ -32,7 +32,7 @@ Teller = Callable[[ToldLedger], None]
 
 
 def keep_in(truths: dict[str, Truth]) -> Callable[..., Callable[[Teller], Teller]]:
-    """Gives what puts a story among these truths: `@truth(exit code, words, entity={class: messages})`."""
+    """Gives what puts a scenario among these truths: `@truth(exit code, words, entity={class: messages})`."""
 
     def truth(code: int, words: str = "", **classes: dict[str, int]) -> Callable[[Teller], Teller]:
         def keep(tell: Teller) -> Teller:

@@ -13,7 +13,7 @@ TOLD_BY_NAMESPACES = [kind for kind, facts in FACTS.items() if facts.by == ("nam
 KINDS = [str(kind) for kind in Kind if kind not in (Kind.OPENED, Kind.CLOSED, Kind.GAP, Kind.REJECTED)]
 
 
-def a_soup(seed: int, messages: int, *, spread: int | None = None) -> list[Script]:
+def random_ledger(seed: int, messages: int, *, spread: int | None = None) -> list[Script]:
     """Anything may happen to any message at any time, in batches: nothing that a sane system would do. Some of it, in
     the words of namespaces, happens in another one than the primary.
 

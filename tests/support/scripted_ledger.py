@@ -1,4 +1,4 @@
-"""Ledgers with a known story: who sent what, what became of it, and which misfortunes were planted.
+"""Ledgers of a known scenario: who sent what, what became of it, and which misfortunes were planted.
 
 Three hours. Two clients send to some entities, one of which has sessions. From 1:00 to 1:30 the primary is out: sends
 go to backlog queues, and a syphon brings them home from 1:31 on. A receiver takes what is on the primary, in the order
@@ -81,7 +81,7 @@ class Script:
 
 
 @dataclass
-class Story:
+class Scenario:
     """What happened, and what has to be found."""
 
     scripts: dict[str, Script]
@@ -109,26 +109,28 @@ def write_lines(directory: Path, process: str, lines: list[bytes], lines_per_seg
     return paths
 
 
-def a_story(seed: int, messages: int, *, misfortunes: int = 3, entities: int = 3, with_sessions: bool = True) -> Story:
+def make_scenario(
+    seed: int, messages: int, *, misfortunes: int = 3, entities: int = 3, with_sessions: bool = True
+) -> Scenario:
     """So many messages, evenly over time; of each misfortune so many, in each entity's direct and detoured messages."""
     return _Teller(random.Random(seed), messages, misfortunes, entities, with_sessions).told()
 
 
-def told_by_receivers(story: Story) -> Story:
+def recorded_by_receivers(scenario: Scenario) -> Scenario:
     """The same as in Azure, where no namespace keeps a ledger: receivers tell what they were done with, nobody tells
     what expired, and what vanished on the primary is, as far as anybody knows, still there.
     """
-    receiver = story.scripts["receiver"]
-    both = set(story.planted.get("delivered and received", ()))
+    receiver = scenario.scripts["receiver"]
+    both = set(scenario.planted.get("delivered and received", ()))
     events = []
     for at, place, event in receiver.events:
         is_delivery = event.kind == Kind.DELIVERED
         if event.kind == Kind.EXPIRED or (is_delivery and (event.entity, event.message_ids[0]) in both):
             continue
         events.append((at, place, replace(event, kind=Kind.RECEIVED) if is_delivery else event))
-    unseen = [name for fate in ("vanished", "expired") for name in story.planted.get(fate, ())]
-    scripts = story.scripts | {"receiver": Script(receiver.process, receiver.program, receiver.host, events=events)}
-    return Story(scripts, story.expected | dict.fromkeys(unseen, "stored_on_primary"), story.planted)
+    unseen = [name for fate in ("vanished", "expired") for name in scenario.planted.get(fate, ())]
+    scripts = scenario.scripts | {"receiver": Script(receiver.process, receiver.program, receiver.host, events=events)}
+    return Scenario(scripts, scenario.expected | dict.fromkeys(unseen, "stored_on_primary"), scenario.planted)
 
 
 class _Teller:
@@ -146,14 +148,14 @@ class _Teller:
         self._planted: dict[str, list[tuple[str, str]]] = defaultdict(list)
         self._home: list[tuple[int, str, str, str, str, str]] = []
 
-    def told(self) -> Story:
+    def told(self) -> Scenario:
         sent = [self._sent(number) for number in range(self._messages)]
         fates = self._fates(sent)
         for number, (at, entity, message_id, session) in enumerate(sent):
             self._send(number, at, entity, message_id, session, fates.get(number, "delivered"))
         self._drain()
         self._outages()
-        return Story(self._scripts, self._expected, dict(self._planted))
+        return Scenario(self._scripts, self._expected, dict(self._planted))
 
     def _sent(self, number: int) -> tuple[int, str, str, str]:
         entity = self._entities[number % len(self._entities)]

@@ -35,16 +35,14 @@ class RecordingGate:
         return None
 
 
-class Stage:
+class SchedulerHarness:
     """A scheduler with a gate that only listens."""
 
     def __init__(self) -> None:
         self.gate, self.disk, self.now_ms = RecordingGate(), DiskShare(), 1_000_000
-        reception = SimpleNamespace(
-            disk_share=self.disk, unflushed=set(), delayed=SimpleNamespace(next_ms=lambda: None)
-        )
+        context = SimpleNamespace(disk_share=self.disk, unflushed=set(), delayed=SimpleNamespace(next_ms=lambda: None))
         switch = SimpleNamespace(next_change_ms=lambda: None)
-        arguments = (self.gate, reception, switch, lambda: self.now_ms, lambda: None)
+        arguments = (self.gate, context, switch, lambda: self.now_ms, lambda: None)
         self.scheduler = Scheduler(*cast("tuple[Any, Any, Any, Any, Any]", arguments))
 
     def share(self) -> None:
@@ -58,8 +56,8 @@ class Stage:
 
 
 @pytest.fixture
-async def stage() -> Stage:
-    return Stage()
+async def harness() -> SchedulerHarness:
+    return SchedulerHarness()
 
 
 async def _turns(number: int = 3) -> None:
@@ -67,58 +65,60 @@ async def _turns(number: int = 3) -> None:
         await asyncio.sleep(0)
 
 
-async def test_what_is_due_waits_while_much_of_several_senders_is_not_written(stage: Stage) -> None:
-    stage.share()
-    stage.gate.unwritten_bytes = SHARED_BYTES + 1
-    stage.hear(DUE, FOREGROUND)
+async def test_what_is_due_waits_while_much_of_several_senders_is_not_written(harness: SchedulerHarness) -> None:
+    harness.share()
+    harness.gate.unwritten_bytes = SHARED_BYTES + 1
+    harness.hear(DUE, FOREGROUND)
     await _turns()
-    assert stage.gate.heard == ["read"]
-    stage.hear(Committed(1))
+    assert harness.gate.heard == ["read"]
+    harness.hear(Committed(1))
     async with asyncio.timeout(10):
-        while "due" not in stage.gate.heard:
+        while "due" not in harness.gate.heard:
             await asyncio.sleep(0.001)
-    assert stage.gate.heard == ["read", "commit", "due"]
+    assert harness.gate.heard == ["read", "commit", "due"]
 
 
 async def test_each_read_of_what_is_due_is_put_off_only_so_long_however_many_there_are(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    harness: SchedulerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pulse_module, "DUE_LATE_S", 0.2)
-    stage.share()
-    stage.gate.unwritten_bytes = SHARED_BYTES + 1
+    harness.share()
+    harness.gate.unwritten_bytes = SHARED_BYTES + 1
     loop = asyncio.get_running_loop()
     began = loop.time()
-    stage.hear(*[DUE] * 50)
+    harness.hear(*[DUE] * 50)
     async with asyncio.timeout(60):
-        while len(stage.gate.heard) < 50:
-            stage.share()  # others go on all the time
+        while len(harness.gate.heard) < 50:
+            harness.share()  # others go on all the time
             await asyncio.sleep(0.001)
-    assert stage.gate.heard == ["due"] * 50
+    assert harness.gate.heard == ["due"] * 50
     assert loop.time() - began < 0.2 * 25, "one after the other they would have taken 10 s"
 
 
-async def test_a_read_that_goes_wrong_does_not_keep_the_others_from_being_acted_on(stage: Stage) -> None:
-    heard = stage.gate.report
-    stage.gate.report = lambda *_: 1 / 0  # type: ignore[method-assign, assignment]
+async def test_a_read_that_goes_wrong_does_not_keep_the_others_from_being_acted_on(harness: SchedulerHarness) -> None:
+    heard = harness.gate.report
+    harness.gate.report = lambda *_: 1 / 0  # type: ignore[method-assign, assignment]
     problems: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context.get("exception")))
-    stage.hear(DUE, DUE)
+    harness.hear(DUE, DUE)
     await asyncio.sleep(0)
-    stage.gate.report = heard  # type: ignore[method-assign]
+    harness.gate.report = heard  # type: ignore[method-assign]
     async with asyncio.timeout(10):
-        while not stage.gate.heard:
+        while not harness.gate.heard:
             await asyncio.sleep(0.001)
     assert [type(problem) for problem in problems] == [ZeroDivisionError]
 
 
-async def test_a_stopped_pulse_acts_on_nothing_that_is_due(stage: Stage) -> None:
-    stage.hear(DUE)
-    stage.scheduler.stop()
+async def test_a_stopped_scheduler_acts_on_nothing_that_is_due(harness: SchedulerHarness) -> None:
+    harness.hear(DUE)
+    harness.scheduler.stop()
     await _turns()
-    assert stage.gate.heard == []
+    assert harness.gate.heard == []
 
 
-async def test_a_peer_to_whom_nothing_can_be_sent_does_not_keep_the_others_from_their_answers(stage: Stage) -> None:
+async def test_a_peer_to_whom_nothing_can_be_sent_does_not_keep_the_others_from_their_answers(
+    harness: SchedulerHarness,
+) -> None:
     told: list[str] = []
 
     class LinkDispatcher:
@@ -126,13 +126,13 @@ async def test_a_peer_to_whom_nothing_can_be_sent_does_not_keep_the_others_from_
             told.append("tried")
             raise OSError
 
-    stage.scheduler._context.unflushed = cast("Any", {LinkDispatcher(), LinkDispatcher()})
-    stage.scheduler.flush()
+    harness.scheduler._context.unflushed = cast("Any", {LinkDispatcher(), LinkDispatcher()})
+    harness.scheduler.flush()
     assert told == ["tried", "tried"]
 
 
-async def test_what_is_due_is_done_at_once_while_nobody_or_one_connection_sends(stage: Stage) -> None:
-    stage.gate.unwritten_bytes = SHARED_BYTES + 1
-    stage.hear(DUE)
+async def test_what_is_due_is_done_at_once_while_nobody_or_one_connection_sends(harness: SchedulerHarness) -> None:
+    harness.gate.unwritten_bytes = SHARED_BYTES + 1
+    harness.hear(DUE)
     await _turns()
-    assert stage.gate.heard == ["due"]
+    assert harness.gate.heard == ["due"]

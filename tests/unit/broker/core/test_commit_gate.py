@@ -253,7 +253,7 @@ class SilentStore:
     def close(self) -> None: ...
 
 
-class Scene:
+class SilentStoreGate:
     """A gate over a silent store that holds the queue of a harness, with one message."""
 
     def __init__(self) -> None:
@@ -289,51 +289,51 @@ class Scene:
 
 
 @pytest.fixture
-def scene() -> Scene:
-    return Scene()
+def silent() -> SilentStoreGate:
+    return SilentStoreGate()
 
 
-def test_rows_may_tell_of_a_commit_before_its_own_report(scene: Scene) -> None:
-    scene.send("send")
-    scene.ask(PeekMessages(QUEUE, 0, 10), "peek")
-    (request,) = scene.store.requests
-    scene.report(RowsRead(request, (scene.row,), True, None, scene.loaded + 1))
-    assert [origin for _, origin in scene.told()] == ["send", "peek"]
-    scene.report(Committed(scene.loaded + 1))
-    assert scene.told() == []
+def test_rows_may_tell_of_a_commit_before_its_own_report(silent: SilentStoreGate) -> None:
+    silent.send("send")
+    silent.ask(PeekMessages(QUEUE, 0, 10), "peek")
+    (request,) = silent.store.requests
+    silent.report(RowsRead(request, (silent.row,), True, None, silent.loaded + 1))
+    assert [origin for _, origin in silent.told()] == ["send", "peek"]
+    silent.report(Committed(silent.loaded + 1))
+    assert silent.told() == []
 
 
-def test_a_failed_read_refuses_who_waited_for_it(scene: Scene) -> None:
-    scene.ask(PeekMessages(QUEUE, 0, 10), "peek")
-    scene.report(ReadFailed(scene.store.requests[0], "bad sector"))
-    assert scene.told() == [(Refused, "peek")]
-    assert scene.failures == ["bad sector"]
+def test_a_failed_read_refuses_who_waited_for_it(silent: SilentStoreGate) -> None:
+    silent.ask(PeekMessages(QUEUE, 0, 10), "peek")
+    silent.report(ReadFailed(silent.store.requests[0], "bad sector"))
+    assert silent.told() == [(Refused, "peek")]
+    assert silent.failures == ["bad sector"]
 
 
-def test_a_failed_read_leaves_it_to_the_store_what_becomes_of_a_send(scene: Scene) -> None:
-    scene.send("written")
-    scene.send("not written")
-    scene.ask(PeekMessages(QUEUE, 0, 10), "peek")
-    scene.report(ReadFailed(scene.store.requests[0], "bad sector"))
-    assert scene.told() == [(Refused, "peek")]
-    scene.report(Committed(scene.loaded + 1))
-    assert scene.told() == [(Done, "written")]
-    assert scene.failures == []  # told when everybody has an answer
-    scene.report(CommitFailed(scene.loaded + 2, "bad sector"))
-    assert scene.told() == [(Refused, "not written")]
-    assert scene.failures == ["bad sector"]
+def test_a_failed_read_leaves_it_to_the_store_what_becomes_of_a_send(silent: SilentStoreGate) -> None:
+    silent.send("written")
+    silent.send("not written")
+    silent.ask(PeekMessages(QUEUE, 0, 10), "peek")
+    silent.report(ReadFailed(silent.store.requests[0], "bad sector"))
+    assert silent.told() == [(Refused, "peek")]
+    silent.report(Committed(silent.loaded + 1))
+    assert silent.told() == [(Done, "written")]
+    assert silent.failures == []  # told when everybody has an answer
+    silent.report(CommitFailed(silent.loaded + 2, "bad sector"))
+    assert silent.told() == [(Refused, "not written")]
+    assert silent.failures == ["bad sector"]
 
 
-def test_a_message_that_was_deleted_after_a_failed_read_is_still_handed_out(scene: Scene) -> None:
-    scene.gate.do(OpenReceiver(1, QUEUE, ReceiveMode.RECEIVE_AND_DELETE), START_MS)
-    scene.gate.do(Grant(1, 1), START_MS)
-    (head,) = scene.store.requests
-    scene.report(RowsRead(head, (scene.row,), True, None, scene.loaded))
-    scene.ask(PeekMessages(QUEUE, 0, 10), "peek")
-    scene.report(ReadFailed(scene.store.requests[-1], "bad sector"))
-    scene.told()
-    scene.report(Committed(scene.loaded + 1))
-    assert [type(reply) for _, reply in scene.replies] == [Delivery]
+def test_a_message_that_was_deleted_after_a_failed_read_is_still_handed_out(silent: SilentStoreGate) -> None:
+    silent.gate.do(OpenReceiver(1, QUEUE, ReceiveMode.RECEIVE_AND_DELETE), START_MS)
+    silent.gate.do(Grant(1, 1), START_MS)
+    (head,) = silent.store.requests
+    silent.report(RowsRead(head, (silent.row,), True, None, silent.loaded))
+    silent.ask(PeekMessages(QUEUE, 0, 10), "peek")
+    silent.report(ReadFailed(silent.store.requests[-1], "bad sector"))
+    silent.told()
+    silent.report(Committed(silent.loaded + 1))
+    assert [type(reply) for _, reply in silent.replies] == [Delivery]
 
 
 def test_who_waits_for_a_deferral_to_be_written_is_refused_when_the_store_fails(harness: NamespaceHarness) -> None:
@@ -346,44 +346,44 @@ def test_who_waits_for_a_deferral_to_be_written_is_refused_when_the_store_fails(
     assert {name for name, reply in harness.take_named() if isinstance(reply, Refused)} == {"defer", "receive"}
 
 
-def test_rows_read_before_what_was_loaded_answer_nobody(scene: Scene) -> None:
-    scene.send("send")
-    scene.report(CommitFailed(scene.loaded + 1, "disk full"))
-    scene.store.stored = scene.store.stored._replace(last_number=scene.loaded + 5)
-    scene.gate.recover()
-    scene.told()
-    scene.ask(PeekMessages(QUEUE, 0, 10), "peek")
-    (request,) = scene.store.requests
-    scene.report(RowsRead(request, (), True, None, scene.loaded + 4))
-    assert scene.told() == []
-    scene.report(RowsRead(request, (), True, None, scene.loaded + 5))
-    assert [origin for _, origin in scene.told()] == ["peek"]
+def test_rows_read_before_what_was_loaded_answer_nobody(silent: SilentStoreGate) -> None:
+    silent.send("send")
+    silent.report(CommitFailed(silent.loaded + 1, "disk full"))
+    silent.store.stored = silent.store.stored._replace(last_number=silent.loaded + 5)
+    silent.gate.recover()
+    silent.told()
+    silent.ask(PeekMessages(QUEUE, 0, 10), "peek")
+    (request,) = silent.store.requests
+    silent.report(RowsRead(request, (), True, None, silent.loaded + 4))
+    assert silent.told() == []
+    silent.report(RowsRead(request, (), True, None, silent.loaded + 5))
+    assert [origin for _, origin in silent.told()] == ["peek"]
 
 
-def test_reports_for_a_machine_that_is_gone_change_nothing(scene: Scene) -> None:
-    scene.ask(PeekMessages(QUEUE, 0, 10), "peek")
-    (request,) = scene.store.requests
-    scene.send("send")
-    scene.report(CommitFailed(scene.loaded + 1, "disk full"))
-    scene.gate.recover()
-    scene.told()
-    scene.report(RowsRead(request, (), True, None, scene.loaded))
-    scene.report(ReadFailed(request, "disk full"))
-    scene.report(Committed(scene.loaded))
-    assert scene.told() == []
-    assert scene.gate.failure is None
+def test_reports_for_a_machine_that_is_gone_change_nothing(silent: SilentStoreGate) -> None:
+    silent.ask(PeekMessages(QUEUE, 0, 10), "peek")
+    (request,) = silent.store.requests
+    silent.send("send")
+    silent.report(CommitFailed(silent.loaded + 1, "disk full"))
+    silent.gate.recover()
+    silent.told()
+    silent.report(RowsRead(request, (), True, None, silent.loaded))
+    silent.report(ReadFailed(request, "disk full"))
+    silent.report(Committed(silent.loaded))
+    assert silent.told() == []
+    assert silent.gate.failure is None
 
 
-def test_while_the_disk_stays_broken_the_namespace_stays_failed(scene: Scene) -> None:
-    scene.send("send")
-    scene.report(CommitFailed(scene.loaded + 1, "disk full"))
-    scene.store.is_usable = False
+def test_while_the_disk_stays_broken_the_namespace_stays_failed(silent: SilentStoreGate) -> None:
+    silent.send("send")
+    silent.report(CommitFailed(silent.loaded + 1, "disk full"))
+    silent.store.is_usable = False
     with pytest.raises(StoreDamaged):
-        scene.gate.recover()
-    assert scene.gate.failure == "disk full"
-    scene.store.is_usable = True
-    scene.gate.recover()
-    assert scene.gate.failure is None
+        silent.gate.recover()
+    assert silent.gate.failure == "disk full"
+    silent.store.is_usable = True
+    silent.gate.recover()
+    assert silent.gate.failure is None
 
 
 def test_answers_leave_before_the_machine_goes_on_with_what_a_commit_leads_to() -> None:

@@ -53,8 +53,8 @@ class Watched(NamespaceHarness):
 
     def __init__(self, work_per_step: int = TWO_MESSAGES, topic: TopicSettings | None = None) -> None:
         self.work: list[float] = []
-        self.stories: list[MessageEvents] = []
-        super().__init__(tell=self.stories.append, work_per_step=work_per_step)
+        self.recorded: list[MessageEvents] = []
+        super().__init__(tell=self.recorded.append, work_per_step=work_per_step)
         self.make(CreateTopic(TOPIC, topic or TopicSettings()))
         for name in ("audit", "billing"):
             self.make(CreateSubscription(TOPIC, name, QueueSettings()))
@@ -285,11 +285,11 @@ def told(work_per_step: int) -> dict[tuple[MessageEventKind, str], list[tuple[st
     """What the ledger hears of each message."""
     harness = Watched(work_per_step)
     harness.make(CreateSubscription(TOPIC, "by-session", QueueSettings(requires_session=True)))
-    harness.stories.clear()
+    harness.recorded.clear()
     harness.begin(*SIX)
     harness.finish()
     found: dict[tuple[MessageEventKind, str], list[tuple[str, int, int]]] = defaultdict(list)
-    for happened in (each for story in harness.stories for each in story.all()):
+    for happened in (each for events in harness.recorded for each in events.all()):
         found[happened.what, happened.path] += zip(
             happened.message_ids, happened.sizes, happened.sequences, strict=True
         )

@@ -1,4 +1,4 @@
-"""The switch: what a server is told to do, and when."""
+"""The fault switch: what a server is asked to do, and when."""
 
 from __future__ import annotations
 
@@ -14,50 +14,50 @@ from twinbus.errors import AddressInUse, OptionsError, TwinbusError
 NOW = 1_000_000
 
 
-class Stage:
-    """A server that only writes down what it is told."""
+class RecordingServer:
+    """A server that only records what it is asked to do."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.calls: list[str] = []
         self.port_is_taken = False
 
     def pause_listening(self) -> None:
-        self.told.append("pause listening")
+        self.calls.append("pause listening")
 
     def resume_listening(self) -> None:
         if self.port_is_taken:
             raise AddressInUse("taken")
-        self.told.append("resume listening")
+        self.calls.append("resume listening")
 
     def drop_connections(self) -> None:
-        self.told.append("drop connections")
+        self.calls.append("drop connections")
 
     def go_silent(self) -> None:
-        self.told.append("go silent")
+        self.calls.append("go silent")
 
     def speak_again(self) -> None:
-        self.told.append("speak again")
+        self.calls.append("speak again")
 
     def faults_changed(self) -> None:
-        self.told.append("changed")
+        self.calls.append("changed")
 
     def write_dump(self, reason: str) -> None:
-        self.told.append(f"dump: {reason}")
+        self.calls.append(f"dump: {reason}")
 
     def take(self) -> list[str]:
-        told, self.told = self.told, []
-        return told
+        calls, self.calls = self.calls, []
+        return calls
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def server() -> RecordingServer:
+    return RecordingServer()
 
 
 @pytest.fixture
-def switch(stage: Stage) -> FaultSwitch:
+def switch(server: RecordingServer) -> FaultSwitch:
     table = FaultTable(lambda: 0.5)
-    return FaultSwitch(table, stage, write_dump=stage.write_dump, entity_names=lambda: ["Orders"])
+    return FaultSwitch(table, server, write_dump=server.write_dump, entity_names=lambda: ["Orders"])
 
 
 def add(switch: FaultSwitch, kind: str, now_ms: int = NOW, **values: Any) -> str:
@@ -73,75 +73,75 @@ def add(switch: FaultSwitch, kind: str, now_ms: int = NOW, **values: Any) -> str
     ],
 )
 def test_the_port_is_closed_and_opened_at_the_right_times(
-    switch: FaultSwitch, stage: Stage, how: str, begins: list[str], ends: list[str]
+    switch: FaultSwitch, server: RecordingServer, how: str, begins: list[str], ends: list[str]
 ) -> None:
     add(switch, "unreachable", how=how, length_ms=500)
-    assert stage.take() == [*begins, "changed"]
+    assert server.take() == [*begins, "changed"]
     assert switch.next_change_ms() == NOW + 500
     switch.apply(NOW + 499)
-    assert stage.take() == []
+    assert server.take() == []
     switch.apply(NOW + 500)
-    assert stage.take() == [*ends, "changed"]
+    assert server.take() == [*ends, "changed"]
     assert switch.next_change_ms() is None
 
 
-def test_clearing_opens_the_port_too(switch: FaultSwitch, stage: Stage) -> None:
+def test_clearing_opens_the_port_too(switch: FaultSwitch, server: RecordingServer) -> None:
     fault_id = add(switch, "unreachable")
-    stage.take()
+    server.take()
     assert switch.clear(fault_id, NOW) == [fault_id]
-    assert stage.take() == ["resume listening", "changed"]
+    assert server.take() == ["resume listening", "changed"]
 
 
-def test_a_port_that_cannot_be_had_back_is_tried_again(switch: FaultSwitch, stage: Stage) -> None:
+def test_a_port_that_cannot_be_had_back_is_tried_again(switch: FaultSwitch, server: RecordingServer) -> None:
     add(switch, "unreachable")
-    stage.take()
-    stage.port_is_taken = True
+    server.take()
+    server.port_is_taken = True
     with pytest.raises(AddressInUse):
         switch.clear(None, NOW)
-    stage.port_is_taken = False
+    server.port_is_taken = False
     switch.apply(NOW)
-    assert stage.take() == ["resume listening", "changed"]
+    assert server.take() == ["resume listening", "changed"]
 
 
-def test_a_second_reason_keeps_the_port_closed(switch: FaultSwitch, stage: Stage) -> None:
+def test_a_second_reason_keeps_the_port_closed(switch: FaultSwitch, server: RecordingServer) -> None:
     add(switch, "unreachable", length_ms=500)
     add(switch, "unreachable", length_ms=900)
-    assert stage.take() == ["pause listening", "drop connections", "changed", "changed"]
+    assert server.take() == ["pause listening", "drop connections", "changed", "changed"]
     switch.apply(NOW + 500)
-    assert stage.take() == ["changed"]
+    assert server.take() == ["changed"]
     switch.apply(NOW + 900)
-    assert stage.take() == ["resume listening", "changed"]
+    assert server.take() == ["resume listening", "changed"]
 
 
-def test_from_silence_to_a_closed_port_and_back(switch: FaultSwitch, stage: Stage) -> None:
+def test_from_silence_to_a_closed_port_and_back(switch: FaultSwitch, server: RecordingServer) -> None:
     add(switch, "unreachable", how="silent")
     add(switch, "unreachable", how="refuse", length_ms=10)
     switch.apply(NOW + 10)
-    assert stage.take() == [
+    assert server.take() == [
         *("go silent", "changed"),
         *("speak again", "pause listening", "drop connections", "changed"),
         *("resume listening", "go silent", "changed"),
     ]
 
 
-def test_a_dump_is_written_before_anything_of_a_restart_is_felt(switch: FaultSwitch, stage: Stage) -> None:
+def test_a_dump_is_written_before_anything_of_a_restart_is_felt(switch: FaultSwitch, server: RecordingServer) -> None:
     add(switch, "restart", length_ms=100, slow_for_ms=50)
-    assert stage.take() == ["dump: restart", "pause listening", "drop connections", "changed"]
+    assert server.take() == ["dump: restart", "pause listening", "drop connections", "changed"]
     switch.apply(NOW + 100)
-    assert stage.take() == ["resume listening", "changed"]
+    assert server.take() == ["resume listening", "changed"]
     assert switch.next_change_ms() == NOW + 150
 
 
-def test_an_entity_that_cannot_be_reached_leaves_the_port_alone(switch: FaultSwitch, stage: Stage) -> None:
+def test_an_entity_that_cannot_be_reached_leaves_the_port_alone(switch: FaultSwitch, server: RecordingServer) -> None:
     add(switch, "unreachable", entities=["orders"], how="drop")
     add(switch, "restart", entities=["orders"])
-    assert stage.take() == ["changed", "dump: restart", "changed"]
+    assert server.take() == ["changed", "dump: restart", "changed"]
 
 
-def test_nothing_is_done_for_a_fault_that_makes_no_sense(switch: FaultSwitch, stage: Stage) -> None:
+def test_nothing_is_done_for_a_fault_that_makes_no_sense(switch: FaultSwitch, server: RecordingServer) -> None:
     with pytest.raises(OptionsError):
         add(switch, "restart", length_ms=-1)
-    assert stage.take() == []
+    assert server.take() == []
 
 
 def test_an_entity_that_is_not_there_is_noticed(switch: FaultSwitch) -> None:

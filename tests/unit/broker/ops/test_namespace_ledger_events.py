@@ -85,7 +85,7 @@ def test_what_could_not_be_written_is_never_told(harness: Recorded) -> None:
     assert harness.told(Kind.STORED) == [(QUEUE, ("b",))]
 
 
-def test_a_machine_that_nobody_listens_to_puts_no_story_together() -> None:
+def test_a_machine_that_nobody_listens_to_collects_no_events() -> None:
     silent = NamespaceHarness()
     assert silent.gate.machine.apply(SendMessages(QUEUE, (arrival("a"),)), START_MS).events is None
 
@@ -280,10 +280,10 @@ def test_a_restart_begins_with_what_is_there(harness: Recorded) -> None:
 
 @pytest.mark.parametrize(("count", "length"), [(MESSAGES_PER_EVENT_MAX + 1, 1), (50, 100_000)])
 def test_what_is_too_much_for_a_line_becomes_several(harness: Recorded, count: int, length: int) -> None:
-    story = MessageEvents()
+    events = MessageEvents()
     for number in range(count):
-        story.of(MessageEventKind.STORED, QUEUE).add(f"{number:0{length}}", "", 10, number)
-    harness.recorder.record(story)
+        events.of(MessageEventKind.STORED, QUEUE).add(f"{number:0{length}}", "", 10, number)
+    harness.recorder.record(events)
     assert len(harness.events) > 1
     assert [int(each[-9:]) for event in harness.events for each in event.message_ids] == list(range(count))
     assert [each for event in harness.events for each in event.sequence_numbers] == list(range(count))
