@@ -128,7 +128,7 @@ def test_whatever_a_client_records_has_what_the_page_promises(both: PairHarness,
         sender = bus.get_queue_sender(both.orders)
         with meanwhile(lambda: sender.send_messages(named("one too many"))):
             heard.wait_for("busy")
-            bus.fault("the story ends")
+            bus.fault("the scenario ends")
     records = [record for record in records_of(tmp_path) if record.program == "client"]
     assert kinds_in(records) == kinds_by("client")
     assert broken_promises(records) == []

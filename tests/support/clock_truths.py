@@ -1,7 +1,7 @@
 """Ledgers whose truth is known, of machines whose clocks are wrong: no answer is certain that a wrong clock could make.
 
-Times are true ones. The primary, the secondary, clients and syphons run on machines of their own, unless a scenario says
-that they share one.
+Times are true ones. The primary, the secondary, clients and syphons run on machines of their own, unless a scenario
+says that they share one.
 """
 
 from __future__ import annotations

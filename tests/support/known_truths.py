@@ -1,7 +1,7 @@
 """Ledgers whose truth is known: what really happened to every message, and what a report may say about it.
 
-Each truth tells a scenario to a `ToldLedger` and names the classes of all messages, and the exit code: 0 where the records
-prove that nothing is lost, 4 where they prove that something is, 3 where they prove neither.
+Each truth writes a scenario to a `ToldLedger` and names the classes of all messages, and the exit code: 0 where the
+records prove that nothing is lost, 4 where they prove that something is, 3 where they prove neither.
 """
 
 from __future__ import annotations
