@@ -59,7 +59,7 @@ HOLDING = {"failover_interval": timedelta(seconds=1), "hold_sends": True}
 
 
 class Crew:
-    """Senders that number their messages, and write down what they are told about each."""
+    """Senders that number their messages, and record the answer for each."""
 
     def __init__(self, primary: ServedNamespace, secondary: ServedNamespace, journal: Journal, seed: int) -> None:
         self._primary = primary
@@ -226,7 +226,9 @@ def soak(minutes: float, seed: int, folder: Path) -> list[str]:
         footprint.after_closing()
         print("soak: all closed; emptying the queues", flush=True)
         result = judge(journal.entries(), emptied(primary, secondary))
-    unexpected = [f"unexpected {kind[1:]}: {count:,}" for kind, count in journal.told.items() if kind.startswith("!")]
+    unexpected = [
+        f"unexpected {kind[1:]}: {count:,}" for kind, count in journal.answers.items() if kind.startswith("!")
+    ]
     print(f"soak: {result.accepted:,} of {result.messages:,} messages accepted, none of them may be missing")
     print(f"soak: {result.copies:,} copies more, all of which must have been in doubt")
     print(f"soak: {footprint}")
@@ -249,9 +251,9 @@ def _let_it_rain(weather: Weather, footprint: Footprint, journal: Journal, secon
 
 
 def _progress(spent_s: float, of_s: float, weather: Weather, footprint: Footprint, journal: Journal) -> str:
-    told = ", ".join(f"{count:,} {kind}" for kind, count in sorted(journal.told.items()))
+    answers = ", ".join(f"{count:,} {kind}" for kind, count in sorted(journal.answers.items()))
     clock = f"{spent_s // 60:.0f}:{spent_s % 60:02.0f} of {of_s // 60:.0f}:{of_s % 60:02.0f}"
-    return f"soak: {clock}, outage {weather.outages} ({weather.now}): {told or 'nothing yet'}; {footprint.now}"
+    return f"soak: {clock}, outage {weather.outages} ({weather.now}): {answers or 'nothing yet'}; {footprint.now}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -22,7 +22,7 @@ ANY_NUMBER = 1_000_000
 
 
 class Entry(NamedTuple):
-    """What the sender of one message was told."""
+    """What the sender of one message was answered."""
 
     message_id: str
     place: str | None
@@ -40,7 +40,7 @@ class Journal:
         self._path = path
         self._file = path.open("w", encoding="utf-8")
         self._lock = threading.Lock()
-        self.told: Counter[str] = Counter()
+        self.answers: Counter[str] = Counter()
         """How many messages had which fate so far."""
 
     def note_receipt(self, queue: str, receipt: SendReceipt) -> None:
@@ -71,7 +71,7 @@ class Journal:
     def _note(self, entry: Entry, kind: str) -> None:
         with self._lock:
             self._file.write(json.dumps(entry) + "\n")
-            self.told[kind] += 1
+            self.answers[kind] += 1
 
 
 @dataclass(slots=True)

@@ -146,10 +146,10 @@ def test_a_backlog_queue_that_is_busy_is_told_of_and_recorded_with_namespace_and
             sender.send_messages(named("one too many"))
         busy = heard.wait_for("busy")
         assert (busy.entity, busy.namespace) == (both.orders, both.secondary.name)
-    told = of_kind(records_of(tmp_path), Kind.THROTTLED)
-    assert {(each.namespace, each.entity) for each in told} == {(both.secondary.name, both.orders)}
-    assert all(each.queue.startswith(f"{both.name}/x-servicebus-transfer/") for each in told)
-    assert all(8_000 < each.until_ms - each.at_ms <= 10_100 for each in told)
+    found = of_kind(records_of(tmp_path), Kind.THROTTLED)
+    assert {(each.namespace, each.entity) for each in found} == {(both.secondary.name, both.orders)}
+    assert all(each.queue.startswith(f"{both.name}/x-servicebus-transfer/") for each in found)
+    assert all(8_000 < each.until_ms - each.at_ms <= 10_100 for each in found)
 
 
 @pytest.mark.parametrize("side", ["primary", "backlog"])
@@ -175,8 +175,8 @@ def test_what_becomes_of_sends_that_closing_cuts_off_is_in_the_ledger(
         bus.close()
     there.clear()
     records = records_of(tmp_path)
-    told = [name for each in of_kind(records, Kind.IN_DOUBT) for name in each.message_ids]
-    assert sorted(told) == sorted(names)
+    found = [name for each in of_kind(records, Kind.IN_DOUBT) for name in each.message_ids]
+    assert sorted(found) == sorted(names)
     assert verify(tmp_path).is_complete
 
 
@@ -226,8 +226,8 @@ def test_closing_waits_for_the_record_of_a_send_that_is_slow_to_notice_its_end(
         wait_until(lambda: both.primary.operations(both.orders).get("send") == 2)
         bus.close()
     both.primary.clear()
-    told = [each.message_ids for each in of_kind(records_of(tmp_path), Kind.IN_DOUBT)]
-    assert told == [("cut off",)]
+    found = [each.message_ids for each in of_kind(records_of(tmp_path), Kind.IN_DOUBT)]
+    assert found == [("cut off",)]
 
 
 def test_who_cancels_what_this_client_has_scheduled_is_told_with_ids_and_others_by_number(
@@ -240,8 +240,8 @@ def test_who_cancels_what_this_client_has_scheduled_is_told_with_ids_and_others_
         known = sender.schedule_messages(named("a", "b", "c"), later)
         with bus.get_queue_sender(both.orders) as another:
             another.cancel_scheduled_messages([*strange, known[2], known[0]])
-    told = of_kind(records_of(tmp_path / "own"), Kind.CANCELLED)
-    assert [(each.message_ids, each.sequence_numbers, each.count) for each in told] == [
+    found = of_kind(records_of(tmp_path / "own"), Kind.CANCELLED)
+    assert [(each.message_ids, each.sequence_numbers, each.count) for each in found] == [
         (("c", "a"), (known[2], known[0]), 0),
         ((), tuple(strange), 1),
     ]
@@ -334,11 +334,11 @@ async def test_every_peek_of_a_syphon_and_of_a_quarantine_is_recorded_as_the_met
             syphon.resume()
             await until(lambda: syphon.pump.counts.moved == 20 and syphon.pump.counts.refused == 1)
         await empty_the_quarantine(namespace_pair, ledger)
-    told = of_kind(records_of(tmp_path), Kind.PEEKED)
+    found = of_kind(records_of(tmp_path), Kind.PEEKED)
     counted = metered(secondary)
-    assert sum(each.count for each in told) == counted["peek", "operations"] > 2
-    assert sum(each.bytes for each in told) == counted["peek", "size"] > 0
-    assert {each.queue for each in told} == {BACKLOG}, "never the name of a dead-letter queue"
+    assert sum(each.count for each in found) == counted["peek", "operations"] > 2
+    assert sum(each.bytes for each in found) == counted["peek", "size"] > 0
+    assert {each.queue for each in found} == {BACKLOG}, "never the name of a dead-letter queue"
 
 
 # --- a namespace ---

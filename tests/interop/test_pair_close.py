@@ -1,4 +1,4 @@
-"""The end of a paired client: nothing stays behind, everybody is told (P18)."""
+"""The end of a paired client: nothing stays behind, every waiting call gets an answer (P18)."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_closing_a_sender_ends_its_link_and_not_the_client(both: PairHarness) ->
         assert bus.status().entities[0].sent_to_primary == 2, "what the closed one sent still counts"
 
 
-# --- everybody is told ---
+# --- every waiting call gets an answer ---
 
 
 def test_after_the_close_every_call_says_so(both: PairHarness) -> None:
@@ -164,7 +164,7 @@ def test_after_the_close_every_call_says_so(both: PairHarness) -> None:
         sender = bus.get_queue_sender(both.orders)
         sender.send_messages(ServiceBusMessage("1"))
     bus.close()
-    assert len(heard.events) == 1, "told once, before close returns"
+    assert len(heard.events) == 1, "answered once, before close returns"
     for call in (
         lambda: sender.send_messages(ServiceBusMessage("2")),
         lambda: sender.schedule_messages(ServiceBusMessage("2"), heard.events[0].at),
@@ -329,7 +329,7 @@ async def test_a_link_that_opens_when_nobody_wants_it_any_more_is_discarded() ->
 
 
 async def test_once_openings_have_ended_none_begins_and_who_waited_is_told() -> None:
-    openings, told = Openings(), []
+    openings, answers = Openings(), []
 
     async def never() -> Any:
         await asyncio.sleep(3600)
@@ -338,9 +338,9 @@ async def test_once_openings_have_ended_none_begins_and_who_waited_is_told() -> 
         with suppress(asyncio.CancelledError):
             await asyncio.sleep(3600)
         try:
-            await openings.open(never())  # told to end before, and goes on: that is not what ends this
+            await openings.open(never())  # cancelled before, and goes on: that is not what ends this
         except LinkFailed as error:
-            told.append(error.failure.text)
+            answers.append(error.failure.text)
 
     task = asyncio.create_task(wait())
     await asyncio.sleep(0)
@@ -350,7 +350,7 @@ async def test_once_openings_have_ended_none_begins_and_who_waited_is_told() -> 
     await task
     with pytest.raises(LinkFailed):
         await openings.open(never())
-    assert told == ["the client is closed"]
+    assert answers == ["the client is closed"]
 
 
 def test_a_client_in_a_with_block_is_closed_when_that_fails(both: PairHarness) -> None:

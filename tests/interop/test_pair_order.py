@@ -38,15 +38,15 @@ def is_clear(bus: PairedServiceBusClient, queue: str) -> bool:
     return bool(target._state.pair.entity(queue).is_plain)
 
 
-def tell_syphon(bus: Any, what: str) -> None:
+def command_syphon(bus: Any, what: str) -> None:
     """Let the syphon inside a client "pause" or "resume", which is done when this returns."""
     syphon = getattr(bus, "_target", bus)._state.syphon.syphon
     loop = bus._loop.loop if isinstance(bus, OnLoop) else bus._shell._syphon._loop
 
-    async def tell() -> None:
+    async def command() -> None:
         getattr(syphon, what)()
 
-    asyncio.run_coroutine_threadsafe(tell(), loop).result(WAIT_S)
+    asyncio.run_coroutine_threadsafe(command(), loop).result(WAIT_S)
 
 
 def test_every_session_is_received_in_the_order_in_which_it_was_sent(both: PairHarness) -> None:
@@ -90,11 +90,11 @@ def test_sends_go_on_into_the_backlog_while_a_large_one_comes_home(both: PairHar
         assert order is not None
         assert (order.fences, order.largest[0].session_id) == (1, "a")
         assert 5_000 <= order.messages_left <= 5_001
-        tell_syphon(bus, "pause")  # or it might have brought everything home before the first of these sends
+        command_syphon(bus, "pause")  # or it might have brought everything home before the first of these sends
         both.primary.clear(fault)
         heard.wait_for("recovered")
         receipts: list[SendReceipt] = [sender.send_messages(message("a", 5_001))]
-        tell_syphon(bus, "resume")
+        command_syphon(bus, "resume")
         while receipts[-1].side is NamespaceSide.BACKLOG:
             receipts.append(sender.send_messages(message("a", 5_001 + len(receipts))))
         for _ in range(20):

@@ -130,13 +130,13 @@ def test_a_ledger_is_told_what_came_home(harness: PairHarness, tmp_path: Path) -
     with harness.bus(enable_syphon=True, ledger=tmp_path) as bus:
         fill(harness.secondary.connection_string, harness.backlog(1), backlog_messages_for(harness.orders, 20))
         wait_until(lambda: syphon_of(bus).moved == 20)
-    told = [
+    recorded = [
         one
         for record in LedgerReader(tmp_path).records()
         if record.kind == Kind.COMPLETED
         for one in record.message_ids
     ]
-    assert sorted(told) == sorted(f"{harness.orders}-{number}" for number in range(20))
+    assert sorted(recorded) == sorted(f"{harness.orders}-{number}" for number in range(20))
 
 
 def test_a_way_that_only_the_sdk_knows_is_refused_when_pairing(both: PairHarness) -> None:

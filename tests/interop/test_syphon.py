@@ -95,9 +95,9 @@ async def test_why_a_destination_is_passed_over_is_in_the_ledger(pair: Namespace
         async with Syphon(*ends, "contoso", 2, options, ledger=ledger) as pump:
             await until(lambda: pump.current_progress().released >= 2)
     records = list(LedgerReader(ledger.directory).records())
-    told = {(record.kind, record.entity, record.condition) for record in records}
-    assert (Kind.DESTINATION_SKIPPED, "nowhere", "amqp:not-found") in told
-    assert (Kind.THROTTLED, "orders", "com.microsoft:server-busy") in told
+    recorded = {(record.kind, record.entity, record.condition) for record in records}
+    assert (Kind.DESTINATION_SKIPPED, "nowhere", "amqp:not-found") in recorded
+    assert (Kind.THROTTLED, "orders", "com.microsoft:server-busy") in recorded
     assert Kind.REJECTED not in {record.kind for record in records}
     assert {record.namespace for record in records if record.namespace} == {"contoso", "backup"}
 

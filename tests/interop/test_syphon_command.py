@@ -193,8 +193,8 @@ def test_a_ledger_has_every_step(spaces: NamespacePair, tmp_path: Path, capsys: 
     assert verify(folder).is_complete
     records = list(LedgerReader(folder).records())
     for kind in (Kind.RECEIVED_FROM_BACKLOG, Kind.SENT_HOME, Kind.COMPLETED):
-        told = [one for record in records if record.kind == kind for one in record.message_ids]
-        assert sorted(told) == sorted(f"orders-{number}" for number in range(30))
+        recorded = [one for record in records if record.kind == kind for one in record.message_ids]
+        assert sorted(recorded) == sorted(f"orders-{number}" for number in range(30))
     assert {record.program for record in records} == {"twinbus syphon"}
 
 

@@ -1,4 +1,4 @@
-"""`twinbus syphon` told to keep order, watched, killed, beside another one, and with every kind of credential."""
+"""`twinbus syphon` in order, watched, killed, beside another one, and with every kind of credential."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_status_tells_from_outside_what_lies_in_the_backlog_for_which_session(
     assert backlog["sessions"] == {"orders": dict.fromkeys(SESSIONS, 3), "invoices": {"": 7}}
     spaces.secondary.faults.add("unreachable")
     assert run(["status", "--sessions", "--count", "2", "--timeout", "500ms"]) == 10
-    assert "backup (" in capsys.readouterr().out, "what is known is told all the same"
+    assert "backup (" in capsys.readouterr().out, "what is known is shown all the same"
 
 
 # --- schedules ---
@@ -221,8 +221,8 @@ def test_a_file_that_can_be_written_no_more_is_told_once_and_messages_come_home(
     put(spaces, 0, backlog_messages_for("orders", 20))
     file = str(tmp_path / "syphon.prom")
     assert run(["syphon", "--until-empty", "--count", "2", "--rate", "20", "--metrics-file", file]) == 0
-    told = [line for line in capsys.readouterr().err.splitlines() if file in line]
-    assert told == [f"twinbus: {file} cannot be written: No space left on device"]
+    lines = [line for line in capsys.readouterr().err.splitlines() if file in line]
+    assert lines == [f"twinbus: {file} cannot be written: No space left on device"]
     assert len(ids_at(spaces.primary, "orders")) == 20
 
 

@@ -100,8 +100,8 @@ def test_until_empty_brings_home_the_rest_and_ends_with_three_and_the_name_of_th
     assert f"queue down: {PATHS[1]}: {said}" in err, "it is said while it runs, too"
     assert len(ids_at(spaces.primary, "orders")) == 20
     assert run(["syphon", "--count", count, "--until-empty", "--json"]) == 3
-    told = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert (told["ending"], len(told["doubts"]), told["left"]) == ("unsure", 1, None)
+    shown = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (shown["ending"], len(shown["doubts"]), shown["left"]) == ("unsure", 1, None)
 
 
 def test_without_the_right_to_list_it_ends_the_same_way(
@@ -161,8 +161,8 @@ def test_status_names_the_queue_counts_what_it_sees_and_calls_it_failing(
     assert "waiting    0 messages" not in out
     assert PATHS[1] in out.splitlines()[0]
     assert run(["status", "--count", count, "--json"]) == 10
-    told = json.loads(capsys.readouterr().out)
-    assert (told["verdict"], told["waiting_messages"], told["waiting_at_least"], told["unread_queues"]) == (
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["verdict"], shown["waiting_messages"], shown["waiting_at_least"], shown["unread_queues"]) == (
         "failing",
         None,
         0,
@@ -297,8 +297,8 @@ async def test_that_nobody_can_say_whether_there_are_further_queues_is_an_alert_
         async with asyncio.timeout(WAIT_S):
             await moving.finished()
         assert moving.queues.doubt is None
-    told = [(alert.name, alert.subject) for alert in alerts]
-    assert told == [(name, "backlog queues beyond the count") for name in ("queue_down", "queue_up")]
+    shown = [(alert.name, alert.subject) for alert in alerts]
+    assert shown == [(name, "backlog queues beyond the count") for name in ("queue_down", "queue_up")]
 
 
 async def test_a_credential_that_gets_no_token_for_a_while_is_waited_for(spaces: NamespacePair) -> None:

@@ -53,7 +53,7 @@ class Baseline:
         self._seconds: dict[str, float] = {}
         self._failing: dict[str, str] = {}
 
-    def run(self, tests: Iterable[str], tell: Callable[[str], None]) -> None:
+    def run(self, tests: Iterable[str], report: Callable[[str], None]) -> None:
         """Run those that have not been run yet, in all trees at a time; those with Spark together: it starts once."""
         with self._lock:
             missing = sorted(set(tests) - self._seconds.keys() - self._failing.keys())
@@ -63,14 +63,14 @@ class Baseline:
         lots = [*([on_spark] if on_spark else []), *lots]
         left = len(missing)
 
-        def run_lot(lot: list[str], tree: CopiedTree) -> None:
+        def run_group(group: list[str], tree: CopiedTree) -> None:
             nonlocal left
-            self.run_in(tree, lot)
+            self.run_in(tree, group)
             with self._lock:
-                left -= len(lot)
-                tell(f"{len(lot)} tests run without any mutant, {left} to go")
+                left -= len(group)
+                report(f"{len(group)} tests run without any mutant, {left} to go")
 
-        share_out(lots, self._trees, run_lot)
+        share_out(lots, self._trees, run_group)
 
     def run_in(self, tree: CopiedTree, tests: Sequence[str]) -> None:
         """The same in one tree, which nothing is planted in."""

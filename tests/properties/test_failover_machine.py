@@ -57,7 +57,7 @@ RULES = [
 ]
 
 
-class Telling(NamedTuple):
+class EventKind(NamedTuple):
     """One kind of event; made at a time, in an epoch."""
 
     kind: type[Event]
@@ -69,19 +69,19 @@ class Telling(NamedTuple):
 
 
 KINDS = [
-    Telling(SendSucceeded, SendSucceeded),
-    Telling(SendFailed, lambda at, epoch: SendFailed(at, epoch, "refused")),
-    Telling(TooManyFailed, lambda at, epoch: TooManyFailed(at, epoch, "60 %", 2)),
-    Telling(TimeCame, TimeCame),
-    Telling(PingSucceeded, PingSucceeded),
-    Telling(PingFailed, lambda at, epoch: PingFailed(at, epoch, "still down")),
-    Telling(LinkOpened, LinkOpened),
-    Telling(TrialBegan, TrialBegan),
-    Telling(TrialProvedNothing, TrialProvedNothing),
-    Telling(TrialProvedNothing, lambda at, epoch: TrialProvedNothing(at, epoch, 10.0), is_variant=True),
-    Telling(FailoverForced, lambda at, epoch: FailoverForced(at, epoch, "drill")),
-    Telling(FailoverForced, lambda at, epoch: FailoverForced(at, epoch, "drill", stays=True), is_variant=True),
-    Telling(MarkedHealthy, MarkedHealthy),
+    EventKind(SendSucceeded, SendSucceeded),
+    EventKind(SendFailed, lambda at, epoch: SendFailed(at, epoch, "refused")),
+    EventKind(TooManyFailed, lambda at, epoch: TooManyFailed(at, epoch, "60 %", 2)),
+    EventKind(TimeCame, TimeCame),
+    EventKind(PingSucceeded, PingSucceeded),
+    EventKind(PingFailed, lambda at, epoch: PingFailed(at, epoch, "still down")),
+    EventKind(LinkOpened, LinkOpened),
+    EventKind(TrialBegan, TrialBegan),
+    EventKind(TrialProvedNothing, TrialProvedNothing),
+    EventKind(TrialProvedNothing, lambda at, epoch: TrialProvedNothing(at, epoch, 10.0), is_variant=True),
+    EventKind(FailoverForced, lambda at, epoch: FailoverForced(at, epoch, "drill")),
+    EventKind(FailoverForced, lambda at, epoch: FailoverForced(at, epoch, "drill", stays=True), is_variant=True),
+    EventKind(MarkedHealthy, MarkedHealthy),
 ]
 
 
@@ -99,7 +99,7 @@ def test_no_kind_of_event_and_no_kind_of_state_is_forgotten_here() -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("state", STATES, ids=lambda state: type(state).__name__)
-def test_every_pair_of_state_and_event_has_an_answer(state: State, kind: Telling) -> None:
+def test_every_pair_of_state_and_event_has_an_answer(state: State, kind: EventKind) -> None:
     for rules, at in product(RULES, (100.0, 110.0)):
         after, effects = step(state, kind.at(at, EPOCH), rules)
         assert isinstance(after, get_args(State))
@@ -112,25 +112,25 @@ def test_every_pair_of_state_and_event_has_an_answer(state: State, kind: Telling
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("state", STATES, ids=lambda state: type(state).__name__)
 @pytest.mark.parametrize("epoch", [EPOCH - 1, EPOCH + 1])
-def test_news_of_another_epoch_change_nothing(state: State, kind: Telling, epoch: int) -> None:
+def test_events_of_another_epoch_change_nothing(state: State, kind: EventKind, epoch: int) -> None:
     for rules in RULES:
         assert step(state, kind.at(200.0, epoch), rules) == (state, ())
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("state", STATES, ids=lambda state: type(state).__name__)
-def test_whoever_changes_sides_is_told_of_it(state: State, kind: Telling) -> None:
+def test_a_change_of_sides_is_reported(state: State, kind: EventKind) -> None:
     for rules in RULES:
         after, effects = step(state, kind.at(200.0, EPOCH), rules)
-        told = {effect.name for effect in effects if isinstance(effect, ReportEvent)}
+        reported = {effect.name for effect in effects if isinstance(effect, ReportEvent)}
         was_over, is_over = isinstance(state, FailedOver), isinstance(after, FailedOver)
-        assert ("failed_over" in told) == (is_over and not was_over)
-        assert ("recovered" in told) == (was_over and not is_over)
+        assert ("failed_over" in reported) == (is_over and not was_over)
+        assert ("recovered" in reported) == (was_over and not is_over)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("state", STATES, ids=lambda state: type(state).__name__)
-def test_nothing_but_a_way_back_touches_when_and_why_an_entity_failed_over(state: State, kind: Telling) -> None:
+def test_nothing_but_a_way_back_touches_when_and_why_an_entity_failed_over(state: State, kind: EventKind) -> None:
     for rules in RULES:
         after, _ = step(state, kind.at(200.0, EPOCH), rules)
         if isinstance(state, FailedOver) and isinstance(after, FailedOver):
@@ -139,7 +139,7 @@ def test_nothing_but_a_way_back_touches_when_and_why_an_entity_failed_over(state
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("state", STATES, ids=lambda state: type(state).__name__)
-def test_a_trial_begins_only_where_a_message_may_try(state: State, kind: Telling) -> None:
+def test_a_trial_begins_only_where_a_message_may_try(state: State, kind: EventKind) -> None:
     for rules in RULES:
         after, _ = step(state, kind.at(200.0, EPOCH), rules)
         was_tried = isinstance(state, FailedOver) and state.is_tried
@@ -194,7 +194,7 @@ class EntityDriver:
     def try_secondary(self) -> None:
         raise AssertionError("the machine knows one entity only")
 
-    def happens(self, kind: Telling, *, late: bool) -> None:
+    def happens(self, kind: EventKind, *, late: bool) -> None:
         """A ping's outcome uses up the ping that was ordered, a wake in time uses up the order to be woken."""
         if not late and kind.kind in (PingSucceeded, PingFailed, LinkOpened):
             self.ping_at = None
@@ -213,10 +213,10 @@ TALES = st.lists(
 @settings(max_examples=examples(300))
 @given(TALES, st.sampled_from(RULES))
 def test_in_every_sequence_orders_are_pending_exactly_while_they_are_needed(
-    tale: list[tuple[Telling, float, bool]], rules: Rules
+    sequence: list[tuple[EventKind, float, bool]], rules: Rules
 ) -> None:
     driver = EntityDriver(rules)
-    for kind, gap_s, late in tale:
+    for kind, gap_s, late in sequence:
         driver.at += gap_s
         before = driver.state
         driver.happens(kind, late=late)

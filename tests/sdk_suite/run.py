@@ -22,7 +22,7 @@ RELEASE = "azure-servicebus==7.15.0"
 FOLDER = RELEASE.replace("-", "_").replace("==", "-")
 PAGE = ROOT / "docs" / "sdk-suite.md"
 FILES = (
-    *("test_queues.py", "test_session_queue.py", "test_subscriptions.py", "test_topic.py", "test_list_sessions.py"),
+    *("test_queues.py", "test_sessions.py", "test_subscriptions.py", "test_topic.py", "test_list_sessions.py"),
     *("test_message.py", "test_sb_client.py"),
     *(f"mgmt_tests/test_mgmt_{name}.py" for name in ("queues", "topics", "subscriptions", "rules", "namespaces")),
     "mgmt_tests/test_topic_filter_counts_live.py",

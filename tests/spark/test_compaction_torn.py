@@ -1,4 +1,4 @@
-"""A last line that is not whole: told as long as it is so, and read when its rest has come."""
+"""A last line that is not whole is reported, and read when its rest has come."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from twinbus.spark.compaction.coverage import find_coverage
 
 
 def lines(process: str = "0a") -> list[bytes]:
-    told = Script(process, "shop")
+    records = Script(process, "shop")
     for number in range(4):
-        told.note(BASE_MS + number, Event(Kind.ACCEPTED, "orders", message_ids=(f"{number}",)))
-    return told.lines()
+        records.note(BASE_MS + number, Event(Kind.ACCEPTED, "orders", message_ids=(f"{number}",)))
+    return records.lines()
 
 
 def defects(compacted: CompactedLedger) -> list[tuple[str, list[int]]]:

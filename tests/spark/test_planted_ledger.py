@@ -46,10 +46,10 @@ def plant_inversions(scenario: Scenario, count: int) -> None:
     client, receiver = scenario.scripts["client1"], scenario.scripts["receiver"]
     for number in range(count * 3):
         at = BASE_MS + 5 * MINUTE + number * 1000
-        told = {"namespace": PRIMARY, "message_ids": (f"quiet-{number}",), "sizes": (10,)}
-        client.note(at, Event(Kind.ACCEPTED, "quiet", **told))  # type: ignore[arg-type]
+        common = {"namespace": PRIMARY, "message_ids": (f"quiet-{number}",), "sizes": (10,)}
+        client.note(at, Event(Kind.ACCEPTED, "quiet", **common))  # type: ignore[arg-type]
         late = MINUTE if number % 3 == 0 else 0
-        receiver.note(at + 500 + late, Event(Kind.DELIVERED, "quiet", **told))  # type: ignore[arg-type]
+        receiver.note(at + 500 + late, Event(Kind.DELIVERED, "quiet", **common))  # type: ignore[arg-type]
         scenario.expected["quiet", f"quiet-{number}"] = "delivered"
     client.note(BASE_MS + 30 * MINUTE, Event(Kind.ACCEPTED, "quiet", PRIMARY, message_ids=("quiet-last",)))
     receiver.note(BASE_MS + 30 * MINUTE + 1, Event(Kind.DELIVERED, "quiet", PRIMARY, message_ids=("quiet-last",)))

@@ -110,14 +110,14 @@ WORDS: list[tuple[str, list[tuple[Kind, str]]]] = [
     ("duplicated", [(Kind.ACCEPTED, ""), (Kind.SENT_HOME, ""), (Kind.RECEIVED, "")]),
     ("sent_elsewhere", [(Kind.RECEIVED, "")]),
 ]
-"""A verdict, and what was told before it: what happened, and below which path of the entity."""
+"""A verdict, and what was recorded before it: what happened, and below which path of the entity."""
 
 
 @pytest.mark.long
 def test_a_receivers_word_counts_where_the_namespace_says_nothing(spark: SparkSession, tmp_path: Path) -> None:
     script = Script("0a", "any")
-    for number, (_, told) in enumerate(WORDS):
-        for later, (kind, below) in enumerate(told):
+    for number, (_, recorded) in enumerate(WORDS):
+        for later, (kind, below) in enumerate(recorded):
             script.note(BASE_MS + later, Event(kind, f"e{number}{below}", message_ids=("m",)))
     write_lines(tmp_path, script.process, script.lines())
     compacted = compact_ledger(read_in_process, tmp_path)

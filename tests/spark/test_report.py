@@ -115,8 +115,8 @@ def test_six_thousand_pings_an_hour_are_counted_from_the_ledger(
         script = Script(f"{client:016x}", "client")
         for ping in range(60):
             for entity in range(5):
-                told = Event(Kind.PING, f"e{entity}", "contoso", count=1, bytes=180, outcome="failed")
-                script.note(BASE_MS + ping * MINUTE, told)
+                event = Event(Kind.PING, f"e{entity}", "contoso", count=1, bytes=180, outcome="failed")
+                script.note(BASE_MS + ping * MINUTE, event)
         script.note(BASE_MS, Event(Kind.QUEUE_CHECKED, namespace="backup", count=1))
         write_lines(tmp_path, script.process, script.lines(closed=client > 0))
     assert run(["cost", "actual", "--ledger", str(tmp_path), "--json"]) == 3  # one client was killed

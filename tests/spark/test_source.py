@@ -237,9 +237,9 @@ def test_a_stream_of_what_comes_from_now_on(bus: Bus, tmp_path: Path) -> None:
 def test_no_plan_has_a_secret_in_it(bus: Bus, capsys: pytest.CaptureFixture[str]) -> None:
     frame = bus.read("orders")
     frame.explain(True)
-    told = capsys.readouterr().out + repr(frame) + str(bus.spark.sparkContext.getConf().getAll())
-    assert "servicebus" in told
-    assert bus.key not in told
+    shown = capsys.readouterr().out + repr(frame) + str(bus.spark.sparkContext.getConf().getAll())
+    assert "servicebus" in shown
+    assert bus.key not in shown
 
 
 def test_rows_that_cannot_be_sent_are_named(bus: Bus) -> None:

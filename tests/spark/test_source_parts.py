@@ -348,15 +348,15 @@ def test_what_would_not_be_heeded_is_refused(given: dict[str, str], text: str) -
 
 
 @pytest.mark.parametrize(
-    ("queues", "told"),
+    ("queues", "problem"),
     [
         ("orders,bills,orders", "named twice: orders"),
         ("Orders,bills,orders", "named twice: Orders, orders"),
         ("contoso/X-ServiceBus-Transfer/0", "named twice: contoso/X-ServiceBus-Transfer/0, contoso/x-servicebus-tr"),
     ],
 )
-def test_an_entity_is_read_once_in_whatever_case_it_is_named(queues: str, told: str) -> None:
-    with pytest.raises(OptionsError, match=told):
+def test_an_entity_is_read_once_in_whatever_case_it_is_named(queues: str, problem: str) -> None:
+    with pytest.raises(OptionsError, match=problem):
         read_options(CREDENTIAL | {"queues": queues, "primaryNamespace": "contoso"})
 
 

@@ -30,7 +30,7 @@ def random_ledger(seed: int, messages: int, *, spread: int | None = None) -> lis
         )
         sessions = tuple(chance.choice(("", "", "s1")) for _ in ids) if chance.random() < 0.3 else ()
         kind = chance.choice(KINDS)
-        told = Event(
+        event = Event(
             kind,
             entity,
             "Backup" if kind in TOLD_BY_NAMESPACES and chance.random() < 0.3 else chance.choice(("contoso", "Contoso")),
@@ -40,5 +40,5 @@ def random_ledger(seed: int, messages: int, *, spread: int | None = None) -> lis
             sizes=tuple(chance.randrange(200_000) for _ in ids),
             until_ms=chance.choice((0, 0, 0, BASE_MS + 100 * MINUTE)),
         )
-        chance.choice(scripts).note(BASE_MS + at, told)
+        chance.choice(scripts).note(BASE_MS + at, event)
     return scripts

@@ -281,7 +281,7 @@ class ScriptedBus:
     def queues_asked(self) -> list[int]:
         return [asked.ask.queue for asked in self.asked if isinstance(asked.ask, ToBacklog)]
 
-    def told(self, *names: str) -> list[Heard]:
+    def events_named(self, *names: str) -> list[Heard]:
         return [heard for heard in self.events if heard.name in names]
 
     def is_pending(self, what: Literal["wake", "ping"], path: str = "orders") -> bool:

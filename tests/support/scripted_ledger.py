@@ -69,14 +69,14 @@ class Script:
     def lines(self, *, closed: bool = True) -> list[bytes]:
         """Numbered from 1, with the first and the last record that every ledger has."""
         writer = LineWriter(process=self.process, pid=7, host=self.host, program=self.program)
-        told = [(at, event) for at, _, event in sorted(self.events, key=lambda each: each[:2])]
-        first = told[0][0] if told else BASE_MS
-        last = told[-1][0] if told else BASE_MS
+        recorded = [(at, event) for at, _, event in sorted(self.events, key=lambda each: each[:2])]
+        first = recorded[0][0] if recorded else BASE_MS
+        last = recorded[-1][0] if recorded else BASE_MS
         opened = [(first, Event(Kind.OPENED, duration_us=100_000, boot=self.boot))]
         end = [(last, Event(Kind.CLOSED))] if closed else []
         return [
             writer.line(event, number=number, at_ns=(at + self.ahead_ms) * 1_000_000, monotonic_ns=at * 1_000_000)
-            for number, (at, event) in enumerate([*opened, *told, *end], 1)
+            for number, (at, event) in enumerate([*opened, *recorded, *end], 1)
         ]
 
 
@@ -113,11 +113,11 @@ def make_scenario(
     seed: int, messages: int, *, misfortunes: int = 3, entities: int = 3, with_sessions: bool = True
 ) -> Scenario:
     """So many messages, evenly over time; of each misfortune so many, in each entity's direct and detoured messages."""
-    return _Teller(random.Random(seed), messages, misfortunes, entities, with_sessions).told()
+    return _ScenarioMaker(random.Random(seed), messages, misfortunes, entities, with_sessions).recorded()
 
 
 def recorded_by_receivers(scenario: Scenario) -> Scenario:
-    """The same as in Azure, where no namespace keeps a ledger: receivers tell what they were done with, nobody tells
+    """The same as in Azure, where no namespace keeps a ledger: receivers record what they were done with, nobody tells
     what expired, and what vanished on the primary is, as far as anybody knows, still there.
     """
     receiver = scenario.scripts["receiver"]
@@ -133,7 +133,7 @@ def recorded_by_receivers(scenario: Scenario) -> Scenario:
     return Scenario(scripts, scenario.expected | dict.fromkeys(unseen, "stored_on_primary"), scenario.planted)
 
 
-class _Teller:
+class _ScenarioMaker:
     def __init__(self, chance: random.Random, messages: int, misfortunes: int, entities: int, sessions: bool) -> None:
         self._chance = chance
         self._messages = messages
@@ -148,7 +148,7 @@ class _Teller:
         self._planted: dict[str, list[tuple[str, str]]] = defaultdict(list)
         self._home: list[tuple[int, str, str, str, str, str]] = []
 
-    def told(self) -> Scenario:
+    def recorded(self) -> Scenario:
         sent = [self._sent(number) for number in range(self._messages)]
         fates = self._fates(sent)
         for number, (at, entity, message_id, session) in enumerate(sent):
@@ -203,16 +203,16 @@ class _Teller:
             at = BASE_MS + DRAIN + at_place * 20 * MINUTE // len(self._home)
             name = (entity, message_id)
 
-            def tell(kind: Kind, later: int, *, home: bool = False, at: int = at, name: tuple[str, str] = name,
+            def record(kind: Kind, later: int, *, home: bool = False, at: int = at, name: tuple[str, str] = name,
                      session: str = session, queue: str = queue) -> None:  # fmt: skip
                 where = (PRIMARY, "") if home else (SECONDARY, queue)
                 syphon.note(at + later, _event(kind, name, session, *where))
 
             if fate == "left behind":
                 continue
-            tell(Kind.RECEIVED_FROM_BACKLOG, 0)
+            record(Kind.RECEIVED_FROM_BACKLOG, 0)
             for kind, later, home in _WAYS[fate]:
-                tell(kind, later, home=home)
+                record(kind, later, home=home)
             for later in _DELIVERIES.get(fate, ()):
                 receiver.note(at + later, _event(Kind.DELIVERED, name, session, PRIMARY))
 

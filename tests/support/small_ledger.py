@@ -1,9 +1,9 @@
 """Small ledgers, written by the real `Ledger` under a clock that the test sets.
 
-    told = ToldLedger(tmp_path)
-    client = told.writer("client")
+    ledger = SmallLedger(tmp_path)
+    client = ledger.writer("client")
     client.say(3, Kind.ACCEPTED, "orders", "m1", namespace="contoso")
-    told.write()
+    ledger.write()
 
 Times are minutes after `BASE_MS`, as they truly are; the clock of a writer may be wrong. A writer ends with `closed` in
 good order, is `killed` (its last record is the last that it said), or is still `running` when the ledger is read: then
@@ -86,7 +86,7 @@ class Writer:
         self.delivered(minute + 1 / 60, entity, *ids)
 
 
-class ToldLedger:
+class SmallLedger:
     """Writers and the folder that they write to."""
 
     def __init__(self, folder: Path, *, base_ms: int = BASE_MS) -> None:
@@ -129,12 +129,12 @@ class ToldLedger:
         def monotonic_ns() -> int:
             return round((START_MIN + now[0]) * MINUTE) * 1_000_000
 
-        told = sorted(writer.events, key=lambda each: each[:2])
-        now[0] = told[0][0] if told else 0.0
+        events = sorted(writer.events, key=lambda each: each[:2])
+        now[0] = events[0][0] if events else 0.0
         options = LedgerOptions(directory=folder, program=writer.program, sync_interval_s=None)
         with _on(writer.machine):
             ledger = Ledger(options, clock_ns=clock_ns, monotonic_ns=monotonic_ns)
-            for minute, _, event in told:
+            for minute, _, event in events:
                 now[0] = minute
                 ledger.record(event)
             assert ledger.flush(60)
@@ -172,10 +172,10 @@ def _on(machine: str) -> Iterator[None]:
 
 
 @contextmanager
-def told_ledger(folder: Path, *, base_ms: int = BASE_MS) -> Iterator[ToldLedger]:
-    """A ledger to be told; whoever is running when the block ends closes."""
-    told = ToldLedger(folder, base_ms=base_ms)
+def small_ledger(folder: Path, *, base_ms: int = BASE_MS) -> Iterator[SmallLedger]:
+    """A ledger to be written; writers that still run when the block ends close."""
+    ledger = SmallLedger(folder, base_ms=base_ms)
     try:
-        yield told
+        yield ledger
     finally:
-        told.end()
+        ledger.end()

@@ -143,7 +143,7 @@ def test_whatever_a_ping_meets_the_entity_is_still_down_and_that_is_told(row: Ro
     bus.probe.always = Reply(row.happens())
     bus.run_until(30)
     assert bus.orders.side is NamespaceSide.BACKLOG
-    assert len(bus.told("ping_failed")) >= 2
+    assert len(bus.events_named("ping_failed")) >= 2
 
 
 @every_row
@@ -156,15 +156,15 @@ def test_a_backlog_queue_that_fails_leaves_the_rotation_or_the_secondary_backs_o
         link.always = OK
     call = bus.send("a")
     bus.run_until(0.0)
-    lost = [heard.details["queue"] for heard in bus.told("backlog_queue_lost")]
+    lost = [heard.details["queue"] for heard in bus.events_named("backlog_queue_lost")]
     match row.backlog:
         case "side":
-            assert bus.told("secondary_unreachable")
+            assert bus.events_named("secondary_unreachable")
             assert (lost, len(bus.asks(ToBacklog))) == ([], 1)
         case "out":
-            assert bus.told("backlog_queue_lost")[0].text
+            assert bus.events_named("backlog_queue_lost")[0].text
             assert len(lost) == 3, "each of them failed once"
-            assert not bus.told("secondary_unreachable")
+            assert not bus.events_named("secondary_unreachable")
         case "busy":
             assert (lost, len(bus.asks(ToBacklog))) == ([], 2), "one other queue at once, then ten seconds"
             assert call.error is None

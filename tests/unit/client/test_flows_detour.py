@@ -51,7 +51,7 @@ def test_a_queue_that_fails_leaves_the_rotation_and_the_message_goes_to_another(
     receipt = bus.sent("a").receipt
     assert bus.queues_asked() == [1, 2]
     assert receipt.places == (path(2),)
-    assert [heard.details["queue"] for heard in bus.told("backlog_queue_lost")] == [1]
+    assert [heard.details["queue"] for heard in bus.events_named("backlog_queue_lost")] == [1]
 
 
 def test_all_senders_learn_at_once_of_a_queue_that_failed() -> None:
@@ -74,7 +74,7 @@ def test_a_lost_queue_is_tried_again_after_its_probation_and_not_before() -> Non
     assert bus.queues_asked() == [0]
     bus.run_until(60)
     assert bus.sent("c").receipt.places == (path(0),)
-    assert bus.told("backlog_queue_back")
+    assert bus.events_named("backlog_queue_back")
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_whatever_is_wrong_with_a_queue_is_reported_and_another_one_is_used(kind
     bus = failed_over()
     bus.backlog[1].always = fails(kind)
     assert bus.sent("a").receipt.side is NamespaceSide.BACKLOG
-    assert [heard.details["kind"] for heard in bus.told("backlog_queue_lost")] == [kind.value]
+    assert [heard.details["kind"] for heard in bus.events_named("backlog_queue_lost")] == [kind.value]
 
 
 @pytest.mark.parametrize("kind", [Kind.TOO_LARGE, Kind.REJECTED])
@@ -102,7 +102,7 @@ def test_what_is_wrong_with_the_message_is_raised_and_costs_no_queue(kind: Kind)
     bus.backlog[1].always = fails(kind)
     assert isinstance(bus.sent("a").error, SendError)
     assert bus.queues_asked() == [1]
-    assert not bus.told("backlog_queue_lost")
+    assert not bus.events_named("backlog_queue_lost")
 
 
 # --- busy queues ---
@@ -113,7 +113,7 @@ def test_a_busy_queue_is_left_for_one_other_at_once() -> None:
     bus.backlog[1].always = BUSY
     assert bus.sent("a").receipt.places == (path(2),)
     assert bus.at == 0
-    assert not bus.told("backlog_queue_lost")
+    assert not bus.events_named("backlog_queue_lost")
 
 
 def test_if_that_is_busy_too_the_send_waits_ten_seconds() -> None:
@@ -164,7 +164,7 @@ def test_each_busy_answer_of_a_queue_is_told_with_the_queue_and_how_long_it_is_l
     for queue in bus.backlog:
         queue.says(BUSY)
     bus.sent("a")
-    told = [(heard.at, heard.details) for heard in bus.told("busy")]
+    told = [(heard.at, heard.details) for heard in bus.events_named("busy")]
     assert told == [(0, {"wait_s": 10, "queue": queue, "side": "backlog"}) for queue in (1, 0)]
 
 

@@ -1,4 +1,4 @@
-"""Nothing is said before it is true, and everybody is told when the store fails."""
+"""Replies wait until changes are durable, and every waiting request is refused when the store fails."""
 
 from __future__ import annotations
 
@@ -281,11 +281,11 @@ class SilentStoreGate:
     def report(self, report: Report) -> None:
         self.gate.report(report, START_MS)
 
-    def told(self) -> list[tuple[type[Reply | Notice], object]]:
+    def replies_seen(self) -> list[tuple[type[Reply | Notice], object]]:
         """Who was answered, with what, since the last time."""
-        told = [(type(reply), name) for name, reply in self.replies]
+        replies_seen = [(type(reply), name) for name, reply in self.replies]
         self.replies.clear()
-        return told
+        return replies_seen
 
 
 @pytest.fixture
@@ -298,15 +298,15 @@ def test_rows_may_tell_of_a_commit_before_its_own_report(silent: SilentStoreGate
     silent.ask(PeekMessages(QUEUE, 0, 10), "peek")
     (request,) = silent.store.requests
     silent.report(RowsRead(request, (silent.row,), True, None, silent.loaded + 1))
-    assert [origin for _, origin in silent.told()] == ["send", "peek"]
+    assert [origin for _, origin in silent.replies_seen()] == ["send", "peek"]
     silent.report(Committed(silent.loaded + 1))
-    assert silent.told() == []
+    assert silent.replies_seen() == []
 
 
 def test_a_failed_read_refuses_who_waited_for_it(silent: SilentStoreGate) -> None:
     silent.ask(PeekMessages(QUEUE, 0, 10), "peek")
     silent.report(ReadFailed(silent.store.requests[0], "bad sector"))
-    assert silent.told() == [(Refused, "peek")]
+    assert silent.replies_seen() == [(Refused, "peek")]
     assert silent.failures == ["bad sector"]
 
 
@@ -315,12 +315,12 @@ def test_a_failed_read_leaves_it_to_the_store_what_becomes_of_a_send(silent: Sil
     silent.send("not written")
     silent.ask(PeekMessages(QUEUE, 0, 10), "peek")
     silent.report(ReadFailed(silent.store.requests[0], "bad sector"))
-    assert silent.told() == [(Refused, "peek")]
+    assert silent.replies_seen() == [(Refused, "peek")]
     silent.report(Committed(silent.loaded + 1))
-    assert silent.told() == [(Done, "written")]
-    assert silent.failures == []  # told when everybody has an answer
+    assert silent.replies_seen() == [(Done, "written")]
+    assert silent.failures == []  # called once every request has its answer
     silent.report(CommitFailed(silent.loaded + 2, "bad sector"))
-    assert silent.told() == [(Refused, "not written")]
+    assert silent.replies_seen() == [(Refused, "not written")]
     assert silent.failures == ["bad sector"]
 
 
@@ -331,7 +331,7 @@ def test_a_message_that_was_deleted_after_a_failed_read_is_still_handed_out(sile
     silent.report(RowsRead(head, (silent.row,), True, None, silent.loaded))
     silent.ask(PeekMessages(QUEUE, 0, 10), "peek")
     silent.report(ReadFailed(silent.store.requests[-1], "bad sector"))
-    silent.told()
+    silent.replies_seen()
     silent.report(Committed(silent.loaded + 1))
     assert [type(reply) for _, reply in silent.replies] == [Delivery]
 
@@ -351,13 +351,13 @@ def test_rows_read_before_what_was_loaded_answer_nobody(silent: SilentStoreGate)
     silent.report(CommitFailed(silent.loaded + 1, "disk full"))
     silent.store.stored = silent.store.stored._replace(last_number=silent.loaded + 5)
     silent.gate.recover()
-    silent.told()
+    silent.replies_seen()
     silent.ask(PeekMessages(QUEUE, 0, 10), "peek")
     (request,) = silent.store.requests
     silent.report(RowsRead(request, (), True, None, silent.loaded + 4))
-    assert silent.told() == []
+    assert silent.replies_seen() == []
     silent.report(RowsRead(request, (), True, None, silent.loaded + 5))
-    assert [origin for _, origin in silent.told()] == ["peek"]
+    assert [origin for _, origin in silent.replies_seen()] == ["peek"]
 
 
 def test_reports_for_a_machine_that_is_gone_change_nothing(silent: SilentStoreGate) -> None:
@@ -366,11 +366,11 @@ def test_reports_for_a_machine_that_is_gone_change_nothing(silent: SilentStoreGa
     silent.send("send")
     silent.report(CommitFailed(silent.loaded + 1, "disk full"))
     silent.gate.recover()
-    silent.told()
+    silent.replies_seen()
     silent.report(RowsRead(request, (), True, None, silent.loaded))
     silent.report(ReadFailed(request, "disk full"))
     silent.report(Committed(silent.loaded))
-    assert silent.told() == []
+    assert silent.replies_seen() == []
     assert silent.gate.failure is None
 
 

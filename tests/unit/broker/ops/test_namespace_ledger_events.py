@@ -48,7 +48,7 @@ class Recorded(NamespaceHarness):
     def give(self, path: str, *sent: Arrival) -> None:
         self.make(SendMessages(path, sent))
 
-    def told(self, kind: Kind) -> list[tuple[str, tuple[str, ...]]]:
+    def recorded(self, kind: Kind) -> list[tuple[str, tuple[str, ...]]]:
         """Where, and to which messages."""
         return [(event.entity, event.message_ids) for event in self.events if event.kind == kind]
 
@@ -74,7 +74,7 @@ def test_nothing_is_told_before_it_is_durable(harness: Recorded) -> None:
     harness.do(SendMessages(QUEUE, (arrival("a"),)))
     assert harness.events == []
     harness.commit()
-    assert harness.told(Kind.STORED) == [(QUEUE, ("a",))]
+    assert harness.recorded(Kind.STORED) == [(QUEUE, ("a",))]
 
 
 def test_what_could_not_be_written_is_never_told(harness: Recorded) -> None:
@@ -82,7 +82,7 @@ def test_what_could_not_be_written_is_never_told(harness: Recorded) -> None:
     harness.store.fail("no space left")
     harness.gate.recover()
     harness.send("b")
-    assert harness.told(Kind.STORED) == [(QUEUE, ("b",))]
+    assert harness.recorded(Kind.STORED) == [(QUEUE, ("b",))]
 
 
 def test_a_machine_that_nobody_listens_to_collects_no_events() -> None:
@@ -116,16 +116,16 @@ def test_a_ping_is_no_message(harness: Recorded) -> None:
 def test_a_message_is_delivered_when_it_is_completed_and_not_when_it_is_lent(harness: Recorded) -> None:
     harness.send("a", "b")
     lent = harness.receive(2)
-    assert harness.told(Kind.DELIVERED) == []
+    assert harness.recorded(Kind.DELIVERED) == []
     harness.settle(Complete(), *lent)
-    assert harness.told(Kind.DELIVERED) == [(QUEUE, ("a", "b"))]
+    assert harness.recorded(Kind.DELIVERED) == [(QUEUE, ("a", "b"))]
     assert harness.only(Kind.DELIVERED).outcome == "completed"
 
 
 def test_a_message_that_is_deleted_when_received_is_delivered_once_that_is_durable(harness: Recorded) -> None:
     harness.send("a")
     harness.open(1, credit=1, deletes=True)
-    assert harness.told(Kind.DELIVERED) == []
+    assert harness.recorded(Kind.DELIVERED) == []
     harness.commit()
     assert harness.only(Kind.DELIVERED).outcome == "received-and-deleted"
 
@@ -134,7 +134,7 @@ def test_a_deferred_message_that_is_deleted_when_received_is_delivered(harness: 
     (number,) = harness.send("a")
     harness.settle(Defer(), *harness.receive())
     harness.receive_deferred(number, deletes=True)
-    assert harness.told(Kind.DELIVERED) == [(QUEUE, ("a",))]
+    assert harness.recorded(Kind.DELIVERED) == [(QUEUE, ("a",))]
 
 
 def test_a_dead_letter_says_whose_decision_it_was_and_why() -> None:
@@ -157,29 +157,29 @@ def test_a_dead_letter_that_is_received_is_delivered_from_where_it_lay(harness: 
     harness.send("a")
     harness.settle(DeadLetter(), *harness.receive())
     harness.settle(Complete(), *harness.receive(path=DEAD_LETTERS), path=DEAD_LETTERS)
-    assert harness.told(Kind.DELIVERED) == [(DEAD_LETTERS, ("a",))]
+    assert harness.recorded(Kind.DELIVERED) == [(DEAD_LETTERS, ("a",))]
 
 
 def test_a_message_that_is_too_old_has_expired(harness: Recorded) -> None:
     harness.give(QUEUE, arrival("a", ttl_ms=1_000))
     harness.pass_time(2_000)
-    assert harness.told(Kind.EXPIRED) == [(QUEUE, ("a",))]
+    assert harness.recorded(Kind.EXPIRED) == [(QUEUE, ("a",))]
 
 
 def test_a_duplicate_is_told_and_not_stored() -> None:
     harness = Recorded(QueueSettings(requires_duplicate_detection=True))
     harness.send("a")
     harness.send("a", "b")
-    assert harness.told(Kind.STORED) == [(QUEUE, ("a",)), (QUEUE, ("b",))]
-    assert harness.told(Kind.DUPLICATE) == [(QUEUE, ("a",))]
+    assert harness.recorded(Kind.STORED) == [(QUEUE, ("a",)), (QUEUE, ("b",))]
+    assert harness.recorded(Kind.DUPLICATE) == [(QUEUE, ("a",))]
 
 
 def test_a_scheduled_message_is_stored_once_and_may_be_cancelled(harness: Recorded) -> None:
     numbers = harness.send(arrival("a", due_at_ms=START_MS + 5_000), arrival("b", due_at_ms=START_MS + 5_000))
     harness.make(CancelScheduled(QUEUE, numbers[:1]))
     harness.pass_time(6_000)
-    assert harness.told(Kind.STORED) == [(QUEUE, ("a", "b"))]
-    assert harness.told(Kind.UNSCHEDULED) == [(QUEUE, ("a",))]
+    assert harness.recorded(Kind.STORED) == [(QUEUE, ("a", "b"))]
+    assert harness.recorded(Kind.UNSCHEDULED) == [(QUEUE, ("a",))]
 
 
 def test_of_a_scheduled_message_it_is_told_when_it_is_due(harness: Recorded) -> None:
@@ -203,7 +203,7 @@ def test_a_grant_that_finds_nothing_is_a_long_poll(harness: Recorded) -> None:
     harness.send("a")
     harness.do(OpenReceiver(1, QUEUE, ReceiveMode.PEEK_LOCK))
     harness.do(Grant(1, 1))
-    assert harness.told(Kind.LONG_POLL) == []
+    assert harness.recorded(Kind.LONG_POLL) == []
     harness.do(Grant(1, 2))
     assert harness.only(Kind.LONG_POLL).count == 1
 
@@ -222,8 +222,8 @@ def test_a_topic_stores_a_message_once_and_every_subscription_gets_a_copy(harnes
     harness.make(CreateTopic("news", TopicSettings()))
     harness.make(*(CreateSubscription("news", name, QueueSettings()) for name in ("one", "two")))
     harness.give("news", arrival("a"), arrival("b"))
-    assert harness.told(Kind.STORED) == [("news", ("a", "b"))]
-    assert harness.told(Kind.COPIED) == [
+    assert harness.recorded(Kind.STORED) == [("news", ("a", "b"))]
+    assert harness.recorded(Kind.COPIED) == [
         ("news/Subscriptions/one", ("a", "b")),
         ("news/Subscriptions/two", ("a", "b")),
     ]
@@ -233,8 +233,8 @@ def test_a_message_that_no_subscription_wants_is_unclaimed(harness: Recorded) ->
     nothing = Rule("nothing", FalseFilter())
     harness.make(CreateTopic("news", TopicSettings()), CreateSubscription("news", "one", QueueSettings(), nothing))
     harness.give("news", arrival("a"))
-    assert harness.told(Kind.UNCLAIMED) == [("news", ("a",))]
-    assert harness.told(Kind.COPIED) == []
+    assert harness.recorded(Kind.UNCLAIMED) == [("news", ("a",))]
+    assert harness.recorded(Kind.COPIED) == []
 
 
 def test_a_copy_that_lacks_its_session_is_a_dead_letter_of_its_subscription(harness: Recorded) -> None:
@@ -248,8 +248,8 @@ def test_a_copy_that_lacks_its_session_is_a_dead_letter_of_its_subscription(harn
 def test_a_forwarded_message_is_stored_where_it_was_sent_and_where_it_is(harness: Recorded) -> None:
     harness.make(CreateQueue("first", QueueSettings(forward_to=QUEUE)))
     harness.give("first", arrival("a"))
-    assert harness.told(Kind.STORED) == [("first", ("a",)), (QUEUE, ("a",))]
-    assert harness.told(Kind.FORWARDED) == [("first", ("a",))]
+    assert harness.recorded(Kind.STORED) == [("first", ("a",)), (QUEUE, ("a",))]
+    assert harness.recorded(Kind.FORWARDED) == [("first", ("a",))]
 
 
 def test_a_message_that_cannot_be_forwarded_is_a_dead_letter_of_another_kind(harness: Recorded) -> None:
