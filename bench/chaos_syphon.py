@@ -61,7 +61,7 @@ class Account:
         return sorted(self.promised - set(self.home))
 
     @property
-    def strangers(self) -> list[tuple[str, str]]:
+    def unexpected(self) -> list[tuple[str, str]]:
         return sorted(set(self.home) - self.promised)
 
     @property
@@ -79,7 +79,7 @@ class Account:
 
     @property
     def is_fine(self) -> bool:
-        is_whole = not self.lost and not self.strangers and not self.damaged and not self.left
+        is_whole = not self.lost and not self.unexpected and not self.damaged and not self.left
         return is_whole and self.repeats <= self.repeats_max and not self.undetected
 
     def __str__(self) -> str:
@@ -220,7 +220,7 @@ def main() -> None:
         account = run(chosen.runs, chosen.messages, seed, Path(folder))
     print(account)
     if not account.is_fine:
-        sys.exit(f"chaos: not as promised; lost {account.lost[:10]}, strangers {account.strangers[:10]}")
+        sys.exit(f"chaos: not as promised; lost {account.lost[:10]}, unexpected {account.unexpected[:10]}")
 
 
 if __name__ == "__main__":

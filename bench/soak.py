@@ -127,10 +127,10 @@ class Crew:
             await asyncio.sleep(rest_s)
 
 
-# --- weather ---------------------------------------------------------------------------------------
+# --- outages ---------------------------------------------------------------------------------------
 
 
-class Weather:
+class OutagePlan:
     """One outage after the other, with fair spells between them."""
 
     def __init__(self, primary: ServedNamespace, secondary: ServedNamespace, dice: random.Random) -> None:
@@ -217,7 +217,7 @@ def soak(minutes: float, seed: int, folder: Path) -> list[str]:
         for runner in runners:
             runner.start()
         try:
-            _let_it_rain(Weather(primary, secondary, dice), footprint, journal, minutes * 60)
+            _run_outages(OutagePlan(primary, secondary, dice), footprint, journal, minutes * 60)
         finally:
             crew.stop()
             for runner in runners:
@@ -235,25 +235,25 @@ def soak(minutes: float, seed: int, folder: Path) -> list[str]:
     return problems + unexpected + result.lines + footprint.problems()
 
 
-def _let_it_rain(weather: Weather, footprint: Footprint, journal: Journal, seconds: float) -> None:
+def _run_outages(plan: OutagePlan, footprint: Footprint, journal: Journal, seconds: float) -> None:
     began = time.monotonic()
     change_at, is_fair, told_at = began + 5, True, began
     while (now := time.monotonic()) < began + seconds:
         if now >= change_at:
-            change_at = now + (weather.outage() if is_fair else weather.fair())
+            change_at = now + (plan.outage() if is_fair else plan.fair())
             is_fair = not is_fair
         if now >= told_at:
             told_at = now + PROGRESS_S
-            print(_progress(now - began, seconds, weather, footprint, journal), flush=True)
+            print(_progress(now - began, seconds, plan, footprint, journal), flush=True)
         footprint.look(now - began, is_fair=is_fair)
         time.sleep(0.2)
-    weather.fair()
+    plan.fair()
 
 
-def _progress(spent_s: float, of_s: float, weather: Weather, footprint: Footprint, journal: Journal) -> str:
+def _progress(spent_s: float, of_s: float, plan: OutagePlan, footprint: Footprint, journal: Journal) -> str:
     answers = ", ".join(f"{count:,} {kind}" for kind, count in sorted(journal.answers.items()))
     clock = f"{spent_s // 60:.0f}:{spent_s % 60:02.0f} of {of_s // 60:.0f}:{of_s % 60:02.0f}"
-    return f"soak: {clock}, outage {weather.outages} ({weather.now}): {answers or 'nothing yet'}; {footprint.now}"
+    return f"soak: {clock}, outage {plan.outages} ({plan.now}): {answers or 'nothing yet'}; {footprint.now}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

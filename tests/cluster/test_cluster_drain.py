@@ -174,7 +174,7 @@ def test_after_the_driver_was_killed_the_same_command_finishes(place: Place) -> 
     assert arrived.total() <= MESSAGES + 2 * WINDOW, "a window for each of the two attempts"
 
 
-def test_a_key_that_is_wrong_on_executors_only_is_told_with_the_machine(place: Place) -> None:
+def test_a_key_that_is_wrong_on_executors_only_is_reported_with_the_machine(place: Place) -> None:
     place.prepare(100)
     drain = place.cluster.drain(
         *("--count", str(QUEUES), "--primary-secret", "env:TWINBUS_ODD", "--json"),

@@ -105,7 +105,7 @@ async def test_what_cannot_be_read_is_unknown_and_not_zero(world: Estate, looks:
         assert looks
 
 
-def test_a_sender_tells_what_it_has_put_there_itself(both: PairHarness) -> None:
+def test_a_sender_shows_what_it_has_put_there_itself(both: PairHarness) -> None:
     with both.bus() as bus:
         assert bus.status().sent_to_backlog.messages == 0
         sender = bus.get_queue_sender(both.orders)

@@ -386,7 +386,7 @@ def test_what_a_killed_drill_left_behind_is_undone(
     assert capsys.readouterr().out == "nothing is left of any drill\n"
 
 
-def test_what_cannot_be_put_back_is_told_with_the_way_to_do_it_later(
+def test_what_cannot_be_put_back_is_reported_with_the_way_to_do_it_later(
     spaces: NamespacePair, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(changes, "PAUSES_S", (0.0, 0.1))

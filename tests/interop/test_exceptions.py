@@ -146,7 +146,7 @@ def refusal(connection: BlockingConnection, case: Case) -> str:
 
 
 @pytest.mark.parametrize("name", ["missing right", "full", "disabled", "busy"])
-def test_proton_is_told_the_condition(troubled: LocalNamespace, name: str) -> None:
+def test_proton_gets_the_condition(troubled: LocalNamespace, name: str) -> None:
     with closing(connect(troubled, CASES[name].rule)) as connection:
         assert CASES[name].condition in refusal(connection, CASES[name])
 

@@ -35,13 +35,13 @@ def shown_for(trouble: str) -> str:
 
 
 @pytest.mark.long
-def test_a_jvm_without_memory_is_told_with_the_way_to_have_more() -> None:
+def test_a_jvm_without_memory_is_reported_with_the_way_to_have_more() -> None:
     assert shown_for(TOO_LARGE) == f"Spark gave up: its JVM was out of memory (Java heap space): {jvm.MORE_MEMORY}"
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM"])
-def test_a_jvm_that_was_told_to_end_is_told_with_the_signal(name: str) -> None:
+def test_a_jvm_that_was_terminated_is_reported_with_the_signal(name: str) -> None:
     trouble = f"os.kill(process.pid, signal.{name}); process.wait(); spark.range(1).collect()"
     assert shown_for(trouble) == f"Spark gave up: its JVM was ended by {name}"
 
@@ -70,5 +70,5 @@ def test_more_memory_is_what_the_line_gives(monkeypatch: pytest.MonkeyPatch) -> 
         (255, "", "its JVM ended with code 255"),
     ],
 )
-def test_how_it_ended_is_told_by_its_code_and_its_last_words(exit_code: int, words: str, expected: str) -> None:
+def test_how_it_ended_is_reported_by_its_code_and_its_last_words(exit_code: int, words: str, expected: str) -> None:
     assert expected in jvm.describe_exit(exit_code, words)

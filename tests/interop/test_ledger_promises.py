@@ -135,7 +135,7 @@ def test_whatever_a_client_records_has_what_the_page_promises(both: PairHarness,
 
 
 @pytest.mark.long
-def test_a_backlog_queue_that_is_busy_is_told_of_and_recorded_with_namespace_and_queue(
+def test_a_backlog_queue_that_is_busy_is_reported_and_recorded_with_namespace_and_queue(
     both: PairHarness, tmp_path: Path
 ) -> None:
     with both.bus(ledger=tmp_path) as bus, bus.get_queue_sender(both.orders) as sender:
@@ -230,7 +230,7 @@ def test_closing_waits_for_the_record_of_a_send_that_is_slow_to_notice_its_end(
     assert found == [("cut off",)]
 
 
-def test_who_cancels_what_this_client_has_scheduled_is_told_with_ids_and_others_by_number(
+def test_cancelling_what_this_client_has_scheduled_is_recorded_with_ids_and_others_by_number(
     both: PairHarness, tmp_path: Path
 ) -> None:
     later = datetime.now(UTC) + timedelta(hours=1)

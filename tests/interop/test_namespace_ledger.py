@@ -56,7 +56,7 @@ def test_what_is_sent_and_received_is_in_the_ledger_of_the_namespace(tmp_path: P
     assert (buried.program, buried.namespace, buried.entity) == ("contoso", "contoso", "orders")
 
 
-def test_who_is_told_to_come_later_is_in_the_ledger(tmp_path: Path) -> None:
+def test_throttled_senders_are_in_the_ledger(tmp_path: Path) -> None:
     with (
         LocalNamespace("contoso", queues=["orders"], ledger=tmp_path) as namespace,
         ServiceBusClient.from_connection_string(namespace.connection_string, retry_total=0) as client,

@@ -346,7 +346,7 @@ async def test_the_second_request_of_a_connection_has_a_bound_too() -> None:
 # --- those for whom there is no room ---
 
 
-async def test_over_the_limit_everybody_is_told_in_his_language() -> None:
+async def test_over_the_limit_each_connection_is_refused_in_its_protocol() -> None:
     async with serving(server_limits=ServerLimits(connections=1)) as server, peer_of(server) as first:
         await first.until(Opened)
         async with peer_of(server, ssl=trusting(server)) as second:

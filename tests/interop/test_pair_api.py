@@ -60,7 +60,7 @@ def test_backlog_queues_are_made_as_the_documents_say(harness: PairHarness) -> N
     assert made.requires_duplicate_detection is False
 
 
-def test_ten_backlog_queues_unless_told_otherwise(harness: PairHarness) -> None:
+def test_ten_backlog_queues_by_default(harness: PairHarness) -> None:
     bus = PairedServiceBusClient.from_connection_strings(
         harness.primary.connection_string, harness.secondary.connection_string, primary_name=harness.name
     )
@@ -110,28 +110,28 @@ def test_the_same_namespace_twice_is_refused(both: PairHarness) -> None:
     assert "the same namespace" in refusal(both.client_of(here, here))
 
 
-def test_a_wrong_key_of_the_secondary_is_told(both: PairHarness) -> None:
+def test_a_wrong_key_of_the_secondary_is_reported(both: PairHarness) -> None:
     wrong = Namespace.from_connection_string(both.secondary.connection_string.replace(KEY, "another-key"))
     text = refusal(both.client_of(both.primary.namespace, wrong))
     assert "backup" in text
     assert "another-key" not in text
 
 
-def test_a_key_without_manage_is_told_what_to_do(both: PairHarness) -> None:
+def test_a_key_without_manage_gets_advice_what_to_do(both: PairHarness) -> None:
     sender = Namespace.from_connection_string(both.secondary.rule_strings["sender"])
     text = refusal(both.client_of(both.primary.namespace, sender))
     for part in ("backup", "Manage", "create_backlog=False", "twinbus pair --emit"):
         assert part in text
 
 
-def test_no_backlog_queue_at_all_is_told(both: PairHarness) -> None:
+def test_no_backlog_queue_at_all_is_reported(both: PairHarness) -> None:
     text = refusal(both.client(create_backlog=False))
     assert f"{both.name}/x-servicebus-transfer/0..1" in text
     assert "backup" in text
 
 
 @pytest.mark.parametrize("how", ["refuse", "silent"])
-def test_a_secondary_out_of_reach_is_told_in_time_and_can_be_paired_later(both: PairHarness, how: str) -> None:
+def test_a_secondary_out_of_reach_is_reported_in_time_and_can_be_paired_later(both: PairHarness, how: str) -> None:
     for index in range(2):
         both.secondary.admin.create_queue(both.backlog(index))
     both.secondary.break_("unreachable", how=how)
@@ -247,7 +247,7 @@ def test_the_two_classes_of_options_have_the_documents_defaults(harness: PairHar
     assert (options.backlog_queue_count, options.enable_syphon) == (10, False)
 
 
-def test_everything_that_is_wrong_with_options_is_told_at_once(harness: PairHarness) -> None:
+def test_everything_that_is_wrong_with_options_is_reported_at_once(harness: PairHarness) -> None:
     with pytest.raises(OptionsError) as refused:
         Options(
             harness.secondary.namespace,

@@ -277,7 +277,7 @@ def test_entities_and_primaries_share_a_secondary(both: PairHarness) -> None:
 # --- what cannot take the detour ---
 
 
-def test_a_message_too_large_for_the_detour_is_told_with_its_numbers(both: PairHarness) -> None:
+def test_a_message_too_large_for_the_detour_is_reported_with_its_numbers(both: PairHarness) -> None:
     with both.bus() as bus:
         sender = bus.get_queue_sender(both.orders)
         large = ServiceBusMessage(b"x" * (LIMIT_BYTES - 160), session_id="s" * 100, message_id="large")

@@ -328,7 +328,7 @@ async def test_a_link_that_opens_when_nobody_wants_it_any_more_is_discarded() ->
     assert link.is_discarded
 
 
-async def test_once_openings_have_ended_none_begins_and_who_waited_is_told() -> None:
+async def test_once_openings_have_ended_none_begins_and_waiting_ones_fail() -> None:
     openings, answers = Openings(), []
 
     async def never() -> Any:

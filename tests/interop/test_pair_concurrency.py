@@ -41,7 +41,7 @@ def state_of(bus: Any, entity: str) -> EntityState:
     return state
 
 
-def test_callers_in_a_hurry_at_a_slow_primary_are_told_and_nothing_fails_over(both: PairHarness) -> None:
+def test_callers_in_a_hurry_at_a_slow_primary_get_an_answer_and_nothing_fails_over(both: PairHarness) -> None:
     with both.bus() as bus:
         sender = bus.get_queue_sender(both.orders)
         sender.send_messages(ServiceBusMessage("first"))
@@ -99,7 +99,7 @@ def test_closing_in_the_middle_of_an_unanswered_send_says_that_it_is_in_doubt(bo
     assert (receipt.message_ids, receipt.accepted, receipt.in_doubt) == (("doubtful",), 0, True)
 
 
-def test_closing_one_sender_in_the_middle_is_no_news_of_its_entity(both: PairHarness) -> None:
+def test_closing_one_sender_in_the_middle_says_nothing_of_its_entity(both: PairHarness) -> None:
     with both.bus(attempt_timeout=timedelta(seconds=10), retry=Retry(attempts=1)) as bus:
         one, other = bus.get_queue_sender(both.orders), bus.get_queue_sender(both.orders)
         for sender in (one, other):
@@ -135,7 +135,7 @@ async def test_a_cancelled_send_is_in_doubt(harness: PairHarness) -> None:
     assert doubts == [("straight",), ("by-flow",)]
 
 
-def test_news_come_in_the_order_of_the_events(harness: PairHarness) -> None:
+def test_callbacks_come_in_the_order_of_the_events(harness: PairHarness) -> None:
     with harness.bus() as bus:
         sender = bus.get_queue_sender(harness.orders)
         sender.send_messages(ServiceBusMessage("first"))

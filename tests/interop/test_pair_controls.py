@@ -96,7 +96,7 @@ def test_names_that_cannot_be_are_refused(both: PairHarness) -> None:
             bus.get_topic_sender(both.orders, client_identifier=7)  # type: ignore[arg-type]
 
 
-def test_the_primary_is_told_what_a_sender_is_called(both: PairHarness) -> None:
+def test_the_primary_gets_the_name_of_a_sender(both: PairHarness) -> None:
     with Relay(both.primary.port) as relay:
         with both.client_of(both.primary.through(relay.port), both.secondary.namespace) as bus:
             sender = bus.get_queue_sender(both.orders, client_identifier="till-seven")
@@ -211,7 +211,7 @@ def test_status_prints_as_a_table_and_as_json(both: PairHarness) -> None:
         assert plain["backlog_queues"][0]["path"] == both.backlog(0)
 
 
-def test_news_come_in_order_with_what_a_program_needs(both: PairHarness) -> None:
+def test_events_come_in_order_with_what_a_program_needs(both: PairHarness) -> None:
     with both.bus(failover_interval=timedelta(seconds=0.4)) as bus:
         heard = Heard(bus)
         failed: list[PairEvent] = []
@@ -252,7 +252,7 @@ def test_a_callback_that_fails_harms_nobody(both: PairHarness) -> None:
         assert sender.send_messages(ServiceBusMessage("1")).side is NamespaceSide.PRIMARY
 
 
-def test_every_news_is_a_line_to_grep(both: PairHarness, caplog: pytest.LogCaptureFixture) -> None:
+def test_every_event_is_a_line_to_grep(both: PairHarness, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "twinbus.pairing")
     with both.bus() as bus:
         heard = Heard(bus)

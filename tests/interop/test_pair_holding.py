@@ -154,7 +154,7 @@ def test_a_held_send_that_may_be_stored_is_called_in_doubt(both: PairHarness) ->
     assert len(copies) == receipt.copies_in_doubt
 
 
-def test_closing_tells_every_held_send(both: PairHarness) -> None:
+def test_closing_ends_every_held_send_with_an_error(both: PairHarness) -> None:
     bus = both.client(hold_sends=True, failover_interval=LONG, retry=RETRY)
     bus.pair()
     sender = bus.get_queue_sender(both.orders)

@@ -141,7 +141,7 @@ def test_after_a_restart_nothing_overtakes_what_an_earlier_process_left_behind(b
     assert texts[-2:] == ["0", "1"]
 
 
-def test_a_batch_with_several_sessions_is_split_and_the_receipt_tells_where_each_is(both: PairHarness) -> None:
+def test_a_batch_with_several_sessions_is_split_and_the_receipt_shows_where_each_is(both: PairHarness) -> None:
     with both.bus(**ORDERED) as bus, bus.get_queue_sender(both.orders) as sender:
         wait_until(lambda: is_clear(bus, both.orders))
         fault = both.primary.break_("no-send", both.orders)

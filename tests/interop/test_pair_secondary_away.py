@@ -139,7 +139,7 @@ async def test_many_tasks_with_little_time_use_it_soon_after_its_return(harness:
 
 
 @pytest.mark.parametrize("how", ["refuse", "silent"])
-def test_a_send_waits_as_long_as_its_caller_says_and_then_tells_both_reasons(both: PairHarness, how: str) -> None:
+def test_a_send_waits_as_long_as_its_caller_says_and_then_shows_both_reasons(both: PairHarness, how: str) -> None:
     with both.bus(attempt_timeout=timedelta(seconds=2)) as bus:
         sender = bus.get_queue_sender(both.orders)
         bus.force_failover(both.orders, reason="drill", stay=True)
@@ -198,7 +198,7 @@ def test_status_and_events_say_that_the_secondary_is_away_and_that_it_is_back(bo
     assert both.backlog_texts() == ["1"]
 
 
-def test_who_waits_for_the_secondary_is_told_when_the_client_is_closed(both: PairHarness) -> None:
+def test_sends_that_wait_for_the_secondary_fail_when_the_client_is_closed(both: PairHarness) -> None:
     client = both.client(attempt_timeout=timedelta(seconds=60))
     client.pair()
     sender = client.get_queue_sender(both.orders)

@@ -73,7 +73,7 @@ def test_a_backlog_queue_that_cannot_be_emptied_is_named_and_nobody_says_that_no
         assert (syphon_of(bus).left, bus.status().secondary_status.waiting_messages) == (None, None), "not 0"
 
 
-def test_what_lies_in_a_backlog_queue_beyond_the_count_comes_home_and_is_news(both: PairHarness) -> None:
+def test_what_lies_in_a_backlog_queue_beyond_the_count_comes_home_and_is_reported(both: PairHarness) -> None:
     both.secondary.admin.create_queue(both.backlog(5))
     with both.bus(enable_syphon=True) as bus:
         heard = Heard(bus)
@@ -84,7 +84,7 @@ def test_what_lies_in_a_backlog_queue_beyond_the_count_comes_home_and_is_news(bo
     assert len(both.primary.messages(both.orders)) == 3
 
 
-def test_what_is_for_an_entity_that_is_not_listed_stays_and_is_counted_and_news(both: PairHarness) -> None:
+def test_what_is_for_an_entity_that_is_not_listed_stays_and_is_counted_and_reported(both: PairHarness) -> None:
     with both.bus(enable_syphon=True, syphon_entities=[both.orders.upper()]) as bus:
         heard = Heard(bus)
         fill(
@@ -99,7 +99,7 @@ def test_what_is_for_an_entity_that_is_not_listed_stays_and_is_counted_and_news(
     assert len(both.in_backlog()) == 2
 
 
-def test_what_can_never_come_home_is_news(both: PairHarness) -> None:
+def test_what_can_never_come_home_is_reported(both: PairHarness) -> None:
     with both.bus(enable_syphon=True) as bus:
         heard = Heard(bus)
         fill(both.secondary.connection_string, both.backlog(0), [unaddressed()])
@@ -126,7 +126,7 @@ def test_closing_leaves_no_thread_no_socket_and_no_lock_behind(both: PairHarness
     assert len(both.primary.messages(both.orders)) == 500
 
 
-def test_a_ledger_is_told_what_came_home(harness: PairHarness, tmp_path: Path) -> None:
+def test_a_ledger_records_what_came_home(harness: PairHarness, tmp_path: Path) -> None:
     with harness.bus(enable_syphon=True, ledger=tmp_path) as bus:
         fill(harness.secondary.connection_string, harness.backlog(1), backlog_messages_for(harness.orders, 20))
         wait_until(lambda: syphon_of(bus).moved == 20)
@@ -263,7 +263,7 @@ def side_of(bus: Any, name: str) -> Any:
     return OnLoop(found, bus._loop) if isinstance(bus, OnLoop) else found
 
 
-async def test_a_credential_that_every_queue_refuses_is_told_to_be_useless(harness: PairHarness) -> None:
+async def test_a_credential_that_every_queue_refuses_is_reported_as_useless(harness: PairHarness) -> None:
     with harness.bus():  # makes the queues
         pass
     sender = Namespace.from_connection_string(harness.secondary.rule_strings["sender"])

@@ -133,7 +133,7 @@ NONSENSE = (
 )
 
 
-def test_a_stranger_writes_neither_into_the_log_nor_into_the_ledger(
+def test_an_unauthenticated_peer_writes_neither_into_the_log_nor_into_the_ledger(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with LocalNamespace(queues=["orders"], ledger=tmp_path) as served:

@@ -396,7 +396,7 @@ def test_the_largest_message_with_the_most_that_can_be_written_on_it_is_received
     assert dead.dead_letter_reason == dead.dead_letter_error_description == text
 
 
-def test_a_missing_queue_is_told_as_such(client: ServiceBusClient) -> None:
+def test_a_missing_queue_is_reported_as_such(client: ServiceBusClient) -> None:
     with pytest.raises(MessagingEntityNotFoundError), client.get_queue_sender("typo") as sender:
         sender.send_messages(ServiceBusMessage("x"))
     with pytest.raises(MessagingEntityNotFoundError), client.get_queue_receiver("typo") as receiver:

@@ -81,7 +81,7 @@ def test_a_healthy_pair_is_one_line_and_exit_code_0(
     ("fault", "ability"),
     [("no-send", (False, True, True)), ("no-receive", (True, False, True)), ("no-manage", (True, None, False))],
 )
-def test_an_entity_fails_in_three_ways_that_are_told_apart(
+def test_an_entity_fails_in_three_ways_that_are_distinguished(
     spaces: NamespacePair, twinbus_status: Any, fault: str, ability: tuple[bool | None, ...]
 ) -> None:
     spaces.primary.create_queue("invoices")

@@ -242,7 +242,7 @@ async def test_pause_and_resume(pair: NamespacePair) -> None:
         await until(lambda: pump.current_progress().moved == 301)
 
 
-async def test_a_survey_tells_what_would_move_where_and_takes_nothing(pair: NamespacePair) -> None:
+async def test_a_dry_run_shows_what_would_move_where_and_takes_nothing(pair: NamespacePair) -> None:
     await fill(pair.secondary, 0, [backlog_message("orders", f"m{n}", b"x" * 100) for n in range(300)])
     await fill(
         pair.secondary,
@@ -301,7 +301,7 @@ async def test_nobody_says_that_nothing_is_left_while_an_entity_is_down(pair: Na
         )
 
 
-async def test_a_backlog_queue_that_is_missing_is_told_while_the_others_work(pair: NamespacePair) -> None:
+async def test_a_backlog_queue_that_is_missing_is_reported_while_the_others_work(pair: NamespacePair) -> None:
     await fill(pair.secondary, 0, [backlog_message("orders", "m1")])
     alerts: list[Alert] = []
     options = SyphonOptions(**QUICK)

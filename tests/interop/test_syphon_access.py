@@ -121,7 +121,7 @@ async def test_tokens_are_renewed_before_they_end(pair: NamespacePair, monkeypat
     assert alerts == []
 
 
-async def test_a_key_without_the_right_is_told_and_costs_nothing(tmp_path: Path) -> None:
+async def test_a_key_without_the_right_is_reported_and_costs_nothing(tmp_path: Path) -> None:
     with (
         LocalNamespace("contoso", queues=["orders"], rules=["reader:Listen"]) as primary,
         LocalNamespace("backup", queues=[backlog(0)], data=tmp_path) as secondary,

@@ -47,7 +47,7 @@ def quarantine(capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, Any]]:
     return {found["message_id"]: found for found in map(json.loads, capsys.readouterr().out.splitlines())}
 
 
-STRANGERS: dict[str, dict[str | bytes, Any]] = {
+NOT_FROM_US: dict[str, dict[str | bytes, Any]] = {
     "without any alias": {},
     "with other properties": {"path": "orders"},
     "with a number for a path": {"x-ms-path": 3},
@@ -67,15 +67,15 @@ def test_messages_that_did_not_come_from_us_are_put_aside_with_a_reason_and_the_
         ServiceBusClient.from_connection_string(spaces.secondary.connection_string) as client,
         client.get_queue_sender(QUEUES[0]) as sender,
     ):
-        for name, properties in STRANGERS.items():
+        for name, properties in NOT_FROM_US.items():
             sender.send_messages(ServiceBusMessage("?", message_id=name, application_properties=properties))
     put(spaces, *backlog_messages_for("orders", 10))
     assert run(["syphon", "--until-empty", "--count", "2"]) == 3
     out = capsys.readouterr().out
     assert out.startswith("10 messages")
-    assert f"{len(STRANGERS)} can never be stored" in out
+    assert f"{len(NOT_FROM_US)} can never be stored" in out
     found = quarantine(capsys)
-    assert set(found) == set(STRANGERS)
+    assert set(found) == set(NOT_FROM_US)
     assert {each["reason"] for each in found.values()} == {"TwinbusMalformed"}
     assert all("x-ms-" in each["description"] for each in found.values()), "each says which alias is to blame"
     assert sorted(ids_at(spaces.primary, "orders")) == sorted(f"orders-{number}" for number in range(10))

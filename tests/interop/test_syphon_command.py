@@ -154,7 +154,7 @@ def test_a_file_that_names_nothing_is_refused(
     assert problem in capsys.readouterr().err
 
 
-def test_a_dry_run_tells_what_would_go_where_and_moves_nothing(
+def test_a_dry_run_shows_what_would_go_where_and_moves_nothing(
     spaces: NamespacePair, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fill(spaces.secondary.connection_string, QUEUES[0], [*backlog_messages_for("orders", 10), unaddressed()])
@@ -280,7 +280,9 @@ def test_what_an_earlier_run_put_aside_keeps_the_next_one_from_saying_that_all_i
 # --- names ---
 
 
-def test_a_name_that_nobody_knows_is_told_at_once(spaces: NamespacePair, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_that_nobody_knows_is_reported_at_once(
+    spaces: NamespacePair, capsys: pytest.CaptureFixture[str]
+) -> None:
     fill(spaces.secondary.connection_string, QUEUES[0], backlog_messages_for("orders", 10))
     for wish in ("--until-empty", "--dry-run"):
         assert run(["syphon", wish, "--count", "2", "--entity", "orders", "--entity", "ordres"]) == 1
@@ -390,7 +392,7 @@ def test_a_signal_stops_it_cleanly_and_nothing_stays_locked(
     assert sorted(ids_at(spaces.primary, "orders")) == sorted(f"orders-{n}" for n in range(200))
 
 
-def test_a_service_that_is_told_to_stop_ends_with_0(spaces: NamespacePair) -> None:
+def test_a_service_that_is_stopped_exits_with_0(spaces: NamespacePair) -> None:
     with subprocess.Popen(command("--json"), stdout=subprocess.PIPE, text=True) as process:
         wait_for(process, "progress")
         process.terminate()

@@ -116,7 +116,7 @@ def test_a_message_without_known_order_that_comes_later_stops_the_syphon_and_sta
     assert ids_at(spaces.secondary, QUEUES[1 - queue_of("s0")]) == ["s0-2"]
 
 
-def test_status_tells_from_outside_what_lies_in_the_backlog_for_which_session(
+def test_status_shows_from_outside_what_lies_in_the_backlog_for_which_session(
     spaces: NamespacePair, capsys: pytest.CaptureFixture[str]
 ) -> None:
     put_sessions(spaces, 3)
@@ -211,7 +211,7 @@ def test_the_numbers_are_left_in_a_file(
     assert list(file.parent.iterdir()) == [file], "no draft is left"
 
 
-def test_a_file_that_can_be_written_no_more_is_told_once_and_messages_come_home(
+def test_a_file_that_can_be_written_no_more_is_reported_once_and_messages_come_home(
     spaces: NamespacePair, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(_path: Path, _data: bytes) -> int:

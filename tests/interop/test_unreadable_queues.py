@@ -124,7 +124,7 @@ def test_where_no_queue_lets_it_in_it_ends_at_once_and_names_each(
     assert [f"backlog queue {index} cannot be emptied" in out for index in (0, 1)] == [True, True]
 
 
-def test_a_dry_run_tells_what_it_sees_and_which_queue_would_not_be_emptied(
+def test_a_dry_run_shows_what_it_sees_and_which_queue_would_not_be_emptied(
     spaces: NamespacePair, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make(spaces, PATHS[1], forward_to="elsewhere")

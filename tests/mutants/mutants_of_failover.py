@@ -85,7 +85,7 @@ FAILOVER = (
         "        shut={index: why for index, why in failures.items() if why.kind in SHUT},\n",
         "",
         "a dry run says that all would come home although a queue forwards elsewhere",
-        "test_a_dry_run_tells_what_it_sees_and_which_queue_would_not_be_emptied",
+        "test_a_dry_run_shows_what_it_sees_and_which_queue_would_not_be_emptied",
     ),
     Mutant(
         "P2",
@@ -93,7 +93,7 @@ FAILOVER = (
         "return None if is_unknown else self._sum(",
         "return self._sum(",
         "status says that nothing waits although a queue may exist that refuses the key",
-        "test_who_may_not_look_everywhere_is_never_told_that_nothing_waits",
+        "test_a_key_that_may_not_look_everywhere_never_shows_that_nothing_waits",
     ),
     Mutant(
         "P2",
@@ -557,7 +557,7 @@ FAILOVER = (
         "raise TooLargeForDetour(size, limit_bytes, size - _size_at_home(encoded))",
         "raise TooLargeForDetour(size, limit_bytes, 0)",
         "the error does not say how many bytes the detour adds",
-        "test_a_message_too_large_for_the_detour_is_told_with_its_numbers",
+        "test_a_message_too_large_for_the_detour_is_reported_with_its_numbers",
     ),
     Mutant(
         "P11",
@@ -581,7 +581,7 @@ FAILOVER = (
         "return self._receipt(NamespaceSide.BACKLOG if self._queues else self._entity.side, len(self._queues))",
         "return self._receipt(NamespaceSide.BACKLOG if self._queues else self._entity.side, 0)",
         "the receipt does not say which part of a batch was accepted",
-        "test_a_part_that_was_accepted_is_told_when_the_rest_was_not",
+        "test_a_part_that_was_accepted_is_reported_when_the_rest_was_not",
     ),
     Mutant(
         "P12",

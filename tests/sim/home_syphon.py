@@ -126,7 +126,7 @@ class SimulatedSyphon:
     # --- links to backlog queues ---
 
     def _attach(self, index: int) -> None:
-        spells = self._road.weather.over(self._paths[index])
+        spells = self._road.conditions.over(self._paths[index])
         if not self._secondary.is_well or self._road.met(spells, *CUTS, Trouble.UNAUTHORISED, Trouble.CONDITION):
             self.loop.call_in(self._random.random() * REATTACH_S, lambda: self._attach(index))
             return
@@ -162,8 +162,8 @@ class SimulatedSyphon:
         self._act()
 
     def _carry(self, index: int, link: Link, way: int, job: Callable[[], None]) -> None:
-        """A frame on its way; in bad weather it may be the last one of its link."""
-        spells = self._road.weather.over(self._paths[index])
+        """A frame on its way; in an outage it may be the last one of its link."""
+        spells = self._road.conditions.over(self._paths[index])
         if self._road.met(spells, *CUTS):
             self.loop.call_in(self._road.travel_s(spells), lambda: self._expire_session(index, link))
             if self._random.random() < 0.5:

@@ -73,8 +73,8 @@ class HomeWorld:
         self.primary = LendingNamespace("primary", self.loop, random)
         self.secondary = LendingNamespace("secondary", self.loop, random)
         self._paths = [backlog_path(NAME, index) for index in range(random.choice((1, 2, 3)))]
-        self._stranger = Random(seed + 1)
-        self._has_list = not self.rules.keeps_order and self._stranger.random() < 0.5
+        self._planting = Random(seed + 1)
+        self._has_list = not self.rules.keeps_order and self._planting.random() < 0.5
         self._planted: set[str] = set()
         for path in (*ENTITIES, UNLISTED):
             self.primary.create(path, QueueSettings(max_size_mb=1024))
@@ -119,7 +119,7 @@ class HomeWorld:
         for application in self.applications:
             application.begin(-(-calls // len(self.applications)), busy_s)
         for number in range(5 if self._has_list else 0):
-            self.loop.call_in(self._stranger.random() * busy_s, partial(self._plant, f"planted-{number}"))
+            self.loop.call_in(self._planting.random() * busy_s, partial(self._plant, f"planted-{number}"))
         self.loop.run(until=busy_s)
         self.faults.stop()
         self.loop.run(until=self.loop.now + DRAIN_S)
@@ -137,7 +137,7 @@ class HomeWorld:
     def _plant(self, message_id: str) -> None:
         """Somebody who may send to a backlog queue wants the syphon to deliver elsewhere."""
         encoded = encode_message(properties={PropertyField.MESSAGE_ID: message_id}, data=b"x")
-        self.secondary.plant(self._stranger.choice(self._paths), address(encoded, UNLISTED))
+        self.secondary.plant(self._planting.choice(self._paths), address(encoded, UNLISTED))
         if self.secondary.archive.copies.get(message_id):
             self._planted.add(message_id)
 

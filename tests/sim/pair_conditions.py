@@ -41,7 +41,7 @@ class Spell:
     condition: str = "amqp:internal-error"
 
 
-class Weather:
+class Conditions:
     """Of one namespace."""
 
     def __init__(self) -> None:

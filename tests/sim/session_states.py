@@ -100,7 +100,10 @@ class SessionStates(Concern):
 
     def _was_set(self, name: str, state: State) -> None:
         self.place.seen["states set"] += 1
-        check(self._setting[name][:1] == [state], f"the state of session {name} was set out of order, or by a stranger")
+        check(
+            self._setting[name][:1] == [state],
+            f"the state of session {name} was set out of order, or by another",
+        )
         self._setting[name].pop(0)
         self._possible[name] = {state}
         for getting in self._getting:

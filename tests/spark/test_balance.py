@@ -387,7 +387,7 @@ def test_a_run_that_dies_leaves_the_balance_as_it_was(
 
 
 @pytest.mark.long
-def test_a_file_of_the_balance_that_is_none_is_told_with_the_way_out(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_file_of_the_balance_that_is_none_is_reported_with_the_way_out(spark: SparkSession, tmp_path: Path) -> None:
     from twinbus.spark.jobs.balance_frames import open_balance
 
     day = make_day(tmp_path)

@@ -206,7 +206,7 @@ def test_lines_that_are_no_records_are_reported_even_with_a_good_checksum(ledger
     assert compacted.manifest.records == 5
 
 
-def test_a_number_of_more_than_63_bits_is_told_and_the_rest_is_kept(ledger: Path) -> None:
+def test_a_number_of_more_than_63_bits_is_reported_and_the_rest_is_kept(ledger: Path) -> None:
     records = script("00000000000000aa", 9)
     for at, number in ((3, 1 << 63), (5, -(1 << 63) - 1), (6, (1 << 63) - 1)):
         records.note(BASE_MS + at, Event(Kind.STORED, "orders", message_ids=("odd",), sequence_numbers=(number,)))
@@ -264,7 +264,7 @@ def test_fields_and_kinds_that_are_not_known_are_no_trouble(ledger: Path) -> Non
     assert [row["kind"] for row in rows_of(compacted)] == ["yodelled"]
 
 
-def test_a_segment_that_became_shorter_is_told_and_what_it_said_is_kept(ledger: Path) -> None:
+def test_a_segment_that_became_shorter_is_reported_and_what_it_said_is_kept(ledger: Path) -> None:
     [path] = write_lines(ledger, "00000000000000aa", script("00000000000000aa", 9).lines())
     compact_ledger(read_in_process, ledger)
     change(path, lambda data: data[:100])
@@ -400,6 +400,6 @@ def test_a_torn_last_line_of_a_killed_process_darkens_no_more_than_its_end(ledge
     assert [each.defect for each in compacted.manifest.troubles] == ["torn"]
     [unknown] = find_coverage(compacted).missing
     assert unknown.since_ms == BASE_MS + 3
-    stranger = ledger / "stranger.jsonl"
-    stranger.write_bytes(b"what?\n")
+    other = ledger / "stranger.jsonl"
+    other.write_bytes(b"what?\n")
     assert find_coverage(compact_ledger(read_in_process, ledger)).missing_until_ms > BASE_MS * 1000

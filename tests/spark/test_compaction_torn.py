@@ -40,7 +40,7 @@ def test_a_copy_may_end_anywhere_and_go_on_later(tmp_path: Path, name: str, step
         assert verify(ledger).is_complete
 
 
-def test_a_torn_line_is_told_at_every_run_and_read_once(tmp_path: Path) -> None:
+def test_a_torn_line_is_reported_at_every_run_and_read_once(tmp_path: Path) -> None:
     segment = tmp_path / "somebody.jsonl"
     segment.write_bytes(b"".join(lines())[:-9])
     for read in (1, 0, 0):

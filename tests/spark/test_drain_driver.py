@@ -150,7 +150,7 @@ def test_a_queue_that_comes_up_during_a_drain_is_emptied_before_anybody_says_emp
     assert (done.ending, done.rounds, done.count("moved"), done.extra) == ("empty", 2, 10, [3])
 
 
-def test_who_may_not_look_everywhere_ends_with_3_and_is_never_told_that_the_backlog_is_empty(
+def test_a_key_that_may_not_look_everywhere_exits_with_3_and_never_shows_an_empty_backlog(
     backlog: SparkBacklog, capsys: pytest.CaptureFixture[str], keeps_signals: None
 ) -> None:
     put(backlog, 0, backlog_messages_for("orders", 5))

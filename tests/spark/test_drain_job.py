@@ -125,7 +125,7 @@ def test_a_killed_task_loses_nothing_and_repeats_at_most_its_window(
     assert done.count("moved") > sum(report.moved for report in done.reports), "Spark forgot what the dead task did"
 
 
-def test_a_credential_that_only_the_driver_has_is_told_and_nothing_moves(
+def test_a_credential_that_only_the_driver_has_is_reported_and_nothing_moves(
     spark: SparkSession, backlog: SparkBacklog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(backlog.secondary.connection_string, backlog.path(0), backlog_messages_for("orders", 10))
@@ -209,7 +209,7 @@ def command(backlog: SparkBacklog, *words: str) -> tuple[int, list[dict[str, Any
     return found.exit_code, [json.loads(line) for line in found.stdout.splitlines()], found.output
 
 
-def test_with_every_the_command_goes_on_until_it_is_told_to_stop(
+def test_with_every_the_command_goes_on_until_it_is_stopped(
     spark: SparkSession, backlog: SparkBacklog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     moved: list[int] = []
@@ -276,12 +276,12 @@ def test_a_plain_local_master_is_given_four_attempts_a_task() -> None:
     assert [patient(master) for master in masters] == given
 
 
-def test_what_executors_lack_is_told_with_the_way_out() -> None:
+def test_what_executors_lack_is_reported_with_the_way_out() -> None:
     trace = "Job aborted\n  File \"worker.py\", line 1\nModuleNotFoundError: No module named 'twinbus'\n  at scala"
     assert summarize(trace) == "executors have no twinbus: install twinbus there too, or bring it with --archive"
 
 
-def test_of_what_went_wrong_in_a_task_the_last_line_is_told() -> None:
+def test_of_what_went_wrong_in_a_task_the_last_line_is_reported() -> None:
     trace = 'Job aborted: failed 4 times\n  File "x", line 1\ntwinbus.errors.StoreError: no room\n\n\tat scala'
     assert summarize(trace) == "no room"
     trace = (

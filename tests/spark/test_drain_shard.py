@@ -129,7 +129,7 @@ def test_a_lock_that_outlasts_the_patience_is_a_trouble(backlog: SparkBacklog) -
     assert "under lock elsewhere" in report.trouble
 
 
-def test_a_wrong_key_is_told_at_once_and_never_shown(backlog: SparkBacklog) -> None:
+def test_a_wrong_key_is_reported_at_once_and_never_shown(backlog: SparkBacklog) -> None:
     fill(backlog.secondary.connection_string, backlog.path(0), backlog_messages_for("orders", 5))
     key = backlog.secondary.connection_string.partition("SharedAccessKey=")[2].partition(";")[0]
     wrong = backlog.secret(backlog.secondary, backlog.secondary.connection_string.replace(key, "c2VjcmV0"))
@@ -201,7 +201,7 @@ def test_what_travels_to_executors_has_no_secret_in_it(backlog: SparkBacklog) ->
     assert key not in repr(options)
 
 
-def test_all_mistakes_in_the_options_are_told_at_once() -> None:
+def test_all_mistakes_in_the_options_are_reported_at_once() -> None:
     with pytest.raises(OptionsError) as caught:
         DrainOptions(
             primary=Access("Endpoint=sb://x;SharedAccessKey=hush"),

@@ -39,7 +39,7 @@ def test_much_that_is_new_needs_a_jvm_that_learns(tmp_path: Path, monkeypatch: p
     assert settings_for_ledger(tmp_path, None) == {}
 
 
-def test_a_ledger_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_ledger_that_is_not_there_is_reported(tmp_path: Path) -> None:
     with pytest.raises(StoreError):
         settings_for_ledger(tmp_path / "none", None)
 

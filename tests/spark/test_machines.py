@@ -32,7 +32,7 @@ def test_a_primary_that_moved_to_another_machine_has_nobodys_clock() -> None:
     assert not any(each.is_primarys for each in find_clocks(processes, ["a", "b"], []).known)
 
 
-def test_by_how_much_a_clock_was_set_is_told_for_all_who_share_it() -> None:
+def test_by_how_much_a_clock_was_set_is_reported_for_all_who_share_it() -> None:
     processes = {"a": process("x", 5, 7), "b": process("x", HOUR_MS, HOUR_MS), "c": process("y", 3, 3)}
     found = find_clocks(processes, ["a"], ["c"])
     assert {each.process: each.set_ms for each in found.known} == {"a": HOUR_MS - 5, "b": HOUR_MS - 5, "c": 0}

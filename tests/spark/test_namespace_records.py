@@ -71,7 +71,7 @@ def test_records_that_are_missing_are_taken_out() -> None:
     assert found.complete == ((DAY, 2 * DAY - hour), (2 * DAY + hour, 3 * DAY))
 
 
-def test_a_killed_namespace_has_told_everything_up_to_its_last_record() -> None:
+def test_a_killed_namespace_has_recorded_everything_up_to_its_last_record() -> None:
     found = silence(CLIENT, namespace(DAY, 2 * DAY, closed=False))
     assert found.complete == ((DAY, 2 * DAY),)
     assert found.not_kept == ((0, DAY),), "after a kill its silence is what one looks for"
@@ -83,7 +83,7 @@ def test_what_a_killed_namespace_kept_is_dark_only_until_the_next_one_began() ->
     assert found.complete == ((DAY, 2 * DAY), (2 * DAY + 1000, 3 * DAY))
 
 
-def test_a_running_namespace_has_told_everything_up_to_its_last_record() -> None:
+def test_a_running_namespace_has_recorded_everything_up_to_its_last_record() -> None:
     found = silence(CLIENT, namespace(DAY, 2 * DAY, closed=False), running=frozenset({"1"}))
     assert (found.complete, found.is_running, found.read_ms) == (((DAY, 2 * DAY),), True, 10 * DAY)
 

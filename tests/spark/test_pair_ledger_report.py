@@ -112,7 +112,7 @@ def findings(spark: SparkSession, ledger: Path) -> Findings:
     return analyse(spark, compacted, Prices(), horizon_min=15, tell=lambda _: None)
 
 
-def test_everybody_has_told_everything(ledger: Path) -> None:
+def test_every_process_has_recorded_everything(ledger: Path) -> None:
     coverage = verify(ledger)
     assert coverage.is_complete
     assert {"client", "syphon", "contoso", "backup"} <= {process.program for process in coverage.processes}

@@ -24,12 +24,12 @@ def primary(first_ms: int, last_ms: int, *, closed: bool = True, program: str = 
     return Process(program=program, first_ms=first_ms, last_ms=last_ms, closed=closed, roles=["namespace"])
 
 
-def test_a_primary_that_told_of_nothing_was_silent_at_no_particular_time() -> None:
+def test_a_primary_that_recorded_nothing_was_silent_at_no_particular_time() -> None:
     assert primary_not_kept([CLIENT]) == ()
     assert primary_not_kept([CLIENT, primary(5, 10, program="backup")]) == ()
 
 
-def test_before_its_first_word_nothing_is_told() -> None:
+def test_before_its_first_record_nothing_is_known() -> None:
     assert primary_not_kept([primary(7 * LONG_MS, 8 * LONG_MS), CLIENT, primary(2 * LONG_MS, 7 * LONG_MS)]) == (
         (0, 2 * LONG_MS),
     )

@@ -70,7 +70,7 @@ def test_exactly_the_planted_misfortunes_are_found(spark: SparkSession, tmp_path
 
 
 @pytest.mark.long
-def test_receivers_tell_what_was_delivered_where_no_namespace_does(spark: SparkSession, tmp_path: Path) -> None:
+def test_receivers_record_what_was_delivered_where_no_namespace_does(spark: SparkSession, tmp_path: Path) -> None:
     from twinbus.spark.jobs.balance_frames import collect_rows
     from twinbus.spark.jobs.compaction import steps_in
     from twinbus.spark.transforms import ordering as order

@@ -163,7 +163,7 @@ An error occurred while calling None.org.apache.spark.sql.classic.SparkSession.
     assert find_reason(said) == "Reason: All masters are unresponsive! Giving up."
 
 
-def test_a_machine_without_java_is_told_what_to_install(
+def test_a_machine_without_java_gets_advice_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))

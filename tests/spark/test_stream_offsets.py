@@ -250,7 +250,7 @@ def test_a_scheduled_message_says_nothing_by_the_time_it_is_meant_for() -> None:
     assert stream.run() == []
 
 
-def test_an_entity_is_told_from_another_also_if_its_last_message_was_scheduled() -> None:
+def test_an_entity_is_distinguished_from_another_also_if_its_last_message_was_scheduled() -> None:
     entity = PeekedEntity()
     entity.send(0, 2)
     entity.send(0, 1, scheduled=True)

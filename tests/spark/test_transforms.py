@@ -178,7 +178,7 @@ def test_months_and_days_are_those_of_utc_wherever_the_session_is(spark: SparkSe
     spark.createDataFrame([], "nothing INT")  # the active session again
 
 
-def test_the_flow_has_what_the_namespace_tells_beside_what_receivers_tell(spark: SparkSession) -> None:
+def test_the_flow_has_what_the_namespace_records_beside_what_receivers_record(spark: SparkSession) -> None:
     from twinbus.spark.transforms.traffic import flow, traffic
 
     one = {"at_ms": BASE_MS, "message_id": "m"}

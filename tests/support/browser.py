@@ -28,7 +28,7 @@ FLAGS = (
     "--remote-debugging-port=0",
 )
 START_S, ANSWER_S = 60, 60
-NEWS_KEPT = ("Network.requestWillBeSent", "Log.entryAdded", "Runtime.exceptionThrown", "Runtime.consoleAPICalled")
+EVENTS_KEPT = ("Network.requestWillBeSent", "Log.entryAdded", "Runtime.exceptionThrown", "Runtime.consoleAPICalled")
 
 
 @dataclass
@@ -61,7 +61,7 @@ class Page:
             self.fetched.append(event["request"]["url"])
         elif method == "Page.loadEventFired":
             self._loaded.set()
-        elif method in NEWS_KEPT:
+        elif method in EVENTS_KEPT:
             self.complaints.append(f"{method}: {event}")
 
     async def open(self, url: str) -> None:

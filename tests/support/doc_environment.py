@@ -131,9 +131,9 @@ def fill_backlog(pair: Pair, ledger: Path) -> None:
         sender.send_messages([ServiceBusMessage(str(number)) for number in range(3)])
     with (
         ServiceBusClient.from_connection_string(pair.secondary) as client,
-        client.get_queue_sender("contoso/x-servicebus-transfer/0") as stranger,
+        client.get_queue_sender("contoso/x-servicebus-transfer/0") as sender,
     ):
-        stranger.send_messages([ServiceBusMessage("not from us") for _ in range(MALFORMED)])
+        sender.send_messages([ServiceBusMessage("not from us") for _ in range(MALFORMED)])
 
 
 def is_for_spark(line: str) -> bool:

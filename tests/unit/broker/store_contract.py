@@ -224,7 +224,7 @@ class StoreContract:
         assert self.names(orders, WaitingSessions(1, "s100", tuple(names[:298]), 5)) == ["s298", "s299"]
         assert self.names(orders, WaitingSessions(1, None, tuple(names[1::2]), 2)) == ["s000", "s002"]
 
-    def test_names_are_told_apart_by_every_character(self, orders: WatchedStore) -> None:
+    def test_names_are_distinguished_by_every_character(self, orders: WatchedStore) -> None:
         names = ["a", "a\0b", "a\0c", 'a"', "a\\", "a\n"]
         rows = [message(number)._replace(session_id=name) for number, name in enumerate(names, 1)]
         orders.commit(InsertMessages(tuple(rows)), RememberMessageIds(1, ("b\0b", "c"), 100, 0))
@@ -565,7 +565,7 @@ class StoreContract:
         assert loaded.summaries[1].active == 1
         assert loaded.next_entity_id == 3
 
-    def test_a_summary_tells_what_the_rows_come_to(self, orders: WatchedStore) -> None:
+    def test_a_summary_shows_what_the_rows_come_to(self, orders: WatchedStore) -> None:
         orders.commit(
             InsertMessages(
                 (

@@ -154,7 +154,7 @@ def test_status_of_a_healthy_pair() -> None:
     assert status.secondary_status.warnings == ("only three",)
 
 
-def test_status_tells_since_when_and_why_an_entity_is_failed_over_and_when_its_next_ping_is() -> None:
+def test_status_shows_since_when_and_why_an_entity_is_failed_over_and_when_its_next_ping_is() -> None:
     made = paired(failover_interval=timedelta(0), ping_primary_interval=timedelta(seconds=30))
     made.pair.feed(made.pair.entity("orders"), SendFailed(NOW - 10, 0, "refused"))
     status = made.status(NOW, lambda entity: 0, 0)
@@ -168,7 +168,7 @@ def test_status_tells_since_when_and_why_an_entity_is_failed_over_and_when_its_n
     assert not status.is_healthy
 
 
-def test_status_tells_an_entity_that_only_a_person_brings_back() -> None:
+def test_status_shows_an_entity_that_only_a_person_brings_back() -> None:
     made = paired()
     entity = made.pair.entity("orders")
     made.pair.feed(entity, FailoverForced(NOW, 0, "maintenance", stays=True))
@@ -179,7 +179,7 @@ def test_status_tells_an_entity_that_only_a_person_brings_back() -> None:
     assert orders.next_ping_at is None
 
 
-def test_status_tells_which_backlog_queues_are_lost_until_when_and_why() -> None:
+def test_status_shows_which_backlog_queues_are_lost_until_when_and_why() -> None:
     made = paired(probation=timedelta(seconds=60))
     made.queue_sent[0] = 12
     status = made.status(NOW + 10, lambda entity: 0, 0)
@@ -217,7 +217,7 @@ def events_of(made: ClientState) -> list[tuple[str, str]]:
     return list(made.recheck_events(same, same))
 
 
-def test_messages_that_nobody_touches_tell_that_a_syphon_is_missing() -> None:
+def test_messages_that_nobody_touches_show_that_a_syphon_is_missing() -> None:
     made = paired()
     made.inspection = looked(lying(UNTOUCHED_S + 1))
     assert events_of(made) == [("syphon_missing", "7 messages wait in the backlog and nobody brings them home")]
@@ -242,6 +242,6 @@ def test_otherwise_nobody_is_alarmed(inspection: Inspection | None) -> None:
     assert events_of(made) == []
 
 
-def test_only_warnings_that_were_not_there_before_are_news() -> None:
+def test_only_warnings_that_were_not_there_before_are_reported() -> None:
     before, after = (Preparation(queues=(0,), warnings=warnings) for warnings in (("old",), ("old", "new")))
     assert list(paired().recheck_events(before, after)) == [("secondary_in_trouble", "new")]

@@ -136,7 +136,7 @@ def test_a_name_that_was_never_seen_is_a_typing_error_also_by_the_documented_rul
 
 
 @every_row
-def test_whatever_a_ping_meets_the_entity_is_still_down_and_that_is_told(row: Row) -> None:
+def test_whatever_a_ping_meets_the_entity_is_still_down_and_that_is_reported(row: Row) -> None:
     assert classify(row.happens(), SendKind.PING).value == row.ping
     bus = ScriptedBus(Rules(failover_interval_s=0, ping_interval_s=10))
     bus.force_failover()

@@ -304,7 +304,7 @@ def test_an_attempt_that_was_made_before_its_entity_failed_over_is_not_forgotten
 # --- doubt ---
 
 
-def test_every_copy_that_may_be_stored_is_told_and_counted_on_either_side() -> None:
+def test_every_copy_that_may_be_stored_is_reported_and_counted_on_either_side() -> None:
     bus = ScriptedBus(AT_ONCE)
     bus.primary.says(SILENT, REFUSED, SILENT)
     bus.backlog[1].always = SILENT

@@ -159,7 +159,7 @@ def test_busy_queues_are_waited_for_no_longer_than_the_caller_waits() -> None:
     assert bus.at == 0
 
 
-def test_each_busy_answer_of_a_queue_is_told_with_the_queue_and_how_long_it_is_left_alone() -> None:
+def test_each_busy_answer_of_a_queue_is_reported_with_the_queue_and_how_long_it_is_left_alone() -> None:
     bus = failed_over(2)
     for queue in bus.backlog:
         queue.says(BUSY)
@@ -185,7 +185,7 @@ def test_with_no_queue_left_both_reasons_and_a_receipt_are_raised() -> None:
     assert len(bus.queues_asked()) == 3
 
 
-def test_an_outage_of_both_tells_what_the_primary_said_and_what_is_in_doubt() -> None:
+def test_an_outage_of_both_shows_what_the_primary_said_and_what_is_in_doubt() -> None:
     bus = ScriptedBus(RULES, queues=2)
     bus.primary.says(SILENT, REFUSED, REFUSED)
     for queue in bus.backlog:
@@ -251,7 +251,7 @@ def test_parts_of_a_batch_may_lie_in_different_queues_and_the_receipt_says_so() 
     assert bus.sent("a", "b", "c", per_batch=1).receipt.places == (path(1), path(2), path(2))
 
 
-def test_a_part_that_was_accepted_is_told_when_the_rest_was_not() -> None:
+def test_a_part_that_was_accepted_is_reported_when_the_rest_was_not() -> None:
     bus = failed_over(1)
     bus.backlog[0].says(OK, FULL)
     error = bus.sent("a", "b", "c", per_batch=2).error

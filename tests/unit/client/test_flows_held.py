@@ -154,7 +154,7 @@ def test_what_has_to_be_mended_is_raised_from_the_line_too_and_the_next_one_trie
     assert bus.stored == [("primary", "b")]
 
 
-def test_closing_tells_every_held_send_that_it_was_not_sent_or_is_in_doubt() -> None:
+def test_closing_ends_every_held_send_as_not_sent_or_in_doubt() -> None:
     bus = suspicious()
     bus.primary.says(SILENT)
     first = bus.send("a")

@@ -299,7 +299,7 @@ def test_a_queue_that_is_silent_again_and_again_leaves_the_rotation_however_litt
     assert bus.events_named("secondary_unreachable") == []
 
 
-def test_the_only_queue_that_is_silent_again_and_again_is_told_of() -> None:
+def test_the_only_queue_that_is_silent_again_and_again_is_reported() -> None:
     bus = failed_over(1)
     bus.backlog[0].always = SILENT
     calls = [bus.sent(f"m{number}", timeout_s=0.9) for number in range(20)]

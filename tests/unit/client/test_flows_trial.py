@@ -268,7 +268,7 @@ def test_a_trial_that_is_cut_short_keeps_nobody_from_trying() -> None:
     assert bus.sent("c").receipt.side is NamespaceSide.PRIMARY
 
 
-def test_a_trial_at_the_end_of_the_client_is_told_of_it() -> None:
+def test_a_trial_at_the_end_of_the_client_ends_as_not_sent() -> None:
     bus = ready()
     bus.primary.says(SILENT)
     call = bus.send("a")

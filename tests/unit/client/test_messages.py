@@ -125,7 +125,7 @@ def test_an_annotated_message_without_properties_is_given_an_id() -> None:
 @pytest.mark.parametrize(
     ("message_id", "text"), [(b"received", "received"), (uuid.UUID(int=1), str(uuid.UUID(int=1))), (7, "7"), (0, "0")]
 )
-def test_ids_of_any_kind_are_kept_and_told_as_text(message_id: Any, text: str) -> None:
+def test_ids_of_any_kind_are_kept_and_reported_as_text(message_id: Any, text: str) -> None:
     message = AmqpAnnotatedMessage(data_body=b"x", properties=AmqpMessageProperties(message_id=message_id))
     prepared = prepare(message)
     assert prepared.ids == (text,)

@@ -141,7 +141,7 @@ def backlogged(pair: Pair, *named: tuple[str, str | None]) -> Messages:
     return talk.messages
 
 
-def test_a_queue_that_is_busy_is_told_of() -> None:
+def test_a_queue_that_is_busy_is_reported() -> None:
     pair = pair_with()
     fail_over(pair)
     talk = Talk(pair, ("m", "a"))
@@ -227,7 +227,7 @@ def test_until_a_queue_was_seen_empty_nothing_of_it_goes_to_the_primary() -> Non
     assert isinstance(talk.ask, ToPrimary)
 
 
-def test_a_call_with_several_sessions_is_split_and_the_receipt_tells_the_place_of_each() -> None:
+def test_a_call_with_several_sessions_is_split_and_the_receipt_shows_the_place_of_each() -> None:
     pair = pair_with()
     fail_over(pair)
     named = tuple((f"m{number}", "abcdef"[number % 6]) for number in range(12))
@@ -244,7 +244,7 @@ def test_a_call_with_several_sessions_is_split_and_the_receipt_tells_the_place_o
     assert list(talk.receipt.places) == wanted
 
 
-def test_of_a_call_that_was_stored_in_part_the_receipt_tells_which_part() -> None:
+def test_of_a_call_that_was_stored_in_part_the_receipt_shows_which_part() -> None:
     pair = pair_with()
     fail_over(pair)
     sessions = ["a", next(s for s in "bcdefgh" if queue_for(key_of("orders", s), QUEUES) != _queue_of("a"))]
@@ -405,7 +405,7 @@ def test_an_attempt_with_hardly_any_time_left_is_no_proof_against_secondary_or_q
     assert pair.rotation.lost == {}
 
 
-def test_the_queue_of_a_session_that_is_silent_again_and_again_is_told_of_however_little_time_callers_have() -> None:
+def test_the_queue_of_a_session_that_is_silent_again_and_again_is_reported_however_little_time_callers_have() -> None:
     pair = pair_with(attempt_s=5.0)
     fail_over(pair)
     for number in range(3):

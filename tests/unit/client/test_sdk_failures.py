@@ -152,7 +152,7 @@ def test_a_sender_that_somebody_closed_meanwhile_is_not_the_messages_fault() -> 
     assert (failure.kind, failure.in_doubt) == (FailureKind.UNREACHABLE, False)
 
 
-def test_a_time_out_that_the_server_told_is_told_from_one_that_nobody_did() -> None:
+def test_a_timeout_that_the_server_reported_is_distinguished_from_a_local_one() -> None:
     told = OperationTimeoutError(message="late")
     told.__cause__ = OperationTimeoutError(
         message="late", condition=b"com.microsoft:timeout", error=MessageSendFailed(b"com.microsoft:timeout")
@@ -187,7 +187,7 @@ def test_a_frame_that_was_not_written_is_recognised() -> None:
     assert not failed_to_write(ServiceBusConnectionError())
 
 
-def test_silence_is_told_with_who_was_silent() -> None:
+def test_silence_is_reported_with_the_side_that_was_silent() -> None:
     assert no_answer("orders", 5, is_connected=True).text == "orders did not answer within 5 s while a link was opened"
     assert no_answer("orders", 5, is_connected=False).is_connection
     cut = overdue(describe(ServiceBusConnectionError(), sending=True), "orders")

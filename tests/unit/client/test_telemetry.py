@@ -102,7 +102,7 @@ def test_odd_names_survive_the_text() -> None:
     assert value(text, "twinbus_pair_failovers_total", entity=odd) == 0
 
 
-def test_two_clients_of_one_pair_are_told_apart_in_one_scrape() -> None:
+def test_two_clients_of_one_pair_are_distinguished_in_one_scrape() -> None:
     telemetry = Telemetry()
     registry = CollectorRegistry(auto_describe=True)
     registry.register(telemetry)

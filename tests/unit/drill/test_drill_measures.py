@@ -58,7 +58,7 @@ def test_an_outage_has_its_numbers() -> None:
     assert (measures.lost, measures.waiting, measures.taken, measures.duplicates) == ((), 0, 0, 0)
 
 
-def test_the_order_in_which_events_are_told_does_not_matter() -> None:
+def test_the_order_in_which_events_are_given_does_not_matter() -> None:
     assert measure(reversed(OUTAGE)) == measure(OUTAGE)
 
 

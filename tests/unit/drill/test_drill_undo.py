@@ -63,7 +63,7 @@ def test_what_makes_no_sense_is_refused_in_the_words_of_the_command(wishes: dict
     assert text in str(refused.value)
 
 
-def test_all_that_is_wrong_is_told_at_once() -> None:
+def test_all_that_is_wrong_is_reported_at_once() -> None:
     with pytest.raises(OptionsError, match=r"--rate .*; --attempts"):
         DrillOptions(entity="orders", rate=0, attempts=0)
 
@@ -94,7 +94,7 @@ def test_a_line_that_was_cut_short_and_a_file_of_somebody_else_do_no_harm(tmp_pa
     assert [note for _, note, _ in change_records_in(tmp_path)] == [NOTE]
 
 
-def test_a_folder_that_cannot_be_written_is_told_before_anything_is_changed(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_reported_before_anything_is_changed(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(TwinbusError, match="must be noted in"):
         ChangeRecordFile(tmp_path / "file" / "notes", NOTE)

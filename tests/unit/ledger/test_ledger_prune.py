@@ -162,7 +162,7 @@ def test_young_and_few_segments_stay(tmp_path: Path) -> None:
     assert len(segments_in(tmp_path)) == count
 
 
-def test_pruning_asks_or_needs_to_be_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pruning_asks_or_needs_a_confirmation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tell(tmp_path, 1)
     assert pruned(tmp_path, "--older-than", "30d") == 2
     assert "say --yes where nobody can be asked" in capsys.readouterr().err

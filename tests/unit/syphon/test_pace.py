@@ -87,7 +87,7 @@ def test_a_stop_is_for_good() -> None:
     assert harness.home == {}
 
 
-def test_all_wrong_options_are_told_at_once() -> None:
+def test_all_wrong_options_are_reported_at_once() -> None:
     with pytest.raises(OptionsError) as caught:
         SyphonOptions(rate=-1, canary=0, backoff_s=(5, 1), enqueued_before=datetime(2026, 1, 1))
     assert all(word in str(caught.value) for word in ("rate", "canary", "backoff_s", "enqueued_before"))
@@ -104,7 +104,7 @@ def test_a_message_that_stays_is_counted_once_however_often_it_comes_again() -> 
     assert outside.count == 4
 
 
-def test_each_entity_that_is_not_named_is_told_once_and_its_messages_stay() -> None:
+def test_each_entity_that_is_not_named_is_reported_once_and_its_messages_stay() -> None:
     harness = PumpHarness(entities=frozenset({"/Orders"}))
     for number in range(30):
         harness.put(("orders", "invoices", "Invoices")[number % 3], f"m{number}")
@@ -114,7 +114,7 @@ def test_each_entity_that_is_not_named_is_told_once_and_its_messages_stay() -> N
     assert harness.left == 20
 
 
-def test_names_that_a_stranger_makes_up_do_not_fill_memory_or_logs() -> None:
+def test_names_that_an_unknown_sender_makes_up_do_not_fill_memory_or_logs() -> None:
     harness = PumpHarness(entities=frozenset({"orders"}))
     for number in range(NAMED_MAX + 50):
         harness.put(f"entity-{number}", f"m{number}")

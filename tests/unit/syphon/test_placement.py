@@ -23,7 +23,7 @@ def test_a_message_in_the_queue_of_its_key_is_fine_whatever_the_case_of_its_enti
     assert order_problem(1, QUEUES, "ORDERS", session, 17) is None
 
 
-def test_a_message_in_another_queue_is_told_with_the_queue_it_belongs_to() -> None:
+def test_a_message_in_another_queue_is_reported_with_the_queue_it_belongs_to() -> None:
     problem = order_problem(0, QUEUES, "orders", session_of(1), 17)
     assert problem is not None
     assert "belong to queue 1" in problem
@@ -34,7 +34,7 @@ def test_where_there_is_one_queue_every_message_is_where_it_belongs() -> None:
     assert order_problem(3, (3,), "orders", "any", 17) is None
 
 
-def test_numbers_of_a_partitioned_queue_tell_nothing() -> None:
+def test_numbers_of_a_partitioned_queue_prove_nothing() -> None:
     problem = order_problem(0, (0,), "orders", None, PARTITION_FROM + 17)
     assert problem is not None
     assert "partitioned" in problem

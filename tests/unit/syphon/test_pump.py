@@ -259,7 +259,7 @@ def test_a_message_larger_than_its_destination_takes_is_put_aside_without_being_
 
 
 @pytest.mark.parametrize(
-    ("stranger", "word"),
+    ("message", "word"),
     [
         (plain("m1"), "x-ms-path"),
         (plain("m1", application_properties={"x-ms-path": Int(3)}), "x-ms-path"),
@@ -271,9 +271,9 @@ def test_a_message_larger_than_its_destination_takes_is_put_aside_without_being_
         (backlogged("x" * 300, "m1"), "260"),
     ],
 )
-def test_a_message_that_did_not_come_from_us_is_put_aside_with_the_reason(stranger: bytes, word: str) -> None:
+def test_a_message_that_did_not_come_from_us_is_put_aside_with_the_reason(message: bytes, word: str) -> None:
     harness = PumpHarness()
-    harness.put_raw(stranger)
+    harness.put_raw(message)
     harness.put("orders", "m2")
     harness.run()
     ((_, notes),) = harness.queues[0].dead
@@ -331,7 +331,7 @@ def test_the_time_to_live_of_a_scheduled_message_begins_with_its_schedule() -> N
     assert schedule == START_MS - 10_000
 
 
-def test_the_clock_of_the_secondary_counts_and_a_difference_is_told() -> None:
+def test_the_clock_of_the_secondary_counts_and_a_difference_is_reported() -> None:
     harness = PumpHarness(lock_s=20.0)  # the harness's locks last a minute: to the pump, the secondary is 40 s ahead
     harness.put("orders", "m1", age_ms=0, **with_ttl(100_000))
     harness.run()
@@ -409,7 +409,7 @@ def test_locks_are_renewed_when_half_their_time_is_over() -> None:
     assert len(harness.renewals) == 2
 
 
-def test_locks_that_are_shorter_than_we_were_told_are_renewed_in_their_own_time() -> None:
+def test_locks_that_are_shorter_than_announced_are_renewed_in_their_own_time() -> None:
     harness = PumpHarness(lock_s=120.0, attempt_s=500.0)  # the harness's locks last a minute
     harness.silent.add("orders")
     harness.put("orders", "m1")

@@ -87,7 +87,7 @@ def test_the_short_way_is_taken_by_the_usual_message() -> None:
 
 
 @given(st.binary(max_size=60))
-def test_bytes_that_are_no_message_are_told_as_on_the_long_way(raw: bytes) -> None:
+def test_bytes_that_are_no_message_are_reported_as_on_the_long_way(raw: bytes) -> None:
     try:
         wanted: Any = read_aliases(raw)
     except (DecodeError, EnvelopeError) as error:

@@ -41,7 +41,7 @@ def recorded_harness() -> tuple[PumpHarness, Notebook]:
     return harness, notebook
 
 
-def test_every_step_of_a_message_is_told_once() -> None:
+def test_every_step_of_a_message_is_recorded_once() -> None:
     harness, notebook = recorded_harness()
     wanted: Counter[tuple[str, str]] = Counter()
     for number in range(40):
@@ -69,7 +69,7 @@ def test_each_stage_has_the_size_that_the_message_has_there() -> None:
     assert sizes[Kind.COMPLETED] == lent, "it is the lent message that is completed"
 
 
-def test_what_does_not_go_home_is_told_with_its_kind() -> None:
+def test_what_does_not_go_home_is_reported_with_its_kind() -> None:
     harness, notebook = recorded_harness()
     harness.broken["down"] = Error("amqp:not-found", "no such queue")
     harness.put("down", "m1")
@@ -90,7 +90,7 @@ def test_an_idle_queue_is_a_long_poll_every_fifteen_minutes() -> None:
     assert [event.kind for event in notebook.events] == [Kind.LONG_POLL] * 8
 
 
-def test_pauses_are_told_with_their_reason_and_their_end() -> None:
+def test_pauses_are_reported_with_their_reason_and_their_end() -> None:
     harness, notebook = recorded_harness()
     harness.pump.pause()
     harness.run()
@@ -103,7 +103,7 @@ def test_pauses_are_told_with_their_reason_and_their_end() -> None:
     assert told == [(Kind.PAUSED, "paused"), (Kind.RESUMED, "")]
 
 
-def test_what_is_stored_after_its_link_was_lost_is_told_under_its_own_name() -> None:
+def test_what_is_stored_after_its_link_was_lost_is_reported_under_its_own_name() -> None:
     harness, notebook = recorded_harness()
     harness.silent.add("orders")
     harness.put("orders", "before")
@@ -119,7 +119,7 @@ def test_what_is_stored_after_its_link_was_lost_is_told_under_its_own_name() -> 
     assert notebook.messages(Kind.SENT_HOME) == {("orders", "before"): 1}
 
 
-def test_a_destination_that_throttles_is_told_as_throttled() -> None:
+def test_a_destination_that_throttles_is_reported_as_throttled() -> None:
     harness, notebook = recorded_harness()
     harness.broken["orders"] = Error("com.microsoft:server-busy", "later")
     harness.put("orders", "m1")
@@ -146,7 +146,7 @@ IDS = st.one_of(
     annotations=st.one_of(st.none(), st.dictionaries(st.text(max_size=100), st.integers(0, 9).map(Long), max_size=4)),
 )
 @example(message_id="x", subject=None, header=None, annotations={"": Long(0), "00\x80\x80": Long(0)})  # cut at its end
-def test_the_id_that_is_told_is_the_one_of_the_message(
+def test_the_id_that_is_reported_is_the_one_of_the_message(
     message_id: str | bytes | uuid.UUID | ULong | None,
     subject: str | None,
     header: Header | None,

@@ -66,7 +66,7 @@ def test_a_message_whose_schedule_comes_while_the_syphon_has_it_in_hand_is_given
     assert ttl_at_home(harness) == 54_000
 
 
-def test_a_message_that_goes_home_whole_is_as_it_was_sent_in_everything_that_tells_its_time() -> None:
+def test_a_message_that_goes_home_whole_is_as_it_was_sent_in_everything_that_shows_its_time() -> None:
     created_at, expires_at = Timestamp(START_MS - 1_000), Timestamp(START_MS + 4_000)
     harness = PumpHarness()
     times = {PropertyField.CREATION_TIME: created_at, PropertyField.ABSOLUTE_EXPIRY_TIME: expires_at}

@@ -23,7 +23,7 @@ def dial() -> Dial:
     return Dial("localhost", 5672, None, None, lambda audience: CbsToken("t", "servicebus.windows.net:sastoken", NEVER))
 
 
-async def test_who_is_told_to_end_while_he_closes_it_ends() -> None:
+async def test_a_close_that_is_cancelled_ends() -> None:
     renewer = TokenRenewer(dial(), put)
     await renewer.provide("orders")
     closing = asyncio.create_task(renewer.close())

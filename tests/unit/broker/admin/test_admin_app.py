@@ -294,14 +294,14 @@ async def test_a_token_for_one_queue_opens_that_queue(client: Client, namespace:
         (ConditionError("com.example:odd", "odd"), 500),
     ],
 )
-async def test_a_failure_made_on_purpose_is_told(
+async def test_a_failure_made_on_purpose_is_reported(
     client: Client, server: FakeAdminServer, failure: NamespaceError, status: int
 ) -> None:
     server.failure = failure
     assert (await refusal(client, "GET", "/orders"))[0] == status
 
 
-async def test_a_mistake_of_ours_is_told_without_its_text(server: FakeAdminServer, client: Client) -> None:
+async def test_a_mistake_of_ours_is_reported_without_its_text(server: FakeAdminServer, client: Client) -> None:
     async def broken(command: object) -> NoReturn:
         raise RuntimeError("a mistake of ours")
 
@@ -332,7 +332,7 @@ async def test_who_is_to_be_hung_up_on_gets_no_answer(server: FakeAdminServer, c
         await client.request("GET", "/orders")
 
 
-async def test_a_forced_detach_is_told_as_unavailable(server: FakeAdminServer, client: Client) -> None:
+async def test_a_forced_detach_is_reported_as_unavailable(server: FakeAdminServer, client: Client) -> None:
     server.failure = ConditionError("amqp:link:detach-forced", "it cannot be reached")
     status, text = await refusal(client, "GET", "/orders")
     assert (status, "it cannot be reached" in text) == (503, True)

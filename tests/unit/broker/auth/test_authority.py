@@ -93,7 +93,7 @@ def test_the_namespace_is_managed_with_its_own_rules_only(path: str) -> None:
 
 
 @pytest.mark.parametrize("header", [python_token(URL, "reader", "reader-key", UNTIL_S), "Bearer " + jwt("Listen")])
-def test_a_good_token_without_the_right_is_told_so(header: str) -> None:
+def test_a_good_token_without_the_right_is_refused_as_such(header: str) -> None:
     AUTHORITY.authorize_http(header, "/orders", LISTEN, NOW_MS)
     with pytest.raises(Unauthorized, match="'/orders' does not give the right 'Manage'"):
         AUTHORITY.authorize_http(header, "/orders", MANAGE, NOW_MS)

@@ -214,7 +214,7 @@ def test_a_message_whose_deletion_failed_is_not_handed_out(harness: NamespaceHar
     assert names(harness.receive()) == ["a"]
 
 
-def test_the_failure_is_told_once_each_time(harness: NamespaceHarness) -> None:
+def test_the_failure_is_reported_once_each_time(harness: NamespaceHarness) -> None:
     for number in range(1, 4):
         harness.do(SendMessages(QUEUE, (arrival("a"),)))
         harness.do(SendMessages(QUEUE, (arrival("b"),)))
@@ -293,7 +293,7 @@ def silent() -> SilentStoreGate:
     return SilentStoreGate()
 
 
-def test_rows_may_tell_of_a_commit_before_its_own_report(silent: SilentStoreGate) -> None:
+def test_rows_may_show_a_commit_before_its_own_report(silent: SilentStoreGate) -> None:
     silent.send("send")
     silent.ask(PeekMessages(QUEUE, 0, 10), "peek")
     (request,) = silent.store.requests

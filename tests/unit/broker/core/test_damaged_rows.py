@@ -72,7 +72,7 @@ def damaged(harness: DamagedHarness) -> DamagedHarness:
     return harness
 
 
-def test_receivers_of_a_damaged_queue_are_told_what_is_wrong(harness: DamagedHarness) -> None:
+def test_receivers_of_a_damaged_queue_get_the_reason(harness: DamagedHarness) -> None:
     harness.open(1, credit=100)
     harness.open(2, credit=0)
     harness.let_read()

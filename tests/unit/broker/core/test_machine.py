@@ -85,7 +85,7 @@ def test_an_entity_that_does_not_exist_is_not_found(harness: NamespaceHarness, c
     assert str(error).startswith("The messaging entity")
 
 
-def test_receivers_of_a_deleted_queue_are_told_and_its_messages_are_gone(harness: NamespaceHarness) -> None:
+def test_receivers_of_a_deleted_queue_are_detached_and_its_messages_are_gone(harness: NamespaceHarness) -> None:
     harness.send("a")
     harness.open(1, credit=1)
     harness.open(2, path=DEAD_LETTERS)
@@ -158,7 +158,7 @@ def test_a_peek_shows_messages_in_every_state_and_takes_nothing(harness: Namespa
     assert names(harness.receive()) == ["active"]
 
 
-def test_a_peek_starts_where_it_is_told_and_ends_at_its_number(harness: NamespaceHarness) -> None:
+def test_a_peek_starts_at_its_first_number_and_ends_at_its_last(harness: NamespaceHarness) -> None:
     harness.send(*"abcdef")
     assert names(harness.peek(3, 2)) == ["c", "d"]
     assert names(harness.peek(7, 2)) == []
@@ -200,7 +200,7 @@ def test_deferred_messages_are_received_all_or_none(harness: NamespaceHarness) -
     assert [lent.row.message_id for lent in harness.receive_deferred(2, 1).found] == ["a", "b"]
 
 
-def test_a_deferred_message_is_lent_to_one_receiver_at_a_time(harness: NamespaceHarness) -> None:
+def test_a_deferred_message_is_locked_for_one_receiver_at_a_time(harness: NamespaceHarness) -> None:
     harness.send("a")
     harness.settle(Defer(), *harness.receive())
     harness.receive_deferred(1)
@@ -228,7 +228,7 @@ def test_a_deferral_that_is_being_written_is_waited_for(harness: NamespaceHarnes
     assert [name for name, _ in harness.take_named()] == ["defer", "receive"]
 
 
-def test_a_deferred_message_is_never_lent_as_it_was_before_a_change(harness: NamespaceHarness) -> None:
+def test_a_deferred_message_is_never_delivered_as_it_was_before_a_change(harness: NamespaceHarness) -> None:
     harness.send("a")
     harness.settle(Defer(), *harness.receive())
     (lent,) = harness.receive_deferred(1).found

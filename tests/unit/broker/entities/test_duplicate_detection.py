@@ -116,7 +116,7 @@ def test_whether_duplicates_are_detected_is_decided_when_the_queue_is_made(harne
     assert "cannot be changed" in str(harness.refusal(UpdateQueue("orders", QueueSettings())))
 
 
-def test_who_waits_is_told_when_the_queue_goes_or_the_disk_fails(harness: NamespaceHarness) -> None:
+def test_waiting_sends_are_refused_when_the_queue_goes_or_the_disk_fails(harness: NamespaceHarness) -> None:
     harness.store.request = lambda request: None  # type: ignore[method-assign]
     harness.do(SendMessages("orders", (arrival("a"),)), 1)
     harness.do(DeleteEntity("orders"), 2)

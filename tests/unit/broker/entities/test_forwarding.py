@@ -90,7 +90,7 @@ def test_a_whole_chain_is_one_change_set_and_nothing_is_stored_on_the_way(chain:
     assert [path for path, _ in forwards(chain)] == ["first", "zeroth"]
 
 
-def test_every_forward_is_told_once_with_its_size(chain: Chain) -> None:
+def test_every_forward_is_recorded_once_with_its_size(chain: Chain) -> None:
     chain.give("first", "a")
     size = len(arrival("a").payload)
     assert forwards(chain) == [("first", size)]
@@ -270,7 +270,7 @@ def test_what_its_target_does_not_take_is_a_transfer_dead_letter(
     assert chain.at(f"first{TRANSFERS}") == ["a"]
 
 
-def test_a_full_target_takes_no_more_and_the_sender_is_not_told() -> None:
+def test_a_full_target_takes_no_more_and_the_sender_sees_no_error() -> None:
     chain = Chain(QueueSettings(max_size_mb=1))
     chain.queue_named("first", QUEUE)
     for name in "abcde":
@@ -360,7 +360,7 @@ def test_what_is_locked_when_forwarding_begins_goes_when_it_comes_back() -> None
     assert chain.at(QUEUE) == ["a", "c"]
 
 
-def test_whoever_receives_when_forwarding_begins_is_told_and_nobody_can_begin() -> None:
+def test_receivers_are_detached_when_forwarding_begins_and_none_can_attach() -> None:
     chain = Chain()
     chain.queue_named("last")
     chain.open(1, credit=1)

@@ -139,7 +139,7 @@ def test_a_deferred_message_takes_nobodys_room(harness: NamespaceHarness) -> Non
     assert len(harness.deliveries()) == 5
 
 
-def test_a_receiver_holds_32_mib_unless_told_otherwise() -> None:
+def test_a_receiver_holds_32_mib_by_default() -> None:
     assert WindowLimits().locked_bytes_max == LOCKED_BYTES_MAX == 32 * 1024 * 1024
     harness = NamespaceHarness()
     for _ in range(36):
@@ -166,7 +166,7 @@ def test_all_receivers_of_a_queue_together_hold_a_bounded_part_of_it_also_if_the
     assert len(harness.deliveries()) >= 3, "as soon as locks end"
 
 
-def test_deferred_messages_are_not_lent_while_receivers_hold_all_they_may() -> None:
+def test_deferred_messages_are_not_delivered_while_receivers_hold_all_they_may() -> None:
     harness = NamespaceHarness(QueueSettings(lock_ms=LOCK_MS), WindowLimits(locks_bytes_max=2 * LOCK_COST_BYTES))
     harness.send("m0", "m1", "m2")
     (first, *_) = open_and_take(harness, credit=1)

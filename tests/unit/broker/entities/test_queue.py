@@ -165,7 +165,7 @@ def test_more_expired_messages_than_one_sweep_takes_all_go(harness: NamespaceHar
 # --- locks ---
 
 
-def test_a_lent_message_is_not_lent_again_while_its_lock_holds(harness: NamespaceHarness) -> None:
+def test_a_locked_message_is_not_delivered_again_while_its_lock_holds(harness: NamespaceHarness) -> None:
     harness.send("a")
     (lent,) = harness.receive()
     assert lent.locked_until_ms == START_MS + LOCK_MS

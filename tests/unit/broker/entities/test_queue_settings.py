@@ -16,7 +16,7 @@ def test_settings_are_read_back_as_they_were_written() -> None:
     assert QueueSettings.from_text("{}") == QueueSettings()
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     with pytest.raises(OptionsError) as caught:
         QueueSettings(lock_ms=1, max_size_mb=0, max_delivery_count=0, default_ttl_ms=999)
     text = str(caught.value)

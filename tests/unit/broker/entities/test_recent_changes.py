@@ -9,7 +9,7 @@ HEAD = HeadRows(1, 1, 10, 1_000)
 NAMED = NamedRows(1, (5,))
 
 
-def test_a_change_is_news_to_reads_of_an_earlier_moment_only() -> None:
+def test_a_change_is_unknown_only_to_reads_of_an_earlier_moment() -> None:
     recent = RecentChanges(committed=3)
     recent.note_change(5, number=4)
     assert recent.changed_since(5, as_of=3)

@@ -188,7 +188,7 @@ def test_a_session_without_messages_is_not_the_next_one(harness: NamespaceHarnes
     assert answer(harness, origin) is None
 
 
-def test_who_waits_in_vain_is_told_in_time(harness: NamespaceHarness) -> None:
+def test_waiting_in_vain_for_a_session_ends_in_time(harness: NamespaceHarness) -> None:
     _, slow = ask_for(harness, None, wait_ms=5_000)
     _, quick = ask_for(harness, None, wait_ms=1_000)
     harness.pass_time(1_000)
@@ -564,7 +564,7 @@ def test_whether_there_are_sessions_is_decided_when_the_queue_is_made(harness: N
     assert "cannot be changed" in str(harness.refusal(UpdateQueue(ORDERS, QueueSettings())))
 
 
-def test_who_has_or_awaits_a_session_of_a_deleted_queue_is_told(harness: NamespaceHarness) -> None:
+def test_receivers_that_have_or_await_a_session_of_a_deleted_queue_get_an_error(harness: NamespaceHarness) -> None:
     receiver, _ = accept(harness, "a")
     _, origin = ask_for(harness, None)
     harness.take()
@@ -576,7 +576,7 @@ def test_who_has_or_awaits_a_session_of_a_deleted_queue_is_told(harness: Namespa
     assert isinstance(refusal.error, EntityNotFound)
 
 
-def test_who_waits_when_the_store_fails_is_told(harness: NamespaceHarness) -> None:
+def test_requests_that_wait_when_the_store_fails_are_refused(harness: NamespaceHarness) -> None:
     _, origin = ask_for(harness, None)
     harness.do(SendMessages(ORDERS, (message("1"),)))
     harness.store.fail("disk full")

@@ -319,7 +319,7 @@ def test_one_or_all_are_cleared() -> None:
     assert table.is_quiet
 
 
-def test_a_fault_in_force_tells_about_itself() -> None:
+def test_a_fault_in_force_describes_itself() -> None:
     (one,) = table_with(fault("restart", "orders", length_ms=5_000, slow_for_ms=10_000)).active(NOW)
     values = one.to_values(NOW + 1_000)
     assert (values["id"], values["left_ms"], values["since_ms"]) == ("restart-1", 14_000, NOW)

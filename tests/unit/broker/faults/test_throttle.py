@@ -114,7 +114,7 @@ def test_memory_is_looked_up_at_most_ten_times_a_second(tmp_path: Path) -> None:
     assert memory() == 2 * three
 
 
-def test_where_nobody_can_tell_the_threshold_is_refused(tmp_path: Path) -> None:
+def test_where_memory_cannot_be_measured_its_threshold_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OptionsError, match="busy_memory_bytes needs"):
         ResidentMemory(tmp_path / "missing").check()
 
@@ -125,7 +125,7 @@ def test_without_thresholds_nothing_is_denied() -> None:
     assert throttle.connection_refusal(10**9) is throttle.bytes_refusal(10**12) is None
 
 
-def test_names_that_strangers_think_up_do_not_fill_the_memory() -> None:
+def test_names_that_unauthenticated_peers_make_up_do_not_fill_the_memory() -> None:
     throttle = Throttle(ThrottleLimits(entity_operations_per_second=1))
     for number in range(2 * ENTITIES_REMEMBERED):
         throttle.refusal(SEND, f"queue{number}", NOW)

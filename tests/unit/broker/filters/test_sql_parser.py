@@ -65,7 +65,7 @@ def test_a_text_that_is_no_filter_is_refused_where_it_stops_being_one(text: str,
     assert (caught.value.line, caught.value.column) == (1, column)
 
 
-def test_the_place_is_told_by_line_and_column() -> None:
+def test_the_place_is_reported_by_line_and_column() -> None:
     with pytest.raises(SqlError, match=r"at line 2, column 7: «# 1»") as caught:
         compile_filter("a = 1\nAND b # 1")
     assert caught.value.line == 2
@@ -118,7 +118,7 @@ def test_an_empty_text_is_no_rule(text: str) -> None:
 
 
 @pytest.mark.parametrize("opening", ["(", "NOT ", "a = -(", "a = - ", "a = + ", "p("])
-def test_nesting_has_a_limit_that_is_told(opening: str) -> None:
+def test_nesting_has_a_limit_that_is_reported(opening: str) -> None:
     with pytest.raises(SqlError, match="more than 50"):
         compile_filter((opening * 1024)[:1024] if "a =" not in opening else "a = " + opening[4:] * 400)
 

@@ -141,7 +141,7 @@ def test_a_schedule_that_is_no_timestamp_is_refused(harness: ConnectionHarness) 
 # --- receiving ---
 
 
-def test_credit_that_came_with_the_end_of_its_link_lends_nothing(harness: ConnectionHarness) -> None:
+def test_credit_that_came_with_the_end_of_its_link_delivers_nothing(harness: ConnectionHarness) -> None:
     harness.deliver("orders", message("1"), message("2"))
     for settled in (False, True):
         link = harness.receiver("orders", settled=settled)
@@ -283,7 +283,7 @@ def test_who_leaves_before_transfer_dead_letters_are_made_leaves_no_receiver(har
     assert harness.gate.machine.registry.find_queue("orders/$transfer/$deadletterqueue").receivers.all == {}
 
 
-def test_of_very_many_receivers_that_lose_their_queue_some_are_told_at_a_time(
+def test_of_very_many_receivers_that_lose_their_queue_some_are_detached_at_a_time(
     harness: ConnectionHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reception, "LOST_AT_ONCE", 2)

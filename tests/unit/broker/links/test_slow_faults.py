@@ -92,7 +92,7 @@ def test_a_drain_does_not_overtake_what_is_held_back(harness: ConnectionHarness)
     assert isinstance(heard[-1], Drained)
 
 
-def test_what_is_deleted_when_it_is_lent_stays_in_the_queue_meanwhile(harness: ConnectionHarness) -> None:
+def test_what_is_deleted_on_delivery_stays_in_the_queue_meanwhile(harness: ConnectionHarness) -> None:
     harness.deliver("orders", message("1"), message("2"))
     link = harness.receiver("orders", settled=True)
     slow_down(harness)

@@ -136,7 +136,7 @@ def test_an_authority_that_has_come_to_its_end_is_replaced(identity: Identity, t
     assert certificate_in(tmp_path / "ca.pem") != old
 
 
-def test_a_folder_that_cannot_be_written_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_reported_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="cannot be written"):
         kept_identity(tmp_path / "missing", NAMES, NOW)
 
@@ -196,7 +196,7 @@ def test_a_chain_that_ends_with_its_root_is_what_clients_have_to_trust(identity:
     shake_hands(given, "localhost")
 
 
-def test_given_files_that_are_no_identity_are_told_in_one_line(identity: Identity, tmp_path: Path) -> None:
+def test_given_files_that_are_no_identity_are_reported_in_one_line(identity: Identity, tmp_path: Path) -> None:
     nonsense = tmp_path / "nonsense"
     nonsense.write_text("hello")
     locked = tmp_path / "locked.pem"

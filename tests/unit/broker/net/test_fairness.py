@@ -56,13 +56,13 @@ def test_a_known_peer_with_little_to_say_is_heard_at_once() -> None:
     assert loop.is_idle
 
 
-def test_a_stranger_is_never_heard_at_once() -> None:
+def test_an_unauthenticated_peer_is_never_processed_at_once() -> None:
     loop = Loop()
-    stranger = Talker(loop, 1, is_authenticated=False)
-    assert loop.turns.process(stranger)
-    assert stranger.steps_left == 1
+    peer = Talker(loop, 1, is_authenticated=False)
+    assert loop.turns.process(peer)
+    assert peer.steps_left == 1
     loop.turn()
-    assert stranger.steps_left == 0
+    assert peer.steps_left == 0
 
 
 def test_however_much_one_peer_says_a_turn_is_short() -> None:
@@ -76,27 +76,27 @@ def test_however_much_one_peer_says_a_turn_is_short() -> None:
     assert turns >= 1_000 * STEP_S / (TURN_S + STEP_S) - 1
 
 
-def test_however_many_strangers_there_are_a_turn_is_short() -> None:
+def test_however_many_unauthenticated_peers_there_are_a_turn_is_short() -> None:
     loop = Loop()
-    strangers = [Talker(loop, 10, is_authenticated=False) for _ in range(500)]
-    for stranger in strangers:
-        loop.turns.process(stranger)
-    while any(stranger.steps_left for stranger in strangers):
+    peers = [Talker(loop, 10, is_authenticated=False) for _ in range(500)]
+    for peer in peers:
+        loop.turns.process(peer)
+    while any(peer.steps_left for peer in peers):
         assert loop.turn() <= UNAUTHENTICATED_TURN_S + 2 * STEP_S
 
 
-def test_strangers_are_heard_one_after_the_other() -> None:
+def test_unauthenticated_peers_are_processed_one_after_the_other() -> None:
     loop = Loop()
-    strangers = [Talker(loop, 10, is_authenticated=False) for _ in range(6)]
-    for stranger in strangers:
-        loop.turns.process(stranger)
+    peers = [Talker(loop, 10, is_authenticated=False) for _ in range(6)]
+    for peer in peers:
+        loop.turns.process(peer)
     for _ in range(10):
         loop.turn()
-        left = [stranger.steps_left for stranger in strangers]
+        left = [peer.steps_left for peer in peers]
         assert max(left) - min(left) <= 1
 
 
-def test_a_known_peer_is_heard_however_many_strangers_wait() -> None:
+def test_an_authenticated_peer_is_heard_however_many_unauthenticated_ones_wait() -> None:
     loop = Loop()
     for _ in range(100):
         loop.turns.process(Talker(loop, 100, is_authenticated=False))
@@ -115,7 +115,7 @@ def test_when_the_time_of_a_turn_is_used_up_known_peers_stand_in_line() -> None:
         assert loop.turn() <= TURN_S + STEP_S
 
 
-def test_a_stranger_who_shows_who_he_is_changes_lines() -> None:
+def test_a_peer_that_authenticates_changes_queues() -> None:
     loop = Loop()
     for _ in range(100):
         loop.turns.process(Talker(loop, 1_000, is_authenticated=False))

@@ -143,7 +143,7 @@ async def test_a_body_of_unknown_size_that_is_too_large_is_refused_with_the_limi
         assert (status, "at most 1000 bytes" in body) == (413, True)
 
 
-async def test_a_first_body_that_drips_is_told_so_before_patience_ends() -> None:
+async def test_a_first_body_that_drips_gets_an_answer_before_the_timeout() -> None:
     async with opened(ServerLimits(unauthenticated_s=4 * SOON_S)) as (_, listener), calling(listener) as caller:
         await asyncio.sleep(SOON_S)  # patience is for the whole way in, not for the body alone
         caller.say(post(b"drip", said=100))

@@ -170,7 +170,7 @@ async def test_an_ipv6_address_is_a_host_too() -> None:
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid"])
-async def test_an_address_that_is_not_ours_is_told_in_one_line(host: str) -> None:
+async def test_an_address_that_is_not_ours_is_reported_in_one_line(host: str) -> None:
     with pytest.raises(TwinbusError, match=f"cannot listen on {host}:0: "):
         async with listening(host=host):
             pass
@@ -189,7 +189,7 @@ async def test_while_it_pauses_connections_are_refused_and_those_that_are_there_
             assert await say(other, b"hello") == b"hello"
 
 
-async def test_a_port_that_was_taken_during_the_pause_is_told_and_can_be_had_later() -> None:
+async def test_a_port_that_was_taken_during_the_pause_is_reported_and_can_be_had_later() -> None:
     async with listening() as listener:
         listener.pause()
         thief = socket.socket()
@@ -239,7 +239,7 @@ async def test_who_does_not_show_who_he_is_is_let_go(words: bytes) -> None:
         assert not listener.connections
 
 
-async def test_of_too_many_strangers_the_one_that_waits_longest_is_let_go() -> None:
+async def test_of_too_many_unauthenticated_connections_the_one_that_waits_longest_is_closed() -> None:
     limits = ServerLimits(unauthenticated_connections=2)
     async with listening(limits=limits) as listener, connected(listener) as known, connected(listener) as first:
         assert await say(known, b"it is me!") == b"it is me!"
@@ -250,8 +250,8 @@ async def test_of_too_many_strangers_the_one_that_waits_longest_is_let_go() -> N
                 assert await say(peer, b"hello") == b"hello"
 
 
-async def test_strangers_from_one_address_do_not_keep_others_out() -> None:
-    class Stranger:
+async def test_unauthenticated_connections_from_one_address_do_not_keep_others_out() -> None:
+    class FakeConnection:
         is_there = True
 
         def __init__(self, address: str) -> None:
@@ -261,10 +261,10 @@ async def test_strangers_from_one_address_do_not_keep_others_out() -> None:
             """It is not forgotten before its connection has ended, in a later turn of the event loop."""
             self.is_there = False
 
-    strangers = UnauthenticatedConnections(10)
-    alone, crowd = Stranger("10.0.0.1"), [Stranger("10.0.0.2") for _ in range(50)]
-    for stranger in (alone, *crowd):
-        strangers.add(stranger)  # type: ignore[arg-type]
+    unauthenticated = UnauthenticatedConnections(10)
+    alone, crowd = FakeConnection("10.0.0.1"), [FakeConnection("10.0.0.2") for _ in range(50)]
+    for connection in (alone, *crowd):
+        unauthenticated.add(connection)  # type: ignore[arg-type]
     assert alone.is_there
     assert [each.is_there for each in crowd] == [False] * 41 + [True] * 9
 
@@ -285,7 +285,7 @@ async def test_who_leaves_without_a_word_is_forgotten() -> None:
                 await asyncio.sleep(0.01)
 
 
-async def test_over_the_limit_a_guest_hears_so_and_the_next_after_somebody_left_is_welcome() -> None:
+async def test_over_the_limit_a_connection_is_refused_and_the_next_after_one_closed_is_accepted() -> None:
     async with listening(limits=ServerLimits(connections=2)) as listener, connected(listener) as first:
         assert await say(first, b"first!") == b"first!"
         async with connected(listener) as second, connected(listener) as third:
@@ -299,7 +299,7 @@ async def test_over_the_limit_a_guest_hears_so_and_the_next_after_somebody_left_
             assert await say(fourth, b"fourth!") == b"fourth!"
 
 
-async def test_far_over_the_limit_a_guest_is_let_go_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_far_over_the_limit_a_connection_is_closed_without_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener_module, "EXCESS_MAX", 1)
     async with AsyncExitStack() as stack:
         listener = await stack.enter_async_context(listening(limits=ServerLimits(connections=1)))

@@ -81,7 +81,7 @@ def test_a_port_that_nobody_asked_for_is_picked_once_also_before_anybody_listens
             assert second.getsockname()[1] != port
 
 
-def test_a_reserved_port_is_free_for_the_server_that_is_told_to_take_it_and_for_no_other(
+def test_a_reserved_port_is_free_for_the_server_that_is_given_it_and_for_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     port = free_port()

@@ -91,7 +91,7 @@ async def test_every_request_is_answered(served: Path) -> None:
     assert await ask(served, "fault.clear") == []
 
 
-async def test_what_makes_no_sense_and_what_cannot_be_done_are_told_apart(served: Path) -> None:
+async def test_what_makes_no_sense_and_what_cannot_be_done_are_distinguished(served: Path) -> None:
     with pytest.raises(OptionsError, match="did you mean no-send"):
         await ask(served, "fault.add", fault="no-sent")
     with pytest.raises(TwinbusError, match="there are no faults") as refused:
@@ -143,7 +143,7 @@ async def test_many_ask_at_once(served: Path) -> None:
     assert await asyncio.gather(*(ask(served, "ping") for _ in range(20))) == ["pong"] * 20
 
 
-async def test_too_many_are_told_so(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_many_are_refused_as_such(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control, "CLIENTS_MAX", 1)
     async with talking(served) as (reader, writer):
         writer.write(b'{"request": "ping"}\n')
@@ -160,7 +160,7 @@ def test_who_is_refused_before_it_has_asked_hears_why() -> None:
         assert control_client.answer_to(b"ping\n", asking) == b"try again later\n"
 
 
-def test_who_gets_no_answer_at_all_is_told_so() -> None:
+def test_a_request_without_an_answer_fails_with_an_error_that_says_so() -> None:
     asking, silent = socket.socketpair()
     with asking, silent:
         silent.close()

@@ -79,7 +79,7 @@ def test_secrets_are_hidden_by_name_and_wherever_they_turn_up(tmp_path: Path) ->
     assert shown["rules"] == [{"name": "root", "primary_key": HIDDEN}]
 
 
-def test_the_keys_of_a_queue_are_hidden_and_its_rules_are_told_by_name(tmp_path: Path) -> None:
+def test_the_keys_of_a_queue_are_hidden_and_its_rules_are_reported_by_name(tmp_path: Path) -> None:
     rule = AuthorizationRule("app", ("Send",), "first-key", "second-key")
     machine = NamespaceMachine(MemoryStore().load(), new_token=lambda: b"t" * 16)
     machine.apply(CreateQueue("orders", QueueSettings(authorization_rules=(rule,))), NOW)
@@ -99,7 +99,7 @@ def test_anything_can_be_dumped() -> None:
     json.dumps(without_secrets({"bytes": b"x", "class": Rule, "set": frozenset({1})}))
 
 
-def test_a_queue_is_told_with_its_counts_and_its_dead_letters() -> None:
+def test_a_queue_is_reported_with_its_counts_and_its_dead_letters() -> None:
     machine = NamespaceMachine(MemoryStore().load(), new_token=lambda: b"t" * 16)
     machine.apply(CreateQueue("Orders", QueueSettings()), NOW)
     (queue,) = machine.registry.queues()
@@ -109,7 +109,7 @@ def test_a_queue_is_told_with_its_counts_and_its_dead_letters() -> None:
     assert facts["dead_letter"]["path"] == "Orders/$deadletterqueue"
 
 
-def test_a_connection_is_told_with_its_links() -> None:
+def test_a_connection_is_dumped_with_its_links() -> None:
     client = Connection(role=Role.CLIENT, container_id="me", hostname="localhost")
     server = Connection(role=Role.SERVER, container_id="twinbus")
     client.open()

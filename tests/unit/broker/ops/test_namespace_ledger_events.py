@@ -70,14 +70,14 @@ def in_session(name: str, session_id: str) -> Arrival:
 # --- when ---
 
 
-def test_nothing_is_told_before_it_is_durable(harness: Recorded) -> None:
+def test_nothing_is_recorded_before_it_is_durable(harness: Recorded) -> None:
     harness.do(SendMessages(QUEUE, (arrival("a"),)))
     assert harness.events == []
     harness.commit()
     assert harness.recorded(Kind.STORED) == [(QUEUE, ("a",))]
 
 
-def test_what_could_not_be_written_is_never_told(harness: Recorded) -> None:
+def test_what_could_not_be_written_is_never_recorded(harness: Recorded) -> None:
     harness.do(SendMessages(QUEUE, (arrival("a"),)))
     harness.store.fail("no space left")
     harness.gate.recover()
@@ -113,7 +113,7 @@ def test_a_ping_is_no_message(harness: Recorded) -> None:
     assert harness.events == []
 
 
-def test_a_message_is_delivered_when_it_is_completed_and_not_when_it_is_lent(harness: Recorded) -> None:
+def test_a_message_is_delivered_when_it_is_completed_and_not_when_it_is_locked(harness: Recorded) -> None:
     harness.send("a", "b")
     lent = harness.receive(2)
     assert harness.recorded(Kind.DELIVERED) == []
@@ -166,7 +166,7 @@ def test_a_message_that_is_too_old_has_expired(harness: Recorded) -> None:
     assert harness.recorded(Kind.EXPIRED) == [(QUEUE, ("a",))]
 
 
-def test_a_duplicate_is_told_and_not_stored() -> None:
+def test_a_duplicate_is_reported_and_not_stored() -> None:
     harness = Recorded(QueueSettings(requires_duplicate_detection=True))
     harness.send("a")
     harness.send("a", "b")
@@ -182,7 +182,7 @@ def test_a_scheduled_message_is_stored_once_and_may_be_cancelled(harness: Record
     assert harness.recorded(Kind.UNSCHEDULED) == [(QUEUE, ("a",))]
 
 
-def test_of_a_scheduled_message_it_is_told_when_it_is_due(harness: Recorded) -> None:
+def test_of_a_scheduled_message_it_is_reported_when_it_is_due(harness: Recorded) -> None:
     soon, later = START_MS + 5_000, START_MS + 6_000
     harness.give(
         QUEUE, arrival("now"), arrival("a", due_at_ms=soon), arrival("c", due_at_ms=later), arrival("b", due_at_ms=soon)
@@ -208,7 +208,7 @@ def test_a_grant_that_finds_nothing_is_a_long_poll(harness: Recorded) -> None:
     assert harness.only(Kind.LONG_POLL).count == 1
 
 
-def test_a_wait_at_a_backlog_queue_is_told_by_whoever_waits(harness: Recorded) -> None:
+def test_a_wait_at_a_backlog_queue_is_recorded_by_the_client_that_waits(harness: Recorded) -> None:
     path = "contoso/x-servicebus-transfer/3"
     harness.make(CreateQueue(path, QueueSettings()))
     harness.open(1, credit=1, path=path)

@@ -193,7 +193,7 @@ def test_a_store_with_one_damaged_page_is_refused_untouched_whichever_it_is(path
         assert isinstance(refusal(path), StoreDamaged), f"page {number + 1}"
 
 
-def test_damage_that_no_start_has_found_is_told_by_the_reads_that_meet_it(
+def test_damage_that_no_start_has_found_is_reported_by_the_reads_that_meet_it(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in a store that is too large to be looked through."""

@@ -40,7 +40,7 @@ class TestSqliteStore(StoreContract):
         return self.opened()
 
 
-def test_by_hand_a_memory_store_commits_when_told() -> None:
+def test_by_hand_a_memory_store_commits_on_demand() -> None:
     store = MemoryStore(by_hand=True)
     watched = WatchedStore(store)
     watched.submit(PutEntity(entity()))
@@ -52,7 +52,7 @@ def test_by_hand_a_memory_store_commits_when_told() -> None:
     assert len(watched.read(HeadRows(1, 0, 9, 9)).rows) == 1
 
 
-def test_by_hand_a_memory_store_fails_when_told() -> None:
+def test_by_hand_a_memory_store_fails_on_demand() -> None:
     store = MemoryStore(by_hand=True)
     watched = WatchedStore(store)
     watched.submit(PutEntity(entity()))

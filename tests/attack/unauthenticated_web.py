@@ -7,7 +7,7 @@ import ssl
 
 from catalogue import again, attack, numbers, until_hung_up, wait
 from raw_peer import Line, dial
-from strangers import wait_left
+from unauthenticated_amqp import wait_left
 
 from twinbus.connection_string import ConnectionString
 
