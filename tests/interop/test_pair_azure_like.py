@@ -15,6 +15,7 @@ from azure.core.exceptions import ClientAuthenticationError
 from azure.core.settings import settings
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
+from fake_span import FakeSpan
 from paired import AIO, Heard, PairHarness
 from served import ISSUER_NAME, ISSUER_SECRET, KEY, Served
 from token_makers import python_token, secret_signer, web_token
@@ -190,27 +191,9 @@ def test_a_token_that_nobody_believes_is_raised_at_once(both: PairHarness) -> No
 # --- tracing ---
 
 
-class Span:
-    """As much of a span as the SDK uses."""
-
-    def __init__(self, name: str = "", **_: Any) -> None: ...
-
-    def __enter__(self) -> Span:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    def to_header(self) -> dict[str, str]:
-        return {"traceparent": "00-trace-span-01", "tracestate": "a=b"}
-
-    def add_attribute(self, key: str, value: Any) -> None: ...
-
-
 @pytest.fixture
 def tracing() -> Iterator[None]:
-    settings.tracing_implementation.set_value(Span)  # type: ignore[arg-type]
+    settings.tracing_implementation.set_value(FakeSpan)  # type: ignore[arg-type]
     yield
     settings.tracing_implementation.unset_value()
 

@@ -56,6 +56,8 @@ from twinbus.broker.store.api import (
 ACTIVE, DEFERRED, SCHEDULED = MessageState.ACTIVE, MessageState.DEFERRED, MessageState.SCHEDULED
 WAIT_S = 30
 MANY = 1_000_000
+EVERYTHING = RangeRows(1, 0, MANY, MANY)
+"""All rows of entity 1."""
 
 
 def message(
@@ -155,6 +157,10 @@ class WatchedStore:
         with self._changed:
             self.reports.append(report)
             self._changed.notify_all()
+
+
+OpenStore = Callable[..., WatchedStore]
+"""Opens a store on disk, with options."""
 
 
 class StoreContract:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta, timezone
-from types import TracebackType
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from azure.servicebus._common.utils import transform_outbound_messages
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 from azure.servicebus.exceptions import MessageSizeExceededError
+from fake_span import FakeSpan
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -413,25 +413,6 @@ def test_a_batch_of_messages_has_the_messages_and_a_copy_of_what_the_first_says(
 
 
 # --- tracing ---------------------------------------------------------------------------------------
-
-
-class FakeSpan:
-    """As much of a span as the SDK uses."""
-
-    def __init__(self, name: str = "", **_: Any) -> None:
-        self.name = name
-
-    def __enter__(self) -> FakeSpan:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    def to_header(self) -> dict[str, str]:
-        return {"traceparent": "00-trace-span-01", "tracestate": "a=b"}
-
-    def add_attribute(self, key: str, value: Any) -> None: ...
 
 
 @pytest.fixture

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 from small_disk import SmallDisk, small_disk
-from store_contract import MANY, WatchedStore, entity, message, sequences_of
+from store_contract import EVERYTHING, WatchedStore, entity, message, sequences_of
 
-from twinbus.broker.store.api import DeleteMessages, DiskSpaceChanged, InsertMessages, PutEntity, RangeRows
+from twinbus.broker.store.api import DeleteMessages, DiskSpaceChanged, InsertMessages, PutEntity
 from twinbus.broker.store.disk_space import RESERVE_BYTES_MAX, reserve_bytes_for, reserve_path
 from twinbus.broker.store.sqlite import SqliteStore
 from twinbus.errors import StoreError
 
-EVERYTHING = RangeRows(1, 0, MANY, MANY)
 DISK_MIB = 24
 SMALL, LARGE = 1000, 60_000
 

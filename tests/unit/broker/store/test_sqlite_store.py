@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
-from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from threading import Event
-from typing import Any
 
 import pytest
 from failing_store import Trouble
-from store_contract import MANY, WatchedStore, entity, insert, message, sequences_of
+from store_contract import EVERYTHING, MANY, OpenStore, WatchedStore, entity, insert, message, sequences_of
 
 from twinbus.broker.store import reader, tables
 from twinbus.broker.store.api import (
@@ -34,28 +32,6 @@ from twinbus.broker.store.sql_connection import SqlConnection, default_connect, 
 from twinbus.broker.store.sqlite import SqliteStore
 from twinbus.broker.store.writer import BatchLimits
 from twinbus.errors import OptionsError, StoreDamaged, StoreError, StoreInUse, StoreTooNew
-
-Open = Callable[..., WatchedStore]
-EVERYTHING = RangeRows(1, 0, MANY, MANY)
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "data" / "store.db"
-
-
-@pytest.fixture
-def opened(path: Path) -> Iterator[Open]:
-    """Opens stores at `path` and closes them when the test is over."""
-    stores: list[SqliteStore] = []
-
-    def open_one(**options: Any) -> WatchedStore:
-        stores.append(SqliteStore(path, **options))
-        return WatchedStore(stores[-1])
-
-    yield open_one
-    for store in stores:
-        store.close()
 
 
 def mode(path: Path) -> int:
@@ -82,7 +58,7 @@ def refusal(path: Path) -> StoreError:
 # --- files
 
 
-def test_everything_is_readable_by_its_owner_only(path: Path, opened: Open) -> None:
+def test_everything_is_readable_by_its_owner_only(path: Path, opened: OpenStore) -> None:
     opened().commit(PutEntity(entity()))
     assert mode(path.parent) == 0o700
     names = {file.name for file in path.parent.iterdir()}
@@ -95,7 +71,7 @@ def test_a_closed_store_is_one_file_beside_its_lock_and_its_reserve(path: Path) 
     assert {file.name for file in path.parent.iterdir()} == {"store.db", "store.db-reserve", "store.db.lock"}
 
 
-def test_a_store_in_use_is_refused_and_goes_on_working(path: Path, opened: Open) -> None:
+def test_a_store_in_use_is_refused_and_goes_on_working(path: Path, opened: OpenStore) -> None:
     first = opened()
     error = refusal(path)
     assert isinstance(error, StoreInUse)
@@ -195,7 +171,7 @@ FORMAT_1 = """
 """
 
 
-def test_a_store_of_the_first_format_is_upgraded_with_what_is_in_it(path: Path, opened: Open) -> None:
+def test_a_store_of_the_first_format_is_upgraded_with_what_is_in_it(path: Path, opened: OpenStore) -> None:
     closed_store(path)
     older = sqlite3.connect(path)
     older.executescript(FORMAT_1)
@@ -217,7 +193,7 @@ def bodies(path: Path) -> list[tuple[int, bytes]]:
     return found
 
 
-def test_the_payload_of_copies_is_stored_once_and_goes_with_the_last_of_them(path: Path, opened: Open) -> None:
+def test_the_payload_of_copies_is_stored_once_and_goes_with_the_last_of_them(path: Path, opened: OpenStore) -> None:
     watched = opened()
     watched.commit(*(PutEntity(entity(number, path=f"s{number}")) for number in (1, 2, 3)))
     watched.commit(InsertCopies(tuple(message(1, entity_id=number, payload=b"shared") for number in (1, 2, 3))))
@@ -229,7 +205,7 @@ def test_the_payload_of_copies_is_stored_once_and_goes_with_the_last_of_them(pat
     assert bodies(path) == []
 
 
-def test_the_payload_of_copies_goes_with_the_entities_that_have_them(path: Path, opened: Open) -> None:
+def test_the_payload_of_copies_goes_with_the_entities_that_have_them(path: Path, opened: OpenStore) -> None:
     watched = opened()
     watched.commit(*(PutEntity(entity(number, path=f"s{number}")) for number in (1, 2)))
     for sequence in range(1, 30):
@@ -244,7 +220,7 @@ def test_the_payload_of_copies_goes_with_the_entities_that_have_them(path: Path,
     assert copies == rows
 
 
-def test_a_store_that_was_cut_off_while_being_made_is_made_again(path: Path, opened: Open) -> None:
+def test_a_store_that_was_cut_off_while_being_made_is_made_again(path: Path, opened: OpenStore) -> None:
     path.parent.mkdir()
     unfinished = sqlite3.connect(path)
     unfinished.execute("pragma journal_mode = wal")
@@ -255,7 +231,7 @@ def test_a_store_that_was_cut_off_while_being_made_is_made_again(path: Path, ope
 # --- batches
 
 
-def test_sets_that_come_during_a_commit_are_committed_together(opened: Open) -> None:
+def test_sets_that_come_during_a_commit_are_committed_together(opened: OpenStore) -> None:
     trouble, reached, go_on = Trouble(), Event(), Event()
     watched = opened(connect=trouble.connect)
     watched.commit(PutEntity(entity()))
@@ -280,7 +256,7 @@ def test_sets_that_come_during_a_commit_are_committed_together(opened: Open) -> 
     ("limits", "per_batch"),
     [(BatchLimits(sets=10), 10), (BatchLimits(rows=20), 20), (BatchLimits(payload_bytes=500), 5)],
 )
-def test_a_batch_is_bounded_by_sets_rows_and_bytes(opened: Open, limits: BatchLimits, per_batch: int) -> None:
+def test_a_batch_is_bounded_by_sets_rows_and_bytes(opened: OpenStore, limits: BatchLimits, per_batch: int) -> None:
     trouble, reached, go_on = Trouble(), Event(), Event()
     watched = opened(connect=trouble.connect, limits=limits)
 
@@ -301,7 +277,7 @@ def test_a_batch_is_bounded_by_sets_rows_and_bytes(opened: Open, limits: BatchLi
     assert numbers[1] == 1 + per_batch
 
 
-def test_a_batch_of_any_size_is_stored_whole(opened: Open) -> None:
+def test_a_batch_of_any_size_is_stored_whole(opened: OpenStore) -> None:
     watched = opened()
     watched.commit(PutEntity(entity()))
     for count in (1, 3, 17, 1023, 1025, 2500):
@@ -322,7 +298,7 @@ def remaining_rows(path: Path) -> int:
 
 
 def test_rows_of_a_dropped_entity_are_cleaned_away_in_bounded_pieces_while_work_goes_on(
-    path: Path, opened: Open
+    path: Path, opened: OpenStore
 ) -> None:
     trouble, cleaned, pieces = Trouble(), Event(), 0
     watched = opened(connect=trouble.connect, limits=BatchLimits(cleanup_rows=100))
@@ -344,7 +320,7 @@ def test_rows_of_a_dropped_entity_are_cleaned_away_in_bounded_pieces_while_work_
     assert remaining_rows(path) == 2
 
 
-def test_cleaning_up_goes_on_after_a_restart_and_does_not_touch_others(path: Path, opened: Open) -> None:
+def test_cleaning_up_goes_on_after_a_restart_and_does_not_touch_others(path: Path, opened: OpenStore) -> None:
     trouble, cleaned = Trouble(), Event()
     watched = opened(connect=trouble.connect)
     watched.commit(PutEntity(entity()), PutEntity(entity(2)), insert(*range(1, 1001)), insert(1, entity_id=2))
@@ -369,7 +345,7 @@ def test_cleaning_up_goes_on_after_a_restart_and_does_not_touch_others(path: Pat
 # --- reading
 
 
-def test_reads_during_writes_show_whole_sets(opened: Open) -> None:
+def test_reads_during_writes_show_whole_sets(opened: OpenStore) -> None:
     watched = opened()
     watched.commit(PutEntity(entity()))
     for at in range(100):
@@ -378,7 +354,7 @@ def test_reads_during_writes_show_whole_sets(opened: Open) -> None:
         assert len(read.rows) == (read.as_of - 1) * 7
 
 
-def test_named_rows_larger_than_a_page_come_all_the_same(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_named_rows_larger_than_a_page_come_all_the_same(opened: OpenStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "PAGE_PAYLOAD_BYTES", 250)
     watched = opened()
     rows = tuple(message(at, payload=bytes(100)) for at in range(1, 20))
@@ -415,7 +391,7 @@ def test_a_statement_looks_only_at_the_rows_it_needs(path: Path, statement: str,
 # --- the log, and copies
 
 
-def test_the_log_stays_bounded_while_rows_are_written_and_read(path: Path, opened: Open) -> None:
+def test_the_log_stays_bounded_while_rows_are_written_and_read(path: Path, opened: OpenStore) -> None:
     watched = opened(checkpoint_pages=100)
     watched.commit(PutEntity(entity()))
     largest = 0
@@ -428,7 +404,7 @@ def test_the_log_stays_bounded_while_rows_are_written_and_read(path: Path, opene
     assert largest < 8_000_000
 
 
-def test_a_backup_of_a_running_store_is_a_store_of_one_moment(path: Path, tmp_path: Path, opened: Open) -> None:
+def test_a_backup_of_a_running_store_is_a_store_of_one_moment(path: Path, tmp_path: Path, opened: OpenStore) -> None:
     watched = opened()
     watched.commit(PutEntity(entity()), insert(1, 2))
     for sequence in range(3, 200):

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event
-from typing import Any
 
 import pytest
 from failing_store import Trouble
 from power_cut import PowerCutDisk
-from store_contract import MANY, WatchedStore, entity, insert, message, sequences_of
+from store_contract import EVERYTHING, MANY, OpenStore, WatchedStore, entity, insert, message, sequences_of
 
 from twinbus.broker.store.api import (
     Committed,
@@ -33,31 +31,11 @@ from twinbus.broker.store.sql_connection import (
 from twinbus.broker.store.sqlite import SqliteStore
 from twinbus.errors import StoreDamaged, StoreError
 
-Open = Callable[..., WatchedStore]
-EVERYTHING = RangeRows(1, 0, MANY, MANY)
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "data" / "store.db"
-
-
-@pytest.fixture
-def opened(path: Path) -> Iterator[Open]:
-    """Opens stores at `path` and closes them when the test is over."""
-    stores: list[SqliteStore] = []
-
-    def open_one(**options: Any) -> WatchedStore:
-        stores.append(SqliteStore(path, **options))
-        return WatchedStore(stores[-1])
-
-    yield open_one
-    for store in stores:
-        store.close()
-
 
 @pytest.mark.parametrize("where", ["begin", "insert into messages", "insert into counters", "commit"])
-def test_a_failed_commit_is_reported_once_and_loading_recovers_when_the_disk_does(opened: Open, where: str) -> None:
+def test_a_failed_commit_is_reported_once_and_loading_recovers_when_the_disk_does(
+    opened: OpenStore, where: str
+) -> None:
     trouble = Trouble()
     watched = opened(connect=trouble.connect)
     watched.commit(PutEntity(entity()), insert(1))
@@ -76,7 +54,7 @@ def test_a_failed_commit_is_reported_once_and_loading_recovers_when_the_disk_doe
     assert watched.committed() == [number]
 
 
-def test_sqlite_itself_running_out_of_space_is_survived(path: Path, opened: Open) -> None:
+def test_sqlite_itself_running_out_of_space_is_survived(path: Path, opened: OpenStore) -> None:
     limit: list[SqlConnection] = []
 
     def connect(path: Path) -> SqlConnection:
@@ -116,7 +94,7 @@ def test_a_set_whose_sync_failed_does_not_come_back(path: Path) -> None:
         reopened.close()
 
 
-def test_a_failed_store_can_be_closed(path: Path, opened: Open) -> None:
+def test_a_failed_store_can_be_closed(path: Path, opened: OpenStore) -> None:
     trouble = Trouble()
     watched = opened(connect=trouble.connect)
     trouble.fail_at("commit")
@@ -127,7 +105,7 @@ def test_a_failed_store_can_be_closed(path: Path, opened: Open) -> None:
     assert opened().loaded.last_number == 0
 
 
-def test_a_read_that_fails_is_answered_and_the_next_one_works(opened: Open) -> None:
+def test_a_read_that_fails_is_answered_and_the_next_one_works(opened: OpenStore) -> None:
     trouble = Trouble()
     watched = opened(connect=trouble.connect)
     watched.commit(PutEntity(entity()), insert(1))
@@ -164,7 +142,7 @@ def log_bytes(path: Path) -> int:
     return path.with_name("store.db-wal").stat().st_size
 
 
-def test_loading_after_a_full_disk_gives_the_space_of_the_log_back(path: Path, opened: Open) -> None:
+def test_loading_after_a_full_disk_gives_the_space_of_the_log_back(path: Path, opened: OpenStore) -> None:
     trouble = Trouble()
     watched = opened(connect=trouble.connect, checkpoint_pages=100_000)
     watched.commit(PutEntity(entity()))
@@ -180,7 +158,7 @@ def test_loading_after_a_full_disk_gives_the_space_of_the_log_back(path: Path, o
     assert len(watched.read(EVERYTHING).rows) == 100
 
 
-def test_a_log_that_cannot_be_emptied_does_not_keep_a_store_from_working(path: Path, opened: Open) -> None:
+def test_a_log_that_cannot_be_emptied_does_not_keep_a_store_from_working(path: Path, opened: OpenStore) -> None:
     trouble = Trouble()
     watched = opened(connect=trouble.connect)
     watched.commit(PutEntity(entity()))
@@ -214,7 +192,7 @@ def fail_as_damaged(trouble: Trouble, start: str) -> None:
     trouble.on_statement = fail
 
 
-def test_a_store_that_a_commit_has_found_damaged_is_not_written_to_again(path: Path, opened: Open) -> None:
+def test_a_store_that_a_commit_has_found_damaged_is_not_written_to_again(path: Path, opened: OpenStore) -> None:
     trouble = Trouble()
     watched = opened(connect=trouble.connect)
     watched.commit(PutEntity(entity()), insert(1))
@@ -228,7 +206,7 @@ def test_a_store_that_a_commit_has_found_damaged_is_not_written_to_again(path: P
     assert sequences_of(watched.read(EVERYTHING)) == [1]
 
 
-def test_a_queue_whose_rows_cannot_be_cleaned_away_hinders_nobody(path: Path, opened: Open) -> None:
+def test_a_queue_whose_rows_cannot_be_cleaned_away_hinders_nobody(path: Path, opened: OpenStore) -> None:
     trouble = Trouble()
     watched = opened(connect=trouble.connect)
     watched.commit(PutEntity(entity()), PutEntity(entity(2)), insert(*range(1, 1001)))
