@@ -2,7 +2,7 @@
 
 Both move the same: durable messages of 1 KiB, stored at home before they are gone from where they were (a shovel calls
 that on-confirm). Nothing is bound to a core: two servers and whatever moves are more than there are cores, for both.
-Time runs from the moment the mover is told to begin until nothing is left, as it sees it itself.
+Time runs from the start of the mover until nothing is left, as it sees it itself.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class Journal:
             self._note(Entry(message_id, stored_in, queue, receipt.copies_in_doubt), kind)
 
     def note_error(self, queue: str, message_ids: Iterable[str], error: Exception) -> None:
-        """A send that raised. An error of the SDK does not tell whether something was stored."""
+        """A send that raised. An error of the SDK does not say whether something was stored."""
         if isinstance(error, SendError) and error.receipt is not None:
             self.note_receipt(queue, error.receipt)
             return

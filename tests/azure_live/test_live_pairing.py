@@ -223,7 +223,7 @@ def test_a_schedule_can_be_cancelled_while_all_is_well(live: LivePair, flavour: 
 
 
 def test_our_receivers_do_not_show_pings(live: LivePair, record_property: Any) -> None:
-    """Whether the service itself drops them is not promised anywhere: it is looked at, and told."""
+    """Whether the service itself drops them is not promised anywhere: the test looks and reports it."""
     with live.bus("threads") as bus:
         heard = Heard(bus)
         bus.get_queue_sender(live.orders)

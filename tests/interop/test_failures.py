@@ -30,7 +30,7 @@ SOON_S = 3.0
 
 
 class Seen(NamedTuple):
-    """What is told of a failure, in short."""
+    """A failure in short."""
 
     kind: FailureKind
     condition: str | None = None

@@ -1,4 +1,4 @@
-"""Pairing two namespaces: one call, ready when it returns, and told in words when it cannot be (A1-A3, A7, A9, A10)."""
+"""Pairing two namespaces: one call, ready when it returns, and a clear error when it cannot be (A1-A3, A7, A9, A10)."""
 
 from __future__ import annotations
 

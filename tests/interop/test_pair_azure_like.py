@@ -131,7 +131,7 @@ def test_over_tls_no_attempt_takes_longer_than_it_may_either(both: PairHarness, 
 
 
 class Hanging(Tokens):
-    """Works until it is told not to answer any more."""
+    """Works until the test stops its answers."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Pairing against real namespaces: what is found, made, tried, and told when it cannot be done."""
+"""Pairing against real namespaces: what is found, created and tried, and the error when it cannot be done."""
 
 from __future__ import annotations
 

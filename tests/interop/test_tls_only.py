@@ -1,4 +1,4 @@
-"""A namespace that takes TLS only: whoever comes without is told so, and sends no password."""
+"""A namespace that takes TLS only: a plain connection is refused with the reason, and sends no password."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transactions are not offered: whoever asks for one is told so, and everything else goes on."""
+"""Transactions are not offered: a request for one is refused, and everything else goes on."""
 
 from __future__ import annotations
 

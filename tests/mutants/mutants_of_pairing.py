@@ -114,7 +114,7 @@ PAIRING = (
         "client/options.py",
         "    enable_syphon: bool = False",
         "    enable_syphon: bool = True",
-        "every client runs a syphon unless told otherwise",
+        "every client runs a syphon by default",
         "test_the_secondary_is_enough",
     ),
     Mutant(
@@ -122,7 +122,7 @@ PAIRING = (
         "client/options.py",
         '        raise OptionsError("; ".join(problems))',
         "        raise OptionsError(problems[0])",
-        "only the first of several wrong options is told",
+        "only the first of several wrong options is reported",
         "test_all_problems_are_in_one_message",
     ),
     Mutant(
@@ -178,7 +178,7 @@ PAIRING = (
         "client/core/client_state.py",
         "if found is not None and found.syphon_seen is False:",
         "if found is not None and found.syphon_seen is None:",
-        "nobody is told that no syphon brings the backlog home",
+        "it is not reported that no syphon brings the backlog home",
         "test_messages_that_nobody_touches_show_that_a_syphon_is_missing",
     ),
     Mutant(
@@ -242,7 +242,7 @@ PAIRING = (
         "client/core/client_state.py",
         "        self.own_backlog.add([len(message) for message in encoded], time())\n",
         "",
-        "a sender does not tell what it has put into the backlog",
+        "a sender does not show what it has put into the backlog",
         "test_a_sender_shows_what_it_has_put_there_itself",
     ),
     Mutant(

@@ -1,4 +1,4 @@
-"""What a mutant's trial says, told by a tree whose tests end as the script says."""
+"""The status of a mutant, from a tree whose tests end as the script says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the disk holds, beside what clients were told.
+"""What the disk holds, beside what clients were answered.
 
 After a crash some questions have no answer and never will; what became of them is read from the disk, where
 each must have happened whole or not at all. Then, as whenever the namespace is at rest, every message that
@@ -99,7 +99,7 @@ class Balance:
         return f"{row.message_id}@{path}"
 
     def _resolve_send(self, accounts: tuple[Account, ...], by_id: dict[str, MessageRow]) -> None:
-        """All of it is there or nothing; what was for a subscription that was removed since, nobody can tell."""
+        """All of it is there or nothing; what was for a subscription that was removed since, is unknown."""
         known = [account for account in accounts if account.home.path in self._paths.values()]
         present = [account.key in by_id for account in known]
         self._check_whole("a send", present)
@@ -154,7 +154,7 @@ class Balance:
                 self._check_absent(account, now_ms)
 
     def _check_in_line(self, row: MessageRow, seen: set[str]) -> None:
-        """What is in line is nowhere else, and nobody was told that it is not stored."""
+        """What is in line is nowhere else, and nobody was answered that it is not stored."""
         self._invariants.seen["in line"] += 1
         for account in self._copies_of(row):
             check(account.key not in seen, f"message {account.message_id} is in line and handed on")

@@ -83,13 +83,13 @@ class ForwardWorld(Surroundings):
         self._start: dict[str, str] = {}
         """Where each message was sent to."""
         self._stored: set[str] = set()
-        """Messages whose senders were told that they are stored."""
+        """Messages whose senders were answered that they are stored."""
         self._unknown: set[str] = set()
-        """Messages whose senders were never told."""
+        """Messages whose senders never got an answer."""
         self._excused: set[str] = set()
         """Messages that may have been in a queue that was deleted."""
         self._last: Counter[str] = Counter()
-        """The last number that a sender was told, by path."""
+        """The last number that a sender was answered, by path."""
         self._in_line: set[str] = set()
         """Messages that were not scheduled."""
         self._has_failed = False
@@ -98,8 +98,8 @@ class ForwardWorld(Surroundings):
 
     def _boot(self) -> None:
         self.store = self._parts.store(self.disk)
-        tell = self.ledger_check.recorder.record
-        self.gate = self._parts.gate(self.store, self._build, self._take, self._store_failed, on_events=tell)
+        on_events = self.ledger_check.recorder.record
+        self.gate = self._parts.gate(self.store, self._build, self._take, self._store_failed, on_events=on_events)
         self.store.start(self._report)
         self.ledger_check.begin(self.gate.machine)
         self._has_failed = False
@@ -247,7 +247,7 @@ class ForwardWorld(Surroundings):
                 self.gate.recover()
             except StoreError:
                 return
-            self.ledger_check.compare(self.disk)  # what was written is told, also where everybody else was refused
+            self.ledger_check.compare(self.disk)  # what was written is recorded, also where all others were refused
             self.ledger_check.begin(self.gate.machine)
             self._has_failed = False
 

@@ -49,7 +49,7 @@ class KindWorld(Surroundings):
         self._asked: dict[int, tuple[Concern, Asking, Any]] = {}
         self._has_failed = False
         place = Place(self._random, self.clock, self.disk, self.seen)
-        place.ask, place.tell = self._ask, self._do
+        place.ask, place.order = self._ask, self._do
         self._numbers = place.numbers
         self.concerns = [kind(place) for kind in CONCERNS]
         self._boot()

@@ -93,7 +93,7 @@ def note_nothing(self: MessagingEntity, keys: tuple[str, ...], now_ms: int, step
     return None
 
 
-def tell_nothing(self: Forwarder, source: Queue, row: MessageRow, step: Step) -> None:
+def record_nothing(self: Forwarder, source: Queue, row: MessageRow, step: Step) -> None:
     return None
 
 
@@ -137,7 +137,7 @@ _short_plans, _begin = Topic._short_plans, Topic.__init__
         (MessagingEntity, "count_sequences", count_in_memory_only),
         (MessagingEntity, "remember_ids", note_nothing),
         (DuplicateDetector, "new_ones", take_everything_for_new),
-        (Forwarder, "_record_forwarded", tell_nothing),
+        (Forwarder, "_record_forwarded", record_nothing),
         (Topic, "_short_plans", overtake_the_line),
         (Topic, "__init__", forget_the_line_at_the_start),
         (Topic, "remove", hand_on_and_keep),

@@ -81,8 +81,8 @@ class World(Surroundings):
 
     def _boot(self) -> None:
         self.store = self._parts.store(self.disk)
-        tell = self.ledger_check.recorder.record
-        self.gate = self._parts.gate(self.store, self._build, self._take, self._store_failed, on_events=tell)
+        on_events = self.ledger_check.recorder.record
+        self.gate = self._parts.gate(self.store, self._build, self._take, self._store_failed, on_events=on_events)
         self.store.start(self._report)
         self.ledger_check.begin(self.gate.machine)
         self._has_failed = False
@@ -215,7 +215,7 @@ class World(Surroundings):
             except StoreError:
                 return
             self._has_failed = False
-            self.ledger_check.compare(self.disk)  # what was written is told, also where everybody else was refused
+            self.ledger_check.compare(self.disk)  # what was written is recorded, also where all others were refused
             self.ledger_check.begin(self.gate.machine)
             self.trace.append((self.clock(), "recovered"))
             self._balance.compare(self.clock())

@@ -89,7 +89,7 @@ def take_everything(primary: LocalNamespace) -> None:
 @pytest.fixture(scope="module")
 def ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of a pair that has been through an outage, and in which everything was received."""
-    folder = tmp_path_factory.mktemp("told")
+    folder = tmp_path_factory.mktemp("ledger")
     ledger = folder / "ledger"
     with (
         LocalNamespace("contoso", data=folder, ledger=ledger) as primary,

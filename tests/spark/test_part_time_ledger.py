@@ -1,4 +1,4 @@
-"""A primary that keeps a ledger only now and then: what it was not asked to tell of is not lost."""
+"""A primary that keeps a ledger only now and then: what it was not asked to record is not lost."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class Stream:
         self.offset = start
         self.time_s = 0.0
         self.ids: list[tuple[int, int]] = []
-        """Number and time of every message read: together they tell messages apart."""
+        """Number and time of every message read: together they identify a message."""
         self.restart(name, **given)
 
     def restart(self, name: str = "orders", **given: str) -> None:

@@ -1,6 +1,6 @@
 """Applications on each kind of entity, to be interrupted, and what must be true of each kind afterwards.
 
-A workload makes its entities, works on them until the namespace is gone, and keeps tally of what it was told. Then,
+A workload makes its entities, works on them until the namespace is gone, and keeps a tally of the answers. Then,
 on whatever is left, it looks whether all of that is still true.
 """
 

@@ -71,11 +71,11 @@ class NamespaceHarness:
         self,
         settings: QueueSettings | None = None,
         limits: WindowLimits | None = None,
-        tell: Callable[[MessageEvents], None] | None = None,
+        on_events: Callable[[MessageEvents], None] | None = None,
         work_per_step: int = WORK_PER_STEP,
     ) -> None:
         self._work_per_step = work_per_step
-        self._tell = tell
+        self._on_events = on_events
         self.delays: dict[str, int] = {}
         """How long copies for a subscription, by its path in lower case, are held back."""
         self.now_ms = START_MS
@@ -98,7 +98,11 @@ class NamespaceHarness:
 
     def _open_gate(self) -> CommitGate:
         return CommitGate(
-            self.store, self._build, lambda notice: self._take(None, notice), self.failures.append, on_events=self._tell
+            self.store,
+            self._build,
+            lambda notice: self._take(None, notice),
+            self.failures.append,
+            on_events=self._on_events,
         )
 
     def _take(self, name: object, reply: Reply | Notice) -> None:
@@ -110,7 +114,7 @@ class NamespaceHarness:
             stored,
             new_token=lambda: next(self._tokens).to_bytes(16, "big"),
             window_limits=self._limits,
-            records_events=self._tell is not None,
+            records_events=self._on_events is not None,
             copy_delays=lambda now_ms: (lambda path: self.delays.get(path.lower(), 0)) if self.delays else None,
             work_per_step=self._work_per_step,
         )

@@ -91,7 +91,7 @@ class Diary:
 
 
 class OrderedPumpHarness:
-    """One backlog queue; everything the pump wants is done at once, unless it is told to go wrong."""
+    """One backlog queue; everything the pump wants is done at once, unless the test makes it fail."""
 
     def __init__(self, **options: Any) -> None:
         self.now_ms = START_MS

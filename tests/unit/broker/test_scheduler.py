@@ -119,16 +119,16 @@ async def test_a_stopped_scheduler_acts_on_nothing_that_is_due(harness: Schedule
 async def test_a_peer_to_whom_nothing_can_be_sent_does_not_keep_the_others_from_their_answers(
     harness: SchedulerHarness,
 ) -> None:
-    told: list[str] = []
+    sends: list[str] = []
 
     class LinkDispatcher:
         def flush(self) -> None:
-            told.append("tried")
+            sends.append("tried")
             raise OSError
 
     harness.scheduler._context.unflushed = cast("Any", {LinkDispatcher(), LinkDispatcher()})
     harness.scheduler.flush()
-    assert told == ["tried", "tried"]
+    assert sends == ["tried", "tried"]
 
 
 async def test_what_is_due_is_done_at_once_while_nobody_or_one_connection_sends(harness: SchedulerHarness) -> None:

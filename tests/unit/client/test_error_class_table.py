@@ -35,11 +35,11 @@ def answered(condition: str) -> Failure:
 
 
 def timed_out_there() -> Failure:
-    told = OperationTimeoutError(message="late")
-    told.__cause__ = OperationTimeoutError(
+    timeout = OperationTimeoutError(message="late")
+    timeout.__cause__ = OperationTimeoutError(
         message="late", condition=b"com.microsoft:timeout", error=MessageSendFailed(b"com.microsoft:timeout")
     )
-    return describe(told, sending=True, has_left=True)
+    return describe(timeout, sending=True, has_left=True)
 
 
 def detached(*, has_left: bool) -> Failure:

@@ -163,14 +163,14 @@ def test_an_exception_in_a_callback_is_logged_and_harmless(caplog: pytest.LogCap
         raise SystemExit("not here")
 
     log = EventLog()
-    told: list[str] = []
+    texts: list[str] = []
     log.on("*", careless)
-    log.on("*", lambda each: told.append(each.text))
+    log.on("*", lambda each: texts.append(each.text))
     with caplog.at_level(logging.ERROR, logger="twinbus.pairing"):
         log.publish(event(text="one"))
         log.publish(event(text="two"))
         log.close(WAIT_S)
-    assert told == ["one", "two"]
+    assert texts == ["one", "two"]
     failed = [record.getMessage() for record in caplog.records if record.exc_info]
     assert len(failed) == 2
     assert failed[0].startswith("event=callback_failed callback=test_an_exception")
@@ -195,16 +195,16 @@ def test_a_hanging_callback_costs_events_but_no_time(log: EventLog) -> None:
 
 
 def test_after_the_end_of_a_subscription_no_call_begins(log: EventLog) -> None:
-    first, told = Gate(), []
+    first, texts = Gate(), []
     log.on("*", first)
-    unsubscribe = log.on("*", lambda each: told.append(each.text))
+    unsubscribe = log.on("*", lambda each: texts.append(each.text))
     log.publish(event())
     assert first.entered.wait(WAIT_S)
     unsubscribe()
     unsubscribe()
     first.leave.set()
     log.close(WAIT_S)
-    assert told == []
+    assert texts == []
 
 
 def test_a_callback_may_close_the_event_log_and_publish() -> None:
@@ -255,36 +255,36 @@ def test_a_coroutine_function_needs_a_loop(log: EventLog) -> None:
 
 async def test_on_a_loop_functions_and_coroutine_functions_are_called_in_order() -> None:
     log = AioEventLog()
-    told: list[str] = []
+    texts: list[str] = []
 
     async def slowly(each: PairEvent) -> None:
         await asyncio.sleep(0)
-        told.append("slowly " + each.text)
+        texts.append("slowly " + each.text)
 
     log.on("*", slowly)
-    log.on("suspect", lambda each: told.append("at once " + each.text))
+    log.on("suspect", lambda each: texts.append("at once " + each.text))
     log.publish(event(text="one"))
-    assert told == []
+    assert texts == []
     log.report("recovered", "two")
     await log.close(WAIT_S)
-    assert told == ["slowly one", "at once one", "slowly two"]
+    assert texts == ["slowly one", "at once one", "slowly two"]
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 async def test_on_a_loop_an_exception_is_logged_and_harmless(caplog: pytest.LogCaptureFixture) -> None:
     log = AioEventLog()
-    told: list[str] = []
+    texts: list[str] = []
 
     async def cancelled(_: PairEvent) -> None:
         raise asyncio.CancelledError
 
     log.on("*", cancelled)
     log.on("*", lambda _: 1 // 0)
-    log.on("*", lambda each: told.append(each.text))
+    log.on("*", lambda each: texts.append(each.text))
     with caplog.at_level(logging.ERROR, logger="twinbus.pairing"):
         log.publish(event(text="one"))
         await log.close(WAIT_S)
-    assert told == ["one"]
+    assert texts == ["one"]
     assert len([record for record in caplog.records if record.exc_info]) == 2
 
 

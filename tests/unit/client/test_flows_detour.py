@@ -164,8 +164,8 @@ def test_each_busy_answer_of_a_queue_is_reported_with_the_queue_and_how_long_it_
     for queue in bus.backlog:
         queue.says(BUSY)
     bus.sent("a")
-    told = [(heard.at, heard.details) for heard in bus.events_named("busy")]
-    assert told == [(0, {"wait_s": 10, "queue": queue, "side": "backlog"}) for queue in (1, 0)]
+    busy = [(heard.at, heard.details) for heard in bus.events_named("busy")]
+    assert busy == [(0, {"wait_s": 10, "queue": queue, "side": "backlog"}) for queue in (1, 0)]
 
 
 # --- none left ---

@@ -148,10 +148,10 @@ def test_a_queue_that_is_busy_is_reported() -> None:
     queue = talk.ask.queue
     with pytest.raises(BothNamespacesUnavailable):
         talk.failed(Failure(FailureKind.BUSY, "too many requests"))
-    told = [
+    reports = [
         effect.details for _, effect in pair.take_orders() if isinstance(effect, ReportEvent) and effect.name == "busy"
     ]
-    assert told == [{"wait_s": 10, "queue": queue, "side": "backlog"}]
+    assert reports == [{"wait_s": 10, "queue": queue, "side": "backlog"}]
 
 
 def test_while_all_is_well_a_message_goes_to_the_primary() -> None:
@@ -415,8 +415,8 @@ def test_the_queue_of_a_session_that_is_silent_again_and_again_is_reported_howev
             talk.failed(DOUBT)
         if pair.begin_trial(talk.at)[0] is not None:
             pair.trial_connected(talk.at)
-    told = [effect for _, effect in pair.take_orders() if isinstance(effect, ReportEvent)]
-    assert [effect.details["queue"] for effect in told if effect.name == "backlog_queue_lost"] == [queue]
+    reports = [effect for _, effect in pair.take_orders() if isinstance(effect, ReportEvent)]
+    assert [effect.details["queue"] for effect in reports if effect.name == "backlog_queue_lost"] == [queue]
     assert list(pair.rotation.lost) == [queue]
 
 

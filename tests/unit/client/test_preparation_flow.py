@@ -48,7 +48,7 @@ def failure(kind: Kind, text: str = "so it is") -> Failure:
 
 
 class Town:
-    """Two namespaces that answer as they are told; remembers what it was asked."""
+    """Two namespaces that answer by script; remembers what it was asked."""
 
     def __init__(self, queues: Iterable[str] = ()) -> None:
         self.queues = set(queues)

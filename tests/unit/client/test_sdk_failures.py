@@ -153,13 +153,13 @@ def test_a_sender_that_somebody_closed_meanwhile_is_not_the_messages_fault() -> 
 
 
 def test_a_timeout_that_the_server_reported_is_distinguished_from_a_local_one() -> None:
-    told = OperationTimeoutError(message="late")
-    told.__cause__ = OperationTimeoutError(
+    timeout = OperationTimeoutError(message="late")
+    timeout.__cause__ = OperationTimeoutError(
         message="late", condition=b"com.microsoft:timeout", error=MessageSendFailed(b"com.microsoft:timeout")
     )
-    failure = describe(told, sending=True)
+    failure = describe(timeout, sending=True)
     assert (failure.kind, failure.condition, failure.in_doubt) == (FailureKind.TIMED_OUT, "com.microsoft:timeout", True)
-    assert not describe(told, sending=True, has_left=False).in_doubt
+    assert not describe(timeout, sending=True, has_left=False).in_doubt
     failure = describe(OperationTimeoutError(message="late"), sending=True)
     assert (failure.kind, failure.condition, failure.in_doubt) == (FailureKind.NO_ANSWER, None, True)
 

@@ -55,7 +55,7 @@ def typed(value: Any) -> Any:
 
 
 def visible_fields(message: bytes) -> dict[str, Any]:
-    """Everything a message says, with types; what is said by leaving it out is not told apart."""
+    """Everything a message says, with types; a default that is left out counts as given."""
     layout = walk(message)
     return {
         "header": read_header(message, layout),

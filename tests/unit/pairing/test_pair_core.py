@@ -30,7 +30,7 @@ def effects_of(pair: Pair) -> list[Effect]:
     return [effect for _, effect in pair.take_orders()]
 
 
-def told(pair: Pair) -> list[str]:
+def reported(pair: Pair) -> list[str]:
     return [effect.name for effect in effects_of(pair) if isinstance(effect, ReportEvent)]
 
 
@@ -172,7 +172,7 @@ def test_a_warning_is_given_once_for_each_entity() -> None:
     core = pair()
     for path in ("orders", "orders", "invoices"):
         core.warn_once(core.entity(path), "too_large_for_detour", "it is")
-    assert told(core) == ["too_large_for_detour"] * 2
+    assert reported(core) == ["too_large_for_detour"] * 2
 
 
 # --- the error rate ---
@@ -215,7 +215,7 @@ def test_flaps_are_counted_reported_and_damped() -> None:
         assert orders.side is NamespaceSide.PRIMARY
     assert needed == [1, 2, 4]
     assert orders.rate.flaps == 2
-    assert told(core).count("flapping") == 2
+    assert reported(core).count("flapping") == 2
 
 
 # --- backlog queues ---
@@ -225,9 +225,9 @@ def test_losing_a_queue_and_having_it_back_is_reported() -> None:
     core = pair()
     core.queue_failed(1, 5, FULL)
     core.queue_failed(1, 6, FULL)
-    assert told(core) == ["backlog_queue_lost"]
+    assert reported(core) == ["backlog_queue_lost"]
     core.queue_took(core.entity("orders"), 1, 3, 61.0)
-    assert told(core) == ["backlog_queue_back"]
+    assert reported(core) == ["backlog_queue_back"]
     assert core.entity("orders").tally.to_backlog == 3
 
 
@@ -247,7 +247,7 @@ def test_a_classifier_that_returns_no_error_class_is_passed_over_and_reported_on
     core = Pair(Rules(), entities=["orders"], classifier=lambda _: answer)  # type: ignore[arg-type, return-value]
     orders = core.entity("orders")
     assert [core.classify(orders, REFUSED) for _ in range(2)] == [ErrorClass.DOWN, ErrorClass.DOWN]
-    assert told(core) == ["pairing_warning"]
+    assert reported(core) == ["pairing_warning"]
 
 
 def test_a_classifier_that_raises_does_not_hide_why_the_send_failed() -> None:
@@ -256,4 +256,4 @@ def test_a_classifier_that_raises_does_not_hide_why_the_send_failed() -> None:
 
     core = Pair(Rules(), entities=["orders"], classifier=broken)
     assert core.classify(core.entity("orders"), REFUSED) is ErrorClass.DOWN
-    assert told(core) == ["pairing_warning"]
+    assert reported(core) == ["pairing_warning"]

@@ -1,4 +1,4 @@
-"""What a ledger is told of the way home."""
+"""What a syphon records in a ledger."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from twinbus.syphon.options import SyphonOptions
 from twinbus.syphon.pump import Pump
 
 
-class Notebook:
+class RecordedEvents:
     def __init__(self) -> None:
         self.events: list[Event] = []
 
@@ -32,17 +32,17 @@ class Notebook:
         return Counter((event.entity, message_id) for event in found for message_id in event.message_ids)
 
 
-def recorded_harness() -> tuple[PumpHarness, Notebook]:
-    harness, notebook = PumpHarness(queues=2), Notebook()
-    event_log = SyphonEventLog(notebook, ["q/0", "q/1"], "contoso", "backup")
+def recorded_harness() -> tuple[PumpHarness, RecordedEvents]:
+    harness, recorded = PumpHarness(queues=2), RecordedEvents()
+    event_log = SyphonEventLog(recorded, ["q/0", "q/1"], "contoso", "backup")
     harness.pump = Pump(["q/0", "q/1"], SyphonOptions(), START_MS, event_log)
     for index in range(2):
         harness.pump.queue_attached(index, START_MS)
-    return harness, notebook
+    return harness, recorded
 
 
 def test_every_step_of_a_message_is_recorded_once() -> None:
-    harness, notebook = recorded_harness()
+    harness, recorded = recorded_harness()
     wanted: Counter[tuple[str, str]] = Counter()
     for number in range(40):
         path = "orders" if number % 3 else "invoices"
@@ -50,19 +50,19 @@ def test_every_step_of_a_message_is_recorded_once() -> None:
         wanted[path, f"m{number}"] += 1
     harness.run()
     for kind in (Kind.RECEIVED_FROM_BACKLOG, Kind.SENT_HOME, Kind.COMPLETED):
-        assert notebook.messages(kind) == wanted
-    assert len(notebook.events) < 20, "messages that travel together share an event"
-    home = [event for event in notebook.events if event.kind == Kind.SENT_HOME]
+        assert recorded.messages(kind) == wanted
+    assert len(recorded.events) < 20, "messages that travel together share an event"
+    home = [event for event in recorded.events if event.kind == Kind.SENT_HOME]
     assert {event.namespace for event in home} == {"contoso"}
     assert all(len(event.sizes) == len(event.message_ids) for event in home)
 
 
 def test_each_stage_has_the_size_that_the_message_has_there() -> None:
-    harness, notebook = recorded_harness()
+    harness, recorded = recorded_harness()
     harness.put("orders", "m1", b"x" * 100)
     harness.put("orders", "m2", b"x" * 5)
     harness.run()
-    sizes = {event.kind: event.sizes for event in notebook.events if event.message_ids == ("m1", "m2")}
+    sizes = {event.kind: event.sizes for event in recorded.events if event.message_ids == ("m1", "m2")}
     assert sizes[Kind.SENT_HOME] == tuple(map(len, harness.home["orders"]))
     lent = sizes[Kind.RECEIVED_FROM_BACKLOG]
     assert min(lent) > max(5, sizes[Kind.SENT_HOME][1])
@@ -70,28 +70,28 @@ def test_each_stage_has_the_size_that_the_message_has_there() -> None:
 
 
 def test_what_does_not_go_home_is_reported_with_its_kind() -> None:
-    harness, notebook = recorded_harness()
+    harness, recorded = recorded_harness()
     harness.broken["down"] = Error("amqp:not-found", "no such queue")
     harness.put("down", "m1")
     harness.put("orders", "old", age_ms=10, **with_ttl(5))
     harness.put_raw(plain("stranger"))
     harness.run(1)
-    assert notebook.messages(Kind.EXPIRED) == {("orders", "old"): 1}
-    assert notebook.messages(Kind.DEAD_LETTERED) == {("", "stranger"): 1}
-    assert notebook.messages(Kind.RELEASED) == {("down", "m1"): 1}
-    (skipped,) = [event for event in notebook.events if event.kind == Kind.DESTINATION_SKIPPED]
+    assert recorded.messages(Kind.EXPIRED) == {("orders", "old"): 1}
+    assert recorded.messages(Kind.DEAD_LETTERED) == {("", "stranger"): 1}
+    assert recorded.messages(Kind.RELEASED) == {("down", "m1"): 1}
+    (skipped,) = [event for event in recorded.events if event.kind == Kind.DESTINATION_SKIPPED]
     assert (skipped.entity, skipped.condition) == ("down", "amqp:not-found")
     assert skipped.until_ms > START_MS
 
 
 def test_an_idle_queue_is_a_long_poll_every_fifteen_minutes() -> None:
-    harness, notebook = recorded_harness()
+    harness, recorded = recorded_harness()
     harness.run(3_599)
-    assert [event.kind for event in notebook.events] == [Kind.LONG_POLL] * 8
+    assert [event.kind for event in recorded.events] == [Kind.LONG_POLL] * 8
 
 
 def test_pauses_are_reported_with_their_reason_and_their_end() -> None:
-    harness, notebook = recorded_harness()
+    harness, recorded = recorded_harness()
     harness.pump.pause()
     harness.run()
     harness.run()
@@ -99,12 +99,12 @@ def test_pauses_are_reported_with_their_reason_and_their_end() -> None:
     harness.run()
     harness.pump.stop()
     harness.run()
-    told = [(event.kind, event.reason) for event in notebook.events if event.kind in (Kind.PAUSED, Kind.RESUMED)]
-    assert told == [(Kind.PAUSED, "paused"), (Kind.RESUMED, "")]
+    pauses = [(event.kind, event.reason) for event in recorded.events if event.kind in (Kind.PAUSED, Kind.RESUMED)]
+    assert pauses == [(Kind.PAUSED, "paused"), (Kind.RESUMED, "")]
 
 
 def test_what_is_stored_after_its_link_was_lost_is_reported_under_its_own_name() -> None:
-    harness, notebook = recorded_harness()
+    harness, recorded = recorded_harness()
     harness.silent.add("orders")
     harness.put("orders", "before")
     harness.run(0.1)
@@ -115,18 +115,18 @@ def test_what_is_stored_after_its_link_was_lost_is_reported_under_its_own_name()
     harness.put("orders", "after")
     harness.run(0.1)
     harness.pump.batches_settled("orders", [harness.sends[0].number], ACCEPTED, harness.now_ms)
-    assert notebook.messages(Kind.LOCK_LOST) == {("orders", "before"): 1}
-    assert notebook.messages(Kind.SENT_HOME) == {("orders", "before"): 1}
+    assert recorded.messages(Kind.LOCK_LOST) == {("orders", "before"): 1}
+    assert recorded.messages(Kind.SENT_HOME) == {("orders", "before"): 1}
 
 
 def test_a_destination_that_throttles_is_reported_as_throttled() -> None:
-    harness, notebook = recorded_harness()
+    harness, recorded = recorded_harness()
     harness.broken["orders"] = Error("com.microsoft:server-busy", "later")
     harness.put("orders", "m1")
     harness.run(1)
-    (throttled,) = [event for event in notebook.events if event.kind == Kind.THROTTLED]
+    (throttled,) = [event for event in recorded.events if event.kind == Kind.THROTTLED]
     assert (throttled.entity, throttled.until_ms) == ("orders", START_MS + 10_000)
-    assert Kind.DESTINATION_SKIPPED not in [event.kind for event in notebook.events]
+    assert Kind.DESTINATION_SKIPPED not in [event.kind for event in recorded.events]
 
 
 IDS = st.one_of(

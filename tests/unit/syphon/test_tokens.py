@@ -1,4 +1,4 @@
-"""The tokens of a connection: who waits for their end can be told to stop waiting."""
+"""The tokens of a connection: waiting for their end can be cancelled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a part of the store is broken: who reads there is told, everybody else goes on."""
+"""When a part of the store is broken: reads there get an error, everything else goes on."""
 
 from __future__ import annotations
 

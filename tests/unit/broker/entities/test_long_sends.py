@@ -54,7 +54,7 @@ class Watched(NamespaceHarness):
     def __init__(self, work_per_step: int = TWO_MESSAGES, topic: TopicSettings | None = None) -> None:
         self.work: list[float] = []
         self.recorded: list[MessageEvents] = []
-        super().__init__(tell=self.recorded.append, work_per_step=work_per_step)
+        super().__init__(on_events=self.recorded.append, work_per_step=work_per_step)
         self.make(CreateTopic(TOPIC, topic or TopicSettings()))
         for name in ("audit", "billing"):
             self.make(CreateSubscription(TOPIC, name, QueueSettings()))
@@ -281,7 +281,7 @@ def test_on_a_full_disk_the_line_waits_after_one_failure_and_receivers_go_on(har
 # --- as if it had been small ---
 
 
-def told(work_per_step: int) -> dict[tuple[MessageEventKind, str], list[tuple[str, int, int]]]:
+def events_with(work_per_step: int) -> dict[tuple[MessageEventKind, str], list[tuple[str, int, int]]]:
     """What the ledger hears of each message."""
     harness = Watched(work_per_step)
     harness.make(CreateSubscription(TOPIC, "by-session", QueueSettings(requires_session=True)))
@@ -297,8 +297,8 @@ def told(work_per_step: int) -> dict[tuple[MessageEventKind, str], list[tuple[st
 
 
 def test_the_ledger_hears_the_same_as_of_a_small_send() -> None:
-    in_steps = told(3)
-    assert in_steps == told(WORK_PER_STEP)
+    in_steps = events_with(3)
+    assert in_steps == events_with(WORK_PER_STEP)
     assert {what for what, _ in in_steps} == {
         MessageEventKind.STORED,
         MessageEventKind.COPIED,

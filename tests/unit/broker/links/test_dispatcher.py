@@ -211,8 +211,8 @@ def test_a_settlement_is_answered_with_the_same_outcome_when_it_is_durable(
     early = harness.exchange()
     assert bool(early) == isinstance(said, Released), "a release changes nothing on disk, the others do"
     harness.store.commit()
-    (told,) = [event for event in early + harness.exchange() if isinstance(event, DispositionArrived)]
-    assert (told.outcome, told.settled) == (answered, True)
+    (disposition,) = [event for event in early + harness.exchange() if isinstance(event, DispositionArrived)]
+    assert (disposition.outcome, disposition.settled) == (answered, True)
     queue = harness.gate.machine.registry.find_queue("orders")
     assert queue.dead_letter is not None
     assert (queue.active, queue.deferred, queue.dead_letter.active) == state
@@ -229,10 +229,10 @@ def test_settling_what_is_not_locked_any_more_is_a_lost_lock(harness: Connection
     )
     assert answer is None, "not durable yet"
     link.settle(delivery.delivery_id, delivery.delivery_id, Accepted(), settled=False)
-    (told,) = [event for event in harness.exchange() if isinstance(event, DispositionArrived)]
-    assert isinstance(told.outcome, Rejected)
-    assert told.outcome.error is not None
-    assert told.outcome.error.condition == "com.microsoft:message-lock-lost"
+    (disposition,) = [event for event in harness.exchange() if isinstance(event, DispositionArrived)]
+    assert isinstance(disposition.outcome, Rejected)
+    assert disposition.outcome.error is not None
+    assert disposition.outcome.error.condition == "com.microsoft:message-lock-lost"
 
 
 # --- links ---
@@ -290,9 +290,9 @@ def test_of_very_many_receivers_that_lose_their_queue_some_are_detached_at_a_tim
     links = [harness.receiver("orders") for _ in range(5)]
     harness.gate.do(DeleteEntity("orders"), NOW_MS)
     harness.store.commit()
-    told = []
+    disposition = []
     for later_ms in (0, reception.LOST_EVERY_MS, 2 * reception.LOST_EVERY_MS):
         harness.context.delayed.run_due(NOW_MS + later_ms)
         harness.exchange()
-        told.append(sum(not link.attached for link in links))
-    assert told == [2, 4, 5]
+        disposition.append(sum(not link.attached for link in links))
+    assert disposition == [2, 4, 5]

@@ -23,7 +23,11 @@ def send(link: SendingLink, size: int = 10, *, settled: bool = False) -> int:
 
 
 def conditions(outcomes: dict[int, Outcome | None]) -> dict[int, str]:
-    return {at: told.error.condition for at, told in outcomes.items() if isinstance(told, Rejected) and told.error}
+    return {
+        at: outcome.error.condition
+        for at, outcome in outcomes.items()
+        if isinstance(outcome, Rejected) and outcome.error
+    }
 
 
 def test_transfers_that_came_together_are_one_change_set_and_one_disposition(harness: ConnectionHarness) -> None:
@@ -43,7 +47,7 @@ def test_when_the_queue_gets_full_those_that_fit_are_stored(harness: ConnectionH
     refused = harness.outcomes()
     assert conditions(refused) == {too_much: "amqp:resource-limit-exceeded"}
     harness.store.commit()
-    assert {at: type(told) for at, told in harness.outcomes().items()} == {fits: Accepted, fits_still: Accepted}
+    assert {at: type(outcome) for at, outcome in harness.outcomes().items()} == {fits: Accepted, fits_still: Accepted}
     assert harness.stored("orders") == 2
     assert harness.dispatcher.unwritten_bytes == 0
 
@@ -55,7 +59,7 @@ def test_what_is_no_message_is_refused_alone(harness: ConnectionHarness) -> None
     last = send(link)
     assert list(conditions(harness.outcomes())) == [broken]
     harness.store.commit()
-    assert {at: type(told) for at, told in harness.outcomes().items()} == {first: Accepted, last: Accepted}
+    assert {at: type(outcome) for at, outcome in harness.outcomes().items()} == {first: Accepted, last: Accepted}
 
 
 def batch(link: SendingLink, count: int) -> int:
@@ -69,7 +73,7 @@ def test_a_batch_with_too_many_messages_is_refused_whole_and_the_next_one_is_sto
     too_many, fits = batch(link, 4_501), batch(link, 4_500)
     assert conditions(harness.outcomes()) == {too_many: "amqp:link:message-size-exceeded"}
     harness.store.commit()
-    assert {at: type(told) for at, told in harness.outcomes().items()} == {fits: Accepted}
+    assert {at: type(outcome) for at, outcome in harness.outcomes().items()} == {fits: Accepted}
     assert harness.stored("orders") == 4_500
 
 
@@ -88,7 +92,7 @@ def test_links_that_take_turns_get_their_own_answers(harness: ConnectionHarness)
     ids = [send(link) for link in (orders, others, orders, orders, others)]
     assert harness.outcomes() == {}
     harness.store.commit()
-    assert {at: type(told) for at, told in harness.outcomes().items()} == dict.fromkeys(ids, Accepted)
+    assert {at: type(outcome) for at, outcome in harness.outcomes().items()} == dict.fromkeys(ids, Accepted)
     assert (harness.stored("orders"), harness.stored("others")) == (3, 2)
 
 
@@ -136,7 +140,7 @@ def test_a_body_in_very_many_sections_is_refused_and_one_in_many_is_stored(harne
     too_many = link.send(encode_message(data=[b""] * (BODY_SECTIONS_MAX + 1)), tag=b"t")
     assert conditions(harness.outcomes()) == {too_many: "amqp:decode-error"}
     harness.store.commit()
-    assert {at: type(told) for at, told in harness.outcomes().items()} == {many: Accepted}
+    assert {at: type(outcome) for at, outcome in harness.outcomes().items()} == {many: Accepted}
 
 
 def test_what_a_connection_has_sent_is_its_share_of_the_disk_until_it_is_written(harness: ConnectionHarness) -> None:

@@ -85,7 +85,7 @@ def test_a_large_batch_is_read_in_parts_and_stored_whole(harness: ConnectionHarn
     assert harness.dispatcher.take(left, NOW_MS) == []
     harness.store.commit()
     assert harness.stored("orders") == 3 * MESSAGES_PER_PART + 1
-    assert {at: type(told) for at, told in harness.outcomes().items()} == {number: Accepted, after: Accepted}
+    assert {at: type(outcome) for at, outcome in harness.outcomes().items()} == {number: Accepted, after: Accepted}
     assert harness.dispatcher.unwritten_bytes == 0
 
 
@@ -99,7 +99,7 @@ def test_a_batch_with_one_wrong_message_in_a_later_part_is_refused_whole(harness
         looks = iter((False, True))
         left = harness.dispatcher.take(left, NOW_MS, lambda looks=looks: next(looks))  # type: ignore[misc]
     harness.store.commit()
-    assert {at: type(told) for at, told in harness.outcomes().items()} == {broken: Rejected, fine: Accepted}
+    assert {at: type(outcome) for at, outcome in harness.outcomes().items()} == {broken: Rejected, fine: Accepted}
     assert harness.stored("orders") == 1
 
 
@@ -124,11 +124,11 @@ def test_a_request_of_too_many_values_is_refused_before_it_is_decoded(harness: C
         value={"messages": [[] for _ in range(REQUEST_ELEMENTS + 1)]},
     )
     number = asking.send(asked, tag=b"t")
-    (told,) = harness.outcomes().items()
-    assert told[0] == number
-    assert isinstance(told[1], Rejected)
-    assert told[1].error is not None
-    assert "elements" in (told[1].error.description or "")
+    (outcome,) = harness.outcomes().items()
+    assert outcome[0] == number
+    assert isinstance(outcome[1], Rejected)
+    assert outcome[1].error is not None
+    assert "elements" in (outcome[1].error.description or "")
 
 
 def test_a_token_is_a_few_values(harness: ConnectionHarness) -> None:
@@ -137,8 +137,8 @@ def test_a_token_is_a_few_values(harness: ConnectionHarness) -> None:
     asking.send(
         encode_message(application_properties={"operation": "put-token"}, value=[[] for _ in range(101)]), tag=b"t"
     )
-    (told,) = harness.outcomes().values()
-    assert isinstance(told, Rejected)
+    (outcome,) = harness.outcomes().values()
+    assert isinstance(outcome, Rejected)
 
 
 def test_messages_that_are_no_batch_are_handed_on_in_several_steps_and_need_not_line_up(

@@ -90,6 +90,6 @@ def test_a_reserved_port_is_free_for_the_server_that_is_given_it_and_for_no_othe
     with other:
         assert other.getsockname()[1] != port
     for _ in range(2):  # it may come again
-        (told,) = bound_sockets([(socket.AF_INET, ("127.0.0.1", port))])
-        with told:
-            told.listen(1)
+        (bound,) = bound_sockets([(socket.AF_INET, ("127.0.0.1", port))])
+        with bound:
+            bound.listen(1)

@@ -1,4 +1,4 @@
-"""The first bytes of a connection, and what they tell."""
+"""The first bytes of a connection, and the protocol they show."""
 
 from __future__ import annotations
 

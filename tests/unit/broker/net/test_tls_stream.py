@@ -27,7 +27,7 @@ async def test_a_handshake_that_fails_leaves_nothing_of_openssl_to_the_garbage_c
                 ours.setblocking(False)
                 with pytest.raises(OSError, match=r"(?i)ssl|tls"):
                     await accept_tls(ours, asyncio.Protocol(), context, handshake_s=60, shutdown_s=60)
-                await asyncio.sleep(0)  # the end of the connection is told in the next turn
+                await asyncio.sleep(0)  # the end of the connection is reported in the next turn
         assert handshakes() == before
     finally:
         gc.enable()

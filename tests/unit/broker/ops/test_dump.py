@@ -87,10 +87,10 @@ def test_the_keys_of_a_queue_are_hidden_and_its_rules_are_reported_by_name(tmp_p
     text = write_dump(tmp_path, "restart", facts, NOW).read_text()
     assert "first-key" not in text
     assert "second-key" not in text
-    (told,) = json.loads(text)["queues"][0]["settings"]["authorization_rules"]
-    assert told["key_name"] == "app"
-    assert told["rights"] == ["Send"]
-    assert (told["primary_key"], told["secondary_key"]) == (HIDDEN, HIDDEN)
+    (rule,) = json.loads(text)["queues"][0]["settings"]["authorization_rules"]
+    assert rule["key_name"] == "app"
+    assert rule["rights"] == ["Send"]
+    assert (rule["primary_key"], rule["secondary_key"]) == (HIDDEN, HIDDEN)
 
 
 def test_anything_can_be_dumped() -> None:

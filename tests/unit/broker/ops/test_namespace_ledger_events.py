@@ -36,7 +36,7 @@ class Recorded(NamespaceHarness):
     def __init__(self, settings: QueueSettings | None = None) -> None:
         self.events: list[Event] = []
         self.recorder = MessageEventRecorder(self, "contoso")
-        super().__init__(settings, tell=self.recorder.record)
+        super().__init__(settings, on_events=self.recorder.record)
 
     def record(self, event: Event, /) -> None:
         self.events.append(event)
@@ -293,7 +293,7 @@ def test_a_full_disk_leaves_a_gap_and_nothing_is_refused(tmp_path: Path) -> None
     disk = RefusingDisk(room=0)
     options = LedgerOptions(directory=tmp_path, memory_bytes_max=1 << 16, write_interval_s=0.01, free_bytes_min=0)
     ledger = Ledger(options, disk=disk)
-    harness = NamespaceHarness(tell=MessageEventRecorder(ledger, "contoso").record)
+    harness = NamespaceHarness(on_events=MessageEventRecorder(ledger, "contoso").record)
     for number in range(500):
         harness.send(f"m{number}")
     disk.room = None
