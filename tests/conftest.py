@@ -36,7 +36,7 @@ LONGEST = (
 )
 """Begin first, so that nothing long is still running when everything else is done."""
 
-# The same examples at each run: a change in one place does not fail a test of another. `make test-search` looks for new ones.
+# The same examples at each run, so that a change fails its own tests only. `make test-search` looks for new ones.
 # No limits of time: they would judge the machine.
 _PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("all", _PATIENT, derandomize=True, database=None)

@@ -1,7 +1,7 @@
 """One call of a simulated application, and what must be true of it from its first step to its last.
 
 The record is kept from what the flow asks for and is answered, never from what the flow knows. So at the end it is
-known where each message is for sure, how often it may be somewhere besides, and whether the caller was answered just that.
+known where each message is for sure, how often it may be elsewhere too, and whether the caller was answered just that.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def keep_states_in_memory(self: SessionQueue, name: str, state: bytes | None, no
 
 
 def report_states_too_early(self: SessionQueue, name: str, state: bytes | None, now_ms: int, step: Step) -> None:
-    """What is being written is not noted, so the old state is answered after the new one was promised, or the other way."""
+    """What is being written is not noted: the old state is answered after the new one was promised, or vice versa."""
     self.check_locked(name, now_ms)
     step.changes.append(PutSessionState(self.entity_id, "a", state, now_ms))
     self._on_commit(step)
