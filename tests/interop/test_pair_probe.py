@@ -9,7 +9,7 @@ from paired import Heard, PairHarness, wait_until
 
 from twinbus import NamespaceSide
 from twinbus.amqp.performatives import DROPS_PINGS
-from twinbus.client.core import client_state as standing
+from twinbus.client.core import client_state
 
 
 def test_our_namespaces_say_that_they_drop_pings_and_are_pinged(both: PairHarness) -> None:
@@ -30,7 +30,7 @@ def test_our_namespaces_say_that_they_drop_pings_and_are_pinged(both: PairHarnes
 
 
 def test_a_primary_that_says_nothing_of_pings_gets_none(both: PairHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standing, "DROPS_PINGS", "com.example:never-offered")
+    monkeypatch.setattr(client_state, "DROPS_PINGS", "com.example:never-offered")
     with both.bus(probe="auto") as bus:
         heard = Heard(bus)
         sender = bus.get_queue_sender(both.orders)

@@ -8,7 +8,7 @@ from typing import Any
 from twinbus.broker.filters.properties import MISSING, SYSTEM_PROPERTIES
 
 
-class MessageOnPaper:
+class RuleMessage:
     """A view as rules expect it; asking for a name in any other form than promised is an error here."""
 
     def __init__(self, user: Mapping[str, Any] | None = None, system: Mapping[str, Any] | None = None) -> None:

@@ -38,7 +38,7 @@ def only(events: list[Event], kind: type[E]) -> E:
     return found[0]
 
 
-class Wire:
+class FramePeer:
     """Says frames to a connection and hears what it says."""
 
     def __init__(self, connection: Connection) -> None:
@@ -72,17 +72,17 @@ class Wire:
         return [body for _, body in self.heard()]
 
 
-def opened(limits: ConnectionLimits | None = None, peer: Open | None = None, **options: Any) -> Wire:
+def opened(limits: ConnectionLimits | None = None, peer: Open | None = None, **options: Any) -> FramePeer:
     """A server without SASL whose peer has opened."""
     connection = Connection(role=Role.SERVER, container_id="server", limits=limits or ConnectionLimits(), **options)
-    wire = Wire(connection)
+    wire = FramePeer(connection)
     wire.feed(AMQP_HEADER)
     wire.say(peer or Open("peer"))
     wire.heard()
     return wire
 
 
-def begin(wire: Wire, channel: int = 0, incoming_window: int = 1000) -> Session:
+def begin(wire: FramePeer, channel: int = 0, incoming_window: int = 1000) -> Session:
     """A session begun by the peer."""
     said = Begin(next_outgoing_id=0, incoming_window=incoming_window, outgoing_window=1000)
     session = only(wire.say(said, channel), SessionBegun).session
@@ -90,7 +90,7 @@ def begin(wire: Wire, channel: int = 0, incoming_window: int = 1000) -> Session:
     return session
 
 
-def attach_receiving(wire: Wire, channel: int = 0, handle: int = 0, name: str = "in") -> ReceivingLink:
+def attach_receiving(wire: FramePeer, channel: int = 0, handle: int = 0, name: str = "in") -> ReceivingLink:
     """A link on which the peer sends, accepted."""
     said = Attach(name, handle, LinkRole.SENDER, source=Source("me"), target=Target("q"), initial_delivery_count=0)
     link = only(wire.say(said, channel), AttachRequested).link
@@ -100,7 +100,9 @@ def attach_receiving(wire: Wire, channel: int = 0, handle: int = 0, name: str = 
     return link
 
 
-def attach_sending(wire: Wire, channel: int = 0, handle: int = 0, name: str = "out", credit: int = 0) -> SendingLink:
+def attach_sending(
+    wire: FramePeer, channel: int = 0, handle: int = 0, name: str = "out", credit: int = 0
+) -> SendingLink:
     """A link on which the peer receives, accepted."""
     said = Attach(name, handle, LinkRole.RECEIVER, source=Source("q"), target=Target("me"))
     link = only(wire.say(said, channel), AttachRequested).link

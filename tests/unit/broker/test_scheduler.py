@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from twinbus.broker import scheduler as pulse_module
+from twinbus.broker import scheduler as scheduler_module
 from twinbus.broker.links.disk_share import SHARED_BYTES, DiskShare, SenderShare
 from twinbus.broker.scheduler import Scheduler
 from twinbus.broker.store.api import Committed, DueRows, HeadRows, Report, RowsRead
@@ -81,7 +81,7 @@ async def test_what_is_due_waits_while_much_of_several_senders_is_not_written(ha
 async def test_each_read_of_what_is_due_is_put_off_only_so_long_however_many_there_are(
     harness: SchedulerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pulse_module, "DUE_LATE_S", 0.2)
+    monkeypatch.setattr(scheduler_module, "DUE_LATE_S", 0.2)
     harness.share()
     harness.gate.unwritten_bytes = SHARED_BYTES + 1
     loop = asyncio.get_running_loop()

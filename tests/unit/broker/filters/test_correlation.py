@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from rule_message import MessageOnPaper
+from rule_message import RuleMessage
 
 from twinbus.amqp.values import Int, Long, Symbol, Timestamp
 from twinbus.broker.filters.correlation import CorrelationCondition, CorrelationIndex
@@ -14,17 +14,17 @@ from twinbus.broker.filters.rule_errors import SqlError
 
 def test_a_correlation_id_selects_its_messages_and_no_others() -> None:
     contoso = CorrelationCondition(correlation_id="Contoso")
-    assert contoso.matches(MessageOnPaper(system={"CorrelationId": "Contoso"}))
-    assert not contoso.matches(MessageOnPaper(system={"CorrelationId": "contoso"}))
-    assert not contoso.matches(MessageOnPaper())
+    assert contoso.matches(RuleMessage(system={"CorrelationId": "Contoso"}))
+    assert not contoso.matches(RuleMessage(system={"CorrelationId": "contoso"}))
+    assert not contoso.matches(RuleMessage())
 
 
 def test_all_conditions_must_hold() -> None:
     wanted = CorrelationCondition(label="Important", reply_to="johndoe@contoso.com", properties={"color": "Red"})
     system = {"Label": "Important", "ReplyTo": "johndoe@contoso.com"}
-    assert wanted.matches(MessageOnPaper({"Color": "Red"}, system))
-    assert not wanted.matches(MessageOnPaper({"Color": "Blue"}, system))
-    assert not wanted.matches(MessageOnPaper({"Color": "Red"}, {"Label": "Important"}))
+    assert wanted.matches(RuleMessage({"Color": "Red"}, system))
+    assert not wanted.matches(RuleMessage({"Color": "Blue"}, system))
+    assert not wanted.matches(RuleMessage({"Color": "Red"}, {"Label": "Important"}))
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_values_match_by_value_and_never_across_kinds(asked: object, sent: Any, 
     wanted = CorrelationCondition(properties={"x": asked})
     index: CorrelationIndex[str] = CorrelationIndex()
     index.add("rule", wanted)
-    message = MessageOnPaper({"X": sent})
+    message = RuleMessage({"X": sent})
     assert wanted.matches(message) is matches
     assert index.match(message) == ["rule"] * matches
 
@@ -56,7 +56,7 @@ def test_values_match_by_value_and_never_across_kinds(asked: object, sent: Any, 
 def test_a_filter_that_asks_for_nothing_selects_everything() -> None:
     index: CorrelationIndex[int] = CorrelationIndex()
     index.add(1, CorrelationCondition())
-    assert index.match(MessageOnPaper()) == [1]
+    assert index.match(RuleMessage()) == [1]
 
 
 @pytest.mark.parametrize("properties", [{"a": 1, "A": 2}, {"a": None}, {"a": [1]}])
@@ -70,15 +70,15 @@ def test_a_rule_can_be_replaced_and_removed() -> None:
     index.add("rule", CorrelationCondition(to="a"))
     index.add("rule", CorrelationCondition(to="b"))
     assert (len(index), "rule" in index) == (1, True)
-    assert index.match(MessageOnPaper(system={"To": "a"})) == []
-    assert index.match(MessageOnPaper(system={"To": "b"})) == ["rule"]
+    assert index.match(RuleMessage(system={"To": "a"})) == []
+    assert index.match(RuleMessage(system={"To": "b"})) == ["rule"]
     index.remove("rule")
     index.remove("rule")
-    assert (len(index), index.match(MessageOnPaper(system={"To": "b"}))) == (0, [])
+    assert (len(index), index.match(RuleMessage(system={"To": "b"}))) == (0, [])
 
 
 def test_a_message_is_asked_as_often_for_a_thousand_rules_as_for_one() -> None:
-    class Asked(MessageOnPaper):
+    class Asked(RuleMessage):
         questions = 0
 
         def user(self, name: str, /) -> Any:

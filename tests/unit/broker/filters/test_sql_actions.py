@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from rule_message import MessageOnPaper
+from rule_message import RuleMessage
 
 from twinbus.amqp.values import Described, Float32, Int, Long, Symbol, Timestamp, UByte
 from twinbus.broker.filters.actions import PropertyChanges, compile_action
@@ -17,7 +17,7 @@ from twinbus.broker.filters.rule_errors import FilterError
 def apply(
     text: str, user: dict[str, Any] | None = None, *, parameters: dict[str, Any] | None = None, **system: Any
 ) -> PropertyChanges:
-    return compile_action(text, parameters, new_id=lambda: UUID(int=7)).apply(MessageOnPaper(user, system))
+    return compile_action(text, parameters, new_id=lambda: UUID(int=7)).apply(RuleMessage(user, system))
 
 
 def test_an_order_is_halved_loses_its_priority_and_is_marked() -> None:

@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis.strategies import text
-from rule_message import MessageOnPaper
+from rule_message import RuleMessage
 
 from twinbus.amqp.values import Described, Float32, Int, Long, Symbol, Timestamp, ULong
 from twinbus.broker.filters import like as like_patterns
@@ -26,7 +26,7 @@ NOON = int(datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp() * 1000)
 def ask(
     text: str, user: dict[str, Any] | None = None, *, parameters: dict[str, Any] | None = None, **system: Any
 ) -> Any:
-    return compile_filter(text, parameters).matches(MessageOnPaper(user, system))
+    return compile_filter(text, parameters).matches(RuleMessage(user, system))
 
 
 # --- the documented examples, on messages of our own -----------------------------------------------
@@ -260,7 +260,7 @@ def test_like_knows_two_wildcards_and_takes_all_else_by_the_letter(
     pattern: str, texts: list[str], others: list[str]
 ) -> None:
     rule = compile_filter(f"t LIKE '{pattern}'")
-    assert [text for text in texts + others if rule.matches(MessageOnPaper({"t": text}))] == texts
+    assert [text for text in texts + others if rule.matches(RuleMessage({"t": text}))] == texts
 
 
 def test_a_pattern_can_come_from_the_message() -> None:
@@ -270,7 +270,7 @@ def test_a_pattern_can_come_from_the_message() -> None:
 @pytest.mark.parametrize("pattern", ["%a" * 250 + "%b", "%" + "_" * 300 + "b", "%" + "a" * 500 + "b%"])
 def test_no_pattern_is_slow_whatever_the_text(pattern: str) -> None:
     """Python's own expressions take 5 to 13 ms for each, and a topic can have 2,000 rules."""
-    rule, message = compile_filter(f"t LIKE '{pattern}'"), MessageOnPaper({"t": "a" * 30_000})
+    rule, message = compile_filter(f"t LIKE '{pattern}'"), RuleMessage({"t": "a" * 30_000})
     took = []
     for _ in range(3):
         begun = time.thread_time()
@@ -297,7 +297,7 @@ def test_property_finds_a_property_by_a_name_that_is_made() -> None:
 def test_newid_gives_the_ids_it_is_given() -> None:
     ids = iter([UUID(int=1), UUID(int=2)])
     rule = compile_filter("id = newid()", new_id=lambda: next(ids))
-    message = MessageOnPaper({"id": UUID(int=2)})
+    message = RuleMessage({"id": UUID(int=2)})
     assert [rule.matches(message), rule.matches(message)] == [False, True]
 
 
@@ -344,7 +344,7 @@ def test_a_duration_a_time_or_an_address_in_the_vendors_own_encoding_is_understo
 def test_what_a_message_does_not_fit_is_a_filter_error_that_says_what_and_where(text: str, problem: str) -> None:
     rule = compile_filter(text)
     with pytest.raises(FilterError) as caught:
-        rule.matches(MessageOnPaper({"t": "text", "n": 1, "flag": True, "blob": b"\0", "at": Timestamp(0)}))
+        rule.matches(RuleMessage({"t": "text", "n": 1, "flag": True, "blob": b"\0", "at": Timestamp(0)}))
     assert problem in str(caught.value)
     assert "\n" not in str(caught.value)
 

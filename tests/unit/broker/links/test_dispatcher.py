@@ -15,7 +15,7 @@ from twinbus.amqp.performatives import Source
 from twinbus.amqp.sections import PropertyField, encode_message
 from twinbus.amqp.types import Int, Long, Symbol, Timestamp, ULong
 from twinbus.broker.core.commands import DeleteEntity
-from twinbus.broker.links import connection_context as reception
+from twinbus.broker.links import connection_context
 
 
 @pytest.fixture
@@ -286,12 +286,12 @@ def test_who_leaves_before_transfer_dead_letters_are_made_leaves_no_receiver(har
 def test_of_very_many_receivers_that_lose_their_queue_some_are_detached_at_a_time(
     harness: ConnectionHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reception, "LOST_AT_ONCE", 2)
+    monkeypatch.setattr(connection_context, "LOST_AT_ONCE", 2)
     links = [harness.receiver("orders") for _ in range(5)]
     harness.gate.do(DeleteEntity("orders"), NOW_MS)
     harness.store.commit()
     disposition = []
-    for later_ms in (0, reception.LOST_EVERY_MS, 2 * reception.LOST_EVERY_MS):
+    for later_ms in (0, connection_context.LOST_EVERY_MS, 2 * connection_context.LOST_EVERY_MS):
         harness.context.delayed.run_due(NOW_MS + later_ms)
         harness.exchange()
         disposition.append(sum(not link.attached for link in links))
