@@ -35,7 +35,7 @@ def test_every_command_ends_well(
             words += secrets if "drain" in words else []
             ends = run(words)
             said = capsys.readouterr()
-            # The backlog of the stage has messages that never come home: a drain has to say so.
+            # The backlog has messages that never come home: a drain has to say so.
             assert ends == (ExitCode.NOT_ALL if "drain" in words else ExitCode.DONE), f"{line}: {said}"
             assert "drain" not in words or f"{MALFORMED} messages are in quarantine" in said.out
     assert (tmp_path / "report.html").exists()

@@ -83,7 +83,7 @@ def served_pair(folder: Path, empty: bool = False) -> Iterator[Pair]:
 
 
 @contextmanager
-def stage(folder: Path, blocks: Sequence[Block]) -> Iterator[Terminal]:
+def open_terminal(folder: Path, blocks: Sequence[Block]) -> Iterator[Terminal]:
     """A terminal in a folder; with a pair in its environment, if one of the blocks is about it."""
     terminal = Terminal(folder)
     try:

@@ -186,37 +186,37 @@ class Killed(BaseException):
 
 
 def test_whoever_is_killed_while_pruning_leaves_a_ledger_that_is_complete(tmp_path: Path) -> None:
-    for stage in range(12):
-        directory = tmp_path / f"{stage}"
+    for step in range(12):
+        directory = tmp_path / f"{step}"
         write_ledger(directory, 12)
         made_old(directory)
         before = find_coverage(compact_ledger(read_in_process, directory))
         chosen = plan(directory, directory / FOLDER, bytes_max=0).chosen
-        die_at(directory, chosen, stage)
+        die_at(directory, chosen, step)
         assert verify(directory).is_complete
         assert find_coverage(compact_ledger(read_in_process, directory)) == before
         assert pruned(directory, "--keep", "0", "--yes") == 0
         assert (segments_in(directory), verify(directory).is_complete) == ([], True)
 
 
-def die_at(directory: Path, chosen: list[Candidate], stage: int) -> None:
+def die_at(directory: Path, chosen: list[Candidate], step: int) -> None:
     """Before the note has its name, or after so many deletions."""
     gone: list[Candidate] = []
 
     def report_and_die(each: Candidate) -> None:
         gone.append(each)
-        if len(gone) == stage:
+        if len(gone) == step:
             raise Killed
 
     with pytest.MonkeyPatch.context() as patch:
-        if stage == 0:
+        if step == 0:
             patch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(Killed))
         try:
             prune(directory, chosen, 0, report_and_die)
         except Killed:
-            assert len(gone) == stage
+            assert len(gone) == step
         else:
-            assert len(gone) < stage
+            assert len(gone) < step
 
 
 PRUNES = """
